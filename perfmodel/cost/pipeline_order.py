@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from operator import add
+from operator import add, ge
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -303,12 +303,12 @@ def pipeline_ends(
 
 def _ends_of_many(orders: Orders, work_s: Sequence[Quantity], send_s: Sequence[Quantity]) -> PipelineEnds:
     """Return the ends of many configurations: turns that wait for none of one another are added up together."""
-    count = max(np.size(each) for each in (*work_s, *send_s))
+    shape = np.broadcast_shapes(*[np.shape(each) for each in (*work_s, *send_s)])
     chunk_count = len(work_s) // 2
-    work, send = (np.stack([np.broadcast_to(each, count) for each in (*some, 0.0)]) for some in (work_s, send_s))
-    device_s, chunk_s = np.zeros((len(orders), count)), np.zeros((chunk_count, count))
+    work, send = (np.stack([np.broadcast_to(each, shape) for each in (*some, 0.0)]) for some in (work_s, send_s))
+    device_s, chunk_s = np.zeros((len(orders), *shape)), np.zeros((chunk_count, *shape))
     levels, slot_count = _levels(orders, chunk_count)
-    link_s, arrived = np.zeros((len(send_s), count)), np.zeros((slot_count, count))
+    link_s, arrived = np.zeros((len(send_s), *shape)), np.zeros((slot_count, *shape))
     for level in levels:
         end = np.maximum(device_s[level.device], arrived[level.source])
         end += work[level.work]
@@ -523,8 +523,8 @@ def _kept_counts(key: _ById, chunks: tuple[int, ...]) -> tuple[tuple[int, ...], 
     for turn in key.orders:
         now[places[turn.chunk]] += 1 if turn.phase == "forward" else -1
         found.add(tuple(now))
-    return tuple(
-        each
-        for each in sorted(found)
-        if not any(other != each and all(a >= b for a, b in zip(other, each, strict=True)) for other in found)
-    )
+    most: list[tuple[int, ...]] = []
+    for each in sorted(found, reverse=True):  # what keeps no less of any chunk comes before
+        if not any(all(map(ge, other, each)) for other in most):
+            most.append(each)
+    return tuple(most)

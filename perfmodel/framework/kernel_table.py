@@ -384,14 +384,15 @@ def build_kernel_table(
     occurrences = []
     for versions in zip(*probes, strict=True):
         operations = tuple(version.operation for version in versions)
-        if operations not in group_of:
+        group = group_of.get(operations)  # hashing three operations takes its time
+        if group is None:
             lowered = [
                 lower(operation, rules=rules, element_bytes=element_bytes, processor=processor)
                 for operation in operations
             ]
-            group_of[operations] = builder.add_group(operations[0], lowered)
+            group = group_of[operations] = builder.add_group(operations[0], lowered)
         first = versions[0]
-        occurrences.append(Occurrence(first.layer, first.phase, first.operation.role, group_of[operations]))
+        occurrences.append(Occurrence(first.layer, first.phase, first.operation.role, group))
     if not occurrences:
         msg = "the graph has no operations in this phase"
         raise GraphError(msg)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from perfmodel.graph.checkpoints import segments
+from perfmodel.graph.checkpoints import Segment
 from perfmodel.graph.node import Node
 from perfmodel.layers import Layer, Shape
 from perfmodel.layers.passes import elementwise
@@ -33,10 +33,12 @@ def forward_operations(nodes: Sequence[Node], *, batch_size: Any) -> LayerOperat
     tuple of tuple
         Pairs (layer, operation). [-]
     """
-    return tuple((node.name, operation) for node in nodes for operation in _of_layer(node, None, node.runs(batch_size)))
+    return tuple(
+        (node.name, operation) for node in nodes for operation in operations_of(node, None, node.runs(batch_size))
+    )
 
 
-def _of_layer(node: Node, into: list[bool] | None, batch_size: Any) -> tuple[Operation, ...]:
+def operations_of(node: Node, into: list[bool] | None, batch_size: Any) -> tuple[Operation, ...]:
     """Return the operations of a layer, forward or back to inputs that want a gradient; equal layers share them."""
     shapes = node.input_shapes
     if type(batch_size) is not int:
@@ -122,8 +124,9 @@ def _is_of_use(operation: Operation, node: Node) -> bool:
 
 def _gradients_of(node: Node, *, batch_size: Any, wanted: Mapping[str, bool]) -> list[Operation]:
     """Return the backward operations of one layer: its own, and what its frozen or shared parameters change."""
-    operations = _of_layer(node, node.into(wanted), node.runs(batch_size))
-    operations = tuple(operation for operation in operations if _is_of_use(operation, node))
+    operations = operations_of(node, node.into(wanted), node.runs(batch_size))
+    if node.usage.frozen_parameters or not node.usage.is_trained:
+        operations = tuple(operation for operation in operations if _is_of_use(operation, node))
     shared_count = node.trained_shared_count
     if shared_count:
         added = elementwise("gradient_sum", shared_count, reads=2, flop_per_element=1, role=Role.WEIGHT_GRADIENT)
@@ -136,8 +139,8 @@ def backward_operations(
     nodes: Sequence[Node],
     *,
     batch_size: Any,
-    input_gradient: bool,
-    recompute: str | None = None,
+    wanted: Mapping[str, bool],
+    parts: Sequence[Segment],
 ) -> LayerOperations:
     """Return the operations that compute all wanted gradients, in order: last layer first.
 
@@ -154,17 +157,16 @@ def backward_operations(
         Layers, each after those that it reads. [-]
     batch_size : int, ndarray or sympy.Expr
         Samples. [samples]
-    input_gradient : bool
-        Whether the inputs' own gradient is asked for. [-]
-    recompute : str or None
-        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
+    wanted : mapping of str to bool
+        Whether each tensor's gradient is computed. [-]
+    parts : sequence of Segment
+        The layers between checkpoints. [-]
 
     Returns
     -------
     tuple of tuple
         Pairs (layer or graph input, operation). [-]
     """
-    wanted = wants_gradient(input_shapes, nodes, input_gradient=input_gradient)
     read = [
         (name, node.layer.gradient_is_joined)
         for node in nodes
@@ -178,6 +180,8 @@ def backward_operations(
     pairs: list[tuple[str, Operation]] = []
 
     def sum_gradients(name: str, shape: Shape) -> None:
+        if uses[name] < 2 and name not in joined:
+            return
         elements = element_count(shape, batch_size=batch_size)
         if name in joined:
             pairs.append((name, elementwise("slice", elements, role=Role.INPUT_GRADIENT)))
@@ -186,7 +190,7 @@ def backward_operations(
         one = elementwise("gradient_sum", elements, reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT)
         pairs.extend([(name, one)] * (uses[name] - 1))
 
-    for segment in reversed(segments(nodes, wanted=wanted, recompute=recompute)):
+    for segment in reversed(parts):
         pairs += forward_operations(segment.again, batch_size=batch_size)
         for node in reversed(segment.nodes):
             if wanted[node.name]:

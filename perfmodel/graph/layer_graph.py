@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import GraphError, ShapeError, UnknownNameError
-from perfmodel.graph.checkpoints import check_recompute
+from perfmodel.graph.checkpoints import Segment, check_recompute, segments
 from perfmodel.graph.completeness import check_complete
 from perfmodel.graph.execution import LayerOperations, backward_operations, forward_operations, wants_gradient
 from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document
@@ -124,12 +124,23 @@ class LayerGraph(GraphStructure):
                 self._input_shapes,
                 self.layers,
                 batch_size=batch_size,
-                input_gradient=input_gradient,
-                recompute=recompute,
+                wanted=self.wants_gradient(input_gradient=input_gradient),
+                parts=self.segments(input_gradient=input_gradient, recompute=recompute),
             ),
             Phase.UPDATE: update,
         }
         return tuple(pair for part in parts for pair in make[part]())
+
+    def wants_gradient(self, *, input_gradient: bool) -> dict[str, bool]:
+        """Tell for every input and every layer's output whether its gradient is computed."""
+        key, shapes = ("wanted", input_gradient), self._input_shapes
+        return self._once(key, lambda: wants_gradient(shapes, self.layers, input_gradient=input_gradient))
+
+    def segments(self, *, input_gradient: bool, recompute: str | None) -> tuple[Segment, ...]:
+        """Return the layers in the segments that checkpoints make of them in training."""
+        wanted = self.wants_gradient(input_gradient=input_gradient)
+        key = ("segments", input_gradient, recompute)
+        return self._once(key, lambda: segments(self.layers, wanted=wanted, recompute=recompute))
 
     @property
     def free_sizes(self) -> tuple[str, ...]:
@@ -254,9 +265,12 @@ class LayerGraph(GraphStructure):
         rules = given.among({node.layer.kind for node in self.layers})
 
         def derive() -> Liveness:
-            wanted = wants_gradient(self._input_shapes, self.layers, input_gradient=input_gradient)
-            wanted = wanted if Phase.BACKWARD in chosen.parts else dict.fromkeys(wanted, False)
-            return liveness(self._input_shapes, self.layers, phase=chosen, wanted=wanted, rules=rules)
+            wanted = self.wants_gradient(input_gradient=input_gradient)
+            parts = self.segments(input_gradient=input_gradient, recompute=rules.recompute)
+            if Phase.BACKWARD not in chosen.parts:
+                wanted = dict.fromkeys(wanted, False)
+                parts = segments(self.layers, wanted=wanted, recompute=rules.recompute)
+            return liveness(self._input_shapes, self.layers, phase=chosen, wanted=wanted, parts=parts, rules=rules)
 
         return self._once((chosen, rules, input_gradient), derive)
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.graph.checkpoints import Segment, checkpoints, segments
+from perfmodel.graph.checkpoints import Segment, checkpoints
+from perfmodel.graph.execution import operations_of
 from perfmodel.graph.node import INDEX_BYTES, Node
 from perfmodel.graph.storage import (
     NOTHING,
@@ -143,7 +144,7 @@ class _Timeline:
 def _passes_on(node: Node, place: int) -> bool:
     """Tell whether an input's gradient is the output's own, without an operation: a sum, a view."""
     only = [each == place for each in range(len(node.input_names))]
-    operations = node.layer.gradient_operations(node.input_shapes, batch_size=1, wanted=only)
+    operations = operations_of(node, only, 1)
     return all(operation.role is not Role.INPUT_GRADIENT for operation in operations)
 
 
@@ -156,11 +157,12 @@ class _Step:
         nodes: Sequence[Node],
         *,
         wanted: Mapping[str, bool],
+        parts: Sequence[Segment],
         rules: MemoryRules,
     ) -> None:
         self.shapes = dict(input_shapes) | {node.name: node.output_shape for node in nodes}
         self.nodes, self.wanted, self.rules = nodes, wanted, rules
-        self.parts = segments(nodes, wanted=wanted, recompute=rules.recompute)
+        self.parts = parts
         kept = kept_tensors(nodes, wanted=wanted)
         self.source = shared_storage(
             nodes,
@@ -307,6 +309,7 @@ def liveness(
     *,
     phase: Phase,
     wanted: Mapping[str, bool],
+    parts: Sequence[Segment],
     rules: MemoryRules,
 ) -> Liveness:
     """Return what is in memory at every moment of a step.
@@ -321,8 +324,10 @@ def liveness(
         What part of a step. [-]
     wanted : mapping of str to bool
         Whether each tensor's gradient is computed; all False for inference. [-]
+    parts : sequence of Segment
+        The layers between checkpoints. [-]
     rules : MemoryRules
-        Sizes, habits and checkpoints. [-]
+        Sizes and habits. [-]
 
     Returns
     -------
@@ -335,4 +340,4 @@ def liveness(
     kept to the end of the step, gradients of parameters made during back-propagation and kept. Ignores: fragmentation,
     what an interpreter's variables keep beyond their last use, scratch memory of forward operations.
     """
-    return _Step(input_shapes, nodes, wanted=wanted, rules=rules).run(phase)
+    return _Step(input_shapes, nodes, wanted=wanted, parts=parts, rules=rules).run(phase)

@@ -127,7 +127,7 @@ class Node:
             output_shape = SharedShape(output_shape)
         return cls(name, layer, input_names, input_shapes, output_shape, usage)
 
-    @property
+    @cached_property
     def is_shared(self) -> bool:
         """Whether it runs once per step whatever the batch size: nothing it touches belongs to a sample."""
         return all(isinstance(shape, SharedShape) for shape in (*self.input_shapes, self.output_shape))
@@ -146,7 +146,7 @@ class Node:
         """Elements of one output sample [1]."""
         return math.prod(self.output_shape)
 
-    @property
+    @cached_property
     def parameter_shapes(self) -> dict[str, Shape]:
         """Shapes of the parameters that are this layer's own [1]."""
         shapes = self.layer.parameter_shapes(self.input_shapes)
@@ -157,7 +157,7 @@ class Node:
         """Parameters that are this layer's own [1]."""
         return sum(map(math.prod, self.parameter_shapes.values()))
 
-    @property
+    @cached_property
     def trained_shapes(self) -> dict[str, Shape]:
         """Shapes of the parameters it uses that want gradients, its own or another layer's [1]."""
         shapes = self.layer.parameter_shapes(self.input_shapes) if self.usage.is_trained else {}
@@ -175,7 +175,7 @@ class Node:
         shared = self.usage.shared_parameters
         return sum(math.prod(shape) for name, shape in self.trained_shapes.items() if name in shared)
 
-    @property
+    @cached_property
     def trains_weights(self) -> bool:
         """Whether gradients are wanted of the parameters with the most axes: weights rather than biases."""
         axis_counts = [len(shape) for shape in self.layer.parameter_shapes(self.input_shapes).values()]

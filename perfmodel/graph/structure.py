@@ -153,12 +153,16 @@ class GraphStructure:
         check_frozen(node)
         for parameter, of in shared.items():
             check_sharing(node, owner=self._nodes.get(of[0]), parameter=parameter, of=of)
-        self._nodes[name] = node
-        self._readers[name] = []
-        for input_name in dict.fromkeys(input_names):
-            self._readers[input_name].append(name)
-        self._derived.clear()
+        self.take(node)
         return name
+
+    def take(self, node: Node) -> None:
+        """Add a layer as another graph has it, where what it reads has the same shapes, and no parameter an owner."""
+        self._nodes[node.name] = node
+        self._readers[node.name] = []
+        for input_name in dict.fromkeys(node.input_names):
+            self._readers[input_name].append(node.name)
+        self._derived.clear()
 
     def _once(self, key: Hashable, derive: Callable[[], Derived]) -> Derived:
         """Return what follows from the layers that are there, derived at the first question after one was added."""

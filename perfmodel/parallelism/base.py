@@ -232,6 +232,8 @@ class Request:
     send_s : callable or None
         Seconds that a tensor of a size per sample [B/sample] takes from one stage to the next, in the same unit as
         ``layer_s``; None for nothing. [s]
+    cuts : tuple of int
+        Layers before each cut, where these were chosen before; none where they are to be chosen. [1]
     """
 
     graph: LayerGraph
@@ -239,6 +241,7 @@ class Request:
     element_bytes: int = 4
     layer_s: LayerSeconds | None = None
     send_s: Callable[[int], float] | None = None
+    cuts: tuple[int, ...] = ()
 
 
 SIZES: Final = (

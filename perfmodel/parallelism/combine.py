@@ -14,7 +14,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size
 from perfmodel.parallelism.base import Exchange, Layout, Request, StageGraph, in_order
 from perfmodel.parallelism.sharded import gradient_exchanges
-from perfmodel.parallelism.stages import Cut, chosen_cuts, stage_between
+from perfmodel.parallelism.stages import Cut, chosen_cuts, known_cuts, stage_between
 from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.records import Phase
 
@@ -79,6 +79,9 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
     count = layout.stages * layout.interleave
     if count == 1:
         return shard, ()
+    if request.cuts:
+        at = {cut.place: cut for cut in known_cuts(shard.graph, shard.graph.fingerprint)}
+        return shard, tuple([at[place] for place in request.cuts])
     return shard, chosen_cuts(
         shard.graph,
         stage_count=count,

@@ -40,6 +40,9 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
     copied: dict[str, int] = {}
     owners: dict[tuple[str, str], tuple[str, str]] = {}
     for node in nodes:
+        if not node.usage.shared_parameters:
+            part.take(node)
+            continue
         options, shapes = node.usage.options, node.layer.parameter_shapes(node.input_shapes)
         shared = {}
         for parameter, of in node.usage.shared_parameters.items():

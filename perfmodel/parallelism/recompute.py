@@ -6,8 +6,6 @@ from dataclasses import replace
 
 from perfmodel.derived import derived
 from perfmodel.graph import LayerGraph
-from perfmodel.graph.checkpoints import segments
-from perfmodel.graph.execution import wants_gradient
 from perfmodel.parallelism.base import Exchange, StageGraph
 from perfmodel.records import Phase
 
@@ -47,6 +45,5 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> Stag
 def _again(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: str | None) -> frozenset[str]:
     """Return the layers that are computed again."""
     del layer_count  # a graph may have grown since
-    wanted = wants_gradient(graph.input_shapes, graph.layers, input_gradient=input_gradient)
-    parts = segments(graph.layers, wanted=wanted, recompute=recompute)
+    parts = graph.segments(input_gradient=input_gradient, recompute=recompute)
     return frozenset(node.name for part in parts for node in part.again)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from perfmodel.derived import derived
 from perfmodel.graph import LayerGraph
 from perfmodel.parallelism.base import Exchange, ExchangeKind, in_order
 from perfmodel.records import Phase
@@ -49,6 +50,12 @@ def gradient_exchanges(
     """
     if data_size == 1:
         return ()
+    return _exchanges(graph, len(graph.layers), shard_stage, element_bytes)
+
+
+@derived
+def _exchanges(graph: LayerGraph, layer_count: int, shard_stage: int, element_bytes: int) -> tuple[Exchange, ...]:
+    del layer_count  # a graph may have grown since
     counts = graph.trained_parameter_counts
 
     def exchange(kind: ExchangeKind, phase: Phase, name: str) -> Exchange:

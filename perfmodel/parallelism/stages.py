@@ -152,34 +152,28 @@ def balanced_cuts(
     sends = np.array([0.0, *(seconds for _, seconds in boundaries), 0.0])
     reached = before[places]
     cost = reached[None, :] - reached[:, None] + sends[None, :] + sends[:, None]
-    cost[np.tril_indices(len(places))] = np.inf
-    longest = _least(cost, stage_count, combine=np.maximum)[0]
+    cost[np.tri(len(places), dtype=bool)] = np.inf
+    longest = _least(cost, stage_count, combine=np.maximum)[-1][-1]
     allowed = longest * (1 + _ROUNDING)
     squares = np.where(cost <= allowed, np.square(cost), np.inf)
-    chosen = _least(squares, stage_count, combine=np.add)[1]
-    return tuple(place - 1 for place in chosen)
+    place, chosen = len(cost) - 1, []
+    for best in reversed(_least(squares, stage_count, combine=np.add)[:-1]):
+        place = int((best + squares[:, place]).argmin())
+        chosen.append(place - 1)
+    return tuple(reversed(chosen))
 
 
-def _least(
-    cost: NDArray[np.float64], stage_count: int, *, combine: Callable[..., NDArray[np.float64]]
-) -> tuple[float, tuple[int, ...]]:
-    """Return the least combined cost of a path of so many steps from first to last place, and the places between."""
-    best = cost[0]
-    choices = []
+def _least(cost: NDArray[np.float64], stage_count: int, *, combine: np.ufunc) -> list[NDArray[np.float64]]:
+    """Return the least combined cost of a path from the first place to every one, after each of so many steps."""
+    found = [cost[0]]
     for _ in range(stage_count - 1):
-        through = combine(best[:, None], cost)
-        choices.append(np.argmin(through, axis=0))
-        best = np.min(through, axis=0)
-    place = len(cost) - 1
-    way = []
-    for choice in reversed(choices):
-        place = int(choice[place])
-        way.append(place)
-    return float(best[-1]), tuple(reversed(way))
+        found.append(np.minimum.reduce(combine(found[-1][:, None], cost), axis=0))
+    return found
 
 
 @derived
-def _cuts_of(graph: LayerGraph, fingerprint: str) -> tuple[Cut, ...]:
+def known_cuts(graph: LayerGraph, fingerprint: str) -> tuple[Cut, ...]:
+    """Return the places where a graph of this fingerprint can be cut, found once."""
     del fingerprint  # a graph may have grown since
     return cuts_of(graph)
 
@@ -220,7 +214,7 @@ def chosen_cuts(
     ArgumentError
         If there are more stages than the network has places to cut, and one.
     """
-    cuts = _cuts_of(graph, graph.fingerprint)
+    cuts = known_cuts(graph, graph.fingerprint)
     weights = layer_weights(graph) if layer_s is None else layer_s
     work = [float(weights.get(node.name, 0.0)) for node in graph.layers]
     boundaries = [(cut.place, 0.0 if send_s is None else float(send_s(cut.elements * element_bytes))) for cut in cuts]

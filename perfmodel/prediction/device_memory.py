@@ -92,7 +92,14 @@ class DeviceMemory:
         )
 
 
-def device_memory(prepared: Prepared, stages: Sequence[TimedStage], place: int, *, in_parts: bool) -> DeviceMemory:
+def device_memory(
+    prepared: Prepared,
+    stages: Sequence[TimedStage],
+    place: int,
+    *,
+    in_parts: bool,
+    known: dict[Any, tuple[MemoryFootprint, Any]] | None = None,
+) -> DeviceMemory:
     """Return what a device keeps where workers share nothing.
 
     Parameters
@@ -105,6 +112,8 @@ def device_memory(prepared: Prepared, stages: Sequence[TimedStage], place: int, 
         Place of the device among those of a worker. [1]
     in_parts : bool
         Whether mini-batches come in several parts. [-]
+    known : dict or None
+        What stages of the same job keep otherwise cut, in several parts; filled. [B]
 
     Returns
     -------
@@ -112,9 +121,17 @@ def device_memory(prepared: Prepared, stages: Sequence[TimedStage], place: int, 
         For any order of micro-batches. [B]
     """
     own = {index: each for index, each in enumerate(stages) if each.stage.placed.device == place}
-    footprints = [_of_stage(prepared, each) for each in own.values()]
     is_shared = len(own) > 1 or in_parts
-    waits = [_waiting_bytes(prepared, each.stage) if is_shared else 0.0 for each in own.values()]
+    known = {} if known is None else known
+    keys = []
+    for each in own.values():
+        stage = each.stage
+        keys.append((id(stage.plan), stage.placed.batch_factor, id(stage.feed), stage.is_fed, id(stage.target)))
+        if keys[-1] not in known:
+            waits_bytes = _waiting_bytes(prepared, stage) if is_shared else 0.0
+            known[keys[-1]] = (_of_stage(prepared, each), waits_bytes)
+    footprints = [known[key][0] for key in keys]
+    waits = [known[key][1] for key in keys]
     alone, among = footprints[0], footprints[0]
     if is_shared:
         among = replace(

@@ -183,14 +183,20 @@ class PlacedExchanges:
         Placed, LibraryCollective or None
             With its time; None for a device that has nobody to exchange with. [-]
         """
-        among = (
-            stage.batch_factor if exchange.group == "tensor" else (exchange.phase, exchange.fixed_bytes, stage.device)
-        )
+        among: object = stage.batch_factor if exchange.group == "tensor" else stage.device
+        if exchange.group == "pipeline":
+            among = self._ends(exchange, stage)
         key = (exchange.kind, exchange.group, among)
         if key not in self._known:
             groups = self._groups(exchange, stage)
             self._known[key] = None if len(groups[0]) == 1 else self._placed(exchange, self.topology, groups)
         return self._known[key]
+
+    def _ends(self, exchange: Exchange, stage: StageGraph) -> tuple[int, ...]:
+        """Return the devices of a pipeline that take part in an exchange among its stages."""
+        if exchange.kind == "send":
+            return (stage.device, stage.device + (1 if exchange.phase.value == "forward" else -1))
+        return _sharing(self.placement, exchange, stage)
 
     def _placed(self, exchange: Exchange, topology: Topology, groups: Groups) -> Placed | LibraryCollective:
         if self.library is not None and exchange.kind in self.library.operation:
@@ -210,11 +216,7 @@ class PlacedExchanges:
         if exchange.group == "data":
             workers = range(layout.data_size)
             return tuple(tuple(device(worker, stage.device, share) for worker in workers) for share in range(width))
-        if exchange.kind == "send":
-            after = stage.device + (1 if exchange.phase.value == "forward" else -1)
-            ends: tuple[int, ...] = (stage.device, after)
-        else:
-            ends = _sharing(self.placement, exchange, stage)
+        ends = self._ends(exchange, stage)
         return tuple(
             tuple(device(worker, end, share) for end in ends)
             for worker in range(layout.data_size)

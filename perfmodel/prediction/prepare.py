@@ -16,7 +16,7 @@ from perfmodel.prediction.subject import LABELS, habitual_feed
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
     from pathlib import Path
 
     from perfmodel.framework.profile import FrameworkProfile
@@ -170,12 +170,15 @@ class Known:
         Devices at each place of a pipeline, by devices, stages and tensor groups. [-]
     timed : dict
         Stages that were timed, by what they have in common. [s]
+    exchanges : dict
+        Exchanges on the system, by all of them but the placement. [s]
     """
 
     layer_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)
     feeding: dict[tuple[int, int, int], Mapping[int, Target]] = field(default_factory=dict)
     timed: dict[Any, Any] = field(default_factory=dict)
+    exchanges: dict[Hashable, PlacedExchanges] = field(default_factory=dict)
 
 
 class Lowering:
@@ -209,12 +212,13 @@ class Lowering:
         data_path: DataPath | None,
         job: Job | None,
         placement: Placement | None = None,
+        cuts: tuple[int, ...] = (),
     ) -> Prepared:
-        """Return the job made ready."""
+        """Return the job made ready, cut where the times of layers say unless it is known where."""
         subject, layout, target = self.subject, self.layout, self.target
         machine = target.machine
         samples = subject.graph.samples(layout.micro_batch_size(batch_size) if layout.parts > 1 else batch_size)
-        placement = self._placement(samples) if placement is None else placement
+        placement = self._placement(samples, cuts) if placement is None else placement
         if len(placement.stages) * layout.parts > 1 and not target.takes_parts:
             available = "networks that are whole and mini-batches in one; a data sheet's device serves the others"
             raise NotYetAvailableError("device", target.name, available)
@@ -305,13 +309,15 @@ class Lowering:
             recompute=self.recompute,
         )
 
-    def _placement(self, samples: int) -> Placement:
+    def _placement(self, samples: int, cuts: tuple[int, ...]) -> Placement:
         """Return the network on devices, cut so that the longest stage is shortest; made once where nothing is cut."""
         layout, graph = self.layout, self.subject.graph
         if layout.stages * layout.interleave > 1:
-            return self._placed(samples)
+            return self._placed(samples, cuts)
         key = (self.parallelism, layout, self.dtype, self.subject.phase, self.recompute)
-        placement: Placement = _kept(graph.kept("placements"), key, lambda: self._placed(samples), most=MOST_PLACEMENTS)
+        placement: Placement = _kept(
+            graph.kept("placements"), key, lambda: self._placed(samples, cuts), most=MOST_PLACEMENTS
+        )
         return placement
 
     def cut(self, samples: int) -> tuple[int, ...]:
@@ -322,10 +328,12 @@ class Lowering:
 
         return PARALLELISMS[self.parallelism].cut(self._request(samples))
 
-    def _request(self, samples: int) -> Request:
+    def _request(self, samples: int, cuts: tuple[int, ...] = ()) -> Request:
         layout, graph, machine = self.layout, self.subject.graph, self.target.machine
         trains = Phase.BACKWARD in self.subject.phase.parts
         layer_s = send_s = None
+        if cuts:
+            return Request(graph=graph, layout=layout, element_bytes=ELEMENT_BYTES[self.dtype], cuts=cuts)
         if layout.stages > 1:
             layer_s = {
                 name: seconds / layout.tensor_size for name, seconds in self.layer_seconds(graph, samples).items()
@@ -334,10 +342,11 @@ class Lowering:
             from perfmodel.sync.ring_order import way_between
 
             way = way_between(machine.system.topology.stated, machine.names[0], machine.names[layout.tensor_size])
+            latency_s, capacity_bytes_per_s = way.latency_s, way.capacity_bytes_per_s
 
             def send_s(bytes_per_sample: int) -> float:
                 """Return a tensor's way there and, in training, its gradient's way back. [s]"""
-                return (1 + trains) * (way.latency_s + bytes_per_sample * samples / way.capacity_bytes_per_s)
+                return (1 + trains) * (latency_s + bytes_per_sample * samples / capacity_bytes_per_s)
 
         return Request(
             graph=graph,
@@ -347,7 +356,7 @@ class Lowering:
             send_s=send_s,
         )
 
-    def _placed(self, samples: int) -> Placement:
+    def _placed(self, samples: int, cuts: tuple[int, ...]) -> Placement:
         layout = self.layout
         if layout.workers == layout.interleave == 1:
             whole = StageGraph(graph=self.subject.graph)
@@ -356,7 +365,7 @@ class Lowering:
         from perfmodel.parallelism.recompute import with_repeated_exchanges
         from perfmodel.parallelism.registry import PARALLELISMS
 
-        placed = PARALLELISMS[self.parallelism].place(self._request(samples))
+        placed = PARALLELISMS[self.parallelism].place(self._request(samples, cuts))
         placement = placement_of_phase(placed, self.subject.phase)
         if Phase.BACKWARD not in self.subject.phase.parts:
             return placement
@@ -440,9 +449,9 @@ class Lowering:
         from perfmodel.prediction.exchange_times import PlacedExchanges
 
         calls_library = job is not None and job.sync == LIBRARY
-        return PlacedExchanges(
-            placement=placement,
-            topology=machine.system.topology,
-            names=machine.names,
-            library=collectives_of(self.profile) if calls_library else None,
-        )
+        topology, names, known = machine.system.topology, machine.names, self.known.exchanges
+        key = (id(topology), names, self.layout.stages, self.layout.tensor_size, calls_library)
+        if key not in known:
+            library = collectives_of(self.profile) if calls_library else None
+            known[key] = PlacedExchanges(placement=placement, topology=topology, names=names, library=library)
+        return replace(known[key], placement=placement)

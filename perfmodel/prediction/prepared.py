@@ -406,9 +406,18 @@ class Prepared:
         waits_s = timed.parts.exposed_transfer_s + timed.parts.input_wait_s
         return float(waits_s + slower * device_s)
 
-    def works(self, times: Sequence[PhaseTimes]) -> list[StageWork]:
-        """Return the numbers of stages with what they exchange. [s]"""
-        return [self._work(stage, each) for stage, each in zip(self.stages, times, strict=True)]
+    def works(self, times: Sequence[PhaseTimes], *, known: dict[Any, StageWork] | None = None) -> list[StageWork]:
+        """Return the numbers of stages with what they exchange, of those known of other cuts once. [s]"""
+        if known is None:
+            return [self._work(stage, each) for stage, each in zip(self.stages, times, strict=True)]
+        found = []
+        for stage, each in zip(self.stages, times, strict=True):
+            # who else has a tied table, the cut decides; what is known holds the stage, so that no other has its number
+            key = (id(stage.placed), id(self.placement) if _is_tied(stage.placed) else None)
+            if key not in known:
+                known[key] = self._work(stage, each)
+            found.append(known[key])
+        return found
 
     def _work(self, stage: Stage, times: PhaseTimes) -> StageWork:
         placed = stage.placed
@@ -457,12 +466,16 @@ class Prepared:
         )
         return {"gather_s": (forward_s, backward_s), "gathered_s": last_s}
 
-    def works_like(self, works: Sequence[StageWork]) -> list[StageWork]:
-        """Return the numbers of stages of a job that differs in what workers share only. [s]"""
-        return [
-            replace(work, exchanges_gradients=self._adds_up(stage), **self._gathering(stage))
-            for stage, work in zip(self.stages, works, strict=True)
-        ]
+    def works_like(self, works: Sequence[StageWork], *, known: dict[Any, Any]) -> list[StageWork]:
+        """Return the numbers of stages of a job that differs in what workers share only, those known once. [s]"""
+        found = []
+        for stage, work in zip(self.stages, works, strict=True):
+            key = (id(stage.placed), id(work))
+            if key not in known:
+                own = replace(work, exchanges_gradients=self._adds_up(stage), **self._gathering(stage))
+                known[key] = (stage, work, own)
+            found.append(known[key][-1])
+        return found
 
     def sent_bytes(self, exchange: Exchange, stage: Stage) -> float:
         """Return what a device of a stage sends on average for an exchange of a micro-batch, or of a step. [B]"""
@@ -566,6 +579,12 @@ class Prepared:
             return times[0]
         longest = Longest([sum(each) for each in times])
         return longest.of([before_s for before_s, _ in times]), longest.of([meanwhile_s for _, meanwhile_s in times])
+
+
+@derived
+def _is_tied(placed: StageGraph) -> bool:
+    """Tell whether a stage sums gradients with other stages of the pipeline."""
+    return any(each.group == "pipeline" and each.kind != "send" for each in placed.exchanges)
 
 
 @derived

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -79,7 +81,8 @@ class Evaluation:
         doing = _Rows(self, task.size)
         if isinstance(task, LayoutTask):
             self._layouts = self._layouts or Layouts(self.space, self.prices, self.dataset_size)
-            doing.layouts(self._layouts, task.rows_in(self.space))
+            with _uncollected():
+                doing.layouts(self._layouts, task.rows_in(self.space))
         else:
             _Doing(doing, self, task).every_job()
         return Evaluated(doing.columns, doing.reasons.texts)
@@ -92,6 +95,18 @@ class Evaluation:
             block = Workers(self.space).block(codes, len(task.workers))
             last = self._last = (task.workers, block, Jobs(self.prices, self.dataset_size))
         return last[1], last[2]
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Look for no cycles among objects meanwhile: millions are made of which all live on, or die by their counts."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Rows:

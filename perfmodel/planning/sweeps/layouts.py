@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from perfmodel.cost.pipeline_order import Orders
     from perfmodel.planning.sweeps.prices import Prices
     from perfmodel.planning.sweeps.space import Space
+    from perfmodel.prediction.composition.work import DeviceWork, Turned
     from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.step_time import StepTime
 
@@ -390,19 +391,16 @@ class _Stack:
     def composed(self, layout: Layout, at: Ints, of_unit: Ints, *, passes: Ints) -> Composed:
         """Return the steps of rows in which workers agree, without copies and input."""
         orders = self.orders(layout)
-        turns = turned(self.worker, orders)
-        exchanged = self.exchanged
-        if exchanged is None:
-            slices = [slice(start, start + count) for start, count in zip(self.starts, self.counts, strict=True)]
-            different = {unit.exchanges_like: (unit, own) for unit, own in zip(self.units, slices, strict=True)}
-            alone = {id(unit.alone): (unit, own) for unit, own in different.values()}
-            devices = {key: unit.devices(taken(turns, own)) for key, (unit, own) in alone.items()}
-            found = {key: unit.exchanged(devices[id(unit.alone)]) for key, (unit, _) in different.items()}
-            exchanged = stacked([found[unit.exchanges_like] for unit in self.units], self.counts)
+        used, at = np.unique(at, return_inverse=True)  # few sizes of a micro-batch make a mini-batch with so many
+        turns = turned(taken(self.worker, used), orders)
+        if self.exchanged is None:
+            exchanged = self._exchanged(turns, np.searchsorted(used, [*self.starts, sum(self.counts)]), used)
+        else:
+            exchanged = taken(self.exchanged, used)
         agreement = self.units[0].agreement
         count = layout.micro_batches * passes
         own, between = stepped(
-            taken(self.without_turns, at),
+            taken(self.without_turns, used[at]),
             taken(turns, at),
             exchanged=None
             if agreement is None
@@ -417,6 +415,24 @@ class _Stack:
         )
         parts = own if agreement is None else self._applied(own, between, of_unit)
         return Composed(parts=parts, own=own, longest=0, stages=(), devices=(), orders=orders)
+
+    def _exchanged(self, turns: Turned, edges: Ints, used: Ints) -> tuple[tuple[Any, ...], ...]:
+        """Return what devices exchange at the ends of turns, of configurations that begin at an edge for each unit."""
+        devices: dict[Hashable, Sequence[DeviceWork]] = {}
+        found: dict[Hashable, tuple[tuple[Any, ...], ...]] = {}
+        exchanged, counts = [], []
+        for unit, start, (first, last) in zip(self.units, self.starts, pairwise(edges.tolist()), strict=True):
+            if first == last:
+                continue
+            columns = unit.columns[used[first:last] - start]
+            alone, like = ((of, columns.tobytes()) for of in (id(unit.alone), unit.exchanges_like))
+            if alone not in devices:
+                devices[alone] = unit.devices(taken(turns, slice(first, last)), columns)
+            if like not in found:
+                found[like] = unit.exchanged(devices[alone], last - first)
+            exchanged.append(found[like])
+            counts.append(last - first)
+        return stacked(exchanged, counts)  # type: ignore[no-any-return]
 
     def _applied(self, own: StepTime, exchanged: tuple[Any, Any], of_unit: Ints) -> StepTime:
         agreements = [unit.agreement for unit in self.units]

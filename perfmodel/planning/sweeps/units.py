@@ -66,7 +66,7 @@ class Kind:
         list of Unit
             Each with some of the sizes. [-]
         """
-        by_cut: dict[Hashable, list[int]] = defaultdict(list)
+        by_cut: dict[tuple[int, ...], list[int]] = defaultdict(list)
         cuts = self.lowering.known.timed.setdefault(("cuts", self.shared), {})
         for size in sizes:
             if size not in cuts:
@@ -74,23 +74,24 @@ class Kind:
             by_cut[cuts[size]].append(size)
         return [self._unit(cut, tuple(alike), among) for cut, alike in by_cut.items()]
 
-    def _unit(self, cut: Hashable, sizes: tuple[int, ...], among: tuple[int, ...]) -> Unit:
+    def _unit(self, cut: tuple[int, ...], sizes: tuple[int, ...], among: tuple[int, ...]) -> Unit:
         job, known = self.job, self.lowering.known.timed
         key = (self.shared, cut, sizes)
         columns = np.array([among.index(size) for size in sizes])
         if key in known and job.subject.phase is Phase.STEP:
             prepared = self.lowering.shared(known[key].prepared, job)
         else:
-            prepared = self.lowering.prepared(sizes[0], pinned=job.pinned, data_path=job.data_path, job=job)
+            prepared = self.lowering.prepared(sizes[0], pinned=job.pinned, data_path=job.data_path, job=job, cuts=cut)
             prepared = replace(prepared, batch_size=np.array(among, dtype=float))  # type: ignore[arg-type]
+        own = known.setdefault(("stages", self.shared, among), {})
         if key not in known:
             timed = prepared.timed_stages(known=known.setdefault(among, {}))
-            known[key] = _Alone.of(prepared, timed, columns)
+            known[key] = _Alone.of(prepared, timed, columns, known=own)
         alone: _Alone = known[key]
         layout = prepared.layout
         return Unit(
             prepared=prepared,
-            works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works),
+            works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works, known=own),
             worker=alone.worker,
             memory=tuple(each.shared(layout) for each in alone.memory),
             copies_s=alone.copies_s,
@@ -110,12 +111,13 @@ class _Alone:
     memory: tuple[DeviceMemory, ...]
     copies_s: tuple[Any, Any]
     exchanged: dict[Hashable, tuple[tuple[Any, ...], ...]] = field(default_factory=dict)
+    works_at: dict[Hashable, Sequence[StageWork]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, prepared: Prepared, timed: Sequence[TimedStage], columns: Any) -> _Alone:
-        works = prepared.works(timed)
+    def of(cls, prepared: Prepared, timed: Sequence[TimedStage], columns: Any, *, known: dict[Any, Any]) -> _Alone:
+        works = prepared.works(timed, known=known)
         devices = range(prepared.layout.stages)
-        memory = tuple(device_memory(prepared, timed, place, in_parts=True) for place in devices)
+        memory = tuple(device_memory(prepared, timed, place, in_parts=True, known=known) for place in devices)
         worker = taken(worker_of(works, device_count=len(devices)), columns)
         return cls(
             prepared=prepared,
@@ -191,17 +193,19 @@ class Unit:
         """What units have in common that exchange the same: stages 1 and 2 of sharing do."""
         return (id(self.alone), min(self.prepared.layout.shard_stage, 1), self.prepared.layout.shard_stage == DEEPEST)
 
-    def devices(self, turns: Turned) -> tuple[DeviceWork, ...]:
+    def devices(self, turns: Turned, columns: Any) -> tuple[DeviceWork, ...]:
         """Return what each device has to exchange at the ends of its turns; alike where workers share more or less."""
-        works = [replace(work, times=_Times.of(work.times, self.columns)) for work in self.works]  # type: ignore[arg-type]
-        return devices_of(works, turns)
+        kept, key = self.alone.works_at, columns.tobytes()
+        if key not in kept:
+            kept[key] = [replace(work, times=_Times.of(work.times, columns)) for work in self.works]  # type: ignore[arg-type]
+        return devices_of(kept[key], turns)
 
-    def exchanged(self, devices: Sequence[DeviceWork]) -> tuple[tuple[Any, ...], ...]:
+    def exchanged(self, devices: Sequence[DeviceWork], count: int) -> tuple[tuple[Any, ...], ...]:
         """Return what each device exchanges with other workers in a step, and for each micro-batch of it. [s]"""
         agreement = self.agreement
         if agreement is None:
             return (NO_EXCHANGE,) * len(self.memory)
-        every = np.arange(len(self.sizes))
+        every = np.arange(count)
         return tuple(
             _exchanged(agreement, replace(device, gathered_s=gathered_s), every)
             for device, gathered_s in zip(devices, self._gathered_s, strict=True)

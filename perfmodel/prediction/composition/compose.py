@@ -17,6 +17,7 @@ import numpy as np
 from perfmodel.cost.pipeline_order import Orders, pipeline_ends
 from perfmodel.cost.transfer import exposed_copy_time
 from perfmodel.numeric import exceeds, maximum, minimum, where
+from perfmodel.prediction.composition.stacking import taken
 from perfmodel.prediction.composition.work import DeviceWork, Gather, StageWork, Turned, WorkerWork
 from perfmodel.prediction.gradients import joined
 from perfmodel.prediction.step_time import StepTime
@@ -239,7 +240,7 @@ def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
         for place in range(device_count)
     ] if device_count > 1 else [0.0]  # fmt: skip
     updates = [reduce(StepTime.__add__, [stage.times.update for stage in own]) for own in chunks]
-    once = [_exchanging(_of_one_micro_batch(own), own) for own in chunks]
+    once = [_exchanging(reduce(StepTime.__add__, [stage.computed for stage in own]), own) for own in chunks]
     tied_s = [sum(stage.tied_s for stage in own) for own in chunks]
     longest = Longest(works_s)
     return WorkerWork(
@@ -256,11 +257,6 @@ def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
         once=longest.step(once),
         update=longest.step(updates),
     )
-
-
-def _of_one_micro_batch(stages: Sequence[StageWork]) -> StepTime:
-    """Return what a device computes for one micro-batch."""
-    return reduce(StepTime.__add__, [each for stage in stages for each in (stage.times.forward, stage.times.backward)])
 
 
 def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
@@ -297,6 +293,13 @@ def turned(worker: WorkerWork, orders: Orders) -> Turned:
     if len(orders) == 1:
         return Turned(None, None)
     how = {"forward_s": worker.forward_s, "backward_s": worker.backward_s}
+    if any(isinstance(each, np.ndarray) for each in (*worker.there_s, *worker.back_s)):  # both at once
+        there_s, back_s = (
+            [np.stack([each, np.zeros_like(each)]).reshape(2, -1) for each in sends]
+            for sends in (worker.there_s, worker.back_s)
+        )
+        both = pipeline_ends(orders, forward_send_s=there_s, backward_send_s=back_s, **how)
+        return Turned(*(taken(both, row) for row in (0, 1)))
     free = (0.0,) * len(worker.there_s)
     return Turned(
         ends=pipeline_ends(orders, forward_send_s=worker.there_s, backward_send_s=worker.back_s, **how),

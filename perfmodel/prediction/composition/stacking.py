@@ -26,9 +26,9 @@ def stacked(records: Sequence[Any], counts: Sequence[int]) -> Any:
         A number that all have stays one; others become arrays, the configurations of the first record first. [any]
     """
     first = records[0]
-    if is_dataclass(first):
-        kind: Any = type(first)
-        return kind(**{name: stacked([getattr(each, name) for each in records], counts) for name in _names(kind)})
+    kind: Any = type(first)
+    if names := _names(kind):
+        return kind(**{name: stacked([getattr(each, name) for each in records], counts) for name in names})
     if isinstance(first, tuple):
         return tuple(stacked(each, counts) for each in zip(*records, strict=True))
     is_plain = not any(isinstance(each, np.ndarray) and each.ndim for each in records)
@@ -66,12 +66,13 @@ def mapped(record: Any, of_array: Callable[[Any], Any]) -> Any:
         return of_array(record) if record.ndim else record
     if isinstance(record, tuple):
         return tuple(mapped(each, of_array) for each in record)
-    if is_dataclass(record):
-        kind: Any = type(record)
-        return kind(**{name: mapped(getattr(record, name), of_array) for name in _names(kind)})
+    kind: Any = type(record)
+    if names := _names(kind):
+        return kind(**{name: mapped(getattr(record, name), of_array) for name in names})
     return record
 
 
 @lru_cache(maxsize=64)
 def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind))
+    """Return the fields of a dataclass; none of anything else."""
+    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from perfmodel.symbolic import named
@@ -39,7 +40,7 @@ class PhaseTimes(Protocol):
         """When the gradients of its layers are ready. [s]"""
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class StageWork:
     """What a stage takes for one micro-batch: floats, arrays of shape (configurations,), or expressions.
 
@@ -75,15 +76,20 @@ class StageWork:
     tied_s: Quantity = 0.0
     gathered_s: Quantity = 0.0
 
-    @property
+    @cached_property
     def forward_s(self) -> Quantity:
         """Turn of a micro-batch going forward. [s]"""
         return named(self.times.forward.step_s + self.group_s[0], "forward turn")
 
-    @property
+    @cached_property
     def backward_s(self) -> Quantity:
         """Turn of a micro-batch going back. [s]"""
         return named(self.times.backward.step_s + self.group_s[1], "backward turn")
+
+    @cached_property
+    def computed(self) -> StepTime:
+        """What its device computes for one micro-batch. [s]"""
+        return self.times.forward + self.times.backward
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
