@@ -12,9 +12,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from perfmodel.cli.arguments import Command
 from perfmodel.cli.calibrate import calibrate_command, calibration_app, fit_command
-from perfmodel.cli.networks import audit_command
+from perfmodel.cli.output import Command
 from perfmodel.cli.planning import (
     advise_command,
     compare_command,
@@ -23,9 +22,8 @@ from perfmodel.cli.planning import (
     stragglers_command,
     sweep_command,
 )
-from perfmodel.cli.predict import predict_command
-from perfmodel.cli.specs import specs_app
-from perfmodel.cli.transfer import transfer_command
+from perfmodel.cli.predict import predict_command, transfer_command
+from perfmodel.cli.specs import audit_command, specs_app
 from perfmodel.cli.validate import COMMAND as VALIDATE_LIVE
 from perfmodel.cli.validate import ValidateCommand, validate_command, validate_live_command
 from perfmodel.errors import PerfmodelError, PerfmodelWarning

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.arguments import Command
-from perfmodel.cli.output import Answer, JsonOption, check_plot, check_writable, emit, number_as_typed, progress_bar
+from perfmodel.cli.output import (
+    Answer,
+    Command,
+    JsonOption,
+    check_plot,
+    check_writable,
+    emit,
+    number_as_typed,
+    progress_bar,
+)
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:

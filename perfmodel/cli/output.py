@@ -9,13 +9,276 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import typer
 
 from perfmodel.atomic_write import replacement_of
-from perfmodel.errors import ArgumentError
+from perfmodel.errors import ArgumentError, UnknownNameError
+
+OTHERS = "others"
+"""Parameter of a command for arguments by their names."""
+OTHERS_OPTION = typer.Option(
+    "--set",
+    "--sync-option",
+    "--parallel-option",
+    metavar="KEY=VALUE",
+    help="Any of these arguments by its name, KEY= for its default; repeatable.",
+)
+LINK_HELP = (
+    "Links in place of those of their kind of the systems; beside a system, device= is GPUs in place of its own."
+)
+"""The one axis of a sweep that is no argument of predict."""
+REPLACES = {
+    "device": "system",
+    "system": "device",
+    "batch_size": "global_batch_size",
+    "global_batch_size": "batch_size",
+}
+"""Argument -> the one that it is given instead of."""
+
+
+def takes_arguments(
+    *besides: str,
+    own: tuple[str, ...] = (),
+    only: tuple[str, ...] = (),
+    several: bool = False,
+    plot: str | None = None,
+) -> Callable[[Callable[..., Any]], Command]:
+    """Return a decorator: a command whose parameter ``arguments`` is what was typed for arguments of ``predict``.
+
+    Parameters
+    ----------
+    *besides : str
+        Further names that stand among the arguments, one value each. [-]
+    own : tuple of str
+        Arguments that are no options, or that the command declares by itself. [-]
+    only : tuple of str
+        Arguments that are options; empty for all but the command's own. [-]
+    several : bool
+        Whether an option may be repeated and lists values between commas, each as it was typed. [-]
+    plot : str or None
+        Help of ``--plot``; None for a command that does not draw its answer. [-]
+
+    Returns
+    -------
+    callable
+        The decorator. [-]
+    """
+    return lambda function: Command(function, besides=besides, own=own, only=only, several=several, plot=plot)
+
+
+@dataclass(eq=False)
+class Command:
+    """A command whose answer is printed, written and drawn, with options for arguments of ``predict`` if it takes any.
+
+    Options are made when somebody asks for its signature.
+
+    Parameters
+    ----------
+    function : callable
+        Returns the answer: what prints, has ``to_dict`` and, with ``plot``, draws itself. [-]
+    besides, own, only, several, plot : object
+        As in :func:`takes_arguments`. [-]
+    """
+
+    only_listed: ClassVar[bool] = False
+    """Whether commands are listed and none of them runs, so that no options are wanted."""
+
+    function: Callable[..., Any]
+    besides: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    several: bool = False
+    plot: str | None = None
+
+    def __post_init__(self) -> None:
+        function = self.function
+        self.takes_arguments = "arguments" in function.__annotations__
+        self.__name__, self.__doc__, self.__module__ = function.__name__, function.__doc__, function.__module__
+        self.__annotations__: dict[str, Any] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Arguments that are options."""
+        from perfmodel.prediction.arguments.table import ARGUMENTS
+
+        return self.only or tuple(name for name in (*ARGUMENTS, *self.besides) if name not in self.own)
+
+    @property
+    def __signature__(self) -> Signature:
+        declared = signature(self.function, eval_str=True).parameters.values()
+        if Command.only_listed:
+            return Signature([])
+        made: list[Parameter] = []
+        for each in declared:
+            made += map(self._option, self.names) if each.name == "arguments" else [each]
+        if self.plot is not None:
+            made.append(_optional("plot", Annotated[Path | None, typer.Option(metavar="FILE", help=self.plot)]))
+        made += [_optional("as_json", JsonOption).replace(default=False), _optional("out", OutOption)]
+        if self.takes_arguments and not (self.several or self.only):
+            made.append(_optional(OTHERS, Annotated[list[str] | None, OTHERS_OPTION]))
+        return Signature([each.replace(kind=Parameter.KEYWORD_ONLY) for each in made])
+
+    def _option(self, name: str) -> Parameter:
+        from perfmodel.prediction.arguments.table import ARGUMENTS
+
+        row = ARGUMENTS.get(name)
+        shown: dict[str, Any] = {"help": LINK_HELP if row is None else row.help}
+        if row is not None and row.default is not None and not self.several:
+            shown["show_default"] = str(row.default)
+        flags: tuple[str, ...] = ()
+        kind: Any = list[str] | None if self.several else str | None
+        if row is not None and row.type == "bool" and not self.several:
+            option = name.replace("_", "-")
+            flags, kind = (f"--{option}/{row.metavar or f'--no-{option}'}",), bool | None
+        else:
+            metavar = "NAME" if row is None else row.metavar or "NAME"
+            shown["metavar"] = f"{metavar},{metavar}..." if self.several else metavar
+        return _optional(name, Annotated[kind, typer.Option(*flags, **shown)])
+
+    def __call__(self, **typed: Any) -> None:
+        """Run the command with what was typed, and write what it answers."""
+        as_json, out = typed.pop("as_json"), typed.pop("out")
+        check_writable(out, argument="--out")
+        plot = None
+        if self.plot is not None:
+            check_plot(plot := typed.pop("plot"))
+        if self.takes_arguments:
+            typed["arguments"] = self._arguments(typed)
+        answer = self.function(**typed)
+        if plot is not None:
+            answer.plot(plot)
+        emit(lambda: str(answer), lambda: answer.to_dict(), as_json=as_json, out=out)
+
+    def _arguments(self, typed: dict[str, Any]) -> dict[str, Any]:
+        """Take arguments of ``predict`` out of what was typed."""
+        given = {name: typed.pop(name) for name in self.names}
+        given = {name: value for name, value in given.items() if value is not None}
+        if not self.several:
+            more = named_arguments(typed.pop(OTHERS, None) or [], argument="--set")
+            for name in given.keys() & more.keys():
+                said = f"left out beside --{name.replace('_', '-')} {given[name]}"
+                raise ArgumentError("--set", f"{name}={more[name]}", said)
+            for name in more.keys() & set(self.own):
+                raise ArgumentError("--set", f"{name}={more[name]}", "left out: the command has an option for it")
+            given = {name: value_as_typed(name, value) for name, value in given.items()} | more
+        return given
+
+
+def _optional(name: str, annotation: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def value_as_typed(name: str, typed: Any) -> Any:
+    """Return the value of an argument for what was typed: a number, a truth value, a text, a mapping.
+
+    Parameters
+    ----------
+    name : str
+        The argument. [-]
+    typed : object
+        What was typed for it. [-]
+
+    Returns
+    -------
+    object
+        What ``predict`` takes. [-]
+
+    Examples
+    --------
+    >>> value_as_typed("workers", "4"), value_as_typed("device", "980"), value_as_typed("prefetch", "0")
+    (4, '980', 0)
+    >>> value_as_typed("straggler", "unequal=1,1,2")
+    {'distribution': 'unequal', 'times': (1, 1, 2)}
+    """
+    from perfmodel.prediction.arguments.table import ARGUMENTS
+
+    kinds = set(ARGUMENTS[name].type.split(" | "))
+    if isinstance(typed, str) and "Straggler" in kinds:
+        from perfmodel.prediction.straggler import parameter_of
+
+        ((distribution, value),) = key_values([typed], argument="--straggler").items()
+        return {"distribution": distribution, parameter_of(distribution): value}
+    return number_as_typed(typed) if isinstance(typed, str) and kinds & {"int", "float"} else typed
+
+
+def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return arguments of ``predict`` typed as ``key=value``.
+
+    Parameters
+    ----------
+    pairs : list of str
+        What was typed; ``batch-size`` is ``batch_size``, and a key without a value is the argument's default. [-]
+    argument : str
+        The option it was typed for, to name in an error. [-]
+    besides : tuple of str
+        Further keys that are allowed. [-]
+
+    Returns
+    -------
+    dict
+        Value by name. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If one of them has no ``=``, or is given twice.
+    UnknownNameError
+        If ``predict`` has no such argument; names the nearest.
+
+    Examples
+    --------
+    >>> named_arguments(["batch-size=32", "sync=downpour", "pinned=false"], argument="--set")
+    {'batch_size': 32, 'sync': 'downpour', 'pinned': False}
+    >>> named_arguments(["recompute=", "straggler=normal=0.1"], argument="--set")
+    {'recompute': None, 'straggler': {'distribution': 'normal', 'cv': 0.1}}
+    """
+    if not pairs:
+        return {}
+    from perfmodel.prediction.arguments.table import ARGUMENTS
+
+    known = (*ARGUMENTS, *besides)
+    spelt = [f"{key.replace('-', '_')}{equals}{text}" for key, equals, text in (pair.partition("=") for pair in pairs)]
+    given = key_values(spelt, argument=argument)
+    kind = f"key of {argument}"
+    for name, value in given.items():
+        if name not in known:
+            raise UnknownNameError(kind, name, known)
+        if value == "" and name in besides:
+            raise ArgumentError(argument, f"{name}=", f"{name}=NAME: it has no default")
+        if value == "":
+            given[name] = ARGUMENTS[name].default
+        elif name not in besides:
+            given[name] = value_as_typed(name, value)
+    return given
+
+
+def changed_arguments(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments with some of them changed; one that stands instead of another drops that one.
+
+    Parameters
+    ----------
+    base : dict
+        Arguments of ``predict``. [-]
+    changes : dict
+        Those that differ. [-]
+
+    Returns
+    -------
+    dict
+        Value by name. [-]
+
+    Examples
+    --------
+    >>> changed_arguments({"device": "gtx_1080", "batch_size": 8}, {"system": "dgx_a100", "workers": 2})
+    {'batch_size': 8, 'system': 'dgx_a100', 'workers': 2}
+    """
+    dropped = {REPLACES[name] for name in changes if name in REPLACES} - changes.keys()
+    return {name: value for name, value in base.items() if name not in dropped} | changes
+
 
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 OutOption: TypeAlias = Annotated[

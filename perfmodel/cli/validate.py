@@ -160,7 +160,7 @@ def _own(name: str, data: Path | None, *, given: dict[str, str], max_mape: float
 
 def _all_of(tables: list[Table[Any]]) -> Answer:
     """Return tables of scores as one answer."""
-    from perfmodel.validation.text import score_lines
+    from perfmodel.validation.table_report import score_lines
 
     return Answer(
         text=lambda: "\n\n".join(score_lines(each).to_text() for each in tables),
@@ -170,7 +170,7 @@ def _all_of(tables: list[Table[Any]]) -> Answer:
 
 def _with_rows(report: Report) -> Answer:
     """Return a report with every cell below it."""
-    from perfmodel.validation.text import cell_lines
+    from perfmodel.validation.table_report import cell_lines
 
     return Answer(
         text=lambda: f"{report}\n\n{cell_lines(report.rows, title='every cell').to_text()}", content=report.to_dict
@@ -403,7 +403,7 @@ def pages(board: Scoreboard, to: Path) -> dict[str, str]:
     dict of str to str
         File name to text. [-]
     """
-    from perfmodel.presentation.pages import html_page, markdown_page
+    from perfmodel.presentation.tables import html_page, markdown_page
     from perfmodel.validation.scoreboard_page import page_blocks
 
     pictures = [f"{PICTURES}/{path.name}" for path in sorted((to / PICTURES).glob("*.png"))]

@@ -11,8 +11,7 @@ from typing import Any, Final
 from perfmodel.errors import GraphError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import ParameterName
-from perfmodel.importers.plan import Plan, PlannedNode, Source
-from perfmodel.importers.program import Program
+from perfmodel.importers.plan import Plan, PlannedNode, Program, Source
 from perfmodel.layers import Output, Shape, SharedShape
 from perfmodel.layers.shapes import element_count
 from perfmodel.layers.translation import Operand, Translator

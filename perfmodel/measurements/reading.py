@@ -11,8 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
 from perfmodel.measurements.rows import read_rows, table_error
-from perfmodel.measurements.run import Evidence, FeedItem, Run
-from perfmodel.measurements.table import SCORED, Erratum, Hardware, MeasuredRow, MeasurementTable
+from perfmodel.measurements.table import (
+    SCORED,
+    Erratum,
+    Evidence,
+    FeedItem,
+    Hardware,
+    MeasuredRow,
+    MeasurementTable,
+    Run,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.calibration.fit_cache import fit_folds
+from perfmodel.calibration.fit import fit_folds
 from perfmodel.hardware.calibration import factors_by_constant, load_fit_plan
 from perfmodel.measurements.table import SUBSETS
 from perfmodel.prediction.cpu_target import CpuNumbers, CpuTarget

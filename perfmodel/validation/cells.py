@@ -19,7 +19,7 @@ from perfmodel.prediction.targets import resolve_target
 
 if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.measurements.run import Run
+    from perfmodel.measurements.table import Run
     from perfmodel.prediction.prediction import Prediction
 
 Progress = Callable[[int, int], None]

@@ -14,7 +14,7 @@ from perfmodel.hardware.wording import device_of_text
 from perfmodel.measurements.collective_tables import read_collectives
 from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash
 from perfmodel.measurements.rows import read_lines, table_error
-from perfmodel.measurements.run import PHASES
+from perfmodel.measurements.table import PHASES
 from perfmodel.validation.all_tables import collect_own, collect_parts, score_steps
 from perfmodel.validation.cells import Progress, progress_of_part
 from perfmodel.validation.kernel_scores import AS_SHIPPED, FIVE_FOLD, kernel_scores

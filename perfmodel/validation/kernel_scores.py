@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import least_squares
 
-from perfmodel.calibration.fit_cache import cached_fits, fingerprint
+from perfmodel.calibration.fit import cached_fits, fingerprint
 from perfmodel.calibration.kernel_boards import KernelBoard, boards_of
 from perfmodel.calibration.problem import KernelProblem
 from perfmodel.hardware.calibration import load_fit_plan

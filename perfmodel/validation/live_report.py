@@ -19,10 +19,8 @@ from perfmodel.hardware.spec_files import toml_entries, toml_value
 from perfmodel.measurements.description import SCHEMA_VERSION
 from perfmodel.measurements.rows import COLUMNS
 from perfmodel.presentation.tables import Table, facts_text
-from perfmodel.validation.live_child import processor_of
-from perfmodel.validation.live_networks.catalogue import LIVE_NETWORKS
-from perfmodel.validation.live_prediction import LivePrediction
-from perfmodel.validation.live_records import MODES, LiveMeasurement, LiveSession
+from perfmodel.validation.live_catalogue import LIVE_NETWORKS
+from perfmodel.validation.live_prediction import MODES, LiveMeasurement, LivePrediction, LiveSession, processor_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -494,5 +492,5 @@ def _run(row: LiveRow) -> dict[str, Any]:
         "optimizer": network.optimizer if trains else "none",
         "phase": row.phase,
         "gpu_dtype": row.dtype,
-        "evidence": {"builder": f"perfmodel/validation/live_networks/{network.file}.py, {network.builder}"},
+        "evidence": {"builder": f"perfmodel/validation/live_modules.py, {network.builder}"},
     }

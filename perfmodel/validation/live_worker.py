@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import torch
 
-from perfmodel.calibration.machine.process_allocator import keep_freed_memory
-from perfmodel.validation.live_networks.catalogue import LIVE_NETWORKS
-from perfmodel.validation.live_networks.objective import OPTIMIZERS, WithLoss, tensors
-from perfmodel.validation.live_records import LIVE_DTYPES, LiveCase, LivePlan
+from perfmodel.calibration.machine.facts import keep_freed_memory
+from perfmodel.validation.live_catalogue import LIVE_NETWORKS
+from perfmodel.validation.live_modules import OPTIMIZERS, WithLoss, tensors
+from perfmodel.validation.live_prediction import LIVE_DTYPES, LiveCase, LivePlan
 
 MOST_STEPS: Final = 200
 """Most timed steps of a case in a round [1]."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from perfmodel import measurements
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
-from perfmodel.measurements import parallel_tables, scaling_tables
+from perfmodel.measurements import scaling_tables
 from perfmodel.measurements.collective_tables import read_collectives
 from perfmodel.validation import mullapudi
 from perfmodel.validation.collective_scores import collective_report
@@ -59,11 +59,12 @@ def _shipped(kind: str, file: Path, score: Callable[[Path], OwnReport]) -> OwnTa
 
 
 _SCALING: Final = scaling_tables.FOLDER
+_PARALLEL: Final = scaling_tables.PARALLEL_FOLDER
 
 OWN_TABLES: Final[dict[str, OwnTable]] = {
     table.name: table
     for table in (
-        *(_shipped(MANY_DEVICES, path, parallel_report) for path in sorted(parallel_tables.FOLDER.glob("*.csv"))),
+        *(_shipped(MANY_DEVICES, path, parallel_report) for path in sorted(_PARALLEL.glob("*.csv"))),
         _shipped(MANY_DEVICES, _SCALING / "mullapudi2017.csv", lambda file: mullapudi.illustrate()),
         _shipped(MANY_DEVICES, _SCALING / "wuensche2018_multi_gpu.csv", doubling_claims),
         OwnTable("deepbench_allreduce", COLLECTIVES, Path("systems/deepbench_allreduce.csv"), collective_report),

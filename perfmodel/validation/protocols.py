@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.calibration.fit_cache import cached_fits, fingerprint
+from perfmodel.calibration.fit import cached_fits, fingerprint
 from perfmodel.calibration.problem import Problem
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
 from perfmodel.hardware.calibration import FitPlan, factors_by_constant, load_fit_plan

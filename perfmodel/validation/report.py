@@ -15,7 +15,7 @@ from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.presentation.figures import parity_plot, saved
 from perfmodel.presentation.tables import Table
 from perfmodel.validation import metrics
-from perfmodel.validation.interval_scores import ConstantRatio, IntervalRow, interval_rows, limited, mean_over_cells
+from perfmodel.validation.intervals import ConstantRatio, IntervalRow, interval_rows, limited, mean_over_cells
 from perfmodel.validation.scores import FactorRow, FoldOutcome, FoldRow, ScoreRow, factor_rows, fold_row, score_rows
 
 if TYPE_CHECKING:
@@ -369,7 +369,7 @@ class Report:
         return Table(tuple(ranked[:count]), title="worst cells")
 
     def __str__(self) -> str:
-        from perfmodel.validation.text import report_text
+        from perfmodel.validation.table_report import report_text
 
         return report_text(self)
 

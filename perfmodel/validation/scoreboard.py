@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
-from perfmodel.calibration.fit_cache import code_fingerprint, fingerprint
+from perfmodel.calibration.fit import code_fingerprint, fingerprint
 from perfmodel.errors import TableError
 
 PERFMODEL: Final = "perfmodel"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from perfmodel.presentation.pages import Block, Bullets, Grid, Heading, Paragraph, Picture
 from perfmodel.presentation.quantities import seconds_text
+from perfmodel.presentation.tables import Block, Bullets, Grid, Heading, Paragraph, Picture
 from perfmodel.validation.kernel_scores import MEAN_OF_BOARDS
 from perfmodel.validation.scoreboard import (
     COLLECTIVES,

@@ -15,9 +15,8 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wording import device_of_text
 from perfmodel.measurements.rows import positive_seconds, read_lines, table_error, whole_number
-from perfmodel.measurements.run import Evidence, FeedItem, Run
 from perfmodel.measurements.scaling_tables import SpeedupJob, load_speedup_job
-from perfmodel.measurements.table import MeasuredRow, MeasurementTable
+from perfmodel.measurements.table import Evidence, FeedItem, MeasuredRow, MeasurementTable, Run
 from perfmodel.prediction.predict import predict
 from perfmodel.presentation.tables import Table
 from perfmodel.validation.scoreboard import PERFMODEL

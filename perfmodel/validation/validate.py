@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfmodel import measurements, zoo
-from perfmodel.errors import ArgumentError, TableError, UnknownNameError
+from perfmodel.errors import ArgumentError, CalibrationError, TableError, UnknownNameError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
-from perfmodel.hardware.source import SpecFile
+from perfmodel.hardware.source import ESTIMATE, SpecFile
 from perfmodel.hardware.system import System
 from perfmodel.measurements.rows import check_names
 from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Subset
@@ -26,8 +27,7 @@ from perfmodel.validation.cells import (
     prepare_cells,
     progress_of_part,
 )
-from perfmodel.validation.interval_scores import ConstantRatio
-from perfmodel.validation.intervals import HeldOut, with_intervals
+from perfmodel.validation.intervals import ConstantRatio, HeldOut, with_intervals
 from perfmodel.validation.own_tables import own_table, refuse_beside
 from perfmodel.validation.protocols import (
     ALL_FITTED,
@@ -39,7 +39,6 @@ from perfmodel.validation.protocols import (
     part_of_rows,
     predict_subset,
 )
-from perfmodel.validation.provenance import estimated_fields, require_independence
 from perfmodel.validation.report import Report
 from perfmodel.validation.scores import FoldOutcome
 
@@ -48,6 +47,108 @@ if TYPE_CHECKING:
 
     from perfmodel.validation.baselines import Baseline
     from perfmodel.validation.table_report import OwnReport
+
+
+IDENTITY_FIELDS = frozenset({"sockets.count", "memory.capacity_gib"})
+"""Fields that say which machine it was, which only the table can tell, and not how fast anything runs."""
+
+
+def marks_of(table: MeasurementTable) -> tuple[str, ...]:
+    """Return the texts by which a source betrays that it is the table or its laboratory.
+
+    Parameters
+    ----------
+    table : MeasurementTable
+        The scored table; its ``[source]`` lists ``marks``: its key, authors, identifiers, repositories. [-]
+
+    Returns
+    -------
+    tuple of str
+        Lower-case texts: what the table lists, and the key of a shipped table. A user's own table is guarded by the
+        marks that its file lists.
+    """
+    listed = tuple(mark.strip().lower() for mark in table.source.get("marks", "").split(";") if mark.strip())
+    own_key = (table.key.lower(),) if table.key in measurements.names() else ()
+    return (*own_key, *listed)
+
+
+def sources_from(table: MeasurementTable, specs: Iterable[SpecFile]) -> Iterator[str]:
+    """Yield a line for every source of a file that names the table or its laboratory.
+
+    Parameters
+    ----------
+    table : MeasurementTable
+        The scored table. [-]
+    specs : iterable of SpecFile
+        Files whose numbers a prediction used. [-]
+
+    Yields
+    ------
+    str
+        File, fields and the text that gave it away. [-]
+    """
+    marks = marks_of(table)
+    for spec in specs:
+        for source in spec.source:
+            text = _plain(f"{source.title} {source.url or ''} {source.note or ''}")
+            found = [mark for mark in marks if _mentions(text, mark)]
+            fields = [field for field in source.fields if field not in IDENTITY_FIELDS]
+            if found and fields:
+                yield f"{spec.name}: {', '.join(fields)} cite {found[0]!r}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[-\s]+", " ", text.lower())
+
+
+def _mentions(text: str, mark: str) -> bool:
+    # an identifier of a preprint may carry its version: 1608.07249v1
+    return re.search(rf"(?<!\w){re.escape(_plain(mark))}(?:v\d+)?(?!\w)", text) is not None
+
+
+def estimated_fields(specs: Iterable[SpecFile]) -> tuple[str, ...]:
+    """Return the fields of the files that are estimates, not data: the weight they carry belongs beside a score.
+
+    Parameters
+    ----------
+    specs : iterable of SpecFile
+        Files whose numbers a prediction used. [-]
+
+    Returns
+    -------
+    tuple of str
+        ``file: field``, sorted. [-]
+    """
+    return tuple(
+        sorted(
+            f"{spec.name}: {field}"
+            for spec in specs
+            for source in spec.source
+            if source.title == ESTIMATE
+            for field in source.fields
+        )
+    )
+
+
+def require_independence(table: MeasurementTable, specs: Iterable[SpecFile]) -> None:
+    """Raise unless no file that a prediction used cites the table it is scored on.
+
+    Parameters
+    ----------
+    table : MeasurementTable
+        The scored table. [-]
+    specs : iterable of SpecFile
+        Files whose numbers a prediction used. [-]
+
+    Raises
+    ------
+    CalibrationError
+        Naming every file and field at fault.
+    """
+    faults = list(sources_from(table, specs))
+    if faults:
+        message = f"constants were taken from the table they are scored on ({table.key}): {'; '.join(faults)}"
+        raise CalibrationError(message)
 
 
 def _check_rows(table: MeasurementTable) -> None:

@@ -16,8 +16,8 @@ from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
 from perfmodel.calibration.machine.benchmark import Benchmark
 from perfmodel.calibration.machine.classes import best_rates, fitted_classes, grouped, session_repeat_spread
+from perfmodel.calibration.machine.facts import keep_freed_memory
 from perfmodel.calibration.machine.journal import Journal, digest_of, journal_of, temporary_journal
-from perfmodel.calibration.machine.process_allocator import keep_freed_memory
 from perfmodel.calibration.machine.session import Session
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
 from perfmodel.hardware.measured_machine import MeasuredMachine

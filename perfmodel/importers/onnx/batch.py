@@ -13,7 +13,7 @@ from perfmodel.errors import ArgumentError, FreeSizeError, SpecError, UnknownNam
 from perfmodel.importers.batch_axes import Layout, guessed_layout, layout, whole
 from perfmodel.importers.onnx.model import Extent, OnnxModel, node_name
 from perfmodel.importers.onnx.shapes import Setting, ShapesDoNotFollowError, ShapeTrace
-from perfmodel.importers.progress import Progress
+from perfmodel.importers.recording import Progress
 from perfmodel.layers.checks import check_count
 from perfmodel.layers.translation import Operand
 

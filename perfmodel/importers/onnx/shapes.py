@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.errors import SpecError
 from perfmodel.importers.onnx.model import Extent, OnnxModel, is_standard, node_name, schema_of
-from perfmodel.importers.progress import Progress
+from perfmodel.importers.recording import Progress
 
 SAME_AS_FIRST_INPUT: Final = ("GroupNormalization", "MeanVarianceNormalization")
 """Standard operators for whose shapes onnx has no rule: that of what they normalise."""

@@ -14,7 +14,7 @@ from torch._decomp import decomposition_table
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfmodel.importers.program import VIEW
+from perfmodel.importers.plan import VIEW
 from perfmodel.importers.recording import Call, Recording, Ref
 from perfmodel.importers.torch.tensors import TensorBook, storage_of
 

@@ -20,7 +20,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.importers.batch_axes import Layout, guessed_layouts, layout, same_structure, whole
 from perfmodel.importers.build import Built, Hole, build, counted_by_bytes, listed
 from perfmodel.importers.plan import translators_of
-from perfmodel.importers.progress import Progress, import_progress
+from perfmodel.importers.recording import Progress, import_progress
 from perfmodel.importers.torch.program import ProgramReader, guessed_loss, read_keys
 from perfmodel.layers.checks import check_flag, check_text, refuse
 
@@ -204,8 +204,7 @@ class _Importing:
         return imported
 
     def _trace(self, batch_size: int, split: set[Site], *, counts: bool = False) -> Run:
-        from perfmodel.importers.torch.products import counted
-        from perfmodel.importers.torch.run import trace
+        from perfmodel.importers.torch.run import counted, trace
 
         return trace(
             self.module,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from perfmodel.importers.batch_axes import Layout
-from perfmodel.importers.program import ParameterTensor, Program, Step
+from perfmodel.importers.plan import ParameterTensor, Program, Step
 from perfmodel.importers.recording import Call, Recording, Ref, refs_of
 from perfmodel.layers.shapes import Shape, SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfmodel.importers.program import OVERWRITE, VIEW
+from perfmodel.importers.plan import OVERWRITE, VIEW
 from perfmodel.importers.recording import Call, Origin, Recording, Ref, TensorFacts
 
 

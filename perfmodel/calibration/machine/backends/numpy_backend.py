@@ -14,6 +14,7 @@ from perfmodel import layers
 from perfmodel.calibration.machine import facts
 from perfmodel.calibration.machine.backends.base import Backend, Clock, HostClock, PeakRun
 from perfmodel.calibration.machine.benchmark import SEED, Axis, Benchmark, Prepared, Run, Sizes
+from perfmodel.calibration.machine.facts import page_fault_s
 from perfmodel.calibration.machine.families import (
     BATCHED_AXES,
     CONTRACTION_AXES,
@@ -32,7 +33,6 @@ from perfmodel.calibration.machine.families import (
     of_layer,
     update,
 )
-from perfmodel.calibration.machine.process_allocator import page_fault_s
 from perfmodel.errors import ArgumentError
 from perfmodel.layers import Layer
 from perfmodel.records import Operation, Role

@@ -12,10 +12,13 @@ from typing import Any, ClassVar, Final
 
 from perfmodel.calibration.machine import facts
 from perfmodel.calibration.machine.backends.base import Backend, Clock, HostClock, PeakRun, smallest_sizes
-from perfmodel.calibration.machine.backends.torch_all_reduce import all_reduces
-from perfmodel.calibration.machine.backends.torch_clock import CudaClock, TorchTools
-from perfmodel.calibration.machine.backends.torch_overheads import host_copies, overheads
-from perfmodel.calibration.machine.backends.torch_passes import pass_benchmarks, product_benchmarks
+from perfmodel.calibration.machine.backends.torch_overheads import all_reduces, host_copies, overheads
+from perfmodel.calibration.machine.backends.torch_passes import (
+    CudaClock,
+    TorchTools,
+    pass_benchmarks,
+    product_benchmarks,
+)
 from perfmodel.calibration.machine.backends.torch_reductions import reduction_benchmarks, sequence_benchmarks
 from perfmodel.calibration.machine.benchmark import SEED, Benchmark, Prepared, Run, Sizes
 from perfmodel.errors import ArgumentError, MissingPackageError

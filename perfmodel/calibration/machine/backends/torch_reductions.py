@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 from perfmodel import layers
-from perfmodel.calibration.machine.backends.torch_clock import TorchTools
-from perfmodel.calibration.machine.backends.torch_passes import passes
+from perfmodel.calibration.machine.backends.torch_passes import TorchTools, passes
 from perfmodel.calibration.machine.benchmark import Axis, Benchmark, Prepared, Sizes
 from perfmodel.calibration.machine.families import (
     ATTENTION_AXES,

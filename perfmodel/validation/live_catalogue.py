@@ -45,8 +45,8 @@ class LiveNetwork:
     ----------
     name : str
         What it is called in reports and on the command line. [-]
-    file, builder : str
-        File of this folder, and the function or class in it that makes the module. [-]
+    builder : str
+        Function or class of ``live_modules.py`` that makes the module. [-]
     options : mapping of str to object
         What that is called with; read-only by convention. [-]
     inputs : tuple of InputTensor
@@ -64,7 +64,6 @@ class LiveNetwork:
     """
 
     name: str
-    file: str
     builder: str
     inputs: tuple[InputTensor, ...]
     target: InputTensor
@@ -83,7 +82,7 @@ class LiveNetwork:
             If torch is not installed.
         """
         require_torch()
-        made = getattr(import_module(f"perfmodel.validation.live_networks.{self.file}"), self.builder)(**self.options)
+        made = getattr(import_module("perfmodel.validation.live_modules"), self.builder)(**self.options)
         assert made is not None
         return made  # type: ignore[no-any-return]
 
@@ -127,14 +126,11 @@ _BERT = {"layers": 4, "width": 512, "heads": 8, "classes": 2}
 _VIT = {"patch_size": 16, "layers": 12, "heads": 6, "width": 384}
 
 
-def _network(
-    name: str, *, cpu: int, gpu: int, file: str = "", builder: str = "", zoo_builder: str = "", **facts: Any
-) -> LiveNetwork:
+def _network(name: str, *, cpu: int, gpu: int, builder: str = "", zoo_builder: str = "", **facts: Any) -> LiveNetwork:
     """Return a network with its mini-batches on a CPU and a GPU [samples]; what is not named is called as it is."""
     return LiveNetwork(
         name=name,
-        file=file or name,
-        builder=builder or file or name,
+        builder=builder or name,
         batch_sizes={"cpu": cpu, "gpu": gpu},
         zoo_builder=zoo_builder or name,
         **facts,
@@ -146,7 +142,6 @@ _NETWORKS: Final = (
         "mnist_classifier",
         cpu=4096,
         gpu=65_536,
-        file="dense",
         builder="classifier",
         options={"widths": _MNIST, "activation": "relu"},
         inputs=(InputTensor(shape=_MNIST[:1]),),
@@ -157,7 +152,6 @@ _NETWORKS: Final = (
         "fcn5",
         cpu=64,
         gpu=1024,
-        file="dense",
         builder="classifier",
         options={"widths": (6688, 2048, 2048, 2048, 6688), "activation": "sigmoid"},
         inputs=(InputTensor(shape=(6688,)),),
@@ -165,12 +159,12 @@ _NETWORKS: Final = (
         zoo_options=_FCN5,
     ),
     _network("alexnet", cpu=16, gpu=256, **_images(224)),
-    _network("resnet18", cpu=8, gpu=128, file="resnet", options={"depth": 18}, **_images(224)),
+    _network("resnet18", cpu=8, gpu=128, builder="resnet", options={"depth": 18}, **_images(224)),
     _network(
         "resnet50",
         cpu=4,
         gpu=64,
-        file="resnet",
+        builder="resnet",
         options={"depth": 50},
         **_images(224),
         zoo_options={"stride_on": "3x3"},
@@ -180,7 +174,6 @@ _NETWORKS: Final = (
         "lstm32",
         cpu=16,
         gpu=256,
-        file="recurrent",
         builder="LanguageModel",
         options=_LSTM32,
         **_words(32, 10_000),
@@ -190,7 +183,6 @@ _NETWORKS: Final = (
         "seq2seq",
         cpu=16,
         gpu=256,
-        file="recurrent",
         builder="SequenceToSequence",
         options=_SEQ2SEQ,
         **_words(24, 8000, count=2),
@@ -200,7 +192,6 @@ _NETWORKS: Final = (
         "bert_small",
         cpu=8,
         gpu=128,
-        file="bert",
         builder="bert_classifier",
         options=_BERT,
         inputs=(InputTensor(shape=(128,), below=30_522), InputTensor(shape=(128,), below=2)),
@@ -213,7 +204,6 @@ _NETWORKS: Final = (
         "vit_small",
         cpu=4,
         gpu=128,
-        file="vit",
         builder="VisionTransformer",
         options={**_VIT, "hidden": 1536, "fused": True},
         **_images(224),
