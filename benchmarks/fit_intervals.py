@@ -34,7 +34,7 @@ from perfmodel.hardware.interval_scale import (
 )
 from perfmodel.hardware.source import Source
 from perfmodel.hardware.spec_files import names, shipped_folder
-from perfmodel.measurements.collective_tables import read_collectives
+from perfmodel.measurements.kernel_tables import read_collectives
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import place
 from perfmodel.validation.collective_scores import predicted_times

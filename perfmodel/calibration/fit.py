@@ -87,18 +87,7 @@ class Fit:
         return dict(zip(self.names, np.exp(self.log_factors).tolist(), strict=True))
 
     def interval(self, name: str) -> tuple[float, float]:
-        """Return the 80 % interval of a factor.
-
-        Parameters
-        ----------
-        name : str
-            Name of the unknown. [-]
-
-        Returns
-        -------
-        low, high : float
-            Ends of the interval. [1]
-        """
+        """Return the 80 % interval of a factor."""
         index = self.names.index(name)
         reach = Z_80 * self.spreads[index]
         low, high = np.exp([self.log_factors[index] - reach, self.log_factors[index] + reach])
@@ -253,13 +242,7 @@ ENVIRONMENT_VARIABLE: Final = "PERFMODEL_CACHE"
 
 
 def cache_folder() -> Path | None:
-    """Return where fits are kept.
-
-    Returns
-    -------
-    Path or None
-        ``$PERFMODEL_CACHE``, else ``perfmodel`` in the user's cache folder; None where the variable is empty. [-]
-    """
+    """Return where fits are kept."""
     given = os.environ.get(ENVIRONMENT_VARIABLE)
     if given is not None:
         return Path(given) if given else None
@@ -303,18 +286,7 @@ def code_fingerprint() -> str:
 
 
 def fingerprint(parts: Iterable[object]) -> str:
-    """Return a fingerprint of what a fit follows from: the code, every spec file, and what the caller names.
-
-    Parameters
-    ----------
-    parts : iterable of object
-        Rows, runs, plan, protocol: anything whose ``repr`` tells its content. [-]
-
-    Returns
-    -------
-    str
-        Hexadecimal digits. [-]
-    """
+    """Return a fingerprint of what a fit follows from: the code, every spec file, and what the caller names."""
     digest = hashlib.sha256(code_fingerprint().encode())
     for folder in sorted(spec_files.NOUN_BY_FOLDER.keys() - FOLLOWING_FOLDERS):
         for path in spec_files.files(folder):
@@ -326,18 +298,7 @@ def fingerprint(parts: Iterable[object]) -> str:
 
 
 def kept_fits(key: str) -> list[Fit] | None:
-    """Return the fits kept under a key.
-
-    Parameters
-    ----------
-    key : str
-        Fingerprint. [-]
-
-    Returns
-    -------
-    list of Fit or None
-        None where there are none, or what is there cannot be read. [-]
-    """
+    """Return the fits kept under a key."""
     folder = cache_folder()
     if folder is None:
         return None
@@ -349,15 +310,7 @@ def kept_fits(key: str) -> list[Fit] | None:
 
 
 def keep_fits(key: str, fits: Iterable[Fit]) -> None:
-    """Keep fits under a key; a folder that cannot be written is no fault.
-
-    Parameters
-    ----------
-    key : str
-        Fingerprint. [-]
-    fits : iterable of Fit
-        Fits in the order of their folds. [-]
-    """
+    """Keep fits under a key; a folder that cannot be written is no fault."""
     folder = cache_folder()
     if folder is None:
         return

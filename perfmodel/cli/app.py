@@ -93,7 +93,6 @@ def _perfmodel(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    del version
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(BAD_INPUT)
@@ -111,18 +110,7 @@ def _app_for(words: Sequence[str]) -> typer.Typer:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; every error of the user becomes one line.
-
-    Parameters
-    ----------
-    arguments : sequence of str or None
-        Words after ``perfmodel``; None for those of the process. [-]
-
-    Returns
-    -------
-    int
-        0; 1 where a check failed or the reader went away; 2 for bad input; 130 after Ctrl-C. [-]
-    """
+    """Run the command line and return its exit code; every error of the user becomes one line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter must not end the program
@@ -159,13 +147,7 @@ def _shown(message: Warning | str, category: type[Warning], *_where: object, **_
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the ``perfmodel`` command and end the process with its exit code.
-
-    Parameters
-    ----------
-    arguments : sequence of str or None
-        Words after ``perfmodel``; None for those of the process. [-]
-    """
+    """Run the ``perfmodel`` command and end the process with its exit code."""
     warnings.showwarning = _shown
     gc.set_threshold(RARELY)
     sys.exit(run(arguments))

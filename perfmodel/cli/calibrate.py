@@ -14,6 +14,7 @@ from perfmodel.cli.output import (
     Answer,
     Command,
     JsonOption,
+    ProgressOption,
     check_plot,
     check_writable,
     emit,
@@ -61,10 +62,7 @@ def calibrate_command(
     resume: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Go on with the points of an interrupted calibration.")
     ] = None,
-    progress: Annotated[
-        bool | None,
-        typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given."),
-    ] = None,
+    progress: ProgressOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure small kernels of this machine for about a minute and fit what predictions need."""
@@ -137,10 +135,7 @@ def fit_command(
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the calibration (TOML) for predict --calibration.")
     ] = None,
-    progress: Annotated[
-        bool | None,
-        typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given."),
-    ] = None,
+    progress: ProgressOption = None,
 ) -> Answer:
     """Fit the constants of device, library and framework files to all measured cells of a subset."""
     from perfmodel.hardware.calibration import toml_text

@@ -47,26 +47,7 @@ def takes_arguments(
     several: bool = False,
     plot: str | None = None,
 ) -> Callable[[Callable[..., Any]], Command]:
-    """Return a decorator: a command whose parameter ``arguments`` is what was typed for arguments of ``predict``.
-
-    Parameters
-    ----------
-    *besides : str
-        Further names that stand among the arguments, one value each. [-]
-    own : tuple of str
-        Arguments that are no options, or that the command declares by itself. [-]
-    only : tuple of str
-        Arguments that are options; empty for all but the command's own. [-]
-    several : bool
-        Whether an option may be repeated and lists values between commas, each as it was typed. [-]
-    plot : str or None
-        Help of ``--plot``; None for a command that does not draw its answer. [-]
-
-    Returns
-    -------
-    callable
-        The decorator. [-]
-    """
+    """Return a decorator: a command whose parameter ``arguments`` is what was typed for arguments of ``predict``."""
     return lambda function: Command(function, besides=besides, own=own, only=only, several=several, plot=plot)
 
 
@@ -281,6 +262,9 @@ def changed_arguments(base: dict[str, Any], changes: dict[str, Any]) -> dict[str
 
 
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+ProgressOption: TypeAlias = Annotated[
+    bool | None, typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given.")
+]
 OutOption: TypeAlias = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="Write to FILE instead of the terminal.")
 ]
@@ -372,31 +356,18 @@ def _plain(value: Any) -> Any:
 
 
 def check_writable(path: Path | None, *, argument: str) -> None:
-    """Refuse a path that cannot be written, before any work is done.
-
-    Parameters
-    ----------
-    path : Path or None
-        Where a file shall be written; None for nowhere. [-]
-    argument : str
-        The option it was given for. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If its folder does not exist or is not writable, or it is a folder, a device or a pipe itself.
-    """
+    """Refuse a path that cannot be written, before any work is done."""
     if path is None:
         return
     path = path.expanduser()
-    if path.is_dir():
-        raise ArgumentError(argument=argument, given=str(path), allowed="a file, not a folder")
-    if path.exists() and not path.is_file():
-        raise ArgumentError(argument=argument, given=str(path), allowed="a regular file, not a device or pipe")
-    if not path.parent.is_dir():
-        raise ArgumentError(argument=argument, given=str(path), allowed="a file in an existing folder")
-    if not os.access(path.parent, os.W_OK):
-        raise ArgumentError(argument=argument, given=str(path), allowed="a file in a folder you may write")
+    faults = {
+        "a file, not a folder": path.is_dir(),
+        "a regular file, not a device or pipe": path.exists() and not path.is_file(),
+        "a file in an existing folder": not path.parent.is_dir(),
+        "a file in a folder you may write": not os.access(path.parent, os.W_OK),
+    }
+    for allowed in (allowed for allowed, is_wrong in faults.items() if is_wrong):
+        raise ArgumentError(argument=argument, given=str(path), allowed=allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,18 +395,7 @@ class Answer:
 
 
 def check_plot(path: Path | None) -> None:
-    """Refuse a ``--plot`` that cannot be written or has an unknown ending, before any work is done.
-
-    Parameters
-    ----------
-    path : Path or None
-        Where the figure shall be written; None for nowhere. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it cannot be written there.
-    """
+    """Refuse a ``--plot`` that cannot be written or has an unknown ending, before any work is done."""
     from perfmodel.presentation.figures import check_format
 
     check_writable(path, argument="--plot")
@@ -444,22 +404,7 @@ def check_plot(path: Path | None) -> None:
 
 
 def emit(text: Callable[[], str], content: Callable[[], Any], *, as_json: bool, out: Path | None) -> None:
-    """Print a command's answer, or write it to a file.
-
-    Parameters
-    ----------
-    text, content : callable
-        Make the answer for a person, and for JSON; only one is called. [-]
-    as_json : bool
-        Which one. [-]
-    out : Path or None
-        The file; None for the terminal. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the file cannot be written.
-    """
+    """Print a command's answer, or write it to a file."""
     answer = json.dumps(_plain(content()), indent=2, ensure_ascii=False) if as_json else text()
     if out is None:
         sys.stdout.write(f"{answer}\n")
@@ -471,20 +416,7 @@ def emit(text: Callable[[], str], content: Callable[[], Any], *, as_json: bool, 
 
 @contextmanager
 def progress_bar(description: str, *, shown: bool | None) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a progress bar on the error stream while the block runs.
-
-    Parameters
-    ----------
-    description : str
-        What is going on. [-]
-    shown : bool or None
-        Whether to show it; None where the error stream is a terminal. [-]
-
-    Yields
-    ------
-    callable or None
-        To be called with what is done and the total; None where nothing is shown. [-]
-    """
+    """Show a progress bar on the error stream while the block runs."""
     if not (sys.stderr.isatty() if shown is None else shown):
         yield None
         return

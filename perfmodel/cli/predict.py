@@ -71,25 +71,7 @@ def predict_command(
 
 
 def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
-    """Return as many samples as memory holds.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    arguments : dict
-        Arguments of ``predict``. [-]
-
-    Returns
-    -------
-    int
-        Samples. [samples]
-
-    Raises
-    ------
-    ArgumentError
-        If not even one fits, or the network is spread over devices.
-    """
+    """Return as many samples as memory holds."""
     from perfmodel.prediction.arguments.table import names_of
     from perfmodel.prediction.batch_limit import max_batch_size
 
@@ -172,27 +154,7 @@ class Bill:
 
 
 def bill_of(p: Prediction, price: str | float) -> Bill:
-    """Return what a prediction costs at a price.
-
-    Parameters
-    ----------
-    p : Prediction
-        A step. [-]
-    price : str or float
-        Price, instance, or USD an hour of one device. [USD/h]
-
-    Returns
-    -------
-    Bill
-        Costs and energy. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the price is of other devices.
-    UnknownNameError
-        If there is no such price; names the nearest.
-    """
+    """Return what a prediction costs at a price."""
     given: InstancePrice | float
     if isinstance(price, str):
         from perfmodel.hardware.price_catalogue import load_instance_price
@@ -237,22 +199,7 @@ class Executed:
 
 
 def find_executed(table: str, *, network: str, prediction: Prediction) -> Executed | None:
-    """Return the run of a measurement table that a request corresponds to, predicted.
-
-    Parameters
-    ----------
-    table : str
-        Key or path of a measurement table. [-]
-    network : str
-        As in the table. [-]
-    prediction : Prediction
-        What was asked; a Run says itself which framework, optimizer and phase it had, where nobody asked otherwise. [-]
-
-    Returns
-    -------
-    Executed or None
-        None where the table has no such run. [-]
-    """
+    """Return the run of a measurement table that a request corresponds to, predicted."""
     from perfmodel import measurements
     from perfmodel.prediction.arguments.table import names_of
     from perfmodel.prediction.job import Job
@@ -271,20 +218,7 @@ def find_executed(table: str, *, network: str, prediction: Prediction) -> Execut
 
 
 def executed_text(executed: Executed, *, with_evidence: bool) -> str:
-    """Return what was executed and how long it took, predicted and measured.
-
-    Parameters
-    ----------
-    executed : Executed
-        The run. [-]
-    with_evidence : bool
-        Whether to add why each fact is believed. [-]
-
-    Returns
-    -------
-    str
-        Several lines. [-]
-    """
+    """Return what was executed and how long it took, predicted and measured."""
     from perfmodel.presentation.quantities import bytes_text, seconds_text
     from perfmodel.presentation.tables import facts_text
 
@@ -324,18 +258,7 @@ def _measured_text(cell: MeasuredRow) -> str:
 
 
 def executed_dict(executed: Executed) -> dict[str, Any]:
-    """Return the same as plain values, for JSON.
-
-    Parameters
-    ----------
-    executed : Executed
-        The run. [-]
-
-    Returns
-    -------
-    dict
-        The run with its evidence, its prediction, its measurements. [s, B]
-    """
+    """Return the same as plain values, for JSON."""
     run = asdict(executed.run) | {
         "feed_bytes": executed.run.feed_bytes,
         "evidence": [evidence._asdict() for evidence in executed.run.evidence],

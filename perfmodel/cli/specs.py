@@ -210,20 +210,7 @@ def _load(path: Path, *, folder: str) -> tuple[Any, list[str]]:
 
 
 def faults_of_file(path: Path, *, folder: str) -> list[str]:
-    """Return every fault of a spec file; none where it is sound.
-
-    Parameters
-    ----------
-    path : Path
-        The file. [-]
-    folder : str
-        The kind folder it belongs to, e.g. ``devices``. [-]
-
-    Returns
-    -------
-    list of str
-        One line per fault: field, value, what is allowed. [-]
-    """
+    """Return every fault of a spec file; none where it is sound."""
     _, faults = _load(path, folder=folder)
     return faults
 
@@ -287,31 +274,7 @@ OptionOption: TypeAlias = Annotated[
 
 
 def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
-    """Return the graph a user named: of the zoo, in a graph's file, an ONNX file, a configuration, or a Python file.
-
-    Parameters
-    ----------
-    name_or_path : str
-        What was typed; it is a path if it ends in .json or .onnx or names a folder; ``file.py:function`` names a
-        function that returns (module, example_inputs). [-]
-    options : list of str
-        ``key=value`` texts: options of the zoo's builder, of a configuration's import or of the function, free sizes
-        of an ONNX file. [-]
-
-    Returns
-    -------
-    LayerGraph
-        The network. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If the zoo has no such network, or there is no such option.
-    SpecError
-        If the file is none of these, or wrong.
-    ArgumentError
-        If options are given for a graph's file.
-    """
+    """Return the graph a user named: of the zoo, in a graph's file, an ONNX file, a configuration, or a Python file."""
     from perfmodel.errors import FreeSizeError
     from perfmodel.importers.huggingface import load_network
 
@@ -347,25 +310,7 @@ def is_factory(target: str) -> bool:
 
 
 def call_factory(target: str, *, options: list[str]) -> tuple[Any, Any]:
-    """Run a function of the user's own and return the module and example inputs it makes.
-
-    Parameters
-    ----------
-    target : str
-        ``file.py:function``. [-]
-    options : list of str
-        ``key=value`` texts for the function. [-]
-
-    Returns
-    -------
-    tuple
-        The module and its example inputs. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If there is no such file or function, it fails, or returns something else.
-    """
+    """Run a function of the user's own and return the module and example inputs it makes."""
     from perfmodel.errors import ArgumentError, nearest_match
 
     file, _, name = target.rpartition(":")
@@ -420,13 +365,7 @@ def audit_command(
         str | None, typer.Option(metavar="N", help="Samples; of a module those of its example inputs.")
     ] = None,
     phase: Annotated[str, typer.Option(metavar="PHASE", help="forward_backward or forward.")] = "forward_backward",
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="Option of the builder, config or function, or free size of an ONNX file; repeatable.",
-        ),
-    ] = None,
+    option: OptionOption = None,
 ) -> Any:
     """Count the matrix products of a network, compare them with torch's, and name what is not known."""
     from perfmodel.importers.audit import audit

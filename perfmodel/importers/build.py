@@ -65,25 +65,7 @@ class Built:
 
 
 def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -> Built:
-    """Return the graph of a program.
-
-    Parameters
-    ----------
-    program : Program
-        The network. [-]
-    translators : mapping of str to tuple of callable
-        What reads each operator. [-]
-
-    Returns
-    -------
-    Built
-        The graph, and the step that each layer came from. [-]
-
-    Raises
-    ------
-    GraphError
-        If the network computes nothing from its inputs.
-    """
+    """Return the graph of a program."""
     plan = Plan(program, translators)
     ends = [plan.result(operand) for operand in program.outputs]
     read = {id(source) for node in _of_use(plan.nodes, ends) for source in node.inputs}

@@ -29,7 +29,6 @@ ACTIVATIONS: Final = {
     "tanh": "tanh",
 }
 """Non-linearities by the names that configurations have for them."""
-ABSOLUTE: Final = "must be 'absolute': a table with a row per position"
 
 
 def from_huggingface_config(
@@ -315,25 +314,7 @@ class ConfigFields:
 
     @classmethod
     def read(cls, path_or_dict: str | Path | Mapping[str, Any]) -> ConfigFields:
-        """Read a configuration.
-
-        Parameters
-        ----------
-        path_or_dict : str, Path or mapping
-            The file, the folder it lies in as config.json, or its content. [-]
-
-        Returns
-        -------
-        ConfigFields
-            Its fields. [-]
-
-        Raises
-        ------
-        ArgumentError
-            If it is neither.
-        SpecError
-            If the file cannot be read or is no JSON object.
-        """
+        """Read a configuration."""
         if isinstance(path_or_dict, Mapping):
             return cls("configuration", path_or_dict)
         if not isinstance(path_or_dict, str | Path) or not str(path_or_dict):
@@ -376,20 +357,7 @@ class ConfigFields:
         return default
 
     def count(self, field: str, *, default: int | None = None) -> int:
-        """Return a whole number of at least one.
-
-        Parameters
-        ----------
-        field : str
-            Name of the field. [-]
-        default : int or None
-            Value where it is missing; None where it must be given. [1]
-
-        Returns
-        -------
-        int
-            The number; one where it is at fault. [1]
-        """
+        """Return a whole number of at least one."""
         value = self._given(field, default=default)
         if type(value) is int and value >= 1:
             return value
@@ -398,20 +366,7 @@ class ConfigFields:
         return 1
 
     def rate(self, field: str, *, default: float) -> float:
-        """Return a number in [0, 1).
-
-        Parameters
-        ----------
-        field : str
-            Name of the field. [-]
-        default : float
-            Value where it is missing. [1]
-
-        Returns
-        -------
-        float
-            The number; zero where it is at fault. [1]
-        """
+        """Return a number in [0, 1)."""
         value = self._given(field, default=default)
         try:
             check_fraction(field, value)
@@ -421,20 +376,7 @@ class ConfigFields:
         return float(value)
 
     def flag(self, field: str, *, default: bool) -> bool:
-        """Return a truth value.
-
-        Parameters
-        ----------
-        field : str
-            Name of the field. [-]
-        default : bool
-            Value where it is missing. [-]
-
-        Returns
-        -------
-        bool
-            The value; the default where it is at fault. [-]
-        """
+        """Return a truth value."""
         value = self._given(field, default=default)
         if isinstance(value, bool):
             return value
@@ -442,22 +384,7 @@ class ConfigFields:
         return default
 
     def word(self, field: str, words: Mapping[str, str], *, default: str) -> str:
-        """Return what one of a few words means.
-
-        Parameters
-        ----------
-        field : str
-            Name of the field. [-]
-        words : mapping of str to str
-            The words, and what they mean here. [-]
-        default : str
-            The word where it is missing. [-]
-
-        Returns
-        -------
-        str
-            What it means; that of the default where it is at fault. [-]
-        """
+        """Return what one of a few words means."""
         value = self._given(field, default=default)
         if not isinstance(value, str) or value not in words:
             nearest = nearest_match(str(value), words)
@@ -477,30 +404,12 @@ class ConfigFields:
         return tuple(map(str, value)) if isinstance(value, list) else ()
 
     def refuse(self, field: str, value: Any, allowed: str) -> None:
-        """Note a fault where a field has a value.
-
-        Parameters
-        ----------
-        field : str
-            Name of the field. [-]
-        value : object
-            The value it must not have. [-]
-        allowed : str
-            What is allowed instead. [-]
-        """
+        """Note a fault where a field has a value."""
         if self._content.get(field) == value:
             self.fault(field, allowed)
 
     def check_divides(self, field: str, whole: str, *, part: int, of: int) -> None:
-        """Note a fault unless one field's number divides another's; none where either is at fault already.
-
-        Parameters
-        ----------
-        field, whole : str
-            Names of the fields. [-]
-        part, of : int
-            Their values. [1]
-        """
+        """Note a fault unless one field's number divides another's; none where either is at fault already."""
         if of % part and not self._at_fault & {field, whole}:
             self._faults.append(f"{field}={part}: must divide {whole}={of}")
 
@@ -515,31 +424,7 @@ FILE_ENDINGS: Final = (".json", ".onnx")
 
 
 def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None = None) -> LayerGraph:
-    """Return the network that a user names.
-
-    Parameters
-    ----------
-    name_or_path : str or Path
-        A network of the zoo; or the path of a graph's JSON file, an ONNX file, or a configuration of Hugging Face's (or
-        the folder with its config.json). It is a path if it ends in .json or .onnx or names a folder. [-]
-    options : mapping of str to object or None
-        Options of the zoo's builder or of the configuration's import; of an ONNX file, its free sizes besides
-        ``batch_size``, ``name`` and ``progress``. [-]
-
-    Returns
-    -------
-    LayerGraph
-        The network. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If the zoo has no such network, or there is no such option.
-    SpecError
-        If the file is none of these, or wrong.
-    ArgumentError
-        If options are given for a graph's file, which has none.
-    """
+    """Return the network that a user names."""
     given = dict(options or {})
     path = Path(name_or_path).expanduser()
     if not path.parent.name and path.suffix not in FILE_ENDINGS and not (path.anchor or path.is_dir()):

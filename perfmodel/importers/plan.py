@@ -207,18 +207,7 @@ def is_seen_otherwise(source: Source) -> bool:
 
 
 def translators_of(program: str) -> dict[str, tuple[Translator, ...]]:
-    """Return what reads each operator, over all layer kinds.
-
-    Parameters
-    ----------
-    program : str
-        ``torch`` or ``onnx``. [-]
-
-    Returns
-    -------
-    dict of str to tuple of callable
-        Translators by operator. [-]
-    """
+    """Return what reads each operator, over all layer kinds."""
     found: dict[str, list[Translator]] = defaultdict(list)
     for layer in LAYERS.values():
         operators: Mapping[str, Translator] = getattr(layer, f"{program}_operators")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import TableError, UnknownNameError
-from perfmodel.measurements.rows import positive_seconds, read_lines, table_error
+from perfmodel.measurements.reading import positive_seconds, read_lines, table_error
 
 FOLDER: Final = Path(__file__).resolve().parent / "scaling"
 

@@ -94,26 +94,7 @@ FILLED: Final = 0.8
 
 
 def gantt_chart(bars: Sequence[LaneBar], *, title: str) -> Figure:
-    """Draw bars on lanes, first lane on top, in a colour for each kind.
-
-    Parameters
-    ----------
-    bars : sequence of LaneBar
-        The bars; those of no length are left out, those of a lane that overlap share its height. One that would be
-        narrower than a pixel or two is drawn ``NARROWEST`` wide. [-]
-    title : str
-        Heading, which the length of the whole is added to. [-]
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The chart. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If no bar has a length.
-    """
+    """Draw bars on lanes, first lane on top, in a colour for each kind."""
     from matplotlib.collections import PolyCollection
 
     shown = [bar for bar in bars if bar.end_s > bar.start_s]

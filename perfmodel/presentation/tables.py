@@ -545,20 +545,7 @@ def markdown_page(blocks: Sequence[Block]) -> str:
 
 
 def html_page(blocks: Sequence[Block], *, title: str) -> str:
-    """Return a page as HTML that needs nothing but its pictures.
-
-    Parameters
-    ----------
-    blocks : sequence of Block
-        Its parts. [-]
-    title : str
-        Of the window. [-]
-
-    Returns
-    -------
-    str
-        The document. [-]
-    """
+    """Return a page as HTML that needs nothing but its pictures."""
     body = "\n".join(block.html() for block in blocks)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -270,19 +270,7 @@ class SharedChannels:
         self._known_rates: dict[tuple[int, ...], list[float]] = {}
 
     def add(self, index: int, channels: tuple[str, ...], *, flow_bytes: float, now_s: float) -> None:
-        """Begin a flow; ``endings`` tells when it will have ended.
-
-        Parameters
-        ----------
-        index : int
-            Number of its task. [1]
-        channels : tuple of str
-            Channels it passes. [-]
-        flow_bytes : float
-            Bytes it sends over each. [B]
-        now_s : float
-            Time. [s]
-        """
+        """Begin a flow; ``endings`` tells when it will have ended."""
         route = self._route_ids.get(channels)
         if route is None:
             route = self._route_ids[channels] = len(self._routes)
@@ -298,15 +286,7 @@ class SharedChannels:
             self._touched[place] = None
 
     def ends(self, index: int, version: int) -> bool:
-        """End the flow of a task, unless its rate has changed since the ending of this version was announced.
-
-        Parameters
-        ----------
-        index : int
-            Number of its task. [1]
-        version : int
-            Version of the ending. [1]
-        """
+        """End the flow of a task, unless its rate has changed since the ending of this version was announced."""
         route = self._route_of.get(index, -1)
         if route < 0 or self._flows[route][index].version != version:
             return False

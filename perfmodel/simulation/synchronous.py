@@ -10,7 +10,14 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.simulation.pipeline import Hop, Piece, ending, pipeline_resources, pipeline_schedule_tasks
+from perfmodel.simulation.pipeline import (
+    Hop,
+    Piece,
+    ending,
+    fed_besides_computing,
+    pipeline_resources,
+    pipeline_schedule_tasks,
+)
 from perfmodel.simulation.timeline import Task
 from perfmodel.sync.trees import two_trees
 
@@ -166,20 +173,7 @@ class _Pipeline:
 
 
 def best_chunk_count(placed: Placed, size_bytes: float) -> int:
-    """Return how many chunks a pipelined algorithm does best with, a whole number.
-
-    Parameters
-    ----------
-    placed : Placed
-        The algorithm on its devices. [-]
-    size_bytes : float
-        Bytes of the collective. [B]
-
-    Returns
-    -------
-    int
-        Chunks for each direction, at most ``MOST_CHUNKS``. [1]
-    """
+    """Return how many chunks a pipelined algorithm does best with, a whole number."""
     latency_s = max(latency for each in placed.rounds for latency, _ in each.lines)
     if not latency_s:
         return MOST_CHUNKS
@@ -382,12 +376,7 @@ def synchronous_tasks(
     Task
         All that brings mini-batches, and in place of computing what takes part in it. [-]
     """
-    after: dict[str, tuple[str, ...]] = {}
-    for task in fed:
-        if task.kind == "compute":
-            after[task.name] = task.after
-        else:
-            yield task
+    after = yield from fed_besides_computing(fed)
     workers = list(step.lanes)
     for number, factors in enumerate(relative.tolist()):
         if number and together:

@@ -94,20 +94,7 @@ class Ablated(Prepared):
 
 
 def without(cell: MeasuredCell, term: Term) -> MeasuredCell:
-    """Return a measured cell whose predictions do without a term.
-
-    Parameters
-    ----------
-    cell : MeasuredCell
-        The cell; it stays as it is. [-]
-    term : Term
-        What is left out. [-]
-
-    Returns
-    -------
-    MeasuredCell
-        Ready to be fitted. [-]
-    """
+    """Return a measured cell whose predictions do without a term."""
     prepared = cell.prepared if term.prepared is None else term.prepared(cell.prepared)
     stated = {each.name: getattr(prepared, each.name) for each in fields(Prepared)}
     return replace(cell, prepared=Ablated(**stated, term=term))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.validation.cells import MeasuredCell, PredictedCell
     from perfmodel.validation.protocols import Fold
     from perfmodel.validation.report import Report
-    from perfmodel.validation.scores import FoldOutcome
+    from perfmodel.validation.table_report import FoldOutcome
 
 
 CellKey = tuple[str, str, str, int, str, int | None]
@@ -113,29 +113,12 @@ def path_of(processor: str) -> Path:
 
 
 def read_residuals(path: Path) -> Residuals:
-    """Read residuals.
-
-    Parameters
-    ----------
-    path : Path
-        A CSV with the columns of ``COLUMNS``. [-]
-
-    Returns
-    -------
-    Residuals
-        In the order of the file.
-
-    Raises
-    ------
-    TableError
-        If a column is missing or a number is none.
-    """
+    """Read residuals."""
     return Residuals(_read_once(path, path.stat().st_mtime_ns))
 
 
 @lru_cache(maxsize=4)
 def _read_once(path: Path, changed_ns: int) -> tuple[Residual, ...]:
-    del changed_ns
     with path.open(encoding="utf-8", newline="") as lines:
         reader = csv.DictReader(lines)
         if tuple(reader.fieldnames or ()) != COLUMNS:
@@ -228,18 +211,7 @@ def scored(outcomes: Sequence[FoldOutcome], ratios: Sequence[ConstantRatio], *, 
 
 
 def interval_rows(report: Report) -> Table[IntervalRow]:
-    """Score the intervals of a report beside those of constant ratio.
-
-    Parameters
-    ----------
-    report : Report
-        A validation with intervals. [-]
-
-    Returns
-    -------
-    Table of IntervalRow
-        Ours first, for each subset; empty where there are no intervals. [-]
-    """
+    """Score the intervals of a report beside those of constant ratio."""
     rows = []
     for subset in report.subsets:
         cells = [cell for cell, of in zip(report.cells, report.subset_of_cell, strict=True) if of == subset]
@@ -263,20 +235,7 @@ def limited(ratios: Sequence[ConstantRatio], keep: NDArray[np.bool_]) -> tuple[C
 
 
 def mean_over_cells(rows: Sequence[IntervalRow], score: str) -> float:
-    """Return a score of our intervals over all cells.
-
-    Parameters
-    ----------
-    rows : sequence of IntervalRow
-        Scores by subset. [-]
-    score : str
-        Field of the rows. [-]
-
-    Returns
-    -------
-    float
-        Mean, weighted by cells; NaN where there are no intervals. [unit of the score]
-    """
+    """Return a score of our intervals over all cells."""
     ours = [row for row in rows if row.intervals == OURS]
     cells = sum(row.cells for row in ours)
     return sum(row.cells * float(getattr(row, score)) for row in ours) / cells if cells else float("nan")
@@ -343,20 +302,7 @@ def key_of(cell: MeasuredCell) -> CellKey:
 
 
 def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
-    """Say how certain each prediction of each fold is.
-
-    Parameters
-    ----------
-    held : HeldOut
-        Cells, folds and fits. [-]
-    scale : IntervalScale
-        For spreads of constants that no plan names, and for what was seen where nothing was fitted. [-]
-
-    Returns
-    -------
-    list of list of Exposure
-        Of each fold, its scored cells in their order. [1]
-    """
+    """Say how certain each prediction of each fold is."""
     cells, unknowns = held.cells, held.unknowns
     seen_of_cell = [_seen_of(cell) for cell in cells]
     measured = scale.measured

@@ -20,7 +20,6 @@ from perfmodel.calibration.machine.facts import child_environment
 from perfmodel.errors import ArgumentError, CalibrationError, PerfmodelError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
-from perfmodel.validation.live_catalogue import find_networks, require_torch
 from perfmodel.validation.live_prediction import (
     LIVE_DTYPES,
     LiveMeasurement,
@@ -28,8 +27,10 @@ from perfmodel.validation.live_prediction import (
     LiveSession,
     cases_of,
     check_datasheet,
+    find_networks,
     predict_case,
     processor_of,
+    require_torch,
 )
 from perfmodel.validation.live_report import LiveReport
 
@@ -63,13 +64,7 @@ class ChildMeasurer:
         return device_facts(device)
 
     def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
-        """Return the times of every case of ``plan``.
-
-        Raises
-        ------
-        CalibrationError
-            If the process ends before it is done; quotes what it wrote.
-        """
+        """Return the times of every case of ``plan``."""
         return gathered(plan, _events(plan), progress=progress)
 
 
@@ -170,41 +165,12 @@ def _backend(device: Any) -> Any:
 
 
 def check_device(device: str) -> str:
-    """Return a device by its full name, once torch can run on it.
-
-    Parameters
-    ----------
-    device : str
-        ``cpu``, ``cuda`` or ``cuda:0``. [-]
-
-    Returns
-    -------
-    str
-        ``cpu``, or ``cuda`` with an index. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it is no such name, there is no CUDA, or no GPU of that index.
-    MissingPackageError
-        If torch is not installed.
-    """
+    """Return a device by its full name, once torch can run on it."""
     return str(_backend(device).target)
 
 
 def device_facts(device: str) -> dict[str, Any]:
-    """Return what tells a device from another, as a calibration of it says.
-
-    Parameters
-    ----------
-    device : str
-        As torch names it. [-]
-
-    Returns
-    -------
-    dict
-        ``model`` as the operating system or the driver calls it, ``core_count`` [1], and the version of ``torch``. [-]
-    """
+    """Return what tells a device from another, as a calibration of it says."""
     backend = _backend(device)
     facts = backend.facts()
     return {"model": facts["model"], "core_count": facts["core_count"], "torch": backend.software()["torch"]}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from perfmodel.validation.live_catalogue import LiveNetwork
+    from perfmodel.validation.live_prediction import LiveNetwork
 
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid}

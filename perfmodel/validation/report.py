@@ -16,7 +16,15 @@ from perfmodel.presentation.figures import parity_plot, saved
 from perfmodel.presentation.tables import Table
 from perfmodel.validation import metrics
 from perfmodel.validation.intervals import ConstantRatio, IntervalRow, interval_rows, limited, mean_over_cells
-from perfmodel.validation.scores import FactorRow, FoldOutcome, FoldRow, ScoreRow, factor_rows, fold_row, score_rows
+from perfmodel.validation.table_report import (
+    FactorRow,
+    FoldOutcome,
+    FoldRow,
+    ScoreRow,
+    factor_rows,
+    fold_row,
+    score_rows,
+)
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -59,20 +59,7 @@ MOST_FIGURES: Final = 2000
 
 
 def page_blocks(board: Scoreboard, *, pictures: Sequence[str]) -> list[Block]:
-    """Return the page of a scoreboard.
-
-    Parameters
-    ----------
-    board : Scoreboard
-        Everything that was scored. [-]
-    pictures : sequence of str
-        Paths of the parity plots from the page. [-]
-
-    Returns
-    -------
-    list of Block
-        Headings, tables, pictures and lists. [-]
-    """
+    """Return the page of a scoreboard."""
     blocks: list[Block] = [Heading("Scoreboard", 1), Paragraph(INTRODUCTION), *_tables(board)]
     for table in sorted(board.tables, key=lambda each: KINDS.index(each.kind)):
         own = board.of_table(table.name)

@@ -16,7 +16,7 @@ from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.source import ESTIMATE, SpecFile
 from perfmodel.hardware.system import System
-from perfmodel.measurements.rows import check_names
+from perfmodel.measurements.reading import check_names
 from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Subset
 from perfmodel.validation import baselines
 from perfmodel.validation.cells import (
@@ -40,7 +40,7 @@ from perfmodel.validation.protocols import (
     predict_subset,
 )
 from perfmodel.validation.report import Report
-from perfmodel.validation.scores import FoldOutcome
+from perfmodel.validation.table_report import FoldOutcome
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,39 +54,14 @@ IDENTITY_FIELDS = frozenset({"sockets.count", "memory.capacity_gib"})
 
 
 def marks_of(table: MeasurementTable) -> tuple[str, ...]:
-    """Return the texts by which a source betrays that it is the table or its laboratory.
-
-    Parameters
-    ----------
-    table : MeasurementTable
-        The scored table; its ``[source]`` lists ``marks``: its key, authors, identifiers, repositories. [-]
-
-    Returns
-    -------
-    tuple of str
-        Lower-case texts: what the table lists, and the key of a shipped table. A user's own table is guarded by the
-        marks that its file lists.
-    """
+    """Return the texts by which a source betrays that it is the table or its laboratory."""
     listed = tuple(mark.strip().lower() for mark in table.source.get("marks", "").split(";") if mark.strip())
     own_key = (table.key.lower(),) if table.key in measurements.names() else ()
     return (*own_key, *listed)
 
 
 def sources_from(table: MeasurementTable, specs: Iterable[SpecFile]) -> Iterator[str]:
-    """Yield a line for every source of a file that names the table or its laboratory.
-
-    Parameters
-    ----------
-    table : MeasurementTable
-        The scored table. [-]
-    specs : iterable of SpecFile
-        Files whose numbers a prediction used. [-]
-
-    Yields
-    ------
-    str
-        File, fields and the text that gave it away. [-]
-    """
+    """Yield a line for every source of a file that names the table or its laboratory."""
     marks = marks_of(table)
     for spec in specs:
         for source in spec.source:
@@ -107,18 +82,7 @@ def _mentions(text: str, mark: str) -> bool:
 
 
 def estimated_fields(specs: Iterable[SpecFile]) -> tuple[str, ...]:
-    """Return the fields of the files that are estimates, not data: the weight they carry belongs beside a score.
-
-    Parameters
-    ----------
-    specs : iterable of SpecFile
-        Files whose numbers a prediction used. [-]
-
-    Returns
-    -------
-    tuple of str
-        ``file: field``, sorted. [-]
-    """
+    """Return the fields of the files that are estimates, not data: the weight they carry belongs beside a score."""
     return tuple(
         sorted(
             f"{spec.name}: {field}"
@@ -131,20 +95,7 @@ def estimated_fields(specs: Iterable[SpecFile]) -> tuple[str, ...]:
 
 
 def require_independence(table: MeasurementTable, specs: Iterable[SpecFile]) -> None:
-    """Raise unless no file that a prediction used cites the table it is scored on.
-
-    Parameters
-    ----------
-    table : MeasurementTable
-        The scored table. [-]
-    specs : iterable of SpecFile
-        Files whose numbers a prediction used. [-]
-
-    Raises
-    ------
-    CalibrationError
-        Naming every file and field at fault.
-    """
+    """Raise unless no file that a prediction used cites the table it is scored on."""
     faults = list(sources_from(table, specs))
     if faults:
         message = f"constants were taken from the table they are scored on ({table.key}): {'; '.join(faults)}"
@@ -261,25 +212,7 @@ def _scored(cells: Sequence[PredictedCell]) -> tuple[PredictedCell, ...]:
 
 
 def checked_table(table: str | Path | MeasurementTable | pd.DataFrame) -> MeasurementTable:
-    """Return a table whose rows name known things.
-
-    Parameters
-    ----------
-    table : str, Path, MeasurementTable or DataFrame
-        A name, a path, a table or a frame. [-]
-
-    Returns
-    -------
-    MeasurementTable
-        Loaded and checked. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such table.
-    TableError
-        If a row is wrong; names row, column, value and what is allowed.
-    """
+    """Return a table whose rows name known things."""
     if isinstance(table, MeasurementTable):
         loaded = table
     elif isinstance(table, str | Path):
@@ -302,20 +235,7 @@ def _with_cores(table: MeasurementTable) -> MeasurementTable:
 
 
 def nothing_to_score(table: MeasurementTable, only: str | None) -> TableError:
-    """Return the error for a table without a measured cell of a subset.
-
-    Parameters
-    ----------
-    table : MeasurementTable
-        The table. [-]
-    only : str or None
-        Subset asked for; None for all. [-]
-
-    Returns
-    -------
-    TableError
-        Names the subsets that have cells.
-    """
+    """Return the error for a table without a measured cell of a subset."""
     having = [repr(subset) for subset in SUBSETS if table.subset(subset)]
     allowed = f"; it has cells of only={' and '.join(having)}" if having else ""
     return TableError(f"{table.key}: no measured cell is left to score (only={only!r}){allowed}")

@@ -18,8 +18,8 @@ from perfmodel.hardware.calibration import load_calibration
 from perfmodel.records import Contraction, MemoryPass
 from perfmodel.validation import live
 from perfmodel.validation.live import ChildMeasurer, check_device, gathered
-from perfmodel.validation.live_catalogue import LIVE_NETWORKS, find_networks
 from perfmodel.validation.live_prediction import (
+    LIVE_NETWORKS,
     MODES,
     LiveCase,
     LiveMeasurement,
@@ -28,6 +28,7 @@ from perfmodel.validation.live_prediction import (
     LiveSession,
     Rates,
     cases_of,
+    find_networks,
     imported,
     operations_of,
     roofline_s,

@@ -70,29 +70,7 @@ class CalibrationInterrupted(KeyboardInterrupt):
 
 
 def load_backend(name: str, target: str) -> Backend:
-    """Return a backend on a device.
-
-    Parameters
-    ----------
-    name : str
-        ``torch`` or ``numpy``. [-]
-    target : str
-        ``cpu`` or ``cuda:N``. [-]
-
-    Returns
-    -------
-    Backend
-        Ready to measure. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such backend.
-    MissingPackageError
-        If its library is not installed.
-    ArgumentError
-        If there is no such device.
-    """
+    """Return a backend on a device."""
     if name not in BACKENDS:
         raise UnknownNameError("backend", name, BACKENDS)
     module, _, kind = BACKENDS[name].partition(":")
@@ -185,18 +163,7 @@ def calibrate(
 
 
 def benchmark_table(backend: str) -> Mapping[str, Benchmark]:
-    """Return the benchmarks of a backend by class, without asking whether its library or device is there.
-
-    Parameters
-    ----------
-    backend : str
-        ``torch`` or ``numpy``. [-]
-
-    Returns
-    -------
-    dict
-        Benchmark by kernel class. [-]
-    """
+    """Return the benchmarks of a backend by class, without asking whether its library or device is there."""
     if backend not in BACKENDS:
         raise UnknownNameError("backend", backend, BACKENDS)
     kinds = import_module(BACKENDS[backend].partition(":")[0]).BENCHMARKS
@@ -304,25 +271,7 @@ def _kept(journal: Journal, library: Backend, *, out: str | Path | None, budget_
 
 
 def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
-    """Fit what a session measured and return the device.
-
-    Parameters
-    ----------
-    session : Session
-        After its run. [-]
-    allocator : str
-        How the allocator was set. [-]
-
-    Returns
-    -------
-    MeasuredMachine
-        The device. [-]
-
-    Raises
-    ------
-    CalibrationError
-        If the budget was too small for any fit.
-    """
+    """Fit what a session measured and return the device."""
     journal, library = session.journal, session.backend
     if len(journal.points) < FEWEST_POINTS:
         message = (

@@ -96,18 +96,7 @@ def clock_mhz() -> float | None:
 
 
 def gpu_clock_mhz(uuid: str) -> float | None:
-    """Return the clock of an NVIDIA GPU's multiprocessors now, as its driver's own program tells it.
-
-    Parameters
-    ----------
-    uuid : str
-        Which GPU, as numbers depend on what a process may see; empty for the first. [-]
-
-    Returns
-    -------
-    float or None
-        None where the program is not there or does not tell. [MHz]
-    """
+    """Return the clock of an NVIDIA GPU's multiprocessors now, as its driver's own program tells it."""
     which = f"GPU-{uuid.removeprefix('GPU-')}" if uuid else "0"
     command = ["nvidia-smi", f"--id={which}", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
     try:
@@ -175,18 +164,7 @@ def _memory_word(name: str) -> str:
 
 
 def cpu_facts(threads: int) -> dict[str, Any]:
-    """Return the table ``machine`` of a file for the host's CPU.
-
-    Parameters
-    ----------
-    threads : int
-        Threads that the library uses. [1]
-
-    Returns
-    -------
-    dict
-        Fields of ``MeasuredOn``. [-]
-    """
+    """Return the table ``machine`` of a file for the host's CPU."""
     last, near = caches_mib()
     model = _first(r"^model name\s*: (.*)$", _text(CPU_INFO)) or platform.processor() or platform.machine()
     return {
@@ -267,18 +245,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 def child_environment(threads: int) -> dict[str, str]:
-    """Return the environment of another process: threads fixed before any library is loaded, this package found.
-
-    Parameters
-    ----------
-    threads : int
-        Threads of its libraries. [1]
-
-    Returns
-    -------
-    dict of str to str
-        Values by name. [-]
-    """
+    """Return the environment of another process: threads fixed before any library is loaded, this package found."""
     found = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
     counts = {name: str(threads) for name in THREADS}
     return {**os.environ, **counts, "PYTHONPATH": os.pathsep.join(path for path in found if path)}

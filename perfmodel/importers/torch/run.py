@@ -30,7 +30,7 @@ from torch.utils.flop_counter import flop_registry
 from perfmodel.errors import TraceError
 from perfmodel.importers.recording import Call, Recording
 from perfmodel.importers.torch.modes import FunctionMode, OperatorMode, Recorder, Site
-from perfmodel.importers.torch.program import trained_outputs
+from perfmodel.importers.torch.module import trained_outputs
 from perfmodel.importers.torch.tensors import UnfollowedTensorError, storage_of
 
 
@@ -86,20 +86,7 @@ class Run:
 
 
 def named_arguments(module: torch.nn.Module, example: Example) -> list[tuple[str, Any]]:
-    """Return the arguments by the names that the module's forward gives them.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The module. [-]
-    example : Example
-        What it is called with. [-]
-
-    Returns
-    -------
-    list of tuple
-        Name and value, positional arguments first. [-]
-    """
+    """Return the arguments by the names that the module's forward gives them."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = [each.name for each in inspect.signature(module.forward).parameters.values() if each.kind in kinds]
     names += [f"input_{index}" for index in range(len(names), len(example.args))]
@@ -525,23 +512,7 @@ class _BackwardMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def backward_products(run: Run) -> BackwardProducts:
-    """Run the backward phase on fake tensors and return its products by the call that caused them.
-
-    Parameters
-    ----------
-    run : Run
-        A run with gradients. [-]
-
-    Returns
-    -------
-    BackwardProducts
-        Products by recorded call. [FLOP]
-
-    Raises
-    ------
-    TraceError
-        If an operator of the module has no gradient.
-    """
+    """Run the backward phase on fake tensors and return its products by the call that caused them."""
     outputs = [run.returned[index][1] for index in trained_outputs(run.recording)]
     outputs = [tensor for tensor in outputs if tensor.requires_grad]
     mode = _BackwardMode()

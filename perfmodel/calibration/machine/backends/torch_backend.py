@@ -224,15 +224,6 @@ class TorchBackend(Backend):
         elements = int(LARGER[self._on_gpu] * self.facts()["cache_mib"] * MIB / 4)
         return self._tools_of("fp32").normal(elements)
 
-    @property
-    def flush_bytes(self) -> float:
-        """Size of the tensor that a flush reads [B]."""
-        return float(4 * self._large.numel())
-
-    def flush(self, share: float = 1.0) -> None:
-        """Read a tensor larger than the last cache, or a part of it."""
-        self._large[: int(share * self._large.numel())].sum()
-
     def copy_run(self, moved_bytes: float) -> Run:
         """Return the copy of one tensor to another."""
         source = self._tools_of("fp32").normal(int(moved_bytes / 8))

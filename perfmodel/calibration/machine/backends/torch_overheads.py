@@ -101,18 +101,7 @@ def _joined(processes: Sequence[subprocess.Popen[str]]) -> list[float]:
 
 
 def timed(plan: Mapping[str, Any]) -> list[float]:
-    """Return the median time of the smallest and of the largest tensor, as one of several processes.
-
-    Parameters
-    ----------
-    plan : mapping
-        ``library``, ``process_count``, ``rank`` and ``store``, the file by which they find each other. [-]
-
-    Returns
-    -------
-    list of float
-        By size. [s]
-    """
+    """Return the median time of the smallest and of the largest tensor, as one of several processes."""
     import torch
     from torch import distributed
 
@@ -326,18 +315,7 @@ def _leaves(result: Any) -> list[Any]:
 
 
 def host_copies(tools: TorchTools) -> list[dict[str, Any]]:
-    """Return copies between host and GPU: time of the smallest, rate of a large one.
-
-    Parameters
-    ----------
-    tools : TorchTools
-        Of the GPU. [-]
-
-    Returns
-    -------
-    list of dict
-        Tables ``host_copy`` of a file. [s, B/s]
-    """
+    """Return copies between host and GPU: time of the smallest, rate of a large one."""
     torch, found = tools.torch, []
     wait = _waiting(tools)
     for pinned in (True, False):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from perfmodel import layers
@@ -22,6 +23,7 @@ from perfmodel.calibration.machine.families import (
     Family,
     batched_contraction,
     contraction,
+    in_role,
     of_layer,
 )
 from perfmodel.layers import Layer
@@ -245,7 +247,6 @@ def passes(
         return [tools.normal(*family.tensor(sizes)) for _ in range(family.inputs)]
 
     def prepare(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-        del operation
         return Prepared(partial(forward, tools.torch, *inputs(tools, sizes)), random=random)
 
     yield Benchmark(
@@ -253,94 +254,130 @@ def passes(
     )
     if backward is None:
         return
-    of_gradient = backward
 
     def prepare_backward(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-        del operation
         given = inputs(tools, sizes)
         result = forward(tools.torch, *given)
         gradient = tools.normal(*result.shape)
-        return Prepared(partial(of_gradient, tools.torch, gradient, result, *given))
+        return Prepared(partial(backward, tools.torch, gradient, result, *given))
 
     name = f"{name}_backward"
     operation = of_layer(name, family, layer)
     yield Benchmark(name=name, axes=family.axes, operation=operation, prepare=prepare_backward, weight=weight)
 
 
-def _activations() -> Iterator[Benchmark]:
-    yield from passes(
-        "relu",
-        ELEMENTS,
-        layers.ReLU(),
-        lambda torch, x: torch.relu(x),
-        lambda torch, g, y, _: torch.ops.aten.threshold_backward(g, y, 0),
-        weight=2,
-    )
-    yield from passes(
+Call = tuple[Any, ...]
+"""A function of torch by its dotted name and what it takes: ``x`` and ``z`` the inputs, ``y`` the result, ``g`` its
+gradient, other things as they are."""
+
+ELEMENT_PASSES: Final[tuple[tuple[str, Family, Layer, Call, Call | None, float], ...]] = (
+    ("relu", ELEMENTS, layers.ReLU(), ("relu", "x"), ("ops.aten.threshold_backward", "g", "y", 0), 2),
+    (
         "relu6",
         ELEMENTS,
         layers.ReLU6(),
-        lambda torch, x: torch.nn.functional.relu6(x),
-        lambda torch, g, _, x: torch.ops.aten.hardtanh_backward(g, x, 0, 6),
-    )
-    yield from passes(
+        ("nn.functional.relu6", "x"),
+        ("ops.aten.hardtanh_backward", "g", "x", 0, 6),
+        1,
+    ),
+    (
         "leaky_relu",
         ELEMENTS,
         layers.LeakyReLU(),
-        lambda torch, x: torch.nn.functional.leaky_relu(x),
-        lambda torch, g, _, x: torch.ops.aten.leaky_relu_backward(g, x, 0.01, False),
-    )
-    yield from passes(
-        "gelu",
-        ELEMENTS,
-        layers.GELU(),
-        lambda torch, x: torch.nn.functional.gelu(x),
-        lambda torch, g, _, x: torch.ops.aten.gelu_backward(g, x),
-        weight=1.5,
-    )
-    yield from _smooth_activations()
-
-
-def _smooth_activations() -> Iterator[Benchmark]:
-    yield from passes(
-        "silu",
-        ELEMENTS,
-        layers.SiLU(),
-        lambda torch, x: torch.nn.functional.silu(x),
-        lambda torch, g, _, x: torch.ops.aten.silu_backward(g, x),
-    )
-    yield from passes(
-        "sigmoid",
-        ELEMENTS,
-        layers.Sigmoid(),
-        lambda torch, x: torch.sigmoid(x),
-        lambda torch, g, y, _: torch.ops.aten.sigmoid_backward(g, y),
-    )
-    yield from passes(
-        "tanh",
-        ELEMENTS,
-        layers.Tanh(),
-        lambda torch, x: torch.tanh(x),
-        lambda torch, g, y, _: torch.ops.aten.tanh_backward(g, y),
-    )
-    yield from passes(
+        ("nn.functional.leaky_relu", "x"),
+        ("ops.aten.leaky_relu_backward", "g", "x", 0.01, False),
+        1,
+    ),
+    ("gelu", ELEMENTS, layers.GELU(), ("nn.functional.gelu", "x"), ("ops.aten.gelu_backward", "g", "x"), 1.5),
+    ("silu", ELEMENTS, layers.SiLU(), ("nn.functional.silu", "x"), ("ops.aten.silu_backward", "g", "x"), 1),
+    ("sigmoid", ELEMENTS, layers.Sigmoid(), ("sigmoid", "x"), ("ops.aten.sigmoid_backward", "g", "y"), 1),
+    ("tanh", ELEMENTS, layers.Tanh(), ("tanh", "x"), ("ops.aten.tanh_backward", "g", "y"), 1),
+    (
         "hard_swish",
         ELEMENTS,
         layers.Unary(function="hard_swish"),
-        lambda torch, x: torch.nn.functional.hardswish(x),
-        lambda torch, g, _, x: torch.ops.aten.hardswish_backward(g, x),
-    )
-    yield from passes(
+        ("nn.functional.hardswish", "x"),
+        ("ops.aten.hardswish_backward", "g", "x"),
+        1,
+    ),
+    (
         "elu",
         ELEMENTS,
         layers.Unary(function="elu"),
-        lambda torch, x: torch.nn.functional.elu(x),
-        lambda torch, g, _, x: torch.ops.aten.elu_backward(g, 1.0, 1.0, 1.0, False, x),
-    )
+        ("nn.functional.elu", "x"),
+        ("ops.aten.elu_backward", "g", 1.0, 1.0, 1.0, False, "x"),
+        1,
+    ),
+    ("add", TWO_OF_ELEMENTS, layers.Add(), ("add", "x", "z"), None, 2),
+    ("multiply", TWO_OF_ELEMENTS, layers.Binary(function="multiply"), ("mul", "x", "z"), ("mul", "g", "z"), 1),
+    ("subtract", TWO_OF_ELEMENTS, layers.Binary(function="subtract"), ("sub", "x", "z"), None, 1),
+    ("divide", TWO_OF_ELEMENTS, layers.Binary(function="divide"), ("div", "x", "z"), None, 1),
+    ("exp", ELEMENTS, layers.Unary(function="exp"), ("exp", "x"), ("mul", "g", "y"), 1),
+    ("square", ELEMENTS, layers.Unary(function="square"), ("square", "x"), None, 1),
+    (
+        "multiply_by_number",
+        ELEMENTS,
+        layers.Unary(function="multiply_by_number"),
+        ("mul", "x", 0.7),
+        ("mul", "g", 0.7),
+        1,
+    ),
+    ("add_number", ELEMENTS, layers.Unary(function="add_number"), ("add", "x", 0.7), None, 1),
+    ("copy", ELEMENTS, layers.Copy(), ("clone", "x"), None, 1),
+)
+"""Name of a pass, its shapes and its layer, what runs it and its gradient if that has a pass of its own, its weight."""
+
+
+def _bound(call: Call, torch: Any, operands: Mapping[str, Any]) -> Run:
+    name, *given = call
+    return partial(attrgetter(name)(torch), *(operands[each] if isinstance(each, str) else each for each in given))
+
+
+def called_passes(
+    name: str, family: Family, layer: Layer, forward: Call, gradient: Call | None, weight: float
+) -> Iterator[Benchmark]:
+    """Yield the benchmark of a pass that one function of torch runs, and that of its gradient.
+
+    Parameters
+    ----------
+    name : str
+        Pass of the forward phase. [-]
+    family : Family
+        Shapes it is measured on. [1]
+    layer : Layer
+        Has the pass. [-]
+    forward, gradient : tuple
+        What is called with what; no gradient where none is measured. [-]
+    weight : float
+        How many points it gets among others. [1]
+
+    Yields
+    ------
+    Benchmark
+        One or two. [-]
+    """
+
+    def prepare(call: Call, tools: TorchTools, sizes: Sizes, _: Operation) -> Prepared:
+        inputs = [tools.normal(*family.tensor(sizes)) for _ in range(family.inputs)]
+        operands = dict(zip("xz", inputs, strict=False))
+        run = _bound(forward, tools.torch, operands)
+        if call is forward:
+            return Prepared(run)
+        operands["y"] = run()
+        operands["g"] = tools.normal(*operands["y"].shape)
+        return Prepared(_bound(call, tools.torch, operands))
+
+    for own, call in ((name, forward), (f"{name}_backward", gradient)):
+        if call is not None:
+            operation = of_layer(own, family, layer)
+            yield Benchmark(
+                name=own, axes=family.axes, operation=operation, prepare=partial(prepare, call), weight=weight
+            )
 
 
 def _element_wise() -> Iterator[Benchmark]:
-    yield from passes("add", TWO_OF_ELEMENTS, layers.Add(), lambda torch, x, y: torch.add(x, y), weight=2)
+    for row in ELEMENT_PASSES:
+        yield from called_passes(*row)
     yield Benchmark(
         name="gradient_sum_backward",
         axes=ELEMENTS.axes,
@@ -352,33 +389,6 @@ def _element_wise() -> Iterator[Benchmark]:
         ),
         weight=1.5,
     )
-    yield from passes(
-        "multiply",
-        TWO_OF_ELEMENTS,
-        layers.Binary(function="multiply"),
-        lambda torch, x, y: torch.mul(x, y),
-        lambda torch, g, _, __, y: torch.mul(g, y),
-    )
-    yield from passes(
-        "subtract", TWO_OF_ELEMENTS, layers.Binary(function="subtract"), lambda torch, x, y: torch.sub(x, y)
-    )
-    yield from passes("divide", TWO_OF_ELEMENTS, layers.Binary(function="divide"), lambda torch, x, y: torch.div(x, y))
-    yield from passes(
-        "exp",
-        ELEMENTS,
-        layers.Unary(function="exp"),
-        lambda torch, x: torch.exp(x),
-        lambda torch, g, y, _: torch.mul(g, y),
-    )
-    yield from passes("square", ELEMENTS, layers.Unary(function="square"), lambda torch, x: torch.square(x))
-    yield from passes(
-        "multiply_by_number",
-        ELEMENTS,
-        layers.Unary(function="multiply_by_number"),
-        lambda torch, x: torch.mul(x, 0.7),
-        lambda torch, g, _, __: torch.mul(g, 0.7),
-    )
-    yield from passes("add_number", ELEMENTS, layers.Unary(function="add_number"), lambda torch, x: torch.add(x, 0.7))
     yield from passes(
         "dropout",
         ELEMENTS,
@@ -393,7 +403,6 @@ def _element_wise() -> Iterator[Benchmark]:
         operation=of_layer("dropout_backward", ELEMENTS, layers.Dropout(rate=0.3)),
         prepare=_dropout_gradient,
     )
-    yield from passes("copy", ELEMENTS, layers.Copy(), lambda torch, x: torch.clone(x))
     yield from passes("bernoulli", ELEMENTS, layers.Unary(function="bernoulli"), _bernoulli, random=True)
 
 
@@ -403,7 +412,6 @@ def _bernoulli(torch: Any, x: Any) -> Any:
 
 def _dropout_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     """Prepare the gradient by what was dropped: kept as truth values on a GPU, as numbers on a CPU."""
-    del operation
     gradient, kept = (tools.normal(*ELEMENTS.tensor(sizes)) for _ in range(2))
     if tools.on_gpu:
         return Prepared(partial(tools.torch.ops.aten.native_dropout_backward, gradient, kept > 0, 1.4))
@@ -450,7 +458,6 @@ def _maps() -> Iterator[Benchmark]:
 
 def pass_benchmarks() -> Iterator[Benchmark]:
     """Yield the benchmarks of element-wise passes and copies."""
-    yield from _activations()
     yield from _element_wise()
     yield from _maps()
 
@@ -488,7 +495,6 @@ def _batched(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
 def _convolution(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     """Prepare a convolution, or one of its gradients by the output mask of ``convolution_backward``."""
     assert isinstance(operation, Convolution)
-    del sizes
     op, torch = operation, tools.torch
     along = len(op.kernel_size)
     maps = tools.normal(op.batch_size, op.in_channels, *op.input_size)
@@ -510,7 +516,7 @@ def product_benchmarks() -> Iterator[Benchmark]:
         yield Benchmark(
             name=f"gemm_{role.value}",
             axes=CONTRACTION_AXES,
-            operation=partial(_in_role, contraction, role),
+            operation=partial(in_role, contraction, role),
             prepare=_dense,
             point_count=DENSE_POINTS,
             weight=4,
@@ -519,19 +525,14 @@ def product_benchmarks() -> Iterator[Benchmark]:
             yield Benchmark(
                 name=f"batched_gemm_{role.value}",
                 axes=BATCHED_AXES,
-                operation=partial(_in_role, batched_contraction, role),
+                operation=partial(in_role, batched_contraction, role),
                 prepare=_batched,
             )
         for family in CONVOLUTIONS:
             yield Benchmark(
                 name=f"{family.name}_{role.value}",
                 axes=family.axes,
-                operation=partial(_in_role, family.operation, role),
+                operation=partial(in_role, family.operation, role),
                 prepare=_convolution,
                 weight=family.weight,
             )
-
-
-def _in_role(make: Any, role: Role, sizes: Sizes) -> Operation:
-    operation: Operation = make(sizes, role)
-    return operation
