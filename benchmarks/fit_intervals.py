@@ -312,8 +312,8 @@ def scores(held: Held, rule: IntervalRule) -> list[tuple[str, str, IntervalRow]]
     """Score the intervals of every table, subset and protocol, each fold without its own cells."""
     rows = []
     for (table, subset, protocol), each in held.items():
-        found = with_intervals(each, subset=subset, protocol=protocol, table=table, rule=rule)
-        rows += [(table, protocol, row) for row in scored(found.outcomes, found.ratios, subset=subset)]
+        outcomes, ratios = with_intervals(each, subset=subset, protocol=protocol, table=table, rule=rule)
+        rows += [(table, protocol, row) for row in scored(outcomes, ratios, subset=subset)]
     return rows
 
 

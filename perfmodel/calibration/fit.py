@@ -277,7 +277,7 @@ def code_fingerprint() -> str:
     """Return a fingerprint of every module that a fit may pass through: another formula is another fit."""
     root = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted([*root.rglob("*.py"), *root.glob("measurements/formats/*.toml")]):
         name = path.relative_to(root).as_posix()
         if name in PREPARING or not name.startswith(ASIDE):
             digest.update(name.encode())

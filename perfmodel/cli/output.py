@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import typer
 
 from perfmodel.atomic_write import replacement_of
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, check_known
 
 OTHERS = "others"
 """Parameter of a command for arguments by their names."""
@@ -226,8 +226,7 @@ def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...]
     given = key_values(spelt, argument=argument)
     kind = f"key of {argument}"
     for name, value in given.items():
-        if name not in known:
-            raise UnknownNameError(kind, name, known)
+        check_known(kind, name, known)
         if value == "" and name in besides:
             raise ArgumentError(argument, f"{name}=", f"{name}=NAME: it has no default")
         if value == "":

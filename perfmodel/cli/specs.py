@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from perfmodel.cli.output import Command, JsonOption, emit, key_values, number_as_typed
-from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError
+from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError, check_known
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
@@ -83,8 +83,7 @@ def _folder_of(kind: str) -> str:
     folders = {noun: folder for folder, noun in NOUN_BY_FOLDER.items()}
     if kind in NOUN_BY_FOLDER:
         return kind
-    if kind not in folders:
-        raise UnknownNameError(kind="kind", name=kind, known=folders)
+    check_known("kind", kind, folders)
     return folders[kind]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel import zoo
-from perfmodel.errors import ArgumentError, SpecError, UnknownNameError, nearest_match
+from perfmodel.errors import ArgumentError, SpecError, check_known, nearest_match
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import check_choice, check_count, check_fraction
 from perfmodel.zoo.bert import bert
@@ -89,9 +89,7 @@ def from_huggingface_config(
     if not fields.has("model_type"):
         raise SpecError(fields.where, [f"model_type is missing: must be one of {families}"])
     family = fields.text("model_type")
-    if family not in FAMILIES:
-        noun = f"model_type in {fields.where}:"
-        raise UnknownNameError(noun, family, FAMILIES)
+    check_known(f"model_type in {fields.where}:", family, FAMILIES)
     check_choice("attention", attention, ATTENTIONS)
     if sequence_length is not None:
         check_count("sequence_length", sequence_length)
@@ -453,9 +451,7 @@ def _configuration(path: Path, options: Mapping[str, Any]) -> LayerGraph:
 
     known = [name for name in signature(from_huggingface_config).parameters if name != "path_or_dict"]
     for option in options:
-        if option not in known:
-            noun = "option of a configuration:"
-            raise UnknownNameError(noun, option, known)
+        check_known("option of a configuration:", option, known)
     return from_huggingface_config(path, **options)
 
 

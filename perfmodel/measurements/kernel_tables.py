@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from perfmodel.errors import TableError, UnknownNameError, nearest_hint
+from perfmodel.errors import TableError, check_known, nearest_hint
 from perfmodel.measurements.reading import positive_seconds, read_lines, table_error, whole_number
 
 Shape = tuple[int, ...]
@@ -93,47 +94,18 @@ class KernelFormat:
         return (*(row.sizes.get(name, row.words.get(name)) for name in self.shape), *row.shapes)
 
 
-FORMATS: Final = (
-    KernelFormat(
-        name="gemm",
-        collection="DeepBench",
-        subjects=("gemm",),
-        framework="library_calls",
-        sizes=("M", "N", "K"),
-        words=("transA", "transB"),
-        shape=("M", "N", "K"),
-    ),
-    KernelFormat(
-        name="conv",
-        collection="DeepBench",
-        subjects=("convolution",),
-        framework="library_calls",
-        sizes=("N", "C", "H", "W", "K", "R_filter_h", "S_filter_w", "stride_h", "stride_w", "P_out_h", "Q_out_w"),
-        paddings=("pad_h", "pad_w"),
-        shape=("N", "C", "H", "W", "K", "R_filter_h", "S_filter_w", "stride_h", "stride_w"),
-    ),
-    KernelFormat(
-        name="rnn",
-        collection="DeepBench",
-        subjects=("recurrent", "rnn"),
-        framework="library_calls",
-        sizes=("hidden", "N", "timesteps"),
-        words=("cell",),
-        shape=("cell", "hidden", "N"),
-    ),
-    KernelFormat(
-        name="layer",
-        collection="convnet-benchmarks",
-        subjects=("layer", "caffe"),
-        framework="caffe_1_0_rc3",
-        sizes=("batch_size",),
-        words=("network", "layer", "layer_type", "params", "top_shape"),
-        shape=("layer_type", "top_shape"),
-        software="framework_version",
-        precision="",
-    ),
-)
-"""Kinds of tables that can be read; the layer log is of Caffe with cuDNN 4, as the profile named here."""
+def stated_formats(name: str) -> list[dict[str, Any]]:
+    """Return the formats that a file of ``formats/`` states, lists as tuples."""
+    path = Path(__file__).parent / "formats" / f"{name}.toml"
+    entries = tomllib.loads(path.read_text(encoding="utf-8"))["format"]
+    return [
+        {field: tuple(value) if isinstance(value, list) else value for field, value in entry.items()}
+        for entry in entries
+    ]
+
+
+FORMATS: Final = tuple(KernelFormat(**each) for each in stated_formats("kernels"))
+"""Kinds of tables that can be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -439,35 +411,12 @@ def every_other_size_on_two_and_eight(worker_count: int, size_bytes: float) -> b
     return worker_count in (2, 8) and round(math.log2(size_bytes / 512)) % 2 == 0
 
 
-COLLECTIVE_FORMATS: Final = (
-    CollectiveFormat(
-        device="device",
-        library="algorithm",
-        operation="op",
-        systems={
-            "Tesla P100-PCIE (host X99-E WS)": "deepbench_p100_host",
-            "Titan X (Maxwell)": "deepbench_titan_x_host",
-        },
-        libraries={"NCCL 2.0 MPI": "nccl_2_0_mpi", "NCCL 2.0 Single": "nccl_2_0_single"},
-        operations={"allreduce": "all_reduce"},
-        unscored=frozenset({"Baidu RingAllReduce", "OSU Allreduce"}),
-        nodes="n_nodes",
-        fitted=on_two_devices,
-    ),
-    CollectiveFormat(
-        device="device",
-        library="lib_version",
-        operation="op",
-        systems={"NVIDIA A100-SXM4-80GB": "dgx_a100"},
-        libraries={"nccl 2.27.3": "nccl_2_27"},
-        operations={
-            "all_reduce": "all_reduce",
-            "all_gather": "all_gather",
-            "reduce_scatter": "reduce_scatter",
-            "alltoall": "all_to_all",
-        },
-        fitted=every_other_size_on_two_and_eight,
-    ),
+FITTED: Final = {rule.__name__: rule for rule in (on_two_devices, every_other_size_on_two_and_eight)}
+"""Name of a rule in ``formats/collectives.toml`` -> the rows that constants were fitted to."""
+
+COLLECTIVE_FORMATS: Final = tuple(
+    CollectiveFormat(**{**each, "fitted": FITTED[each["fitted"]], "unscored": frozenset(each.get("unscored", ()))})
+    for each in stated_formats("collectives")
 )
 """Kinds of tables that can be read; the first whose columns a header has is taken."""
 
@@ -539,8 +488,7 @@ def _collective_row(
         (kind.library, kind.libraries),
         (kind.operation, kind.operations),
     ):
-        if record[column] not in known:
-            raise UnknownNameError(kind=f"value of row {number}, column {column},", name=record[column], known=known)
+        check_known(f"value of row {number}, column {column},", record[column], known)
         names[column] = known[record[column]]
     faults += found
     if devices is None or size_bytes is None or seconds is None:

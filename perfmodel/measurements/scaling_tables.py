@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.errors import TableError, UnknownNameError
+from perfmodel.errors import TableError, UnknownNameError, check_known
 from perfmodel.measurements.reading import positive_seconds, read_lines, table_error
 
 FOLDER: Final = Path(__file__).resolve().parent / "scaling"
@@ -80,8 +80,7 @@ def load_scaling(key: str) -> ScalingTable:
     >>> table.rows[0]["epoch_s"], len(table.caveats)
     (3.52, 6)
     """
-    if key not in scaling_names():
-        raise UnknownNameError(kind="table of several devices", name=key, known=scaling_names())
+    check_known("table of several devices", key, scaling_names())
     path = FOLDER / f"{key}.csv"
     description = _description(path.with_suffix(".toml"))
     header, lines = read_lines(path)
@@ -196,8 +195,7 @@ def load_speedup_job(key: str) -> SpeedupJob:
     >>> load_speedup_job("tensorflow_docs_2017_gce_k80").sync
     'parameter_server'
     """
-    if key not in speedup_names():
-        raise UnknownNameError(kind="table of steps on several devices", name=key, known=speedup_names())
+    check_known("table of steps on several devices", key, speedup_names())
     path = _FOLDER / f"{key}.toml"
     told = _description(path)
     return SpeedupJob(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, final, overload
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, check_known
 from perfmodel.presentation.quantities import ABSENT, cell_text, column_texts
 
 if TYPE_CHECKING:
@@ -148,8 +148,7 @@ class Table(Sequence[Row], Generic[Row]):
         UnknownNameError
             If there is no such column; names the nearest.
         """
-        if name not in self.columns:
-            raise UnknownNameError(kind="column", name=name, known=self.columns)
+        check_known("column", name, self.columns)
         return tuple(getattr(row, name) for row in self.rows)
 
     def head(self, count: int = 5) -> Table[Row]:

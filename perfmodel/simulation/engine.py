@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from perfmodel.cost.transfer import max_min_rates
-from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, nearest_match
+from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, check_known, nearest_match
 from perfmodel.simulation.timeline import Span, Task, Timeline
 
 _TIMED = 0
@@ -91,9 +91,7 @@ def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resourc
             kind = f"resource of task {task.name!r}"
             raise UnknownNameError(kind, task.resource, resources)
         for channel in task.channels:
-            if channel not in channels:
-                kind = f"channel of task {task.name!r}"
-                raise UnknownNameError(kind, channel, channels)
+            check_known(f"channel of task {task.name!r}", channel, channels)
         for earlier in task.after:
             if earlier not in names:
                 nearest = nearest_match(earlier, names)

@@ -352,22 +352,6 @@ def seen_in(cells: Sequence[MeasuredCell]) -> Seen:
     return Seen.of(_seen_of(cell) for cell in cells)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SubsetIntervals:
-    """A subset's predictions with their intervals, and constant ratios beside them.
-
-    Parameters
-    ----------
-    outcomes : list of FoldOutcome
-        The folds, their cells with ends of intervals. [-]
-    ratios : tuple of ConstantRatio
-        Of the scored cells, in the order of the folds. [-]
-    """
-
-    outcomes: list[FoldOutcome]
-    ratios: tuple[ConstantRatio, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class IntervalRule:
     """A scale with the residuals that it was found on.
@@ -393,7 +377,7 @@ class IntervalRule:
 
 def with_intervals(
     held: HeldOut, *, subset: str, protocol: str, table: str, rule: IntervalRule | None = None
-) -> SubsetIntervals:
+) -> tuple[list[FoldOutcome], tuple[ConstantRatio, ...]]:
     """Give every predicted cell its interval.
 
     Parameters
@@ -407,8 +391,8 @@ def with_intervals(
 
     Returns
     -------
-    SubsetIntervals
-        The same outcomes with intervals.
+    list of FoldOutcome, tuple of ConstantRatio
+        Predictions with their intervals; constant ratios beside them, those that every scored cell has. [-]
 
     Notes
     -----
@@ -440,11 +424,8 @@ def with_intervals(
             pairs = zip(of_cells, predicted, strict=True)
             widths[name] += [width for width, cell in pairs if cell.status == "measured"]
     told = {name: np.array(each) for name, each in widths.items()}
-    return SubsetIntervals(
-        outcomes=found,
-        ratios=tuple(
-            ConstantRatio(name=name, log_half_width=each) for name, each in told.items() if np.isfinite(each).all()
-        ),
+    return found, tuple(
+        ConstantRatio(name=name, log_half_width=each) for name, each in told.items() if np.isfinite(each).all()
     )
 
 

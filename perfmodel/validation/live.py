@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from perfmodel.calibration.machine.calibrate import calibrate
 from perfmodel.calibration.machine.facts import child_environment
-from perfmodel.errors import ArgumentError, CalibrationError, PerfmodelError, PerfmodelWarning, UnknownNameError
+from perfmodel.errors import (
+    ArgumentError,
+    CalibrationError,
+    PerfmodelError,
+    PerfmodelWarning,
+    check_known,
+)
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.validation.live_prediction import (
@@ -218,8 +224,7 @@ def _check_cores(machine: MeasuredMachine, *, core_count: int) -> None:
 def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str, ...]:
     """Return the data types to measure, all of which were calibrated; None for each of them that is run."""
     for dtype in asked or ():
-        if dtype not in machine.dtypes:
-            raise UnknownNameError(kind=f"data type of {machine.name!r}", name=dtype, known=machine.dtypes)
+        check_known(f"data type of {machine.name!r}", dtype, machine.dtypes)
     chosen = tuple(asked or (dtype for dtype in machine.dtypes if dtype in LIVE_DTYPES))
     if not chosen:
         allowed = f"one in a data type that networks are run in ({', '.join(LIVE_DTYPES)})"
@@ -230,8 +235,7 @@ def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str,
 def _check_run(dtypes: Sequence[str] | None) -> None:
     """Refuse data types in which no network is run, before anything is calibrated."""
     for dtype in dtypes or ():
-        if dtype not in LIVE_DTYPES:
-            raise UnknownNameError(kind="data type of the live check", name=dtype, known=LIVE_DTYPES)
+        check_known("data type of the live check", dtype, LIVE_DTYPES)
 
 
 def _whole(argument: str, given: Any, *, least: int) -> int:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import math
 import statistics
+import tomllib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.errors import ArgumentError, MissingPackageError, PerfmodelError, PerfmodelWarning, UnknownNameError
+from perfmodel.errors import (
+    ArgumentError,
+    MissingPackageError,
+    PerfmodelError,
+    PerfmodelWarning,
+    check_known,
+)
 from perfmodel.hardware.catalogue import load_device
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.importers.torch.module import from_torch
@@ -107,110 +115,14 @@ def require_torch() -> None:
     del torch
 
 
-def _images(size: int) -> dict[str, Any]:
-    return {"inputs": (InputTensor(shape=(3, size, size)),), "target": InputTensor(shape=(), below=1000)}
+def _tensor(stated: Mapping[str, Any]) -> InputTensor:
+    return InputTensor(**{**stated, "shape": tuple(stated["shape"])})
 
 
-def _words(steps: int, vocabulary: int, *, count: int = 1) -> dict[str, Any]:
-    words = InputTensor(shape=(steps,), below=vocabulary)
-    return {"inputs": (words,) * count, "target": words}
-
-
-_MNIST = (784, 64, 64, 10)
-_FCN5 = {"features": 6688, "width": 2048}
-_LSTM32 = {"vocabulary": 10_000, "features": 256, "hidden_size": 256, "layer_count": 2}
-_SEQ2SEQ = {
-    "source_vocabulary": 8000, "target_vocabulary": 8000, "features": 256, "hidden_size": 512, "layer_count": 2,
-}  # fmt: skip
-_BERT = {"layers": 4, "width": 512, "heads": 8, "classes": 2}
-_VIT = {"patch_size": 16, "layers": 12, "heads": 6, "width": 384}
-
-
-def _network(name: str, *, cpu: int, gpu: int, builder: str = "", zoo_builder: str = "", **facts: Any) -> LiveNetwork:
-    """Return a network with its mini-batches on a CPU and a GPU [samples]; what is not named is called as it is."""
-    return LiveNetwork(
-        name=name,
-        builder=builder or name,
-        batch_sizes={"cpu": cpu, "gpu": gpu},
-        zoo_builder=zoo_builder or name,
-        **facts,
-    )
-
-
-_NETWORKS: Final = (
-    _network(
-        "mnist_classifier",
-        cpu=4096,
-        gpu=65_536,
-        builder="classifier",
-        options={"widths": _MNIST, "activation": "relu"},
-        inputs=(InputTensor(shape=_MNIST[:1]),),
-        target=InputTensor(shape=(), below=_MNIST[-1]),
-        zoo_builder="feed_forward",
-    ),
-    _network(
-        "fcn5",
-        cpu=64,
-        gpu=1024,
-        builder="classifier",
-        options={"widths": (6688, 2048, 2048, 2048, 6688), "activation": "sigmoid"},
-        inputs=(InputTensor(shape=(6688,)),),
-        target=InputTensor(shape=(), below=6688),
-        zoo_options=_FCN5,
-    ),
-    _network("alexnet", cpu=16, gpu=256, **_images(224)),
-    _network("resnet18", cpu=8, gpu=128, builder="resnet", options={"depth": 18}, **_images(224)),
-    _network(
-        "resnet50",
-        cpu=4,
-        gpu=64,
-        builder="resnet",
-        options={"depth": 50},
-        **_images(224),
-        zoo_options={"stride_on": "3x3"},
-    ),
-    _network("inception_v3", cpu=4, gpu=64, **_images(299)),
-    _network(
-        "lstm32",
-        cpu=16,
-        gpu=256,
-        builder="LanguageModel",
-        options=_LSTM32,
-        **_words(32, 10_000),
-        zoo_options={"bias_vectors": 2},
-    ),
-    _network(
-        "seq2seq",
-        cpu=16,
-        gpu=256,
-        builder="SequenceToSequence",
-        options=_SEQ2SEQ,
-        **_words(24, 8000, count=2),
-        zoo_options={**_SEQ2SEQ, "source_steps": 24, "target_steps": 24, "bias_vectors": 2},
-    ),
-    _network(
-        "bert_small",
-        cpu=8,
-        gpu=128,
-        builder="bert_classifier",
-        options=_BERT,
-        inputs=(InputTensor(shape=(128,), below=30_522), InputTensor(shape=(128,), below=2)),
-        target=InputTensor(shape=(), below=2),
-        optimizer="adam",
-        zoo_builder="bert",
-        zoo_options={**_BERT, "head": "classification", "sequence_length": 128, "attention": "materialised"},
-    ),
-    _network(
-        "vit_small",
-        cpu=4,
-        gpu=128,
-        builder="VisionTransformer",
-        options={**_VIT, "hidden": 1536, "fused": True},
-        **_images(224),
-        optimizer="adam",
-        zoo_builder="vit",
-        zoo_options={**_VIT, "mlp": 1536},
-    ),
+_STATED: Final = tomllib.loads(Path(__file__).with_name("live_networks.toml").read_text(encoding="utf-8"))
+_NETWORKS: Final = tuple(
+    LiveNetwork(**{**each, "inputs": tuple(map(_tensor, each["inputs"])), "target": _tensor(each["target"])})
+    for each in _STATED["network"]
 )
 LIVE_NETWORKS: Final[Mapping[str, LiveNetwork]] = {network.name: network for network in _NETWORKS}
 """Networks by name, in the order in which they are measured."""
@@ -219,8 +131,7 @@ LIVE_NETWORKS: Final[Mapping[str, LiveNetwork]] = {network.name: network for net
 def find_networks(names: Sequence[str] | None) -> tuple[LiveNetwork, ...]:
     """Return networks of the live check."""
     for name in names or ():
-        if name not in LIVE_NETWORKS:
-            raise UnknownNameError(kind="network of the live check", name=name, known=LIVE_NETWORKS)
+        check_known("network of the live check", name, LIVE_NETWORKS)
     return tuple(each for each in _NETWORKS if not names or each.name in names)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from perfmodel.calibration.fit import cached_fits, fingerprint
 from perfmodel.calibration.problem import Problem
-from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
+from perfmodel.errors import ArgumentError, CalibrationError, check_known
 from perfmodel.hardware.calibration import FitPlan, factors_by_constant, load_fit_plan
 from perfmodel.prediction.subject import Subject
 from perfmodel.validation.cells import MeasuredCell, PredictedCell, predict_cell
@@ -164,8 +164,7 @@ def protocol_names() -> tuple[str, ...]:
 
 def check_protocol(name: str) -> None:
     """Raise UnknownNameError for a protocol that does not exist."""
-    if name not in protocol_names():
-        raise UnknownNameError(kind="protocol", name=name, known=protocol_names())
+    check_known("protocol", name, protocol_names())
 
 
 def folds_of(name: str, cells: Sequence[MeasuredCell]) -> list[Fold]:

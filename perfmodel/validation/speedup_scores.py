@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import measurements, zoo
-from perfmodel.errors import TableError, UnknownNameError
+from perfmodel.errors import TableError, UnknownNameError, check_known
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_system
@@ -171,8 +171,7 @@ def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTabl
 
 def _row(record: dict[str, str], *, number: int, table: str, faults: list[str]) -> tuple[MeasuredRow, Run]:
     network = record["network"]
-    if network not in zoo.names():
-        raise UnknownNameError(kind=f"network of row {number}", name=network, known=zoo.names())
+    check_known(f"network of row {number}", network, zoo.names())
     seconds = positive_seconds(record["seconds"], column="seconds", number=number, faults=faults)
     batch_size = whole_number(record["batch_size"], column="batch_size", number=number, faults=faults) or 1
     framework = framework_of_text(record["framework"], record["framework_version"])

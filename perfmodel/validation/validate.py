@@ -317,8 +317,7 @@ def validate_steps(
         told = progress_of_part(progress, place, len(wanted))
         found = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=told)
         told_all = fit_share is None and protocol in (NOTHING_FITTED, ALL_FITTED)
-        intervals = with_intervals(found, subset=subset, protocol=name, table=loaded.key)
-        outcomes[subset], ratios[subset] = intervals.outcomes, intervals.ratios
+        outcomes[subset], ratios[subset] = with_intervals(found, subset=subset, protocol=name, table=loaded.key)
         told_baselines[subset] = _baselines(found.outcomes, subset=subset, table=loaded, told_all=told_all)
         sources |= {id(spec): spec for spec in found.sources}
     require_independence(loaded, sources.values())

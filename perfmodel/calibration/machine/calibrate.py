@@ -19,7 +19,7 @@ from perfmodel.calibration.machine.classes import best_rates, fitted_classes, gr
 from perfmodel.calibration.machine.facts import keep_freed_memory
 from perfmodel.calibration.machine.journal import Journal, digest_of, journal_of, temporary_journal
 from perfmodel.calibration.machine.session import Session
-from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
+from perfmodel.errors import ArgumentError, CalibrationError, check_known
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.units import MIB
 
@@ -71,8 +71,7 @@ class CalibrationInterrupted(KeyboardInterrupt):
 
 def load_backend(name: str, target: str) -> Backend:
     """Return a backend on a device."""
-    if name not in BACKENDS:
-        raise UnknownNameError("backend", name, BACKENDS)
+    check_known("backend", name, BACKENDS)
     module, _, kind = BACKENDS[name].partition(":")
     backend: Backend = getattr(import_module(module), kind)(target)
     return backend
@@ -164,8 +163,7 @@ def calibrate(
 
 def benchmark_table(backend: str) -> Mapping[str, Benchmark]:
     """Return the benchmarks of a backend by class, without asking whether its library or device is there."""
-    if backend not in BACKENDS:
-        raise UnknownNameError("backend", backend, BACKENDS)
+    check_known("backend", backend, BACKENDS)
     kinds = import_module(BACKENDS[backend].partition(":")[0]).BENCHMARKS
     return {each.name: each for kind in kinds for each in kind()}
 
@@ -206,8 +204,7 @@ def _chosen_dtypes(library: Backend, dtypes: str | Sequence[str] | None) -> tupl
         return library.default_dtypes
     chosen = tuple(dict.fromkeys((dtypes,) if isinstance(dtypes, str) else dtypes))
     for dtype in chosen:
-        if dtype not in library.dtypes:
-            raise UnknownNameError(kind=f"data type of {library.name} on this device", name=dtype, known=library.dtypes)
+        check_known(f"data type of {library.name} on this device", dtype, library.dtypes)
     if not chosen:
         raise ArgumentError(argument="dtypes", given=dtypes, allowed=f"some of {', '.join(library.dtypes)}")
     return chosen
