@@ -12,7 +12,7 @@ from scipy.optimize import least_squares
 
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.collective_library import load_collective_library
-from perfmodel.measurements.collective_tables import read_collectives
+from perfmodel.measurements.kernel_tables import read_collectives
 from perfmodel.sync.library import LibraryCollective, Protocol, place_library, protocols_of
 
 ROBUST = 0.1

@@ -14,11 +14,14 @@ that do not come with perfmodel; without, it is kept as it is.
 from __future__ import annotations
 
 import argparse
+import csv
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 
 from perfmodel import measurements
+from perfmodel.atomic_write import replacement_of
 from perfmodel.calibration.interval_fit import LEVEL
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.interval_scale import (
@@ -31,16 +34,24 @@ from perfmodel.hardware.interval_scale import (
 )
 from perfmodel.hardware.source import Source
 from perfmodel.hardware.spec_files import names, shipped_folder
-from perfmodel.measurements.collective_tables import read_collectives
+from perfmodel.measurements.kernel_tables import read_collectives
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import place
 from perfmodel.validation.collective_scores import predicted_times
-from perfmodel.validation.interval_residuals import Residual, Residuals, write_residuals
-from perfmodel.validation.interval_scores import ALL_PROTOCOLS, OURS, IntervalRow, scored
 from perfmodel.validation.intervals import (
+    ALL_PROTOCOLS,
+    COLUMNS,
+    DIGITS,
+    EXPOSURE,
+    OURS,
     HeldOut,
+    IntervalRow,
     IntervalRule,
-    residuals_of,
+    Residual,
+    Residuals,
+    exposures,
+    key_of,
+    scored,
     seen_in,
     with_intervals,
 )
@@ -82,6 +93,59 @@ LONG_BYTES = 2**20
 
 OF_NORMAL = 1.2816
 """Standard deviations to either side that hold 80 % of a normal distribution. [1]"""
+
+
+def write_residuals(path: Path, residuals: Iterable[Residual]) -> None:
+    """Write residuals as a CSV that :func:`read_residuals` reads.
+
+    Parameters
+    ----------
+    path : Path
+        Where; replaced only once the new file is whole. [-]
+    residuals : iterable of Residual
+        Rows. [-]
+    """
+    with replacement_of(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as lines:
+        writer = csv.writer(lines, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for row in residuals:
+            *place, threads = row.key
+            numbers = [row.log_ratio, *(getattr(row.exposure, name) for name in EXPOSURE)]
+            writer.writerow(
+                [row.protocol, *place, "" if threads is None else threads]
+                + [f"{number:.{DIGITS}g}" for number in numbers]
+            )
+
+
+def residuals_of(held: HeldOut, *, scale: IntervalScale, protocol: str) -> list[Residual]:
+    """Return the residuals of all scored cells that folds held out.
+
+    Parameters
+    ----------
+    held : HeldOut
+        Predictions, fold by fold. [-]
+    scale : IntervalScale
+        For spreads of constants that no plan names. [-]
+    protocol : str
+        How they were held out. [-]
+
+    Returns
+    -------
+    list of Residual
+        Cells set aside are left out.
+    """
+    of_folds = exposures(held, scale=scale)
+    return [
+        Residual(
+            protocol=protocol,
+            key=key_of(held.cells[index]),
+            log_ratio=float(np.log(predicted.measured_s / predicted.predicted_s)),
+            exposure=exposure,
+        )
+        for outcome, fold, of_fold in zip(held.outcomes, held.folds, of_folds, strict=True)
+        for index, predicted, exposure in zip(fold.scored, outcome.predicted, of_fold, strict=True)
+        if predicted.status == "measured"
+    ]
 
 
 def spread_of(log_ratios) -> float:
@@ -248,8 +312,8 @@ def scores(held: Held, rule: IntervalRule) -> list[tuple[str, str, IntervalRow]]
     """Score the intervals of every table, subset and protocol, each fold without its own cells."""
     rows = []
     for (table, subset, protocol), each in held.items():
-        found = with_intervals(each, subset=subset, protocol=protocol, table=table, rule=rule)
-        rows += [(table, protocol, row) for row in scored(found.outcomes, found.ratios, subset=subset)]
+        outcomes, ratios = with_intervals(each, subset=subset, protocol=protocol, table=table, rule=rule)
+        rows += [(table, protocol, row) for row in scored(outcomes, ratios, subset=subset)]
     return rows
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 
 class PerfmodelError(Exception):
@@ -120,6 +121,22 @@ class UnknownNameError(PerfmodelError, KeyError):
 
     def __str__(self) -> str:
         return self.message  # KeyError would print the repr of the message
+
+
+def check_known(kind: str, name: Any, known: Collection[Any]) -> None:
+    """Raise UnknownNameError unless a name is known.
+
+    Parameters
+    ----------
+    kind : str
+        What the name should denote, e.g. ``device``. [-]
+    name : str
+        The name given. [-]
+    known : collection of str
+        The names that exist. [-]
+    """
+    if name not in known:
+        raise UnknownNameError(kind, name, known)
 
 
 class ShapeError(PerfmodelError, ValueError):

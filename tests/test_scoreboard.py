@@ -12,8 +12,8 @@ from perfmodel.cli.validate import RECORDS, pages
 from perfmodel.measurements.kernel_tables import content_hash
 from perfmodel.validation import all_tables
 from perfmodel.validation.all_tables import QUICK, score_shipped
-from perfmodel.validation.score_changes import differences, stale_scores, unnamed, worse_scores
 from perfmodel.validation.scoreboard import Collected, load_scoreboard, save_scoreboard
+from score_changes import differences, stale_scores, unnamed, worse_scores
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import CalibrationError
+from perfmodel.hardware import spec_files
 from perfmodel.hardware.calibration import Z_80
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.calibration.problem import KernelProblem, Problem
+
 
 Stages = tuple[tuple[float, float], ...]
 """Reach of the central differences in ln(factor), and relative change at which a stage ends, one after the other."""
@@ -77,18 +87,7 @@ class Fit:
         return dict(zip(self.names, np.exp(self.log_factors).tolist(), strict=True))
 
     def interval(self, name: str) -> tuple[float, float]:
-        """Return the 80 % interval of a factor.
-
-        Parameters
-        ----------
-        name : str
-            Name of the unknown. [-]
-
-        Returns
-        -------
-        low, high : float
-            Ends of the interval. [1]
-        """
+        """Return the 80 % interval of a factor."""
         index = self.names.index(name)
         reach = Z_80 * self.spreads[index]
         low, high = np.exp([self.log_factors[index] - reach, self.log_factors[index] + reach])
@@ -236,3 +235,239 @@ def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float)
     loss[1, :row_count] = of_rows**-0.5
     loss[2, :row_count] = -0.5 * of_rows**-1.5 / outlier**2
     return loss
+
+
+ENVIRONMENT_VARIABLE: Final = "PERFMODEL_CACHE"
+"""Names the folder of kept fits; empty to keep none."""
+
+
+def cache_folder() -> Path | None:
+    """Return where fits are kept."""
+    given = os.environ.get(ENVIRONMENT_VARIABLE)
+    if given is not None:
+        return Path(given) if given else None
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "perfmodel" / "fits"
+
+
+FOLLOWING_FOLDERS: Final = frozenset({"calibrations", "fits", "intervals"})
+"""Kind folders of what follows from fits, and of fit plans, of which callers name the one in use."""
+
+
+ASIDE: Final = (
+    "cli/",
+    "importers/",
+    "presentation/",
+    "validation/",
+    "calibration/interval_fit.py",
+    "cost/interval.py",
+    "hardware/interval_scale.py",
+    *(f"prediction/{module}.py" for module in ("doubt", "explanation", "interval", "provenance")),
+)
+"""Parts of the package that no fit of shipped tables passes through, but for the modules of ``PREPARING``."""
+
+PREPARING: Final = frozenset(
+    f"validation/{module}.py" for module in ("ablation", "cells", "kernel_scores", "protocols", "speedup_scores")
+)
+"""Modules of the validation that prepare what is fitted; the others only score what came out."""
+
+
+@cache
+def code_fingerprint() -> str:
+    """Return a fingerprint of every module that a fit may pass through: another formula is another fit."""
+    root = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for path in sorted([*root.rglob("*.py"), *root.glob("measurements/formats/*.toml")]):
+        name = path.relative_to(root).as_posix()
+        if name in PREPARING or not name.startswith(ASIDE):
+            digest.update(name.encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def fingerprint(parts: Iterable[object]) -> str:
+    """Return a fingerprint of what a fit follows from: the code, every spec file, and what the caller names."""
+    digest = hashlib.sha256(code_fingerprint().encode())
+    for folder in sorted(spec_files.NOUN_BY_FOLDER.keys() - FOLLOWING_FOLDERS):
+        for path in spec_files.files(folder):
+            digest.update(f"{folder}/{path.name}".encode())
+            digest.update(path.read_bytes())
+    for part in parts:
+        digest.update(repr(part).encode())
+    return digest.hexdigest()[:32]
+
+
+def kept_fits(key: str) -> list[Fit] | None:
+    """Return the fits kept under a key."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    try:
+        content = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
+        return [_fit_of(entry) for entry in content]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def keep_fits(key: str, fits: Iterable[Fit]) -> None:
+    """Keep fits under a key; a folder that cannot be written is no fault."""
+    folder = cache_folder()
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacement_of(folder / f"{key}.json") as path:
+            path.write_text(json.dumps([asdict(fit) for fit in fits], default=np.ndarray.tolist), encoding="utf-8")
+    except OSError:
+        return
+
+
+def _fit_of(entry: dict[str, Any]) -> Fit:
+    arrays = {name: np.array(entry[name]) for name in ("log_factors", "covariance")}
+    return Fit(**{**entry, "names": tuple(entry["names"]), **arrays})
+
+
+FEW = 80
+"""Folds up to which every fit starts at its priors. [1]"""
+
+GROUPS = 8
+"""Groups of many folds; the folds of one start from a fit that has seen no row that any of them holds out. [1]"""
+
+_SHARED: dict[str, FitProblem] = {}
+"""The problem that forked workers inherit: it need not be sent to them."""
+
+
+def fit_folds(
+    problem: FitProblem,
+    trained: Sequence[tuple[int, ...]],
+    *,
+    progress: Callable[[], None] | None = None,
+    processes: int | None = None,
+) -> list[Fit]:
+    """Fit the unknowns to each set of rows.
+
+    Parameters
+    ----------
+    problem : FitProblem
+        Compiled rows. [-]
+    trained : sequence of tuple of int
+        Rows of each fit. [1]
+    progress : callable or None
+        Called after each fit. [-]
+    processes : int or None
+        Processes to use; None for one per processor. [1]
+
+    Returns
+    -------
+    list of Fit
+        In the order of ``trained``.
+
+    Raises
+    ------
+    CalibrationError
+        If a fit has nothing to fit.
+
+    Notes
+    -----
+    Every fit starts at its priors, or, where there are many, from the fit of a group of folds. The minimum of a fit to
+    all rows would be nearer, but it has seen the rows that a fold holds out, and a cost with kinks has several minima:
+    the start would tell the fold of them. The fit of a group is made without the rows that any fold of it holds out.
+    """
+    jobs = _jobs(trained)
+    fits: list[Fit | None] = [None] * len(trained)
+    for job, found in zip(jobs, _in_turn(problem, jobs, processes=processes), strict=True):
+        for place, fit in zip(job.places, found, strict=True):
+            fits[place] = fit
+            if progress is not None:
+                progress()
+    return [fit for fit in fits if fit is not None]
+
+
+def cached_fits(
+    problem: FitProblem,
+    trained: Sequence[tuple[int, ...]],
+    key: str,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Fit]:
+    """Return the fit to each set of rows, from the cache where the same was fitted before.
+
+    Parameters
+    ----------
+    problem : FitProblem
+        Compiled rows. [-]
+    trained : sequence of tuple of int
+        Rows of each fit. [1]
+    key : str
+        Fingerprint of all that the fits follow from. [-]
+    progress : callable or None
+        Told how many fits are there, and of how many. [-]
+
+    Returns
+    -------
+    list of Fit
+        In the order of ``trained``.
+    """
+    told = progress or (lambda done, total: None)
+    fits = kept_fits(key)
+    if fits is None or len(fits) != len(trained):
+        done = count(1)
+        fits = fit_folds(problem, trained, progress=lambda: told(next(done), len(trained)))
+        keep_fits(key, fits)
+    else:
+        told(len(trained), len(trained))
+    return fits
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Folds that one process fits one after the other.
+
+    Parameters
+    ----------
+    places : tuple of int
+        Places of the folds among all. [1]
+    trained : tuple of tuple of int
+        Rows of each. [1]
+    common : tuple of int
+        Rows that all of them fit; empty where each starts at its priors. [1]
+    """
+
+    places: tuple[int, ...]
+    trained: tuple[tuple[int, ...], ...]
+    common: tuple[int, ...]
+
+
+def _jobs(trained: Sequence[tuple[int, ...]]) -> list[_Job]:
+    """Deal folds to jobs: one each where there are few, groups where there are many."""
+    if len(trained) <= FEW:
+        return [_Job((place,), (rows,), ()) for place, rows in enumerate(trained)]
+    jobs = []
+    for group in range(GROUPS):
+        places = tuple(range(group, len(trained), GROUPS))
+        common = set(trained[places[0]]).intersection(*(trained[place] for place in places))
+        jobs.append(_Job(places, tuple(trained[place] for place in places), tuple(sorted(common))))
+    return jobs
+
+
+def _in_turn(problem: FitProblem, jobs: Sequence[_Job], *, processes: int | None) -> Iterator[list[Fit]]:
+    process_count = min(processes or os.cpu_count() or 1, len(jobs))
+    if process_count == 1 or "fork" not in multiprocessing.get_all_start_methods():
+        for job in jobs:
+            yield _fits_of(problem, job)
+        return
+    _SHARED["problem"] = problem
+    try:
+        with ProcessPoolExecutor(process_count, mp_context=multiprocessing.get_context("fork")) as pool:
+            yield from pool.map(_fits_shared, jobs)
+    finally:
+        _SHARED.clear()
+
+
+def _fits_of(problem: FitProblem, job: _Job) -> list[Fit]:
+    start = fit_unknowns(problem, job.common).log_factors if job.common else None
+    return [fit_unknowns(problem, rows, start=start) for rows in job.trained]
+
+
+def _fits_shared(job: _Job) -> list[Fit]:
+    return _fits_of(_SHARED["problem"], job)

@@ -63,18 +63,7 @@ class FittedSpread:
 
 
 def stacked(exposures: Sequence[Exposure]) -> Exposure:
-    """Return exposures as one of arrays.
-
-    Parameters
-    ----------
-    exposures : sequence of Exposure
-        Of single predictions. [1]
-
-    Returns
-    -------
-    Exposure
-        Arrays of shape (predictions,). [1]
-    """
+    """Return exposures as one of arrays."""
     names = [field.name for field in fields(Exposure)]
     return Exposure(**{name: np.array([getattr(each, name) for each in exposures], dtype=float) for name in names})
 

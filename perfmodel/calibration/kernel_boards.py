@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.hardware.device import Device
-    from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.kernel_tables import KernelFormat, KernelMeasurements
 
 
@@ -277,20 +276,10 @@ class KernelBoard:
         """The device. [-]"""
         return load_datasheet(self.device)
 
-    @property
-    def label(self) -> str:
-        """Device and data type, for people. [-]"""
-        return f"{self.device}, {self.dtype}"
-
     @cached_property
     def measured_s(self) -> NDArray[np.float64]:
         """Measured times, shape (rows,). [s]"""
         return np.array([row.seconds for row in self.rows])
-
-    @property
-    def sources(self) -> tuple[SpecFile, ...]:
-        """Every file whose numbers a prediction uses. [-]"""
-        return (*self.target.specs, self.profile, *self.libraries.values())
 
     @cached_property
     def constant_names(self) -> tuple[str, ...]:
@@ -314,18 +303,7 @@ class KernelBoard:
         return values
 
     def times(self, factors: Factors = NO_FACTORS) -> NDArray[np.float64]:
-        """Return the predicted time of every row.
-
-        Parameters
-        ----------
-        factors : mapping of str to float or ndarray of shape (configurations,)
-            Factors on constants by full name. [1]
-
-        Returns
-        -------
-        ndarray, shape (rows,) or (rows, configurations)
-            Kernels, launch gaps, and the dispatch that they do not hide. [s]
-        """
+        """Return the predicted time of every row."""
         numbers = self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
         limit_bytes = self.profile.gpu.lowering.workspace_limit_bytes
         groups = group_times(self.table, numbers, batch_size=1, workspace_limit_bytes=limit_bytes)
@@ -336,27 +314,7 @@ class KernelBoard:
 
 
 def boards_of(table: KernelMeasurements) -> tuple[tuple[KernelBoard, ...], dict[str, int]]:
-    """Lower the rows of a table, board by board.
-
-    Parameters
-    ----------
-    table : KernelMeasurements
-        Timed calls. [-]
-
-    Returns
-    -------
-    tuple of KernelBoard
-        One for each device, software and data type. [-]
-    dict of str to int
-        Rows that are not predicted, by the precision that perfmodel does not have. [1]
-
-    Raises
-    ------
-    UnknownNameError
-        If a device, phase, cell or layer is unknown; names the nearest.
-    TableError
-        If a row's device is no GPU.
-    """
+    """Lower the rows of a table, board by board."""
     grouped: dict[tuple[str, str, str], list[MeasuredKernel]] = {}
     left_out: dict[str, int] = {}
     for row in table.rows:

@@ -95,20 +95,7 @@ class CompiledRow:
 
     @classmethod
     def of(cls, prepared: Prepared, unknowns: Sequence[Unknown]) -> CompiledRow:
-        """Compile a row.
-
-        Parameters
-        ----------
-        prepared : Prepared
-            The step, lowered. [-]
-        unknowns : sequence of Unknown
-            All free numbers of the fit. [-]
-
-        Returns
-        -------
-        CompiledRow
-            Ready to be evaluated. [-]
-        """
+        """Compile a row."""
         unknowns_of = {}
         for name in prepared.constant_names:
             matching = tuple(index for index, unknown in enumerate(unknowns) if unknown.matches(name))
@@ -118,23 +105,7 @@ class CompiledRow:
         return cls(prepared, unknowns_of, reached)
 
     def log_time(self, log_factors: NDArray[np.float64], *, step: float = STEP) -> tuple[float, NDArray[np.float64]]:
-        """Return ln of the predicted time and its gradient, from one evaluation of all perturbed configurations.
-
-        Parameters
-        ----------
-        log_factors : ndarray, shape (unknowns,)
-            Logarithms of the factors. [1]
-        step : float
-            How far the central difference reaches to either side, in ln(factor): a wide one sees past the kinks where
-            another kernel, or another bound, takes over. [1]
-
-        Returns
-        -------
-        float
-            ln(seconds). [1]
-        ndarray, shape (unknowns,)
-            Gradient; zero for unknowns that do not reach the row. [1]
-        """
+        """Return ln of the predicted time and its gradient, from one evaluation of all perturbed configurations."""
         shifted = shifted_either_way(log_factors, self.reached, step=step)
         products = {indices: np.exp(shifted[list(indices)].sum(axis=0)) for indices in set(self.unknowns_of.values())}
         factors = {name: products[indices] for name, indices in self.unknowns_of.items()}
@@ -166,22 +137,7 @@ class Problem:
 
     @classmethod
     def of(cls, steps: Sequence[Prepared], measured_s: Sequence[float], plan: FitPlan) -> Problem:
-        """Compile measured rows under a plan.
-
-        Parameters
-        ----------
-        steps : sequence of Prepared
-            Steps, lowered. [-]
-        measured_s : sequence of float
-            Measured time of each. [s]
-        plan : FitPlan
-            What is free. [-]
-
-        Returns
-        -------
-        Problem
-            Ready to be fitted. [-]
-        """
+        """Compile measured rows under a plan."""
         constants = dict.fromkeys(name for step in steps for name in step.constant_names)
         unknowns = plan.unknowns(constants)
         rows = tuple(CompiledRow.of(step, unknowns) for step in steps)
@@ -190,24 +146,7 @@ class Problem:
     def log_times(
         self, log_factors: NDArray[np.float64], rows: Iterable[int], *, step: float = STEP
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return ln of predicted times and their gradients; a row is evaluated once for the same unknowns.
-
-        Parameters
-        ----------
-        log_factors : ndarray, shape (unknowns,)
-            Logarithms of the factors. [1]
-        rows : iterable of int
-            Rows wanted, n of them. [1]
-        step : float
-            Reach of the differences, in ln(factor). [1]
-
-        Returns
-        -------
-        ndarray, shape (n,)
-            ln(seconds). [1]
-        ndarray, shape (n, unknowns)
-            Gradients. [1]
-        """
+        """Return ln of predicted times and their gradients; a row is evaluated once for the same unknowns."""
         found = []
         for index in rows:
             row = self.rows[index]
@@ -218,28 +157,11 @@ class Problem:
         return np.array([time for time, _ in found]), np.array([gradient for _, gradient in found])
 
     def reached_by(self, rows: Iterable[int]) -> frozenset[int]:
-        """Return the unknowns that scale a constant of some rows.
-
-        Parameters
-        ----------
-        rows : iterable of int
-            Rows. [1]
-
-        Returns
-        -------
-        frozenset of int
-            Places of the unknowns. [1]
-        """
+        """Return the unknowns that scale a constant of some rows."""
         return frozenset().union(*(self.rows[index].reached for index in rows))
 
     def forget(self, *, keep: NDArray[np.float64] | None = None) -> None:
-        """Drop what was evaluated, but at one set of factors, from where several fits start.
-
-        Parameters
-        ----------
-        keep : ndarray, shape (unknowns,), or None
-            Logarithms of these factors. [1]
-        """
+        """Drop what was evaluated, but at one set of factors, from where several fits start."""
         kept = {}
         if keep is not None:
             wanted = [keep[list(row.reached)].tobytes() for row in self.rows]
@@ -261,18 +183,7 @@ class Problem:
 
 
 def prior_root(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
-    """Return the matrix W for which W x are independent unit normals under the prior of some unknowns.
-
-    Parameters
-    ----------
-    unknowns : sequence of Unknown
-        Free numbers. [-]
-
-    Returns
-    -------
-    ndarray, shape (unknowns, unknowns)
-        Inverse of the Cholesky root of the covariance. [1]
-    """
+    """Return the matrix W for which W x are independent unit normals under the prior of some unknowns."""
     root: NDArray[np.float64] = np.linalg.inv(np.linalg.cholesky(prior_covariance(unknowns)))
     return root
 
@@ -305,27 +216,7 @@ class CompiledBoard:
     def of(
         cls, board: KernelBoard, unknowns: Sequence[Unknown], *, held: Mapping[Unknown, float] = MappingProxyType({})
     ) -> CompiledBoard:
-        """Compile a board.
-
-        Parameters
-        ----------
-        board : KernelBoard
-            Rows, lowered. [-]
-        unknowns : sequence of Unknown
-            All free numbers of the fit. [-]
-        held : mapping of Unknown to float
-            Unknowns that are not free, with the logarithms of their factors. [1]
-
-        Returns
-        -------
-        CompiledBoard
-            Ready to be timed. [-]
-
-        Raises
-        ------
-        CalibrationError
-            If two unknowns state where one constant starts, or a constant is a list or zero.
-        """
+        """Compile a board."""
         unknowns_of, starts = {}, {}
         for name in board.constant_names:
             matching = tuple(index for index, unknown in enumerate(unknowns) if unknown.matches(name))
@@ -338,40 +229,14 @@ class CompiledBoard:
         return cls(board, unknowns_of, starts, reached)
 
     def factors(self, log_factors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """Return the factors on the constants of the files.
-
-        Parameters
-        ----------
-        log_factors : ndarray, shape (unknowns,) or (unknowns, configurations)
-            Logarithms of the unknowns. [1]
-
-        Returns
-        -------
-        dict of str to float or ndarray of shape (configurations,)
-            By full name. [1]
-        """
+        """Return the factors on the constants of the files."""
         return {
             name: np.exp(self.starts[name] + log_factors[list(indices)].sum(axis=0))
             for name, indices in self.unknowns_of.items()
         }
 
     def log_times(self, log_factors: NDArray[np.float64], *, step: float) -> Times:
-        """Return ln of the predicted times of all rows, and their gradients.
-
-        Parameters
-        ----------
-        log_factors : ndarray, shape (unknowns,)
-            Logarithms of the unknowns. [1]
-        step : float
-            Reach of the central differences, in ln(factor). [1]
-
-        Returns
-        -------
-        ndarray, shape (rows,)
-            ln(seconds). [1]
-        ndarray, shape (rows, unknowns)
-            Gradients; zero for unknowns that do not reach the board. [1]
-        """
+        """Return ln of the predicted times of all rows, and their gradients."""
         shifted = shifted_either_way(log_factors, self.reached, step=step)
         times = self.board.times(self.factors(shifted))
         times = np.log(np.broadcast_to(times.reshape(len(times), -1), (len(times), shifted.shape[1])))
@@ -418,22 +283,7 @@ class KernelProblem:
     def of(
         cls, boards: Sequence[KernelBoard], plan: FitPlan, *, held: Mapping[str, float] = MappingProxyType({})
     ) -> KernelProblem:
-        """Compile boards under a plan.
-
-        Parameters
-        ----------
-        boards : sequence of KernelBoard
-            Measured rows, lowered. [-]
-        plan : FitPlan
-            What is free. [-]
-        held : mapping of str to float
-            Names of unknowns that are not, with the logarithms of their factors. [1]
-
-        Returns
-        -------
-        KernelProblem
-            Ready to be fitted. [-]
-        """
+        """Compile boards under a plan."""
         everything = plan.unknowns(dict.fromkeys(name for board in boards for name in board.constant_names))
         unknowns = tuple(unknown for unknown in everything if unknown.name not in held)
         fixed = {unknown: held[unknown.name] for unknown in everything if unknown.name in held}
@@ -443,40 +293,12 @@ class KernelProblem:
         return cls(compiled, (0, *(int(end) for end in ends[:-1])), measured, unknowns, plan)
 
     def rows_of(self, board_index: int) -> range:
-        """Return the numbers of the rows of a board.
-
-        Parameters
-        ----------
-        board_index : int
-            Place of the board. [1]
-
-        Returns
-        -------
-        range
-            Row numbers. [1]
-        """
+        """Return the numbers of the rows of a board."""
         first = self.first[board_index]
         return range(first, first + len(self.boards[board_index].board.rows))
 
     def log_times(self, log_factors: NDArray[np.float64], rows: Iterable[int], *, step: float = STEP) -> Times:
-        """Return ln of predicted times and their gradients; a board is evaluated once for the same unknowns.
-
-        Parameters
-        ----------
-        log_factors : ndarray, shape (unknowns,)
-            Logarithms of the unknowns. [1]
-        rows : iterable of int
-            Rows wanted, n of them. [1]
-        step : float
-            Reach of the differences, in ln(factor). [1]
-
-        Returns
-        -------
-        ndarray, shape (n,)
-            ln(seconds). [1]
-        ndarray, shape (n, unknowns)
-            Gradients. [1]
-        """
+        """Return ln of predicted times and their gradients; a board is evaluated once for the same unknowns."""
         wanted = np.fromiter(rows, dtype=np.intp)
         times, gradients = np.empty(len(wanted)), np.empty((len(wanted), len(log_factors)))
         for index, compiled in enumerate(self.boards):
@@ -495,18 +317,7 @@ class KernelProblem:
         return times, gradients
 
     def reached_by(self, rows: Iterable[int]) -> frozenset[int]:
-        """Return the unknowns that scale a constant of some rows.
-
-        Parameters
-        ----------
-        rows : iterable of int
-            Rows. [1]
-
-        Returns
-        -------
-        frozenset of int
-            Places of the unknowns. [1]
-        """
+        """Return the unknowns that scale a constant of some rows."""
         asked = set(rows)
         reached = (
             compiled.reached for index, compiled in enumerate(self.boards) if not asked.isdisjoint(self.rows_of(index))
@@ -514,22 +325,9 @@ class KernelProblem:
         return frozenset().union(*reached)
 
     def forget(self, *, keep: NDArray[np.float64] | None = None) -> None:
-        """Drop what was evaluated.
-
-        Parameters
-        ----------
-        keep : ndarray, shape (unknowns,), or None
-            Not used: fits to kernels start at their priors. [1]
-        """
-        del keep
+        """Drop what was evaluated."""
         self._known.clear()
 
     def prior_root(self) -> NDArray[np.float64]:
-        """Return the matrix W for which W x are independent unit normals under the prior.
-
-        Returns
-        -------
-        ndarray, shape (unknowns, unknowns)
-            Inverse of the Cholesky root of the covariance. [1]
-        """
+        """Return the matrix W for which W x are independent unit normals under the prior."""
         return prior_root(self.unknowns)

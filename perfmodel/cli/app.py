@@ -12,9 +12,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from perfmodel.cli.arguments import Command
 from perfmodel.cli.calibrate import calibrate_command, calibration_app, fit_command
-from perfmodel.cli.networks import audit_command
+from perfmodel.cli.output import Command
 from perfmodel.cli.planning import (
     advise_command,
     compare_command,
@@ -23,9 +22,8 @@ from perfmodel.cli.planning import (
     stragglers_command,
     sweep_command,
 )
-from perfmodel.cli.predict import predict_command
-from perfmodel.cli.specs import specs_app
-from perfmodel.cli.transfer import transfer_command
+from perfmodel.cli.predict import predict_command, transfer_command
+from perfmodel.cli.specs import audit_command, specs_app
 from perfmodel.cli.validate import COMMAND as VALIDATE_LIVE
 from perfmodel.cli.validate import ValidateCommand, validate_command, validate_live_command
 from perfmodel.errors import PerfmodelError, PerfmodelWarning
@@ -95,7 +93,6 @@ def _perfmodel(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    del version
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(BAD_INPUT)
@@ -113,18 +110,7 @@ def _app_for(words: Sequence[str]) -> typer.Typer:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; every error of the user becomes one line.
-
-    Parameters
-    ----------
-    arguments : sequence of str or None
-        Words after ``perfmodel``; None for those of the process. [-]
-
-    Returns
-    -------
-    int
-        0; 1 where a check failed or the reader went away; 2 for bad input; 130 after Ctrl-C. [-]
-    """
+    """Run the command line and return its exit code; every error of the user becomes one line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter must not end the program
@@ -161,13 +147,7 @@ def _shown(message: Warning | str, category: type[Warning], *_where: object, **_
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the ``perfmodel`` command and end the process with its exit code.
-
-    Parameters
-    ----------
-    arguments : sequence of str or None
-        Words after ``perfmodel``; None for those of the process. [-]
-    """
+    """Run the ``perfmodel`` command and end the process with its exit code."""
     warnings.showwarning = _shown
     gc.set_threshold(RARELY)
     sys.exit(run(arguments))

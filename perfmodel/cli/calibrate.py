@@ -10,8 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.arguments import Command
-from perfmodel.cli.output import Answer, JsonOption, check_plot, check_writable, emit, number_as_typed, progress_bar
+from perfmodel.cli.output import (
+    Answer,
+    Command,
+    JsonOption,
+    ProgressOption,
+    check_plot,
+    check_writable,
+    emit,
+    number_as_typed,
+    progress_bar,
+)
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -53,10 +62,7 @@ def calibrate_command(
     resume: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Go on with the points of an interrupted calibration.")
     ] = None,
-    progress: Annotated[
-        bool | None,
-        typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given."),
-    ] = None,
+    progress: ProgressOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure small kernels of this machine for about a minute and fit what predictions need."""
@@ -129,10 +135,7 @@ def fit_command(
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the calibration (TOML) for predict --calibration.")
     ] = None,
-    progress: Annotated[
-        bool | None,
-        typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given."),
-    ] = None,
+    progress: ProgressOption = None,
 ) -> Answer:
     """Fit the constants of device, library and framework files to all measured cells of a subset."""
     from perfmodel.hardware.calibration import toml_text

@@ -9,15 +9,261 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import typer
 
 from perfmodel.atomic_write import replacement_of
-from perfmodel.errors import ArgumentError
+from perfmodel.errors import ArgumentError, check_known
+
+OTHERS = "others"
+"""Parameter of a command for arguments by their names."""
+OTHERS_OPTION = typer.Option(
+    "--set",
+    "--sync-option",
+    "--parallel-option",
+    metavar="KEY=VALUE",
+    help="Any of these arguments by its name, KEY= for its default; repeatable.",
+)
+LINK_HELP = (
+    "Links in place of those of their kind of the systems; beside a system, device= is GPUs in place of its own."
+)
+"""The one axis of a sweep that is no argument of predict."""
+REPLACES = {
+    "device": "system",
+    "system": "device",
+    "batch_size": "global_batch_size",
+    "global_batch_size": "batch_size",
+}
+"""Argument -> the one that it is given instead of."""
+
+
+def takes_arguments(
+    *besides: str,
+    own: tuple[str, ...] = (),
+    only: tuple[str, ...] = (),
+    several: bool = False,
+    plot: str | None = None,
+) -> Callable[[Callable[..., Any]], Command]:
+    """Return a decorator: a command whose parameter ``arguments`` is what was typed for arguments of ``predict``."""
+    return lambda function: Command(function, besides=besides, own=own, only=only, several=several, plot=plot)
+
+
+@dataclass(eq=False)
+class Command:
+    """A command whose answer is printed, written and drawn, with options for arguments of ``predict`` if it takes any.
+
+    Options are made when somebody asks for its signature.
+
+    Parameters
+    ----------
+    function : callable
+        Returns the answer: what prints, has ``to_dict`` and, with ``plot``, draws itself. [-]
+    besides, own, only, several, plot : object
+        As in :func:`takes_arguments`. [-]
+    """
+
+    only_listed: ClassVar[bool] = False
+    """Whether commands are listed and none of them runs, so that no options are wanted."""
+
+    function: Callable[..., Any]
+    besides: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    only: tuple[str, ...] = ()
+    several: bool = False
+    plot: str | None = None
+
+    def __post_init__(self) -> None:
+        function = self.function
+        self.takes_arguments = "arguments" in function.__annotations__
+        self.__name__, self.__doc__, self.__module__ = function.__name__, function.__doc__, function.__module__
+        self.__annotations__: dict[str, Any] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Arguments that are options."""
+        from perfmodel.prediction.arguments.table import ARGUMENTS
+
+        return self.only or tuple(name for name in (*ARGUMENTS, *self.besides) if name not in self.own)
+
+    @property
+    def __signature__(self) -> Signature:
+        declared = signature(self.function, eval_str=True).parameters.values()
+        if Command.only_listed:
+            return Signature([])
+        made: list[Parameter] = []
+        for each in declared:
+            made += map(self._option, self.names) if each.name == "arguments" else [each]
+        if self.plot is not None:
+            made.append(_optional("plot", Annotated[Path | None, typer.Option(metavar="FILE", help=self.plot)]))
+        made += [_optional("as_json", JsonOption).replace(default=False), _optional("out", OutOption)]
+        if self.takes_arguments and not (self.several or self.only):
+            made.append(_optional(OTHERS, Annotated[list[str] | None, OTHERS_OPTION]))
+        return Signature([each.replace(kind=Parameter.KEYWORD_ONLY) for each in made])
+
+    def _option(self, name: str) -> Parameter:
+        from perfmodel.prediction.arguments.table import ARGUMENTS
+
+        row = ARGUMENTS.get(name)
+        shown: dict[str, Any] = {"help": LINK_HELP if row is None else row.help}
+        if row is not None and row.default is not None and not self.several:
+            shown["show_default"] = str(row.default)
+        flags: tuple[str, ...] = ()
+        kind: Any = list[str] | None if self.several else str | None
+        if row is not None and row.type == "bool" and not self.several:
+            option = name.replace("_", "-")
+            flags, kind = (f"--{option}/{row.metavar or f'--no-{option}'}",), bool | None
+        else:
+            metavar = "NAME" if row is None else row.metavar or "NAME"
+            shown["metavar"] = f"{metavar},{metavar}..." if self.several else metavar
+        return _optional(name, Annotated[kind, typer.Option(*flags, **shown)])
+
+    def __call__(self, **typed: Any) -> None:
+        """Run the command with what was typed, and write what it answers."""
+        as_json, out = typed.pop("as_json"), typed.pop("out")
+        check_writable(out, argument="--out")
+        plot = None
+        if self.plot is not None:
+            check_plot(plot := typed.pop("plot"))
+        if self.takes_arguments:
+            typed["arguments"] = self._arguments(typed)
+        answer = self.function(**typed)
+        if plot is not None:
+            answer.plot(plot)
+        emit(lambda: str(answer), lambda: answer.to_dict(), as_json=as_json, out=out)
+
+    def _arguments(self, typed: dict[str, Any]) -> dict[str, Any]:
+        """Take arguments of ``predict`` out of what was typed."""
+        given = {name: typed.pop(name) for name in self.names}
+        given = {name: value for name, value in given.items() if value is not None}
+        if not self.several:
+            more = named_arguments(typed.pop(OTHERS, None) or [], argument="--set")
+            for name in given.keys() & more.keys():
+                said = f"left out beside --{name.replace('_', '-')} {given[name]}"
+                raise ArgumentError("--set", f"{name}={more[name]}", said)
+            for name in more.keys() & set(self.own):
+                raise ArgumentError("--set", f"{name}={more[name]}", "left out: the command has an option for it")
+            given = {name: value_as_typed(name, value) for name, value in given.items()} | more
+        return given
+
+
+def _optional(name: str, annotation: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def value_as_typed(name: str, typed: Any) -> Any:
+    """Return the value of an argument for what was typed: a number, a truth value, a text, a mapping.
+
+    Parameters
+    ----------
+    name : str
+        The argument. [-]
+    typed : object
+        What was typed for it. [-]
+
+    Returns
+    -------
+    object
+        What ``predict`` takes. [-]
+
+    Examples
+    --------
+    >>> value_as_typed("workers", "4"), value_as_typed("device", "980"), value_as_typed("prefetch", "0")
+    (4, '980', 0)
+    >>> value_as_typed("straggler", "unequal=1,1,2")
+    {'distribution': 'unequal', 'times': (1, 1, 2)}
+    """
+    from perfmodel.prediction.arguments.table import ARGUMENTS
+
+    kinds = set(ARGUMENTS[name].type.split(" | "))
+    if isinstance(typed, str) and "Straggler" in kinds:
+        from perfmodel.prediction.straggler import parameter_of
+
+        ((distribution, value),) = key_values([typed], argument="--straggler").items()
+        return {"distribution": distribution, parameter_of(distribution): value}
+    return number_as_typed(typed) if isinstance(typed, str) and kinds & {"int", "float"} else typed
+
+
+def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return arguments of ``predict`` typed as ``key=value``.
+
+    Parameters
+    ----------
+    pairs : list of str
+        What was typed; ``batch-size`` is ``batch_size``, and a key without a value is the argument's default. [-]
+    argument : str
+        The option it was typed for, to name in an error. [-]
+    besides : tuple of str
+        Further keys that are allowed. [-]
+
+    Returns
+    -------
+    dict
+        Value by name. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If one of them has no ``=``, or is given twice.
+    UnknownNameError
+        If ``predict`` has no such argument; names the nearest.
+
+    Examples
+    --------
+    >>> named_arguments(["batch-size=32", "sync=downpour", "pinned=false"], argument="--set")
+    {'batch_size': 32, 'sync': 'downpour', 'pinned': False}
+    >>> named_arguments(["recompute=", "straggler=normal=0.1"], argument="--set")
+    {'recompute': None, 'straggler': {'distribution': 'normal', 'cv': 0.1}}
+    """
+    if not pairs:
+        return {}
+    from perfmodel.prediction.arguments.table import ARGUMENTS
+
+    known = (*ARGUMENTS, *besides)
+    spelt = [f"{key.replace('-', '_')}{equals}{text}" for key, equals, text in (pair.partition("=") for pair in pairs)]
+    given = key_values(spelt, argument=argument)
+    kind = f"key of {argument}"
+    for name, value in given.items():
+        check_known(kind, name, known)
+        if value == "" and name in besides:
+            raise ArgumentError(argument, f"{name}=", f"{name}=NAME: it has no default")
+        if value == "":
+            given[name] = ARGUMENTS[name].default
+        elif name not in besides:
+            given[name] = value_as_typed(name, value)
+    return given
+
+
+def changed_arguments(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments with some of them changed; one that stands instead of another drops that one.
+
+    Parameters
+    ----------
+    base : dict
+        Arguments of ``predict``. [-]
+    changes : dict
+        Those that differ. [-]
+
+    Returns
+    -------
+    dict
+        Value by name. [-]
+
+    Examples
+    --------
+    >>> changed_arguments({"device": "gtx_1080", "batch_size": 8}, {"system": "dgx_a100", "workers": 2})
+    {'batch_size': 8, 'system': 'dgx_a100', 'workers': 2}
+    """
+    dropped = {REPLACES[name] for name in changes if name in REPLACES} - changes.keys()
+    return {name: value for name, value in base.items() if name not in dropped} | changes
+
 
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+ProgressOption: TypeAlias = Annotated[
+    bool | None, typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given.")
+]
 OutOption: TypeAlias = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="Write to FILE instead of the terminal.")
 ]
@@ -109,31 +355,18 @@ def _plain(value: Any) -> Any:
 
 
 def check_writable(path: Path | None, *, argument: str) -> None:
-    """Refuse a path that cannot be written, before any work is done.
-
-    Parameters
-    ----------
-    path : Path or None
-        Where a file shall be written; None for nowhere. [-]
-    argument : str
-        The option it was given for. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If its folder does not exist or is not writable, or it is a folder, a device or a pipe itself.
-    """
+    """Refuse a path that cannot be written, before any work is done."""
     if path is None:
         return
     path = path.expanduser()
-    if path.is_dir():
-        raise ArgumentError(argument=argument, given=str(path), allowed="a file, not a folder")
-    if path.exists() and not path.is_file():
-        raise ArgumentError(argument=argument, given=str(path), allowed="a regular file, not a device or pipe")
-    if not path.parent.is_dir():
-        raise ArgumentError(argument=argument, given=str(path), allowed="a file in an existing folder")
-    if not os.access(path.parent, os.W_OK):
-        raise ArgumentError(argument=argument, given=str(path), allowed="a file in a folder you may write")
+    faults = {
+        "a file, not a folder": path.is_dir(),
+        "a regular file, not a device or pipe": path.exists() and not path.is_file(),
+        "a file in an existing folder": not path.parent.is_dir(),
+        "a file in a folder you may write": not os.access(path.parent, os.W_OK),
+    }
+    for allowed in (allowed for allowed, is_wrong in faults.items() if is_wrong):
+        raise ArgumentError(argument=argument, given=str(path), allowed=allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,18 +394,7 @@ class Answer:
 
 
 def check_plot(path: Path | None) -> None:
-    """Refuse a ``--plot`` that cannot be written or has an unknown ending, before any work is done.
-
-    Parameters
-    ----------
-    path : Path or None
-        Where the figure shall be written; None for nowhere. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it cannot be written there.
-    """
+    """Refuse a ``--plot`` that cannot be written or has an unknown ending, before any work is done."""
     from perfmodel.presentation.figures import check_format
 
     check_writable(path, argument="--plot")
@@ -181,22 +403,7 @@ def check_plot(path: Path | None) -> None:
 
 
 def emit(text: Callable[[], str], content: Callable[[], Any], *, as_json: bool, out: Path | None) -> None:
-    """Print a command's answer, or write it to a file.
-
-    Parameters
-    ----------
-    text, content : callable
-        Make the answer for a person, and for JSON; only one is called. [-]
-    as_json : bool
-        Which one. [-]
-    out : Path or None
-        The file; None for the terminal. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the file cannot be written.
-    """
+    """Print a command's answer, or write it to a file."""
     answer = json.dumps(_plain(content()), indent=2, ensure_ascii=False) if as_json else text()
     if out is None:
         sys.stdout.write(f"{answer}\n")
@@ -208,20 +415,7 @@ def emit(text: Callable[[], str], content: Callable[[], Any], *, as_json: bool, 
 
 @contextmanager
 def progress_bar(description: str, *, shown: bool | None) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a progress bar on the error stream while the block runs.
-
-    Parameters
-    ----------
-    description : str
-        What is going on. [-]
-    shown : bool or None
-        Whether to show it; None where the error stream is a terminal. [-]
-
-    Yields
-    ------
-    callable or None
-        To be called with what is done and the total; None where nothing is shown. [-]
-    """
+    """Show a progress bar on the error stream while the block runs."""
     if not (sys.stderr.isatty() if shown is None else shown):
         yield None
         return

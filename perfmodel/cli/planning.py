@@ -10,9 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from perfmodel.cli.arguments import changed_arguments, named_arguments, takes_arguments, value_as_typed
-from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
-from perfmodel.cli.output import Answer, check_plot, check_writable, key_values, number_as_typed
+from perfmodel.cli.output import (
+    Answer,
+    changed_arguments,
+    check_plot,
+    check_writable,
+    key_values,
+    named_arguments,
+    number_as_typed,
+    takes_arguments,
+    value_as_typed,
+)
+from perfmodel.cli.specs import NetworkArgument, OptionOption, load_graph
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.arguments import takes_arguments
-from perfmodel.cli.networks import NetworkArgument, OptionOption, load_graph
-from perfmodel.cli.output import Answer, check_writable, number_as_typed
+from perfmodel.cli.output import Answer, Command, check_writable, number_as_typed, takes_arguments
+from perfmodel.cli.specs import NetworkArgument, OptionOption, load_graph
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.units import MEGA
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.price import InstancePrice
     from perfmodel.measurements import MeasuredRow, Run
     from perfmodel.prediction.prediction import Prediction
+
 
 LARGEST = "max"
 """What ``--batch-size`` takes for as many samples as memory holds."""
@@ -70,25 +71,7 @@ def predict_command(
 
 
 def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
-    """Return as many samples as memory holds.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    arguments : dict
-        Arguments of ``predict``. [-]
-
-    Returns
-    -------
-    int
-        Samples. [samples]
-
-    Raises
-    ------
-    ArgumentError
-        If not even one fits, or the network is spread over devices.
-    """
+    """Return as many samples as memory holds."""
     from perfmodel.prediction.arguments.table import names_of
     from perfmodel.prediction.batch_limit import max_batch_size
 
@@ -171,27 +154,7 @@ class Bill:
 
 
 def bill_of(p: Prediction, price: str | float) -> Bill:
-    """Return what a prediction costs at a price.
-
-    Parameters
-    ----------
-    p : Prediction
-        A step. [-]
-    price : str or float
-        Price, instance, or USD an hour of one device. [USD/h]
-
-    Returns
-    -------
-    Bill
-        Costs and energy. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the price is of other devices.
-    UnknownNameError
-        If there is no such price; names the nearest.
-    """
+    """Return what a prediction costs at a price."""
     given: InstancePrice | float
     if isinstance(price, str):
         from perfmodel.hardware.price_catalogue import load_instance_price
@@ -236,22 +199,7 @@ class Executed:
 
 
 def find_executed(table: str, *, network: str, prediction: Prediction) -> Executed | None:
-    """Return the run of a measurement table that a request corresponds to, predicted.
-
-    Parameters
-    ----------
-    table : str
-        Key or path of a measurement table. [-]
-    network : str
-        As in the table. [-]
-    prediction : Prediction
-        What was asked; a Run says itself which framework, optimizer and phase it had, where nobody asked otherwise. [-]
-
-    Returns
-    -------
-    Executed or None
-        None where the table has no such run. [-]
-    """
+    """Return the run of a measurement table that a request corresponds to, predicted."""
     from perfmodel import measurements
     from perfmodel.prediction.arguments.table import names_of
     from perfmodel.prediction.job import Job
@@ -270,20 +218,7 @@ def find_executed(table: str, *, network: str, prediction: Prediction) -> Execut
 
 
 def executed_text(executed: Executed, *, with_evidence: bool) -> str:
-    """Return what was executed and how long it took, predicted and measured.
-
-    Parameters
-    ----------
-    executed : Executed
-        The run. [-]
-    with_evidence : bool
-        Whether to add why each fact is believed. [-]
-
-    Returns
-    -------
-    str
-        Several lines. [-]
-    """
+    """Return what was executed and how long it took, predicted and measured."""
     from perfmodel.presentation.quantities import bytes_text, seconds_text
     from perfmodel.presentation.tables import facts_text
 
@@ -323,18 +258,7 @@ def _measured_text(cell: MeasuredRow) -> str:
 
 
 def executed_dict(executed: Executed) -> dict[str, Any]:
-    """Return the same as plain values, for JSON.
-
-    Parameters
-    ----------
-    executed : Executed
-        The run. [-]
-
-    Returns
-    -------
-    dict
-        The run with its evidence, its prediction, its measurements. [s, B]
-    """
+    """Return the same as plain values, for JSON."""
     run = asdict(executed.run) | {
         "feed_bytes": executed.run.feed_bytes,
         "evidence": [evidence._asdict() for evidence in executed.run.evidence],
@@ -344,3 +268,46 @@ def executed_dict(executed: Executed) -> dict[str, Any]:
         "prediction": executed.prediction.to_dict(),
         "measured": [{"step_s": cell.step_s, "status": cell.status, "note": cell.note} for cell in executed.cells],
     }
+
+
+@Command
+def transfer_command(
+    system: Annotated[str, typer.Argument(help="A system with wiring: name or TOML file.")],
+    copies: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FROM:TO...",
+            help="Places of the system; host for the memory next to the other end; patterns such as host:gpu*.",
+        ),
+    ],
+    size: Annotated[str, typer.Option("--bytes", metavar="N", help="Bytes of each copy.")] = "1e9",
+    through_host: Annotated[
+        bool, typer.Option("--through-host", help="Stage copies between devices in host memory in any case.")
+    ] = False,
+    pageable: Annotated[bool, typer.Option("--pageable", help="Copy from and to pageable host memory.")] = False,
+    chunk: Annotated[
+        str | None,
+        typer.Option("--chunk-bytes", metavar="N|inf", help="Piece of a staged copy; inf for leg after leg."),
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace of the copies to FILE.")
+    ] = None,
+) -> Any:
+    """Say how long copies take that start at once, which way they go, and what bounds them."""
+    from perfmodel.prediction.transfer import transfer
+
+    check_writable(trace, argument="--trace")
+    chosen: dict[str, Any] = (
+        {} if chunk is None else {"chunk_bytes": math.inf if chunk == "inf" else number_as_typed(chunk)}
+    )
+    answer = transfer(
+        system,
+        copies,
+        size_bytes=number_as_typed(size),
+        through_host=through_host,
+        pinned=not pageable,
+        **chosen,
+    )
+    if trace is not None:
+        answer.timeline.save(trace)
+    return answer

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from perfmodel.cli.output import JsonOption, emit
-from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError
+from perfmodel.cli.output import Command, JsonOption, emit, key_values, number_as_typed
+from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError, check_known
 
 if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
     from perfmodel.hardware.catalogue import CatalogueEntry
+
 
 FAULTY = 2
 """Exit code where a checked file has faults."""
@@ -79,8 +83,7 @@ def _folder_of(kind: str) -> str:
     folders = {noun: folder for folder, noun in NOUN_BY_FOLDER.items()}
     if kind in NOUN_BY_FOLDER:
         return kind
-    if kind not in folders:
-        raise UnknownNameError(kind="kind", name=kind, known=folders)
+    check_known("kind", kind, folders)
     return folders[kind]
 
 
@@ -206,20 +209,7 @@ def _load(path: Path, *, folder: str) -> tuple[Any, list[str]]:
 
 
 def faults_of_file(path: Path, *, folder: str) -> list[str]:
-    """Return every fault of a spec file; none where it is sound.
-
-    Parameters
-    ----------
-    path : Path
-        The file. [-]
-    folder : str
-        The kind folder it belongs to, e.g. ``devices``. [-]
-
-    Returns
-    -------
-    list of str
-        One line per fault: field, value, what is allowed. [-]
-    """
+    """Return every fault of a spec file; none where it is sound."""
     _, faults = _load(path, folder=folder)
     return faults
 
@@ -266,3 +256,121 @@ def check_command(
     if faults:
         sys.stderr.write(f"perfmodel: error: {len(faults)} of {len(files)} spec files have faults\n")
         raise typer.Exit(FAULTY)
+
+
+NETWORK_HELP = (
+    "A network of the zoo; the path of a graph's JSON file, an ONNX file or a config.json of a transformer; or "
+    "file.py:function that returns (module, example_inputs) of torch."
+)
+NetworkArgument: TypeAlias = Annotated[str, typer.Argument(help=NETWORK_HELP)]
+OptionOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KEY=VALUE",
+        help="Option of the builder, config or function, or free size of an ONNX file; repeatable.",
+    ),
+]
+
+
+def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
+    """Return the graph a user named: of the zoo, in a graph's file, an ONNX file, a configuration, or a Python file."""
+    from perfmodel.errors import FreeSizeError
+    from perfmodel.importers.huggingface import load_network
+
+    if is_factory(name_or_path):
+        from perfmodel.importers.torch.module import from_torch
+
+        return from_torch(*call_factory(name_or_path, options=options))
+    try:
+        return load_network(name_or_path, options=key_values(options, argument="--option"))
+    except FreeSizeError as error:  # which names the argument of a function that nobody called here
+        raise FreeSizeError(error.file, error.places, how="--option {name}=...") from error
+
+
+def is_factory(target: str) -> bool:
+    """Tell whether a text names a function in a Python file.
+
+    Parameters
+    ----------
+    target : str
+        What was typed, e.g. ``nets.py:unet``. [-]
+
+    Returns
+    -------
+    bool
+        Whether it is ``file.py:function``. [-]
+
+    Examples
+    --------
+    >>> is_factory("nets.py:unet"), is_factory("resnet50"), is_factory("net.json")
+    (True, False, False)
+    """
+    return target.rpartition(":")[0].endswith(".py")
+
+
+def call_factory(target: str, *, options: list[str]) -> tuple[Any, Any]:
+    """Run a function of the user's own and return the module and example inputs it makes."""
+    from perfmodel.errors import ArgumentError, nearest_match
+
+    file, _, name = target.rpartition(":")
+    members = vars(_executed(Path(file), target))
+    factory = members.get(name)
+    if not callable(factory):
+        close = nearest_match(name, [each for each, member in members.items() if callable(member)])
+        hint = f"; did you mean {close!r}?" if close else ""
+        raise ArgumentError("target", target, f"a function of {file}, which has no {name!r}{hint}")
+    values: Mapping[str, Any] = key_values(options, argument="--option")
+    try:
+        made = factory(**values)
+    except Exception as error:  # whatever the user's function raises is his to read
+        raise ArgumentError(
+            "target", target, f"a function that runs; it fails: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise ArgumentError("target", target, "a function that returns (module, example_inputs)")
+    return made
+
+
+def _executed(file: Path, target: str) -> ModuleType:
+    """Return a Python file as a module, run as its author would run it."""
+    from perfmodel.errors import ArgumentError
+
+    if not file.is_file():
+        raise ArgumentError("target", target, f"an existing Python file, and {file} is none")
+    found = spec_from_file_location(file.stem, file)
+    if found is None or found.loader is None:
+        raise ArgumentError("target", target, f"a Python file, and {file} is none")
+    module = module_from_spec(found)
+    sys.path.insert(0, str(file.parent.resolve()))  # what lies beside it is found as when it is run
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:
+        raise ArgumentError("target", target, f"a Python file that runs; it fails: {error}") from error
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+@Command
+def audit_command(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A network of the zoo; path of a graph's JSON file, a config.json (or its folder) or an .onnx file; "
+            "or file.py:function that returns (module, example_inputs)."
+        ),
+    ],
+    batch_size: Annotated[
+        str | None, typer.Option(metavar="N", help="Samples; of a module those of its example inputs.")
+    ] = None,
+    phase: Annotated[str, typer.Option(metavar="PHASE", help="forward_backward or forward.")] = "forward_backward",
+    option: OptionOption = None,
+) -> Any:
+    """Count the matrix products of a network, compare them with torch's, and name what is not known."""
+    from perfmodel.importers.audit import audit
+
+    samples, options = number_as_typed(batch_size), option or []
+    if is_factory(target):
+        module, example_inputs = call_factory(target, options=options)
+        return audit(module, example_inputs, phase=phase, batch_size=samples)
+    return audit(load_graph(target, options=options), phase=phase, batch_size=samples)

@@ -14,7 +14,16 @@ from typer.core import TyperCommand
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.cli.calibrate import telling_interrupts
-from perfmodel.cli.output import Answer, JsonOption, OutOption, check_plot, check_writable, emit, progress_bar
+from perfmodel.cli.output import (
+    Answer,
+    JsonOption,
+    OutOption,
+    ProgressOption,
+    check_plot,
+    check_writable,
+    emit,
+    progress_bar,
+)
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -65,8 +74,8 @@ FitOption: TypeAlias = Annotated[
     float | None,
     typer.Option(metavar="SHARE", help="Fit on this share of the rows instead of a protocol, score the others."),
 ]
-ProgressOption: TypeAlias = Annotated[
-    bool | None, typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given.")
+ParityOption: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured (png, pdf, svg).")
 ]
 
 
@@ -92,9 +101,7 @@ def validate_command(
     ] = False,
     ablate: Annotated[bool, typer.Option("--ablate", help="Score the protocol without each physical term.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Print every cell too.")] = False,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured (png, pdf, svg).")
-    ] = None,
+    plot: ParityOption = None,
     max_mape: Annotated[
         float | None,
         typer.Option(metavar="PERCENT", callback=percent_bound, help="Exit with code 1 if the MAPE is above this."),
@@ -160,7 +167,7 @@ def _own(name: str, data: Path | None, *, given: dict[str, str], max_mape: float
 
 def _all_of(tables: list[Table[Any]]) -> Answer:
     """Return tables of scores as one answer."""
-    from perfmodel.validation.text import score_lines
+    from perfmodel.validation.table_report import score_lines
 
     return Answer(
         text=lambda: "\n\n".join(score_lines(each).to_text() for each in tables),
@@ -170,7 +177,7 @@ def _all_of(tables: list[Table[Any]]) -> Answer:
 
 def _with_rows(report: Report) -> Answer:
     """Return a report with every cell below it."""
-    from perfmodel.validation.text import cell_lines
+    from perfmodel.validation.table_report import cell_lines
 
     return Answer(
         text=lambda: f"{report}\n\n{cell_lines(report.rows, title='every cell').to_text()}", content=report.to_dict
@@ -292,38 +299,7 @@ def write_scoreboard(
     sections: str | None,
     progress: bool | None,
 ) -> Scoreboard:
-    """Score every table, and write page, records and pictures.
-
-    Parameters
-    ----------
-    data : Path or None
-        Folder of tables that do not come with perfmodel. [-]
-    to : Path
-        Folder to write to. [-]
-    quick : bool
-        Whether slow protocols stay as they were written. [-]
-    terms : bool
-        Whether physical terms are left out one by one. [-]
-    new_tables : bool
-        Whether tables may differ from those that were scored before. [-]
-    sections : str or None
-        Kinds of tables to score, commas between; None for all. The others stay as they were written. [-]
-    progress : bool or None
-        Whether to show progress; None where the error stream is a terminal. [-]
-
-    Returns
-    -------
-    Scoreboard
-        What was written. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the folder to write to is none, or new tables are allowed where no folder has any.
-    TableError, UnknownNameError
-        If a table of the data folder is wrong, missing, or not the one that was scored before; if there is no such
-        section.
-    """
+    """Score every table, and write page, records and pictures."""
     from perfmodel.measurements.kernel_tables import read_data_folder
     from perfmodel.prediction.arguments.checks import one_of
     from perfmodel.validation.all_tables import QUICK, score_shipped, score_shipped_own, score_terms
@@ -374,36 +350,15 @@ def _write(board: Scoreboard, found: Collected, to: Path) -> None:
 
 
 def write_pages(board: Scoreboard, to: Path) -> None:
-    """Write the Markdown and the HTML page of a scoreboard.
-
-    Parameters
-    ----------
-    board : Scoreboard
-        Every figure. [-]
-    to : Path
-        Folder with the pictures' folder in it. [-]
-    """
+    """Write the Markdown and the HTML page of a scoreboard."""
     for name, text in pages(board, to).items():
         with replacement_of(to / name) as temporary:
             temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def pages(board: Scoreboard, to: Path) -> dict[str, str]:
-    """Return the pages of a scoreboard.
-
-    Parameters
-    ----------
-    board : Scoreboard
-        Every figure. [-]
-    to : Path
-        Folder with the pictures' folder in it. [-]
-
-    Returns
-    -------
-    dict of str to str
-        File name to text. [-]
-    """
-    from perfmodel.presentation.pages import html_page, markdown_page
+    """Return the pages of a scoreboard."""
+    from perfmodel.presentation.tables import html_page, markdown_page
     from perfmodel.validation.scoreboard_page import page_blocks
 
     pictures = [f"{PICTURES}/{path.name}" for path in sorted((to / PICTURES).glob("*.png"))]
@@ -455,9 +410,7 @@ def validate_live_command(
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the times as a measurement table (csv, and toml beside).")
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured (png, pdf, svg).")
-    ] = None,
+    plot: ParityOption = None,
     max_error: MaxErrorOption = None,
     progress: ProgressOption = None,
     as_json: JsonOption = False,

@@ -11,8 +11,7 @@ from typing import Any, Final
 from perfmodel.errors import GraphError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import ParameterName
-from perfmodel.importers.plan import Plan, PlannedNode, Source
-from perfmodel.importers.program import Program
+from perfmodel.importers.plan import Plan, PlannedNode, Program, Source
 from perfmodel.layers import Output, Shape, SharedShape
 from perfmodel.layers.shapes import element_count
 from perfmodel.layers.translation import Operand, Translator
@@ -66,25 +65,7 @@ class Built:
 
 
 def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -> Built:
-    """Return the graph of a program.
-
-    Parameters
-    ----------
-    program : Program
-        The network. [-]
-    translators : mapping of str to tuple of callable
-        What reads each operator. [-]
-
-    Returns
-    -------
-    Built
-        The graph, and the step that each layer came from. [-]
-
-    Raises
-    ------
-    GraphError
-        If the network computes nothing from its inputs.
-    """
+    """Return the graph of a program."""
     plan = Plan(program, translators)
     ends = [plan.result(operand) for operand in program.outputs]
     read = {id(source) for node in _of_use(plan.nodes, ends) for source in node.inputs}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.errors import ArgumentError, SpecError, UnknownNameError, nearest_match
+from perfmodel import zoo
+from perfmodel.errors import ArgumentError, SpecError, check_known, nearest_match
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import check_choice, check_count, check_fraction
 from perfmodel.zoo.bert import bert
@@ -27,7 +29,6 @@ ACTIVATIONS: Final = {
     "tanh": "tanh",
 }
 """Non-linearities by the names that configurations have for them."""
-ABSOLUTE: Final = "must be 'absolute': a table with a row per position"
 
 
 def from_huggingface_config(
@@ -88,9 +89,7 @@ def from_huggingface_config(
     if not fields.has("model_type"):
         raise SpecError(fields.where, [f"model_type is missing: must be one of {families}"])
     family = fields.text("model_type")
-    if family not in FAMILIES:
-        noun = f"model_type in {fields.where}:"
-        raise UnknownNameError(noun, family, FAMILIES)
+    check_known(f"model_type in {fields.where}:", family, FAMILIES)
     check_choice("attention", attention, ATTENTIONS)
     if sequence_length is not None:
         check_count("sequence_length", sequence_length)
@@ -313,25 +312,7 @@ class ConfigFields:
 
     @classmethod
     def read(cls, path_or_dict: str | Path | Mapping[str, Any]) -> ConfigFields:
-        """Read a configuration.
-
-        Parameters
-        ----------
-        path_or_dict : str, Path or mapping
-            The file, the folder it lies in as config.json, or its content. [-]
-
-        Returns
-        -------
-        ConfigFields
-            Its fields. [-]
-
-        Raises
-        ------
-        ArgumentError
-            If it is neither.
-        SpecError
-            If the file cannot be read or is no JSON object.
-        """
+        """Read a configuration."""
         if isinstance(path_or_dict, Mapping):
             return cls("configuration", path_or_dict)
         if not isinstance(path_or_dict, str | Path) or not str(path_or_dict):
@@ -374,20 +355,7 @@ class ConfigFields:
         return default
 
     def count(self, field: str, *, default: int | None = None) -> int:
-        """Return a whole number of at least one.
-
-        Parameters
-        ----------
-        field : str
-            Name of the field. [-]
-        default : int or None
-            Value where it is missing; None where it must be given. [1]
-
-        Returns
-        -------
-        int
-            The number; one where it is at fault. [1]
-        """
+        """Return a whole number of at least one."""
         value = self._given(field, default=default)
         if type(value) is int and value >= 1:
             return value
@@ -396,20 +364,7 @@ class ConfigFields:
         return 1
 
     def rate(self, field: str, *, default: float) -> float:
-        """Return a number in [0, 1).
-
-        Parameters
-        ----------
-        field : str
-            Name of the field. [-]
-        default : float
-            Value where it is missing. [1]
-
-        Returns
-        -------
-        float
-            The number; zero where it is at fault. [1]
-        """
+        """Return a number in [0, 1)."""
         value = self._given(field, default=default)
         try:
             check_fraction(field, value)
@@ -419,20 +374,7 @@ class ConfigFields:
         return float(value)
 
     def flag(self, field: str, *, default: bool) -> bool:
-        """Return a truth value.
-
-        Parameters
-        ----------
-        field : str
-            Name of the field. [-]
-        default : bool
-            Value where it is missing. [-]
-
-        Returns
-        -------
-        bool
-            The value; the default where it is at fault. [-]
-        """
+        """Return a truth value."""
         value = self._given(field, default=default)
         if isinstance(value, bool):
             return value
@@ -440,22 +382,7 @@ class ConfigFields:
         return default
 
     def word(self, field: str, words: Mapping[str, str], *, default: str) -> str:
-        """Return what one of a few words means.
-
-        Parameters
-        ----------
-        field : str
-            Name of the field. [-]
-        words : mapping of str to str
-            The words, and what they mean here. [-]
-        default : str
-            The word where it is missing. [-]
-
-        Returns
-        -------
-        str
-            What it means; that of the default where it is at fault. [-]
-        """
+        """Return what one of a few words means."""
         value = self._given(field, default=default)
         if not isinstance(value, str) or value not in words:
             nearest = nearest_match(str(value), words)
@@ -475,30 +402,12 @@ class ConfigFields:
         return tuple(map(str, value)) if isinstance(value, list) else ()
 
     def refuse(self, field: str, value: Any, allowed: str) -> None:
-        """Note a fault where a field has a value.
-
-        Parameters
-        ----------
-        field : str
-            Name of the field. [-]
-        value : object
-            The value it must not have. [-]
-        allowed : str
-            What is allowed instead. [-]
-        """
+        """Note a fault where a field has a value."""
         if self._content.get(field) == value:
             self.fault(field, allowed)
 
     def check_divides(self, field: str, whole: str, *, part: int, of: int) -> None:
-        """Note a fault unless one field's number divides another's; none where either is at fault already.
-
-        Parameters
-        ----------
-        field, whole : str
-            Names of the fields. [-]
-        part, of : int
-            Their values. [1]
-        """
+        """Note a fault unless one field's number divides another's; none where either is at fault already."""
         if of % part and not self._at_fault & {field, whole}:
             self._faults.append(f"{field}={part}: must divide {whole}={of}")
 
@@ -506,3 +415,52 @@ class ConfigFields:
         """Raise SpecError with all faults noted, if any."""
         if self._faults:
             raise SpecError(self.where, self._faults)
+
+
+FILE_ENDINGS: Final = (".json", ".onnx")
+"""Endings by which a word without a folder is a file's name."""
+
+
+def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None = None) -> LayerGraph:
+    """Return the network that a user names."""
+    given = dict(options or {})
+    path = Path(name_or_path).expanduser()
+    if not path.parent.name and path.suffix not in FILE_ENDINGS and not (path.anchor or path.is_dir()):
+        return zoo.build(str(name_or_path), **given)
+    if str(name_or_path) in zoo.BUILDERS:
+        return zoo.build(str(name_or_path), **given)  # rather than a folder of that name
+    if path.suffix == ".onnx":
+        return _onnx(path, given)
+    if _is_configuration(path):
+        return _configuration(path, given)
+    if given:
+        allowed = "a graph's file has no options; networks of the zoo, configurations and ONNX files do"
+        raise ArgumentError("options", given, allowed)
+    return LayerGraph.load(path)
+
+
+def _onnx(path: Path, options: dict[str, Any]) -> LayerGraph:
+    """Return the network of an ONNX file; options that are no argument of the import are its free sizes."""
+    from perfmodel.importers.onnx.file import from_onnx
+
+    arguments = {name: options.pop(name) for name in ("batch_size", "name", "progress") if name in options}
+    return from_onnx(path, sizes=options, **arguments)
+
+
+def _configuration(path: Path, options: Mapping[str, Any]) -> LayerGraph:
+
+    known = [name for name in signature(from_huggingface_config).parameters if name != "path_or_dict"]
+    for option in options:
+        check_known("option of a configuration:", option, known)
+    return from_huggingface_config(path, **options)
+
+
+def _is_configuration(path: Path) -> bool:
+    """Tell whether a path holds a configuration: JSON that names its type of model, or a folder with a config.json."""
+    if path.is_dir():
+        return (path / CONFIG_NAME).is_file()
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False  # what is wrong with it is told by who reads it as a graph
+    return isinstance(content, dict) and "model_type" in content and "layers" not in content

@@ -1,10 +1,15 @@
-"""What one traced run of a network is: its tensors, and the operators called on them, in plain values."""
+"""What one traced run of a network is, in plain values, and which axis of its tensors is the mini-batch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+from perfmodel.layers.shapes import Shape, SharedShape
 
 Origin = Literal["input", "parameter", "constant", "result"]
 
@@ -127,18 +132,7 @@ class Call:
 
 
 def refs_of(value: Any) -> list[Ref]:
-    """Return the tensors within a value, in order.
-
-    Parameters
-    ----------
-    value : object
-        A plain value, a Ref, or tuples of them. [-]
-
-    Returns
-    -------
-    list of Ref
-        The tensors. [-]
-    """
+    """Return the tensors within a value, in order."""
     if isinstance(value, Ref):
         return [value]
     if isinstance(value, tuple):
@@ -172,3 +166,190 @@ class Recording:
     outputs: list[tuple[str, Ref]] = field(default_factory=list)
     differentiable: set[int] = field(default_factory=set)
     keeps_some: bool = False
+
+
+Progress = Callable[[], None]
+"""Called for each part of the work that begins."""
+
+PATIENCE_S: Final = 1.0
+"""How long an import runs before its progress is shown [s]."""
+
+
+@contextmanager
+def import_progress(description: str, total: int, *, shown: bool | None) -> Iterator[Progress]:
+    """Show on the error stream how far a block is.
+
+    Parameters
+    ----------
+    description : str
+        What is going on. [-]
+    total : int
+        Parts of the work, about. [1]
+    shown : bool or None
+        Whether to show it; None: on a terminal, after a second. [-]
+
+    Yields
+    ------
+    callable
+        To be called for each part that begins. [-]
+    """
+    if shown is False or (shown is None and not sys.stderr.isatty()):
+        yield lambda: None
+        return
+    with ExitStack() as stack:
+        yield _Display(description, total, stack, patience_s=0.0 if shown else PATIENCE_S).advance
+
+
+class _Display:
+    """A bar that appears when patience is over."""
+
+    def __init__(self, description: str, total: int, stack: ExitStack, *, patience_s: float) -> None:
+        self.description, self.total, self.done = description, total, 0
+        self._stack = stack
+        self._due = time.monotonic() + patience_s
+        self._show: Callable[[int], None] | None = None
+
+    def advance(self) -> None:
+        self.done += 1
+        if self._show is None and time.monotonic() >= self._due:
+            self._show = self._begun()
+        if self._show is not None:
+            self._show(min(self.done, self.total))
+
+    def _begun(self) -> Callable[[int], None]:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+        console = Console(stderr=True)
+        bar = self._stack.enter_context(Progress(*columns, console=console, transient=console.is_terminal))
+        task = bar.add_task(self.description, total=self.total)
+        return lambda done: bar.update(task, completed=done)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A whole tensor as samples.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of one sample; a SharedShape where all samples share the tensor. [1]
+    axes : tuple of int or None
+        For each axis of the whole tensor its place in ``shape``; None for the batch axis. [-]
+    """
+
+    shape: Shape
+    axes: tuple[int | None, ...]
+
+
+def whole(shape: Sequence[int]) -> Layout:
+    """Return the layout of a tensor that is not made of samples."""
+    return Layout(SharedShape(shape), tuple(range(len(shape))))
+
+
+def layout(shapes: Sequence[Sequence[int]], *, batch_sizes: Sequence[int]) -> Layout | None:
+    """Return a tensor as samples.
+
+    Parameters
+    ----------
+    shapes : sequence of tuple of int
+        Its whole shape in each run. [1]
+    batch_sizes : sequence of int
+        Batch size of each run. [samples]
+
+    Returns
+    -------
+    Layout or None
+        None where its extents are not fixed but for one axis, which is a multiple of the batch size.
+
+    Examples
+    --------
+    >>> layout([(2, 3, 9), (4, 3, 9)], batch_sizes=(2, 4))
+    Layout(shape=(3, 9), axes=(None, 0, 1))
+    >>> layout([(24, 64), (48, 64)], batch_sizes=(2, 4))
+    Layout(shape=(12, 64), axes=(0, 1))
+    >>> layout([(2, 2), (4, 4)], batch_sizes=(2, 4)) is None
+    True
+    """
+    if len({len(shape) for shape in shapes}) != 1:
+        return None
+    grows = [len(set(extents)) > 1 for extents in zip(*shapes, strict=True)]
+    if not any(grows):
+        return whole(shapes[0])
+    axis = grows.index(True)
+    per_sample, rest = divmod(shapes[0][axis], batch_sizes[0])
+    fits = all(shape[axis] == per_sample * size for shape, size in zip(shapes, batch_sizes, strict=True))
+    if sum(grows) > 1 or rest or not fits:
+        return None
+    return _along(shapes[0], axis, per_sample)
+
+
+def _along(shape: Sequence[int], axis: int, per_sample: int) -> Layout:
+    """Return a tensor whose axis ``axis`` [-] holds ``per_sample`` rows of each sample [1]."""
+    if per_sample != 1:
+        extents = (*shape[:axis], per_sample, *shape[axis + 1 :])
+        return Layout(tuple(extents), tuple(range(len(shape))))
+    axes = [place if place < axis else None if place == axis else place - 1 for place in range(len(shape))]
+    return Layout((*shape[:axis], *shape[axis + 1 :]), tuple(axes))
+
+
+def same_structure(recordings: Sequence[Recording]) -> str:
+    """Return how runs at different batch sizes differ besides their shapes."""
+    first, *others = recordings
+    for other in others:
+        for ours, theirs in zip(first.calls, other.calls, strict=False):
+            if (ours.path, ours.operator) != (theirs.path, theirs.operator):
+                return (
+                    f"module {ours.path!r} calls {ours.operator} at batch size {first.batch_size}, where "
+                    f"{theirs.path!r} calls {theirs.operator} at {other.batch_size}"
+                )
+        if len(first.calls) != len(other.calls) or len(first.tensors) != len(other.tensors):
+            return f"the number of operations differs between batch sizes {first.batch_size} and {other.batch_size}"
+    return ""
+
+
+def guessed_layouts(recording: Recording, *, batch_axis: int) -> list[Layout]:
+    """Return the layouts of all tensors of one run, where no other batch size can be run."""
+    fed = [facts.origin == "input" for facts in recording.tensors]
+    for call in recording.calls:
+        if any(fed[ref.key] for ref in call.inputs):
+            for ref in call.outputs:
+                fed[ref.key] = recording.tensors[ref.key].origin == "result"
+    return [
+        guessed_layout(facts.shape, batch_size=recording.batch_size, batch_axis=batch_axis)
+        if is_fed
+        else whole(facts.shape)
+        for facts, is_fed in zip(recording.tensors, fed, strict=True)
+    ]
+
+
+def guessed_layout(shape: tuple[int, ...], *, batch_size: int, batch_axis: int) -> Layout:
+    """Return the layout of a tensor that follows from the inputs, at the only batch size that can be had.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Its extents. [1]
+    batch_size : int
+        The batch size. [samples]
+    batch_axis : int
+        Axis of the inputs that holds the samples. [-]
+
+    Returns
+    -------
+    Layout
+        Samples along that axis, or the first one that is as long, or in rows along the first axis; else the whole. [-]
+
+    Examples
+    --------
+    >>> guessed_layout((6, 4), batch_size=4, batch_axis=0)
+    Layout(shape=(6,), axes=(0, None))
+    """
+    preferred = [axis for axis in (batch_axis, *range(len(shape))) if axis < len(shape)]
+    for axis in preferred:
+        if shape[axis] == batch_size:
+            return _along(shape, axis, 1)
+    if shape and shape[0] and shape[0] % batch_size == 0:
+        return _along(shape, 0, shape[0] // batch_size)
+    return whole(shape)

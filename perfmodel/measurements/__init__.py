@@ -14,9 +14,8 @@ Map of the folder, lowest module first:
 """
 
 from perfmodel.measurements.reading import from_frame, load, names
-from perfmodel.measurements.run import Evidence, FeedItem, Run
 from perfmodel.measurements.scaling_tables import ScalingTable, load_scaling, scaling_names
-from perfmodel.measurements.table import Erratum, Hardware, MeasuredRow, MeasurementTable
+from perfmodel.measurements.table import Erratum, Evidence, FeedItem, Hardware, MeasuredRow, MeasurementTable, Run
 
 __all__ = [
     "Erratum",

@@ -17,7 +17,7 @@ from pydantic import (
     field_validator,
 )
 
-from perfmodel.measurements.run import CLIPPINGS, CPU_DTYPES, GPU_DTYPES, OPTIMIZERS, ORIGINS, PHASES
+from perfmodel.measurements.table import CLIPPINGS, CPU_DTYPES, GPU_DTYPES, OPTIMIZERS, ORIGINS, PHASES
 
 SCHEMA_VERSION = 1
 """Version of the format that this code reads."""

@@ -1,20 +1,17 @@
-"""Measured kernels: CSVs of others in which a row is one call of a library, or one layer of a framework's log.
-
-The formats are those in which Baidu's DeepBench (matrix products, convolutions, recurrent layers) and the logs by layer
-of ``caffe time`` (convnet-benchmarks) are passed on. What a row means as an operation is said higher up
-(``calibration/kernel_boards.py``); here it is only read and checked.
-"""
+"""Measured calls: CSVs of others in which a row is one call of a kernel, one layer of a log, or one collective."""
 
 from __future__ import annotations
 
 import hashlib
+import math
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from perfmodel.errors import TableError, nearest_hint
-from perfmodel.measurements.rows import positive_seconds, read_lines, table_error, whole_number
+from perfmodel.errors import TableError, check_known, nearest_hint
+from perfmodel.measurements.reading import positive_seconds, read_lines, table_error, whole_number
 
 Shape = tuple[int, ...]
 
@@ -97,47 +94,18 @@ class KernelFormat:
         return (*(row.sizes.get(name, row.words.get(name)) for name in self.shape), *row.shapes)
 
 
-FORMATS: Final = (
-    KernelFormat(
-        name="gemm",
-        collection="DeepBench",
-        subjects=("gemm",),
-        framework="library_calls",
-        sizes=("M", "N", "K"),
-        words=("transA", "transB"),
-        shape=("M", "N", "K"),
-    ),
-    KernelFormat(
-        name="conv",
-        collection="DeepBench",
-        subjects=("convolution",),
-        framework="library_calls",
-        sizes=("N", "C", "H", "W", "K", "R_filter_h", "S_filter_w", "stride_h", "stride_w", "P_out_h", "Q_out_w"),
-        paddings=("pad_h", "pad_w"),
-        shape=("N", "C", "H", "W", "K", "R_filter_h", "S_filter_w", "stride_h", "stride_w"),
-    ),
-    KernelFormat(
-        name="rnn",
-        collection="DeepBench",
-        subjects=("recurrent", "rnn"),
-        framework="library_calls",
-        sizes=("hidden", "N", "timesteps"),
-        words=("cell",),
-        shape=("cell", "hidden", "N"),
-    ),
-    KernelFormat(
-        name="layer",
-        collection="convnet-benchmarks",
-        subjects=("layer", "caffe"),
-        framework="caffe_1_0_rc3",
-        sizes=("batch_size",),
-        words=("network", "layer", "layer_type", "params", "top_shape"),
-        shape=("layer_type", "top_shape"),
-        software="framework_version",
-        precision="",
-    ),
-)
-"""Kinds of tables that can be read; the layer log is of Caffe with cuDNN 4, as the profile named here."""
+def stated_formats(name: str) -> list[dict[str, Any]]:
+    """Return the formats that a file of ``formats/`` states, lists as tuples."""
+    path = Path(__file__).parent / "formats" / f"{name}.toml"
+    entries = tomllib.loads(path.read_text(encoding="utf-8"))["format"]
+    return [
+        {field: tuple(value) if isinstance(value, list) else value for field, value in entry.items()}
+        for entry in entries
+    ]
+
+
+FORMATS: Final = tuple(KernelFormat(**each) for each in stated_formats("kernels"))
+"""Kinds of tables that can be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -166,18 +134,7 @@ class KernelMeasurements:
 
 
 def content_hash(*paths: Path) -> str:
-    """Return the SHA-256 of the content of files, one after the other.
-
-    Parameters
-    ----------
-    *paths : Path
-        The files. [-]
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits. [-]
-    """
+    """Return the SHA-256 of the content of files, one after the other."""
     digest = hashlib.sha256()
     for path in paths:
         digest.update(path.read_bytes())
@@ -185,23 +142,7 @@ def content_hash(*paths: Path) -> str:
 
 
 def format_of(header: Iterable[str]) -> KernelFormat | None:
-    """Return the format whose columns a header has; None where it is none of them, nor nearly.
-
-    Parameters
-    ----------
-    header : iterable of str
-        Names of columns. [-]
-
-    Returns
-    -------
-    KernelFormat or None
-        The format. [-]
-
-    Raises
-    ------
-    TableError
-        If the header has the columns of a format but for a few; names the missing ones and the nearest there are.
-    """
+    """Return the format whose columns a header has; None where it is none of them, nor nearly."""
     present = set(header)
     found = next((each for each in FORMATS if present.issuperset(each.columns)), None)
     if found is not None:
@@ -216,23 +157,7 @@ def format_of(header: Iterable[str]) -> KernelFormat | None:
 
 
 def read_kernels(path: str | Path) -> KernelMeasurements | None:
-    """Read a table of timed calls.
-
-    Parameters
-    ----------
-    path : str or Path
-        The CSV. [-]
-
-    Returns
-    -------
-    KernelMeasurements or None
-        None where the columns are of no known format. [-]
-
-    Raises
-    ------
-    TableError
-        If it cannot be read, lacks a column, or a value is wrong; names row, column, value and what is allowed.
-    """
+    """Read a table of timed calls."""
     path = Path(path)
     header, lines = read_lines(path)
     try:
@@ -371,23 +296,7 @@ class DataFolder:
 
 
 def read_data_folder(folder: str | Path) -> DataFolder:
-    """Read a folder with ``kernels/*.csv`` and ``systems/*.csv``.
-
-    Parameters
-    ----------
-    folder : str or Path
-        The folder. [-]
-
-    Returns
-    -------
-    DataFolder
-        What is there.
-
-    Raises
-    ------
-    TableError
-        If there is no such folder, or no table in it, or a table is wrong.
-    """
+    """Read a folder with ``kernels/*.csv`` and ``systems/*.csv``."""
     folder = Path(folder)
     kernel_files, system_files = sorted((folder / "kernels").glob("*.csv")), sorted((folder / "systems").glob("*.csv"))
     if not kernel_files and not system_files:
@@ -399,4 +308,198 @@ def read_data_folder(folder: str | Path) -> DataFolder:
         kernels=tuple(table for table in read.values() if table is not None),
         systems=tuple(system_files),
         unread=tuple(f"kernels/{path.name}" for path, table in read.items() if table is None),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredCollective:
+    """One timed call.
+
+    Parameters
+    ----------
+    row_number : int
+        Line of the CSV. [1]
+    system, library, operation : str
+        Files of the system and of the library, and what was called. [-]
+    worker_count : int
+        Devices that took part. [1]
+    size_bytes : float
+        Bytes as the algorithms count them. [B]
+    seconds : float
+        Measured time. [s]
+    is_fitted : bool
+        Whether constants may be fitted to it; such rows are not scored. [-]
+    """
+
+    row_number: int
+    system: str
+    library: str
+    operation: str
+    worker_count: int
+    size_bytes: float
+    seconds: float
+    is_fitted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveFormat:
+    """A kind of table.
+
+    Parameters
+    ----------
+    device, library, operation : str
+        Columns that say on what, with what, and what. [-]
+    systems, libraries, operations : mapping of str to str
+        What they say -> name of the file, or of the operation. [-]
+    unscored : frozenset of str
+        What the column of the library says of rows that no file describes. [-]
+    nodes : str
+        Column of the number of hosts; empty where all rows are of one. [-]
+    fitted : callable
+        Tells of devices and bytes whether a row may be fitted. [-]
+    """
+
+    device: str
+    library: str
+    operation: str
+    systems: Mapping[str, str]
+    libraries: Mapping[str, str]
+    operations: Mapping[str, str]
+    unscored: frozenset[str] = frozenset()
+    nodes: str = ""
+    fitted: Callable[[int, float], bool]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns without which the table cannot be read. [-]"""
+        return (
+            self.device,
+            self.library,
+            self.operation,
+            "n_devices",
+            "bytes",
+            "seconds",
+            *filter(None, (self.nodes,)),
+        )
+
+
+def on_two_devices(worker_count: int, size_bytes: float) -> bool:
+    """Tell whether two devices took part."""
+    return worker_count == 2
+
+
+def every_other_size_on_two_and_eight(worker_count: int, size_bytes: float) -> bool:
+    """Tell whether two or eight devices took part, and the message is an even power of two times 512 B.
+
+    Parameters
+    ----------
+    worker_count : int
+        Devices. [1]
+    size_bytes : float
+        Bytes. [B]
+
+    Returns
+    -------
+    bool
+        True for 512 B, 2 KiB, 8 KiB and so on. [-]
+
+    Examples
+    --------
+    >>> [every_other_size_on_two_and_eight(8, size) for size in (512, 1024, 2048)]
+    [True, False, True]
+    """
+    return worker_count in (2, 8) and round(math.log2(size_bytes / 512)) % 2 == 0
+
+
+FITTED: Final = {rule.__name__: rule for rule in (on_two_devices, every_other_size_on_two_and_eight)}
+"""Name of a rule in ``formats/collectives.toml`` -> the rows that constants were fitted to."""
+
+COLLECTIVE_FORMATS: Final = tuple(
+    CollectiveFormat(**{**each, "fitted": FITTED[each["fitted"]], "unscored": frozenset(each.get("unscored", ()))})
+    for each in stated_formats("collectives")
+)
+"""Kinds of tables that can be read; the first whose columns a header has is taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CollectiveMeasurements:
+    """A table of timed collectives.
+
+    Parameters
+    ----------
+    name : str
+        Stem of its file. [-]
+    sha256 : str
+        Hash of the file's content. [-]
+    rows : tuple of MeasuredCollective
+        Calls in one host by libraries that files describe. [-]
+    left_out : mapping of str to int
+        Why rows are left out, and how many. [1]
+    """
+
+    name: str
+    sha256: str
+    rows: tuple[MeasuredCollective, ...]
+    left_out: Mapping[str, int]
+
+
+def read_collectives(path: str | Path) -> CollectiveMeasurements | None:
+    """Read a table of timed collectives."""
+    path = Path(path)
+    header, lines = read_lines(path)
+    kind = next((each for each in COLLECTIVE_FORMATS if set(header).issuperset(each.columns)), None)
+    if kind is None:
+        return None
+    faults: list[str] = []
+    rows: list[MeasuredCollective] = []
+    left_out: dict[str, int] = {}
+    for number, values in lines:
+        record = dict(zip(header, values, strict=False))
+        reason = _left_out(record, kind)
+        if reason:
+            left_out[reason] = left_out.get(reason, 0) + 1
+        elif (row := _collective_row(record, kind, number=number, faults=faults)) is not None:
+            rows.append(row)
+    if not rows and not faults:
+        faults.append("no rows that can be scored: at least one is needed below the header")
+    if faults:
+        raise table_error(path, faults)
+    return CollectiveMeasurements(name=path.stem, sha256=content_hash(path), rows=tuple(rows), left_out=left_out)
+
+
+def _left_out(record: Mapping[str, str], kind: CollectiveFormat) -> str:
+    if record[kind.library] in kind.unscored:
+        return f"by {record[kind.library]}"
+    if kind.nodes and record[kind.nodes] not in ("", "1"):
+        return "on several hosts, whose network is not stated"
+    return ""
+
+
+def _collective_row(
+    record: Mapping[str, str], kind: CollectiveFormat, *, number: int, faults: list[str]
+) -> MeasuredCollective | None:
+    found: list[str] = []
+    devices = whole_number(record["n_devices"], column="n_devices", number=number, faults=found, least=2)
+    size_bytes = whole_number(record["bytes"], column="bytes", number=number, faults=found)
+    seconds = positive_seconds(record["seconds"], column="seconds", number=number, faults=found)
+    names = {}
+    for column, known in (
+        (kind.device, kind.systems),
+        (kind.library, kind.libraries),
+        (kind.operation, kind.operations),
+    ):
+        check_known(f"value of row {number}, column {column},", record[column], known)
+        names[column] = known[record[column]]
+    faults += found
+    if devices is None or size_bytes is None or seconds is None:
+        return None
+    return MeasuredCollective(
+        row_number=number,
+        system=names[kind.device],
+        library=names[kind.library],
+        operation=names[kind.operation],
+        worker_count=devices,
+        size_bytes=float(size_bytes),
+        seconds=seconds,
+        is_fitted=kind.fitted(devices, size_bytes),
     )

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from perfmodel.graph import LayerGraph
-    from perfmodel.measurements.run import Run
+    from perfmodel.measurements.table import Run
     from perfmodel.prediction.arguments.typed import JobArguments
     from perfmodel.prediction.prediction import Prediction
 

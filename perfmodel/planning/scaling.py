@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.wired import Wired
-    from perfmodel.measurements.run import Run
+    from perfmodel.measurements.table import Run
     from perfmodel.prediction.prediction import Prediction
-    from perfmodel.presentation.worker_curves import Curve
+    from perfmodel.presentation.lanes import Curve
 
 MOST_PENALTY: Final = 1e6
 """Largest staleness penalty; a larger number is a slip of the pen. [1]"""
@@ -422,7 +422,7 @@ class ScalingReport:
             If no row can be.
         """
         from perfmodel.presentation.figures import saved
-        from perfmodel.presentation.worker_curves import Panel, worker_figure
+        from perfmodel.presentation.lanes import Panel, worker_figure
 
         speedup = Panel(label="speed-up over one worker", curves=self._curves("speedup"), ideal="proportional")
         efficiency = Panel(label="efficiency", curves=self._curves("efficiency"), ideal="constant")
@@ -431,7 +431,7 @@ class ScalingReport:
 
     def _curves(self, field: str) -> tuple[Curve, ...]:
         """Return a line over the rows of each way to agree that can be."""
-        from perfmodel.presentation.worker_curves import Curve
+        from perfmodel.presentation.lanes import Curve
 
         able = [row for row in self.rows if row.reason is None]
         if not able:

@@ -94,8 +94,8 @@ class StragglerSlowdown:
             The picture. [-]
         """
         from perfmodel.presentation.figures import saved
+        from perfmodel.presentation.lanes import Curve, Panel, worker_figure
         from perfmodel.presentation.quantities import percent_text
-        from perfmodel.presentation.worker_curves import Curve, Panel, worker_figure
 
         curves = [
             Curve.of(f"cv {percent_text(cv)}", [row for row in self.rows if row.cv == cv], "slowdown")

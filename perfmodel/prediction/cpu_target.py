@@ -45,7 +45,7 @@ from perfmodel.records import ELEMENT_BYTES
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.library import LibraryProfile
-    from perfmodel.measurements.run import FeedItem
+    from perfmodel.measurements.table import FeedItem
 
 
 Quantity = Any

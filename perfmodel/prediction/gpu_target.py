@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.measurements.run import FeedItem
+    from perfmodel.measurements.table import FeedItem
 
 
 Quantity = Any

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.measurements.run import FeedItem
+    from perfmodel.measurements.table import FeedItem
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.interval import Interval
     from perfmodel.prediction.prepared import Prepared, TimedStep

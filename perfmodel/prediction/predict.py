@@ -12,7 +12,7 @@ from perfmodel.prediction.job import Job
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
-    from perfmodel.measurements.run import Run
+    from perfmodel.measurements.table import Run
     from perfmodel.prediction.arguments.typed import JobArguments
     from perfmodel.prediction.prediction import Prediction
 

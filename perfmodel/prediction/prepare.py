@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.library import LibraryProfile
-    from perfmodel.measurements.run import FeedItem
+    from perfmodel.measurements.table import FeedItem
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.exchange_times import PlacedExchanges

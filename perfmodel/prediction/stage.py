@@ -14,7 +14,7 @@ from perfmodel.symbolic import naming_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from perfmodel.measurements.run import FeedItem
+    from perfmodel.measurements.table import FeedItem
     from perfmodel.parallelism import StageGraph
     from perfmodel.prediction.plan import Plan
     from perfmodel.prediction.subject import Subject

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.optimizers import Optimizer, load_optimizer
-from perfmodel.measurements.run import FeedItem, Run
+from perfmodel.measurements.table import FeedItem, Run
 from perfmodel.prediction.arguments.checks import PREDICTED_PHASES, one_of
 from perfmodel.records import Phase
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.measurements.run import FeedItem
+    from perfmodel.measurements.table import FeedItem
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.interval import Interval
     from perfmodel.prediction.prepared import Prepared, TimedStep

@@ -170,25 +170,7 @@ def _dress_parity(axes: Axes, limits: tuple[float, float], *, title: str, quanti
 
 
 def breakdown_bar(parts: Mapping[str, float], *, title: str = "") -> Figure:
-    """Plot the parts of a step as one horizontal bar each, longest first, with time and share.
-
-    Parameters
-    ----------
-    parts : mapping of str to float
-        Exclusive parts by name; those of zero length are left out. [s]
-    title : str
-        Heading. [-]
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The plot. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If no part is longer than zero.
-    """
+    """Plot the parts of a step as one horizontal bar each, longest first, with time and share."""
     shown = sorted(((name, value) for name, value in parts.items() if value > 0), key=lambda part: part[1])
     if not shown:
         raise ArgumentError(argument="parts", given=dict(parts), allowed="at least one part longer than 0 s")
@@ -206,42 +188,13 @@ def breakdown_bar(parts: Mapping[str, float], *, title: str = "") -> Figure:
 
 
 def check_format(path: Path) -> None:
-    """Refuse a file name whose ending no figure can be saved as.
-
-    Parameters
-    ----------
-    path : Path
-        Where a figure shall be written. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the ending is not one of ``FORMATS``.
-    """
+    """Refuse a file name whose ending no figure can be saved as."""
     if path.suffix.lower() not in FORMATS:
         raise ArgumentError(argument="path", given=str(path), allowed=f"a file name that ends in {', '.join(FORMATS)}")
 
 
 def saved(figure: Figure, path: str | Path | None) -> Figure:
-    """Return a figure, written first where a path is given.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-        The figure. [-]
-    path : str, Path or None
-        Where to write, as :func:`save` takes it; None writes nothing. [-]
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The same. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the ending is not known, or the path cannot be written.
-    """
+    """Return a figure, written first where a path is given."""
     if path is not None:
         save(figure, path)
     return figure

@@ -34,18 +34,7 @@ class Scale:
     units: tuple[tuple[float, str], ...]
 
     def unit_for(self, magnitude: float) -> tuple[float, str]:
-        """Return factor and symbol of the largest unit not above a magnitude.
-
-        Parameters
-        ----------
-        magnitude : float
-            Absolute value in the base unit. [base unit]
-
-        Returns
-        -------
-        tuple
-            Factor to the base unit, and symbol; of the smallest unit for a magnitude below all. [-]
-        """
+        """Return factor and symbol of the largest unit not above a magnitude."""
         return next((unit for unit in self.units if unit[0] <= magnitude), self.units[-1])
 
 

@@ -120,20 +120,7 @@ def wiring_figure(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine], *, tit
 
 
 def layered_places(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine]) -> dict[str, tuple[float, float]]:
-    """Return where each box stands: a tree below each socket, a fabric above, memory beside its socket.
-
-    Parameters
-    ----------
-    nodes : sequence of DrawnNode
-        Boxes. [-]
-    lines : sequence of DrawnLine
-        Lines between them. [-]
-
-    Returns
-    -------
-    dict of str to tuple of float
-        Column from the left and minus the layer from the top; no two boxes share a place. [1]
-    """
+    """Return where each box stands: a tree below each socket, a fabric above, memory beside its socket."""
     kind = {node.name: node.kind for node in nodes}
     above = {
         line.lower: line.upper

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import ArgumentError
 from perfmodel.simulation.engine import simulate
+from perfmodel.simulation.pipeline import fed_besides_computing
 from perfmodel.simulation.timeline import Task, Timeline
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 
@@ -164,12 +165,7 @@ def fed_asynchronous_tasks(
     Task
         Those of ``asynchronous_tasks``; ``worker/compute/step`` ends a step of a worker.
     """
-    after: dict[str, tuple[str, ...]] = {}
-    for task in fed:
-        if task.kind == "compute":
-            after[task.name] = task.after
-        else:
-            yield task
+    after = yield from fed_besides_computing(fed)
     group = int(numbers.group_size)
     for task in asynchronous_tasks(numbers, step_count=step_count, seed=seed):
         visitor, kind, step, *place = task.name.split("/")

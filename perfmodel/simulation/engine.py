@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from perfmodel.cost.transfer import max_min_rates
-from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, nearest_match
+from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, check_known, nearest_match
 from perfmodel.simulation.timeline import Span, Task, Timeline
 
 _TIMED = 0
@@ -91,9 +91,7 @@ def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resourc
             kind = f"resource of task {task.name!r}"
             raise UnknownNameError(kind, task.resource, resources)
         for channel in task.channels:
-            if channel not in channels:
-                kind = f"channel of task {task.name!r}"
-                raise UnknownNameError(kind, channel, channels)
+            check_known(f"channel of task {task.name!r}", channel, channels)
         for earlier in task.after:
             if earlier not in names:
                 nearest = nearest_match(earlier, names)
@@ -270,19 +268,7 @@ class SharedChannels:
         self._known_rates: dict[tuple[int, ...], list[float]] = {}
 
     def add(self, index: int, channels: tuple[str, ...], *, flow_bytes: float, now_s: float) -> None:
-        """Begin a flow; ``endings`` tells when it will have ended.
-
-        Parameters
-        ----------
-        index : int
-            Number of its task. [1]
-        channels : tuple of str
-            Channels it passes. [-]
-        flow_bytes : float
-            Bytes it sends over each. [B]
-        now_s : float
-            Time. [s]
-        """
+        """Begin a flow; ``endings`` tells when it will have ended."""
         route = self._route_ids.get(channels)
         if route is None:
             route = self._route_ids[channels] = len(self._routes)
@@ -298,15 +284,7 @@ class SharedChannels:
             self._touched[place] = None
 
     def ends(self, index: int, version: int) -> bool:
-        """End the flow of a task, unless its rate has changed since the ending of this version was announced.
-
-        Parameters
-        ----------
-        index : int
-            Number of its task. [1]
-        version : int
-            Version of the ending. [1]
-        """
+        """End the flow of a task, unless its rate has changed since the ending of this version was announced."""
         route = self._route_of.get(index, -1)
         if route < 0 or self._flows[route][index].version != version:
             return False

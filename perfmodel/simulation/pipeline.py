@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -176,6 +176,17 @@ def _name(worker: str, stage: Stage, step: int) -> str:
     return f"{worker}/{stage.kind}/{step}"
 
 
+def fed_besides_computing(fed: Iterable[Task]) -> Generator[Task, None, dict[str, tuple[str, ...]]]:
+    """Yield what brings mini-batches, and return what each computation, by its name, comes after. [-]"""
+    after: dict[str, tuple[str, ...]] = {}
+    for task in fed:
+        if task.kind == "compute":
+            after[task.name] = task.after
+        else:
+            yield task
+    return after
+
+
 @dataclass(frozen=True, slots=True)
 class Hop:
     """What brings a micro-batch's tensor from one chunk of layers to the next.
@@ -216,7 +227,6 @@ def _task_name(lane: str, turn: Turn) -> str:
 
 
 def _for_itself(lane: str, seconds: float) -> Mapping[str, Any]:
-    del lane
     return {"duration_s": seconds}
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.calibration.fit_cache import fit_folds
+from perfmodel.calibration.fit import fit_folds
 from perfmodel.hardware.calibration import factors_by_constant, load_fit_plan
 from perfmodel.measurements.table import SUBSETS
 from perfmodel.prediction.cpu_target import CpuNumbers, CpuTarget
@@ -94,20 +94,7 @@ class Ablated(Prepared):
 
 
 def without(cell: MeasuredCell, term: Term) -> MeasuredCell:
-    """Return a measured cell whose predictions do without a term.
-
-    Parameters
-    ----------
-    cell : MeasuredCell
-        The cell; it stays as it is. [-]
-    term : Term
-        What is left out. [-]
-
-    Returns
-    -------
-    MeasuredCell
-        Ready to be fitted. [-]
-    """
+    """Return a measured cell whose predictions do without a term."""
     prepared = cell.prepared if term.prepared is None else term.prepared(cell.prepared)
     stated = {each.name: getattr(prepared, each.name) for each in fields(Prepared)}
     return replace(cell, prepared=Ablated(**stated, term=term))

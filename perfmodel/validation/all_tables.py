@@ -44,8 +44,7 @@ from perfmodel.validation.table_report import PartScore
 from perfmodel.validation.validate import checked_table
 
 if TYPE_CHECKING:
-    from perfmodel.measurements.run import Run
-    from perfmodel.measurements.table import MeasurementTable
+    from perfmodel.measurements.table import MeasurementTable, Run
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.validation.report import Report
 

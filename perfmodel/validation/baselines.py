@@ -83,7 +83,6 @@ def _threads(cell: PredictedCell) -> int:
 
 def plain_roofline(trained: Cells, tested: Cells) -> Floats:
     """Arithmetic at the peak or compulsory traffic at the bandwidth, whichever takes longer: told nothing."""
-    del trained
     times: Floats = roofline_time(
         compute_s=column(tested, "flop_count") / column(tested, "peak_flop_per_s"),
         memory_s=column(tested, "moved_bytes") / column(tested, "bandwidth_bytes_per_s"),
@@ -262,7 +261,6 @@ def on_all_cores(one: PredictedCell, others: Cells, *, below: Cells, cores: Mapp
     cores : mapping of str to int
         Physical cores by CPU. [1]
     """
-    del others
     try:
         is_beyond = _threads(one) > cores[one.device]
     except KeyError as error:

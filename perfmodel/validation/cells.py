@@ -19,7 +19,7 @@ from perfmodel.prediction.targets import resolve_target
 
 if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.measurements.run import Run
+    from perfmodel.measurements.table import Run
     from perfmodel.prediction.prediction import Prediction
 
 Progress = Callable[[int, int], None]
@@ -148,20 +148,7 @@ class PredictedCell:
 
 
 def prepare_cells(table: MeasurementTable, rows: Sequence[MeasuredRow]) -> tuple[MeasuredCell, ...]:
-    """Lower what every row's Run executed for the row's hardware.
-
-    Parameters
-    ----------
-    table : MeasurementTable
-        Whose Runs say what was executed. [-]
-    rows : sequence of MeasuredRow
-        Cells with a time. [-]
-
-    Returns
-    -------
-    tuple of MeasuredCell
-        In the order of ``rows``.
-    """
+    """Lower what every row's Run executed for the row's hardware."""
     subjects: dict[tuple[str, str, int], Subject] = {}
     cells = []
     for row in rows:
@@ -192,20 +179,7 @@ def _prepare_cell(row: MeasuredRow, run: Run, subject: Subject) -> MeasuredCell:
 
 
 def prediction_of(cell: MeasuredCell, factors: Mapping[str, float] | None = None) -> Prediction:
-    """Predict what one cell executed.
-
-    Parameters
-    ----------
-    cell : MeasuredCell
-        The cell. [-]
-    factors : mapping of str to float or None
-        Factors on constants by full name; None for the constants of the files. [1]
-
-    Returns
-    -------
-    Prediction
-        With everything that explains it. [-]
-    """
+    """Predict what one cell executed."""
     return timed_prediction(cell.prepared, factors=factors)
 
 

@@ -13,13 +13,12 @@ import numpy as np
 from perfmodel.errors import TableError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.collective_library import load_collective_library
-from perfmodel.measurements.collective_tables import CollectiveMeasurements, MeasuredCollective, read_collectives
+from perfmodel.measurements.kernel_tables import CollectiveMeasurements, MeasuredCollective, read_collectives
 from perfmodel.presentation.tables import Table
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.library import place_library
 from perfmodel.validation.scoreboard import PERFMODEL
-from perfmodel.validation.scores import score
-from perfmodel.validation.table_report import EVERY_ROW, PartScore, RowReport
+from perfmodel.validation.table_report import EVERY_ROW, PartScore, RowReport, score
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,23 +39,7 @@ ALL_SYSTEMS: Final = "all systems"
 
 
 def predicted_times(rows: Sequence[MeasuredCollective]) -> NDArray[np.float64]:
-    """Return what the shipped library files say of calls.
-
-    Parameters
-    ----------
-    rows : sequence of MeasuredCollective
-        Calls. [-]
-
-    Returns
-    -------
-    ndarray, shape (rows,)
-        Times. [s]
-
-    Raises
-    ------
-    ArgumentError
-        If a row has more devices than its system.
-    """
+    """Return what the shipped library files say of calls."""
     calls = {(row.system, row.library, row.operation, row.worker_count) for row in rows}
     placed = {}
     for system, library, operation, workers in calls:
@@ -73,37 +56,13 @@ def predicted_times(rows: Sequence[MeasuredCollective]) -> NDArray[np.float64]:
 
 
 def wire_bytes(row: MeasuredCollective) -> float:
-    """Return the bytes that each device must send at least, by which a bus bandwidth is told.
-
-    Parameters
-    ----------
-    row : MeasuredCollective
-        A call. [-]
-
-    Returns
-    -------
-    float
-        Bytes: 2 (p - 1) / p n of an all-reduce, half of it of the others. [B]
-    """
+    """Return the bytes that each device must send at least, by which a bus bandwidth is told."""
     name = "ring_all_reduce" if row.operation == "all_reduce" else row.operation
     return float(collective(name).wire_bytes(row.size_bytes, row.worker_count))
 
 
 def nearest_scaled(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> float:
-    """Return the time of the nearest fitted call, in proportion to the bytes on the wire.
-
-    Parameters
-    ----------
-    row : MeasuredCollective
-        The call to predict. [-]
-    fitted : sequence of MeasuredCollective
-        Calls that may be known. [-]
-
-    Returns
-    -------
-    float
-        Its time by the naive rule. [s]
-    """
+    """Return the time of the nearest fitted call, in proportion to the bytes on the wire."""
 
     def distance(other: MeasuredCollective) -> tuple[float, float]:
         devices = abs(math.log(other.worker_count / row.worker_count))
@@ -114,20 +73,7 @@ def nearest_scaled(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]
 
 
 def interpolated(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> float:
-    """Return the time between those of the fitted calls that put the next fewer and the next more bytes on the wire.
-
-    Parameters
-    ----------
-    row : MeasuredCollective
-        The call to predict. [-]
-    fitted : sequence of MeasuredCollective
-        Calls that may be known. [-]
-
-    Returns
-    -------
-    float
-        Its time by the naive rule; beyond the fitted sizes in proportion to the bytes. [s]
-    """
+    """Return the time between those of the fitted calls that put the next fewer and the next more bytes on the wire."""
     alike = _alike(row, fitted)
     nearest = min((abs(math.log(other.worker_count / row.worker_count)), other.worker_count) for other in alike)[1]
     known: dict[float, list[float]] = {}
@@ -142,20 +88,7 @@ def interpolated(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) 
 
 
 def constant_bandwidth(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> float:
-    """Return the time at the median bus bandwidth of the fitted calls.
-
-    Parameters
-    ----------
-    row : MeasuredCollective
-        The call to predict. [-]
-    fitted : sequence of MeasuredCollective
-        Calls that may be known. [-]
-
-    Returns
-    -------
-    float
-        Its time by the naive rule. [s]
-    """
+    """Return the time at the median bus bandwidth of the fitted calls."""
     rates = [wire_bytes(other) / other.seconds for other in _alike(row, fitted)]
     return wire_bytes(row) / float(np.median(rates))
 
@@ -174,23 +107,7 @@ def _alike(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> lis
 
 
 def collective_scores(table: CollectiveMeasurements) -> tuple[PartScore, ...]:
-    """Score a table of measured collectives.
-
-    Parameters
-    ----------
-    table : CollectiveMeasurements
-        Its rows. [-]
-
-    Returns
-    -------
-    tuple of PartScore
-        All scored rows, then each system and library, operation and number of devices: perfmodel, then naive rules. [-]
-
-    Raises
-    ------
-    TableError
-        If no row is left to score.
-    """
+    """Score a table of measured collectives."""
     fitted = [row for row in table.rows if row.is_fitted]
     scored = [row for row in table.rows if not row.is_fitted]
     if not scored:
@@ -273,23 +190,7 @@ def not_scored(table: CollectiveMeasurements) -> str:
 
 
 def collective_report(file: Path) -> RowReport:
-    """Score a file of measured collectives.
-
-    Parameters
-    ----------
-    file : Path
-        A CSV of calls. [-]
-
-    Returns
-    -------
-    RowReport
-        Calls beside their predictions; scores beside naive rules, told the fitted calls.
-
-    Raises
-    ------
-    TableError
-        If it is none, a row is wrong, or no row is left to score.
-    """
+    """Score a file of measured collectives."""
     table = read_collectives(file)
     if table is None:
         message = f"{file}: no table of measured collectives by its columns"

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from perfmodel import zoo
 from perfmodel.calibration.kernel_boards import boards_of, dtype_of_text, operations_of
-from perfmodel.errors import PerfmodelError, TableError, UnknownNameError, nearest_hint
+from perfmodel.errors import PerfmodelError, TableError, check_known, nearest_hint
 from perfmodel.hardware.wording import device_of_text
-from perfmodel.measurements.collective_tables import read_collectives
-from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash
-from perfmodel.measurements.rows import read_lines, table_error
-from perfmodel.measurements.run import PHASES
+from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash, read_collectives
+from perfmodel.measurements.reading import read_lines, table_error
+from perfmodel.measurements.table import PHASES
 from perfmodel.validation.all_tables import collect_own, collect_parts, score_steps
 from perfmodel.validation.cells import Progress, progress_of_part
 from perfmodel.validation.kernel_scores import AS_SHIPPED, FIVE_FOLD, kernel_scores
@@ -105,20 +104,7 @@ def _score_system(path: Path, collected: Collected, *, kinds: Collection[str], p
 
 
 def check_hashes(folder: DataFolder, kept: Scoreboard) -> None:
-    """Refuse tables whose content is not that of committed results of the same name.
-
-    Parameters
-    ----------
-    folder : DataFolder
-        Tables that do not come with perfmodel. [-]
-    kept : Scoreboard
-        Committed results. [-]
-
-    Raises
-    ------
-    TableError
-        Naming every table that differs.
-    """
+    """Refuse tables whose content is not that of committed results of the same name."""
     known = {table.name: table.sha256 for table in kept.tables if not table.is_shipped}
     present = {table.name: table.sha256 for table in folder.kernels}
     present |= {path.stem: content_hash(path) for path in folder.systems}
@@ -196,18 +182,13 @@ def _check_system(path: Path) -> None:
 def _name_faults(record: Mapping[str, str], *, number: int) -> list[str]:
     resolve: dict[str, Callable[[], object]] = {
         "framework": partial(framework_of_text, record["framework"], record["framework_version"]),
-        "network": partial(_known, "network", record["network"], zoo.names()),
+        "network": partial(check_known, "network", record["network"], zoo.names()),
         "device": partial(device_of_text, record["device"]),
-        "phase": partial(_known, "phase", record["phase"], PHASES),
+        "phase": partial(check_known, "phase", record["phase"], PHASES),
     }
     return [
         fault for column, call in resolve.items() for fault in _faults(call, place=f"row {number}, column {column}")
     ]
-
-
-def _known(kind: str, name: str, known: Collection[str]) -> None:
-    if name not in known:
-        raise UnknownNameError(kind, name, known)
 
 
 def _read_whole(path: Path) -> None:

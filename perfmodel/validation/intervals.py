@@ -1,30 +1,265 @@
-"""Intervals of the cells that a validation predicts, each made without any residual of the cells its fold holds out."""
+"""Residuals of held-out rows, the intervals that they hold, and how often other measured rows lie inside."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from perfmodel.calibration.interval_fit import FittedSpread
+from perfmodel.calibration.interval_fit import FittedSpread, conformal_quantile, fit_spread
 from perfmodel.cost.interval import Exposure
+from perfmodel.errors import TableError
+from perfmodel.hardware import spec_files
 from perfmodel.hardware.calibration import factors_by_constant
 from perfmodel.hardware.interval_scale import IntervalScale, Seen, SeenRow, load_interval_scale
 from perfmodel.prediction.doubt import KnownConstants, doubt_of, known_constants
 from perfmodel.prediction.interval import exposure_of, mix_of, parameters_of, shrunk_ratio
 from perfmodel.prediction.scaling import NO_FACTORS
-from perfmodel.validation.interval_residuals import Residual, Residuals, path_of, read_residuals
-from perfmodel.validation.interval_scores import ALL_PROTOCOLS, SAME_PROTOCOL, ConstantRatio
+from perfmodel.presentation.tables import Table
+from perfmodel.validation.metrics import coverage, interval_score, median_ratio
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from perfmodel.hardware.calibration import Unknown
     from perfmodel.hardware.source import SpecFile
     from perfmodel.validation.cells import MeasuredCell, PredictedCell
-    from perfmodel.validation.interval_residuals import CellKey
     from perfmodel.validation.protocols import Fold
-    from perfmodel.validation.scores import FoldOutcome
+    from perfmodel.validation.report import Report
+    from perfmodel.validation.table_report import FoldOutcome
+
+
+CellKey = tuple[str, str, str, int, str, int | None]
+"""Table, framework, network, batch size, device and threads of a cell."""
+
+EXPOSURE: Final = tuple(field.name for field in fields(Exposure) if field.name != "exchange_variance")
+"""What the file has of an exposure: its rows are of single devices, which exchange nothing."""
+EXPOSURE_COLUMNS: Final = tuple(f"exposure_{name}" for name in EXPOSURE)
+KEY_COLUMNS: Final = ("table", "framework", "network", "batch_size", "device", "threads")
+COLUMNS: Final = ("protocol", *KEY_COLUMNS, "log_ratio", *EXPOSURE_COLUMNS)
+"""Columns of the file; all numbers are plain numbers without a unit, threads are empty on a GPU."""
+
+DIGITS: Final = 4
+"""Significant digits of numbers in the file. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """One cell as a fold held it out.
+
+    Parameters
+    ----------
+    protocol : str
+        How it was held out. [-]
+    key : tuple
+        Table, framework, network, batch size, device, threads. [-]
+    log_ratio : float
+        ln(measured / predicted). [1]
+    exposure : Exposure
+        How certain the prediction was. [1]
+    """
+
+    protocol: str
+    key: CellKey
+    log_ratio: float
+    exposure: Exposure
+
+
+@dataclass(frozen=True, eq=False)
+class Residuals:
+    """Residuals of measured tables, from which intervals are found without the cells that they are scored on.
+
+    Parameters
+    ----------
+    rows : tuple of Residual
+        A cell stands in it once for each protocol. [-]
+    """
+
+    rows: tuple[Residual, ...]
+
+    @cached_property
+    def sizes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Absolute log ratios. [1]"""
+        return np.abs([row.log_ratio for row in self.rows])
+
+    def without(self, keys: Iterable[CellKey]) -> Residuals:
+        """Return the residuals of all other cells."""
+        left_out = set(keys)
+        return Residuals(tuple(row for row in self.rows if row.key not in left_out))
+
+    def of(self, protocol: str, *, oversubscribed: bool = False) -> Residuals:
+        """Return the residuals of one protocol, of cells with more threads than cores or of the others."""
+        kept = (row for row in self.rows if row.protocol == protocol)
+        return Residuals(tuple(row for row in kept if bool(row.exposure.oversubscription) == oversubscribed))
+
+    def fitted(self) -> FittedSpread:
+        """Return the spread and quantile that follow from them."""
+        log_ratios = np.array([row.log_ratio for row in self.rows])
+        return fit_spread([row.exposure for row in self.rows], log_ratios)
+
+    def constant_half_width(self) -> float:
+        """Return the half width of ln(time) that a constant ratio would have. [1]"""
+        return conformal_quantile(self.sizes)
+
+
+def path_of(processor: str) -> Path:
+    """Return the file of a processor's residuals, beside its interval scale."""
+    return spec_files.find("intervals", f"{processor}_80").with_suffix(".csv")
+
+
+def read_residuals(path: Path) -> Residuals:
+    """Read residuals."""
+    return Residuals(_read_once(path, path.stat().st_mtime_ns))
+
+
+@lru_cache(maxsize=4)
+def _read_once(path: Path, changed_ns: int) -> tuple[Residual, ...]:
+    with path.open(encoding="utf-8", newline="") as lines:
+        reader = csv.DictReader(lines)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            message = f"{path.name}: columns must be {', '.join(COLUMNS)}"
+            raise TableError(message)
+        try:
+            return tuple(_row(entry) for entry in reader)
+        except ValueError as error:
+            message = f"{path.name}: line {reader.line_num}: {error}"
+            raise TableError(message) from error
+
+
+def _row(entry: dict[str, str]) -> Residual:
+    threads = int(entry["threads"]) if entry["threads"] else None
+    return Residual(
+        protocol=entry["protocol"],
+        key=(entry["table"], entry["framework"], entry["network"], int(entry["batch_size"]), entry["device"], threads),
+        log_ratio=float(entry["log_ratio"]),
+        exposure=Exposure(**{name: float(entry[f"exposure_{name}"]) for name in EXPOSURE}),
+    )
+
+
+OURS: Final = "perfmodel"
+SAME_PROTOCOL: Final = "one ratio, from the same protocol"
+ALL_PROTOCOLS: Final = "one ratio, from all protocols"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalRow:
+    """One line of the scores of intervals.
+
+    Parameters
+    ----------
+    subset, intervals : str
+        Which cells, and whose intervals. [-]
+    cells : int
+        Cells scored. [1]
+    coverage_percent : float
+        Share of measured times within their interval; 80 is right. [%]
+    median_ratio : float
+        Median of high over low: sharpness. [1]
+    log_score, time_score_s : float
+        Mean interval score of ln(time) and of the time; lower is better. [1, s]
+    """
+
+    subset: str
+    intervals: str
+    cells: int
+    coverage_percent: float
+    median_ratio: float
+    log_score: float
+    time_score_s: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ConstantRatio:
+    """Intervals that are a constant ratio wide, found from the residuals that ours were found from.
+
+    Parameters
+    ----------
+    name : str
+        Which residuals. [-]
+    log_half_width : ndarray, shape (cells,)
+        Half width of ln(time) of each scored cell, constant within a fold. [1]
+    """
+
+    name: str
+    log_half_width: NDArray[np.float64]
+
+
+def scored(outcomes: Sequence[FoldOutcome], ratios: Sequence[ConstantRatio], *, subset: str) -> list[IntervalRow]:
+    """Score the intervals of a subset beside those of constant ratio.
+
+    Parameters
+    ----------
+    outcomes : sequence of FoldOutcome
+        Its folds, with intervals. [-]
+    ratios : sequence of ConstantRatio
+        Of the scored cells, in the order of the folds. [-]
+    subset : str
+        Label. [-]
+
+    Returns
+    -------
+    list of IntervalRow
+        Ours first. [-]
+    """
+    cells = [cell for outcome in outcomes for cell in outcome.predicted if cell.status == "measured"]
+    return _rows_of(subset, cells, ratios)
+
+
+def interval_rows(report: Report) -> Table[IntervalRow]:
+    """Score the intervals of a report beside those of constant ratio."""
+    rows = []
+    for subset in report.subsets:
+        cells = [cell for cell, of in zip(report.cells, report.subset_of_cell, strict=True) if of == subset]
+        rows += _rows_of(subset, cells, report.ratios.get(subset, ()))
+    return Table(rows, title="80 % intervals", row_type=IntervalRow)
+
+
+def _rows_of(subset: str, cells: Sequence[PredictedCell], ratios: Sequence[ConstantRatio]) -> list[IntervalRow]:
+    if any(np.isnan(cell.low_s) for cell in cells):
+        return []
+    predicted = np.log([cell.predicted_s for cell in cells])
+    own = np.array([np.log(cell.high_s / cell.predicted_s) for cell in cells])
+    measured = np.array([cell.measured_s for cell in cells])
+    named = [(OURS, own), *((ratio.name, ratio.log_half_width) for ratio in ratios)]
+    return [_interval_row(subset, name, predicted, width, measured) for name, width in named]
+
+
+def limited(ratios: Sequence[ConstantRatio], keep: NDArray[np.bool_]) -> tuple[ConstantRatio, ...]:
+    """Return constant ratios on some of a subset's cells, those where ``keep`` of shape (cells,) is true. [-]"""
+    return tuple(replace(ratio, log_half_width=ratio.log_half_width[keep]) for ratio in ratios)
+
+
+def mean_over_cells(rows: Sequence[IntervalRow], score: str) -> float:
+    """Return a score of our intervals over all cells."""
+    ours = [row for row in rows if row.intervals == OURS]
+    cells = sum(row.cells for row in ours)
+    return sum(row.cells * float(getattr(row, score)) for row in ours) / cells if cells else float("nan")
+
+
+def _interval_row(
+    subset: str,
+    name: str,
+    log_predicted: NDArray[np.float64],
+    log_half_width: NDArray[np.float64],
+    measured_s: NDArray[np.float64],
+) -> IntervalRow:
+    log_low, log_high = log_predicted - log_half_width, log_predicted + log_half_width
+    low, high = np.exp(log_low), np.exp(log_high)
+    return IntervalRow(
+        subset=subset,
+        intervals=name,
+        cells=len(measured_s),
+        coverage_percent=100 * coverage(low, high, measured=measured_s),
+        median_ratio=median_ratio(low, high),
+        log_score=interval_score(log_low, log_high, measured=np.log(measured_s)),
+        time_score_s=interval_score(low, high, measured=measured_s),
+    )
+
 
 PROCESSOR_OF_SUBSET: Final = {"gpu": "gpu", "cpu": "cpu", "cpu_oversubscribed": "cpu"}
 """Subset -> whose interval scale serves it."""
@@ -67,20 +302,7 @@ def key_of(cell: MeasuredCell) -> CellKey:
 
 
 def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
-    """Say how certain each prediction of each fold is.
-
-    Parameters
-    ----------
-    held : HeldOut
-        Cells, folds and fits. [-]
-    scale : IntervalScale
-        For spreads of constants that no plan names, and for what was seen where nothing was fitted. [-]
-
-    Returns
-    -------
-    list of list of Exposure
-        Of each fold, its scored cells in their order. [1]
-    """
+    """Say how certain each prediction of each fold is."""
     cells, unknowns = held.cells, held.unknowns
     seen_of_cell = [_seen_of(cell) for cell in cells]
     measured = scale.measured
@@ -130,22 +352,6 @@ def seen_in(cells: Sequence[MeasuredCell]) -> Seen:
     return Seen.of(_seen_of(cell) for cell in cells)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SubsetIntervals:
-    """A subset's predictions with their intervals, and constant ratios beside them.
-
-    Parameters
-    ----------
-    outcomes : list of FoldOutcome
-        The folds, their cells with ends of intervals. [-]
-    ratios : tuple of ConstantRatio
-        Of the scored cells, in the order of the folds. [-]
-    """
-
-    outcomes: list[FoldOutcome]
-    ratios: tuple[ConstantRatio, ...]
-
-
 @dataclass(frozen=True, eq=False)
 class IntervalRule:
     """A scale with the residuals that it was found on.
@@ -171,7 +377,7 @@ class IntervalRule:
 
 def with_intervals(
     held: HeldOut, *, subset: str, protocol: str, table: str, rule: IntervalRule | None = None
-) -> SubsetIntervals:
+) -> tuple[list[FoldOutcome], tuple[ConstantRatio, ...]]:
     """Give every predicted cell its interval.
 
     Parameters
@@ -185,8 +391,8 @@ def with_intervals(
 
     Returns
     -------
-    SubsetIntervals
-        The same outcomes with intervals.
+    list of FoldOutcome, tuple of ConstantRatio
+        Predictions with their intervals; constant ratios beside them, those that every scored cell has. [-]
 
     Notes
     -----
@@ -218,11 +424,8 @@ def with_intervals(
             pairs = zip(of_cells, predicted, strict=True)
             widths[name] += [width for width, cell in pairs if cell.status == "measured"]
     told = {name: np.array(each) for name, each in widths.items()}
-    return SubsetIntervals(
-        outcomes=found,
-        ratios=tuple(
-            ConstantRatio(name=name, log_half_width=each) for name, each in told.items() if np.isfinite(each).all()
-        ),
+    return found, tuple(
+        ConstantRatio(name=name, log_half_width=each) for name, each in told.items() if np.isfinite(each).all()
     )
 
 
@@ -244,34 +447,3 @@ def _apart(fold: Fold, cells: Sequence[MeasuredCell], *, together: bool) -> list
 def _with_ends(cell: PredictedCell, log_half_width: float) -> PredictedCell:
     ratio = float(np.exp(log_half_width))
     return replace(cell, low_s=cell.predicted_s / ratio, high_s=cell.predicted_s * ratio)
-
-
-def residuals_of(held: HeldOut, *, scale: IntervalScale, protocol: str) -> list[Residual]:
-    """Return the residuals of all scored cells that folds held out.
-
-    Parameters
-    ----------
-    held : HeldOut
-        Predictions, fold by fold. [-]
-    scale : IntervalScale
-        For spreads of constants that no plan names. [-]
-    protocol : str
-        How they were held out. [-]
-
-    Returns
-    -------
-    list of Residual
-        Cells set aside are left out.
-    """
-    of_folds = exposures(held, scale=scale)
-    return [
-        Residual(
-            protocol=protocol,
-            key=key_of(held.cells[index]),
-            log_ratio=float(np.log(predicted.measured_s / predicted.predicted_s)),
-            exposure=exposure,
-        )
-        for outcome, fold, of_fold in zip(held.outcomes, held.folds, of_folds, strict=True)
-        for index, predicted, exposure in zip(fold.scored, outcome.predicted, of_fold, strict=True)
-        if predicted.status == "measured"
-    ]

@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import least_squares
 
-from perfmodel.calibration.fit_cache import cached_fits, fingerprint
+from perfmodel.calibration.fit import cached_fits, fingerprint
 from perfmodel.calibration.kernel_boards import KernelBoard, boards_of
 from perfmodel.calibration.problem import KernelProblem
 from perfmodel.hardware.calibration import load_fit_plan
 from perfmodel.validation.cells import progress_of_part
-from perfmodel.validation.scores import METRICS, ScoreRow, score
-from perfmodel.validation.table_report import EVERY_ROW, PartScore
+from perfmodel.validation.table_report import EVERY_ROW, METRICS, PartScore, ScoreRow, score
 
 if TYPE_CHECKING:
     from perfmodel.calibration.fit import Fit
@@ -61,7 +60,7 @@ class KernelProtocol:
 
     Parameters
     ----------
-    name, holds_out : str
+    name : str
         Name, and what a fold does without. [-]
     together : bool
         Whether all boards are fitted together, or each by itself. [-]
@@ -70,24 +69,12 @@ class KernelProtocol:
     """
 
     name: str
-    holds_out: str
     together: bool
     labels: Callable[[Sequence[KernelBoard]], list[Hashable]]
 
 
 def shape_folds(boards: Sequence[KernelBoard]) -> list[Hashable]:
-    """Return the number of the fold of each row, the same for all rows of one shape, whatever board they ran on.
-
-    Parameters
-    ----------
-    boards : sequence of KernelBoard
-        Rows, board after board. [-]
-
-    Returns
-    -------
-    list of int
-        Below ``FOLDS``, drawn with a fixed seed. [1]
-    """
+    """Return the number of the fold of each row, the same for all rows of one shape, whatever board they ran on."""
     keys = [board.kind.shape_of(row) for board in boards for row in board.rows]
     place = {key: index for index, key in enumerate(dict.fromkeys(keys))}
     drawn = np.random.default_rng(0).permutation(len(place)) % FOLDS
@@ -106,15 +93,13 @@ AS_SHIPPED: Final = "as_shipped"
 
 FIVE_FOLD: Final = "five_fold"
 
-SHAPES_OUT = KernelProtocol(name=FIVE_FOLD, holds_out="a fifth of the shapes", together=False, labels=shape_folds)
+SHAPES_OUT = KernelProtocol(name=FIVE_FOLD, together=False, labels=shape_folds)
 
 SHAPES_OUT_OF_ALL = replace(SHAPES_OUT, together=True)
 
-BOARD_OUT = KernelProtocol(name="leave_one_board_out", holds_out="a board", together=True, labels=_board_labels)
+BOARD_OUT = KernelProtocol(name="leave_one_board_out", together=True, labels=_board_labels)
 
-NETWORK_OUT = KernelProtocol(
-    name="leave_one_network_out", holds_out="a network's layers", together=False, labels=_network_labels
-)
+NETWORK_OUT = KernelProtocol(name="leave_one_network_out", together=False, labels=_network_labels)
 
 PROTOCOLS: Final[dict[str, tuple[KernelProtocol, ...]]] = {
     "gemm": (SHAPES_OUT, BOARD_OUT),
@@ -259,25 +244,7 @@ class ScoredKernels:
 
 
 def kernel_scores(table: KernelMeasurements, *, progress: Callable[[int, int], None] | None = None) -> ScoredKernels:
-    """Score a table of measured kernels under every protocol.
-
-    Parameters
-    ----------
-    table : KernelMeasurements
-        Timed calls. [-]
-    progress : callable or None
-        Told how much is done, and of how much. [-]
-
-    Returns
-    -------
-    ScoredKernels
-        Scores, and what they were computed from. [-]
-
-    Raises
-    ------
-    UnknownNameError, TableError
-        If a row names something unknown, or cannot be lowered.
-    """
+    """Score a table of measured kernels under every protocol."""
     boards, left_out = boards_of(table)
     fitted = tuple(board for board in boards if board.dtype == FITTED_DTYPE)
     outcomes = [_as_shipped(board) for board in boards]
@@ -323,18 +290,7 @@ def _as_shipped(board: KernelBoard) -> _Outcome:
 
 
 def fitted_on(board: KernelBoard) -> tuple[str, ...]:
-    """Return the libraries whose shipped constants are fitted on rows of a board, as their sources say.
-
-    Parameters
-    ----------
-    board : KernelBoard
-        The board. [-]
-
-    Returns
-    -------
-    tuple of str
-        File stems. [-]
-    """
+    """Return the libraries whose shipped constants are fitted on rows of a board, as their sources say."""
     words = set(board.device.split("_")) - FORM_FACTORS
     collection = board.kind.collection.lower()
     found = []

@@ -1,29 +1,185 @@
-"""validate_live(): whole networks predicted from measured kernels, and measured on the same machine."""
+"""Predicts whole networks from a calibration, and measures them in a process of its own on the same machine."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shlex
+import subprocess
+import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from perfmodel.calibration.machine.calibrate import calibrate
-from perfmodel.errors import ArgumentError, PerfmodelError, PerfmodelWarning, UnknownNameError
+from perfmodel.calibration.machine.facts import child_environment
+from perfmodel.errors import (
+    ArgumentError,
+    CalibrationError,
+    PerfmodelError,
+    PerfmodelWarning,
+    check_known,
+)
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
-from perfmodel.validation.live_child import ChildMeasurer, Measurer, Progress, check_device, processor_of
-from perfmodel.validation.live_networks.catalogue import find_networks
-from perfmodel.validation.live_prediction import cases_of, check_datasheet, predict_case
-from perfmodel.validation.live_records import LIVE_DTYPES, LivePlan
+from perfmodel.validation.live_prediction import (
+    LIVE_DTYPES,
+    LiveMeasurement,
+    LivePlan,
+    LiveSession,
+    cases_of,
+    check_datasheet,
+    find_networks,
+    predict_case,
+    processor_of,
+    require_torch,
+)
 from perfmodel.validation.live_report import LiveReport
 
 if TYPE_CHECKING:
     from perfmodel.hardware.calibration import CalibrationFile
+
+
+Progress = Callable[[int, int], None]
+
+WORKER = "perfmodel.validation.live_worker"
+
+LAST_LINES = 3
+"""Lines of a failed process's messages that an error quotes [1]."""
+
+
+class Measurer(Protocol):
+    """Times networks on a device."""
+
+    def facts(self, device: str) -> Mapping[str, Any]:
+        """Return what tells ``device`` from another: ``model``, ``core_count`` [1], version of ``torch``."""
+
+    def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
+        """Return the times of every case of ``plan``; ``progress`` is told the visits done, and of how many."""
+
+
+class ChildMeasurer:
+    """Times networks in a process of its own, whose threads and allocator are set before it begins."""
+
+    def facts(self, device: str) -> Mapping[str, Any]:
+        """Return what tells ``device`` from another: ``model``, ``core_count`` [1], version of ``torch``."""
+        return device_facts(device)
+
+    def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
+        """Return the times of every case of ``plan``."""
+        return gathered(plan, _events(plan), progress=progress)
+
+
+def gathered(plan: LivePlan, events: Iterator[Mapping[str, Any]], *, progress: Progress | None) -> LiveSession:
+    """Return a session from the events of its process.
+
+    Parameters
+    ----------
+    plan : LivePlan
+        What was asked for. [-]
+    events : iterator of mapping
+        See ``live_worker.measure``. [-]
+    progress : callable or None
+        Told how many visits are done, and of how many. [-]
+
+    Returns
+    -------
+    LiveSession
+        Times by case. [-]
+    """
+    facts: dict[str, str] = {}
+    seconds: dict[int, list[float]] = {index: [] for index in range(len(plan.cases))}
+    references: dict[int, list[float]] = {index: [] for index in range(len(plan.cases))}
+    failures: dict[int, str] = {}
+    visits = len(plan.cases) * plan.repeats
+    done = 0
+    for event in events:
+        facts |= event.get("facts", {})
+        if "case" not in event:
+            continue
+        index = int(event["case"])
+        if "failure" in event:
+            failures[index] = event["failure"]
+        else:
+            seconds[index].append(float(event["seconds"]))
+            references[index].append(float(event["reference_s"]))
+        done += 1
+        if progress is not None:
+            progress(min(done, visits), visits)
+    return LiveSession(
+        measurements=tuple(
+            LiveMeasurement(
+                case=case,
+                repeats_s=tuple(seconds[index]),
+                reference_s=tuple(references[index]),
+                failure=failures.get(index, ""),
+            )
+            for index, case in enumerate(plan.cases)
+        ),
+        facts=facts,
+    )
+
+
+def _events(plan: LivePlan) -> Iterator[Mapping[str, Any]]:
+    """Yield what the process reports; it is ended with the block, also after an interrupt."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as messages:
+        process = subprocess.Popen(
+            [sys.executable, "-m", WORKER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            env=child_environment(plan.threads),
+            text=True,
+            encoding="utf-8",
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(plan.to_dict()))
+            process.stdin.close()
+            for line in process.stdout:
+                yield json.loads(line)
+            if process.wait() != 0:
+                messages.seek(0)
+                last = " / ".join(messages.read().strip().splitlines()[-LAST_LINES:])
+                message = (
+                    f"the process that measures networks ended with code {process.returncode}: {last or 'no message'}"
+                )
+                raise CalibrationError(message)
+        finally:
+            process.stdout.close()
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+
+
+def _backend(device: Any) -> Any:
+    """Return torch on a device, as the calibrator sees it; an error names the argument of the live check."""
+    require_torch()
+    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+
+    if not isinstance(device, str):
+        raise ArgumentError("device", device, "cpu, or cuda:N for the GPU of that number")
+    try:
+        return TorchBackend(device)
+    except ArgumentError as error:
+        raise ArgumentError("device", error.given, error.allowed) from None
+
+
+def check_device(device: str) -> str:
+    """Return a device by its full name, once torch can run on it."""
+    return str(_backend(device).target)
+
+
+def device_facts(device: str) -> dict[str, Any]:
+    """Return what tells a device from another, as a calibration of it says."""
+    backend = _backend(device)
+    facts = backend.facts()
+    return {"model": facts["model"], "core_count": facts["core_count"], "torch": backend.software()["torch"]}
 
 
 def _machine_of(
@@ -68,8 +224,7 @@ def _check_cores(machine: MeasuredMachine, *, core_count: int) -> None:
 def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str, ...]:
     """Return the data types to measure, all of which were calibrated; None for each of them that is run."""
     for dtype in asked or ():
-        if dtype not in machine.dtypes:
-            raise UnknownNameError(kind=f"data type of {machine.name!r}", name=dtype, known=machine.dtypes)
+        check_known(f"data type of {machine.name!r}", dtype, machine.dtypes)
     chosen = tuple(asked or (dtype for dtype in machine.dtypes if dtype in LIVE_DTYPES))
     if not chosen:
         allowed = f"one in a data type that networks are run in ({', '.join(LIVE_DTYPES)})"
@@ -80,8 +235,7 @@ def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str,
 def _check_run(dtypes: Sequence[str] | None) -> None:
     """Refuse data types in which no network is run, before anything is calibrated."""
     for dtype in dtypes or ():
-        if dtype not in LIVE_DTYPES:
-            raise UnknownNameError(kind="data type of the live check", name=dtype, known=LIVE_DTYPES)
+        check_known("data type of the live check", dtype, LIVE_DTYPES)
 
 
 def _whole(argument: str, given: Any, *, least: int) -> int:

@@ -1,26 +1,284 @@
-"""What is predicted of the live check's networks: our time, and what naive rooflines say."""
+"""Networks of a live check predicted from a calibration, and the records that the check and its process share."""
 
 from __future__ import annotations
 
+import math
+import statistics
+import tomllib
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.errors import ArgumentError, PerfmodelError, PerfmodelWarning
+from perfmodel.errors import (
+    ArgumentError,
+    MissingPackageError,
+    PerfmodelError,
+    PerfmodelWarning,
+    check_known,
+)
 from perfmodel.hardware.catalogue import load_device
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.importers.torch.module import from_torch
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.targets import resolve_target
 from perfmodel.records import ELEMENT_BYTES
-from perfmodel.validation.live_networks.catalogue import LIVE_NETWORKS, LiveNetwork
-from perfmodel.validation.live_records import MODES, LiveCase
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from perfmodel.graph import LayerGraph
     from perfmodel.records import Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputTensor:
+    """A tensor that a network reads, without its samples.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Extents of one sample. [1]
+    below : int
+        Whole numbers below this; 0 for numbers drawn from a normal distribution. [1]
+    """
+
+    shape: tuple[int, ...]
+    below: int = 0
+
+    def drawn(self, batch_size: int) -> Tensor:
+        """Return a tensor of ``batch_size`` samples [samples], drawn at random."""
+        import torch
+
+        extents = (batch_size, *self.shape)
+        return torch.randint(self.below, extents) if self.below else torch.randn(extents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveNetwork:
+    """A network of the live check.
+
+    Parameters
+    ----------
+    name : str
+        What it is called in reports and on the command line. [-]
+    builder : str
+        Function or class of ``live_modules.py`` that makes the module. [-]
+    options : mapping of str to object
+        What that is called with; read-only by convention. [-]
+    inputs : tuple of InputTensor
+        What the module reads. [-]
+    target : InputTensor
+        Classes that its scores are held against. [-]
+    optimizer : str
+        ``sgd``, or ``adam`` as transformers are trained. [-]
+    batch_sizes : mapping of str to int
+        Samples of a step on a CPU of a few cores and on a GPU. [samples]
+    zoo_builder : str
+        The same network in ``pm.zoo``: what a saved table names. [-]
+    zoo_options : mapping of str to object
+        What that is called with; read-only by convention. [-]
+    """
+
+    name: str
+    builder: str
+    inputs: tuple[InputTensor, ...]
+    target: InputTensor
+    batch_sizes: Mapping[str, int]
+    zoo_builder: str
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    zoo_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    optimizer: str = "sgd"
+
+    def module(self) -> nn.Module:
+        """Return the network with weights drawn as torch draws them."""
+        require_torch()
+        made = getattr(import_module("perfmodel.validation.live_modules"), self.builder)(**self.options)
+        assert made is not None
+        return made  # type: ignore[no-any-return]
+
+    @property
+    def positions(self) -> int:
+        """Scores of a sample: 1, or one for each step of a sequence. [1]"""
+        return math.prod(self.target.shape)
+
+
+def require_torch() -> None:
+    """Refuse to go on without torch."""
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingPackageError("torch", "the live check", "torch") from error
+    del torch
+
+
+def _tensor(stated: Mapping[str, Any]) -> InputTensor:
+    return InputTensor(**{**stated, "shape": tuple(stated["shape"])})
+
+
+_STATED: Final = tomllib.loads(Path(__file__).with_name("live_networks.toml").read_text(encoding="utf-8"))
+_NETWORKS: Final = tuple(
+    LiveNetwork(**{**each, "inputs": tuple(map(_tensor, each["inputs"])), "target": _tensor(each["target"])})
+    for each in _STATED["network"]
+)
+LIVE_NETWORKS: Final[Mapping[str, LiveNetwork]] = {network.name: network for network in _NETWORKS}
+"""Networks by name, in the order in which they are measured."""
+
+
+def find_networks(names: Sequence[str] | None) -> tuple[LiveNetwork, ...]:
+    """Return networks of the live check."""
+    for name in names or ():
+        check_known("network of the live check", name, LIVE_NETWORKS)
+    return tuple(each for each in _NETWORKS if not names or each.name in names)
+
+
+MODES: Final[Mapping[str, str]] = {"step": "training step", "forward": "inference"}
+"""Phases that are measured, and what they are called in reports."""
+
+LIVE_DTYPES: Final = ("fp32", "tf32", "bf16")
+"""Data types in which networks are run: plain, with the products of a GPU rounded, under autocast. Not fp16, whose
+training steps scale the loss, which no prediction counts."""
+
+
+def processor_of(device: str) -> str:
+    """Return the kind of processor, ``cpu`` or ``gpu``, of a device as torch names it."""
+    return "cpu" if device == "cpu" else "gpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCase:
+    """A network in one phase and one data type.
+
+    Parameters
+    ----------
+    network : str
+        Name in the catalogue of live networks. [-]
+    phase : str
+        One of MODES. [-]
+    dtype : str
+        ``fp32`` or ``tf32`` as a GPU's products round, ``bf16`` under autocast. [-]
+    batch_size : int
+        Samples of a step. [samples]
+    """
+
+    network: str
+    phase: str
+    dtype: str
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePlan:
+    """How the cases are measured.
+
+    Parameters
+    ----------
+    device : str
+        ``cpu`` or ``cuda:0``, as torch names it. [-]
+    threads : int
+        CPU threads of torch. [1]
+    cases : tuple of LiveCase
+        What is measured, in this order in each round. [-]
+    repeats : int
+        Rounds over all cases. [1]
+    warmup_steps : int
+        Steps before the clock starts, in every round. [1]
+    steps : int
+        Fewest timed steps of a case in a round. [1]
+    seconds : float
+        Further steps are timed until these have passed. [s]
+    """
+
+    device: str
+    threads: int
+    cases: tuple[LiveCase, ...]
+    repeats: int
+    warmup_steps: int
+    steps: int
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as values that JSON knows."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(given: Mapping[str, Any]) -> LivePlan:
+        """Return the plan that ``to_dict`` gave."""
+        cases = tuple(LiveCase(**case) for case in given["cases"])
+        return LivePlan(**{**given, "cases": cases})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveMeasurement:
+    """Times of one case.
+
+    Parameters
+    ----------
+    case : LiveCase
+        What was measured. [-]
+    repeats_s : tuple of float
+        Median step of each round; fewer than were asked for where it failed. [s]
+    reference_s : tuple of float
+        The reference kernel around each of them. [s]
+    failure : str
+        Why it could not be measured; mostly empty. [-]
+    """
+
+    case: LiveCase
+    repeats_s: tuple[float, ...]
+    reference_s: tuple[float, ...]
+    failure: str = ""
+
+    @property
+    def median_s(self) -> float:
+        """Median of the repeats. [s]"""
+        return statistics.median(self.repeats_s)
+
+    @property
+    def spread_percent(self) -> float:
+        """Longest less shortest repeat, over their median. [%]"""
+        return spread_percent(self.repeats_s)
+
+    @property
+    def reference_spread_percent(self) -> float:
+        """The same of the reference kernel while this case was measured. [%]"""
+        return spread_percent(self.reference_s)
+
+
+def spread_percent(seconds: tuple[float, ...]) -> float:
+    """Return longest less shortest of some times [s], over their median [%].
+
+    Examples
+    --------
+    >>> spread_percent((1.0, 1.1, 1.2))
+    18.18
+    """
+    return 100 * (max(seconds) - min(seconds)) / statistics.median(seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSession:
+    """All times of a live check.
+
+    Parameters
+    ----------
+    measurements : tuple of LiveMeasurement
+        One for each case. [-]
+    facts : mapping of str to str
+        What they were measured with: versions, allocator, page faults; read-only by convention. [-]
+    """
+
+    measurements: tuple[LiveMeasurement, ...]
+    facts: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def reference_spread_percent(self) -> float:
+        """Spread of the reference kernel over the whole session. [%]"""
+        times = tuple(seconds for each in self.measurements for seconds in each.reference_s)
+        return spread_percent(times) if times else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,25 +330,10 @@ class LivePrediction:
 
 @lru_cache(maxsize=64)
 def imported(name: str, phase: str) -> tuple[LayerGraph, tuple[str, ...]]:
-    """Return a live network as its torch module says it is.
-
-    Parameters
-    ----------
-    name : str
-        Name in the catalogue. [-]
-    phase : str
-        ``step``: with its loss, as it trains; ``forward``: its scores, as it infers. [-]
-
-    Returns
-    -------
-    LayerGraph
-        The graph. [-]
-    tuple of str
-        What the import warned of. [-]
-    """
+    """Return a live network as its torch module says it is."""
     import torch
 
-    from perfmodel.validation.live_networks.objective import WithLoss, tensors
+    from perfmodel.validation.live_modules import WithLoss, tensors
 
     network = LIVE_NETWORKS[name]
     training = phase == "step"
@@ -181,22 +424,7 @@ def datasheet_rates(device: str, *, threads: int | None, dtype: str) -> Rates:
 
 
 def check_datasheet(device: str, *, processor: str) -> None:
-    """Refuse a data sheet that there is not, or of another kind of processor, before anything is measured.
-
-    Parameters
-    ----------
-    device : str
-        Name or path of a device file. [-]
-    processor : str
-        ``cpu`` or ``gpu``. [-]
-
-    Raises
-    ------
-    UnknownNameError, SpecError
-        If there is no such device, or its file is wrong.
-    ArgumentError
-        If it is of another kind.
-    """
+    """Refuse a data sheet that there is not, or of another kind of processor, before anything is measured."""
     kind = load_device(device).kind
     if kind != processor:
         raise ArgumentError("datasheet", device, f"one of a {processor.upper()}; this one is of kind {kind!r}")

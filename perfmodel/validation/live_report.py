@@ -17,12 +17,16 @@ from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.spec_files import toml_entries, toml_value
 from perfmodel.measurements.description import SCHEMA_VERSION
-from perfmodel.measurements.rows import COLUMNS
+from perfmodel.measurements.reading import COLUMNS
 from perfmodel.presentation.tables import Table, facts_text
-from perfmodel.validation.live_child import processor_of
-from perfmodel.validation.live_networks.catalogue import LIVE_NETWORKS
-from perfmodel.validation.live_prediction import LivePrediction
-from perfmodel.validation.live_records import MODES, LiveMeasurement, LiveSession
+from perfmodel.validation.live_prediction import (
+    LIVE_NETWORKS,
+    MODES,
+    LiveMeasurement,
+    LivePrediction,
+    LiveSession,
+    processor_of,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -403,37 +407,13 @@ def _device(report: LiveReport) -> str:
 
 
 def check_table_path(path: Path) -> None:
-    """Refuse a path that is no table's.
-
-    Raises
-    ------
-    ArgumentError
-        If its name does not end in ``.csv``.
-    """
+    """Refuse a path that is no table's."""
     if path.suffix != ".csv":
         raise ArgumentError("path", str(path), "must end in .csv")
 
 
 def save_live_table(report: LiveReport, path: str | Path) -> Path:
-    """Write the scored times of a live check in the format of measurement tables, which ``pm.validate`` reads.
-
-    Parameters
-    ----------
-    report : LiveReport
-        The check. [-]
-    path : str or Path
-        The CSV; a TOML of the same name is written beside it. [-]
-
-    Returns
-    -------
-    Path
-        The CSV. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the name does not end in ``.csv``, nothing is scored, or a file cannot be written.
-    """
+    """Write the scored times of a live check in the format of measurement tables, which ``pm.validate`` reads."""
     path = Path(path)
     check_table_path(path)
     rows = [row for row in report.rows if row.is_scored]
@@ -494,5 +474,5 @@ def _run(row: LiveRow) -> dict[str, Any]:
         "optimizer": network.optimizer if trains else "none",
         "phase": row.phase,
         "gpu_dtype": row.dtype,
-        "evidence": {"builder": f"perfmodel/validation/live_networks/{network.file}.py, {network.builder}"},
+        "evidence": {"builder": f"perfmodel/validation/live_modules.py, {network.builder}"},
     }

@@ -18,10 +18,9 @@ from typing import Any, Final
 
 import torch
 
-from perfmodel.calibration.machine.process_allocator import keep_freed_memory
-from perfmodel.validation.live_networks.catalogue import LIVE_NETWORKS
-from perfmodel.validation.live_networks.objective import OPTIMIZERS, WithLoss, tensors
-from perfmodel.validation.live_records import LIVE_DTYPES, LiveCase, LivePlan
+from perfmodel.calibration.machine.facts import keep_freed_memory
+from perfmodel.validation.live_modules import OPTIMIZERS, WithLoss, tensors
+from perfmodel.validation.live_prediction import LIVE_DTYPES, LIVE_NETWORKS, LiveCase, LivePlan
 
 MOST_STEPS: Final = 200
 """Most timed steps of a case in a round [1]."""
@@ -114,19 +113,7 @@ def _set_rounding(dtype: str) -> None:
 
 
 def measure(plan: LivePlan) -> Iterator[Event]:
-    """Measure every case of a plan, round by round.
-
-    Parameters
-    ----------
-    plan : LivePlan
-        What to measure, and how. [-]
-
-    Yields
-    ------
-    dict
-        ``facts`` first; then for each case and round ``seconds`` and ``reference_s`` [s], or ``failure``; then
-        ``facts`` of the whole session. [-]
-    """
+    """Measure every case of a plan, round by round."""
     allocator = keep_freed_memory()
     torch.set_num_threads(plan.threads)
     unknown = {case.dtype for case in plan.cases} - set(LIVE_DTYPES)

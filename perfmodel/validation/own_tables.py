@@ -13,8 +13,8 @@ from typing import Final
 
 from perfmodel import measurements
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
-from perfmodel.measurements import parallel_tables, scaling_tables
-from perfmodel.measurements.collective_tables import read_collectives
+from perfmodel.measurements import scaling_tables
+from perfmodel.measurements.kernel_tables import read_collectives
 from perfmodel.validation import mullapudi
 from perfmodel.validation.collective_scores import collective_report
 from perfmodel.validation.parallel_report import doubling_claims, parallel_report
@@ -59,11 +59,12 @@ def _shipped(kind: str, file: Path, score: Callable[[Path], OwnReport]) -> OwnTa
 
 
 _SCALING: Final = scaling_tables.FOLDER
+_PARALLEL: Final = scaling_tables.PARALLEL_FOLDER
 
 OWN_TABLES: Final[dict[str, OwnTable]] = {
     table.name: table
     for table in (
-        *(_shipped(MANY_DEVICES, path, parallel_report) for path in sorted(parallel_tables.FOLDER.glob("*.csv"))),
+        *(_shipped(MANY_DEVICES, path, parallel_report) for path in sorted(_PARALLEL.glob("*.csv"))),
         _shipped(MANY_DEVICES, _SCALING / "mullapudi2017.csv", lambda file: mullapudi.illustrate()),
         _shipped(MANY_DEVICES, _SCALING / "wuensche2018_multi_gpu.csv", doubling_claims),
         OwnTable("deepbench_allreduce", COLLECTIVES, Path("systems/deepbench_allreduce.csv"), collective_report),
@@ -102,50 +103,14 @@ def help_text() -> str:
 
 
 def refuse_beside(table: OwnTable, options: Sequence[str]) -> None:
-    """Refuse options that have no effect on a table that is scored in a way of its own.
-
-    Parameters
-    ----------
-    table : OwnTable
-        The table. [-]
-    options : sequence of str
-        What was given, as people call it. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If there is one; names all of them.
-    """
+    """Refuse options that have no effect on a table that is scored in a way of its own."""
     if options:
         allowed = f"none of these with {table.name}, which is scored in a way of its own"
         raise ArgumentError("options", ", ".join(options), allowed)
 
 
 def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | None:
-    """Find a table that is scored in a way of its own.
-
-    Parameters
-    ----------
-    table : str or Path
-        Its name; the path of its CSV, or of one of measured collectives; with a folder, also how the name of a file of
-        measured collectives in its ``systems/`` begins. [-]
-    data : str, Path or None
-        Folder of tables that do not come with perfmodel. [-]
-
-    Returns
-    -------
-    OwnTable or None
-        With the absolute path of its CSV; None where the table is none of these. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If a folder is missing that the table needs, or given to one that comes with perfmodel.
-    TableError
-        If the folder has no such table, or several that begin so.
-    UnknownNameError
-        If nothing has that name, here or there; names the nearest of all tables.
-    """
+    """Find a table that is scored in a way of its own."""
     known = OWN_TABLES.get(str(table))
     if data is not None:
         if str(table) in measurements.names() or (known is not None and known.is_shipped):
@@ -165,18 +130,7 @@ def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | N
 
 
 def tables_of_file(path: Path) -> tuple[OwnTable, ...]:
-    """Return the tables that a file of a folder's ``systems/`` holds.
-
-    Parameters
-    ----------
-    path : Path
-        A CSV. [-]
-
-    Returns
-    -------
-    tuple of OwnTable
-        Those that name it, else a table of collectives if it is one by its columns; empty where it is neither.
-    """
+    """Return the tables that a file of a folder's ``systems/`` holds."""
     inside = Path("systems") / path.name
     named = tuple(replace(each, file=path.resolve()) for each in OWN_TABLES.values() if each.file == inside)
     found = None if named else _collectives(path.resolve())

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel import zoo
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.link_catalogue import load_link
-from perfmodel.measurements import parallel_tables
-from perfmodel.measurements.parallel_tables import ParallelRow, ParallelTable
-from perfmodel.measurements.scaling_tables import load_scaling
+from perfmodel.measurements.scaling_tables import ParallelRow, ParallelTable, load_parallel, load_scaling
 from perfmodel.parallelism import Layout
 from perfmodel.prediction.agreements import SHARED
 from perfmodel.prediction.exchange_times import LinkExchanges, OnLink
@@ -111,7 +109,7 @@ def parallel_report(file: Path) -> RowReport:
     Valid for: groups whose devices have a link each to the next, at the rate that its file calls typical. Ignores:
     contention between groups, overlap of gradients' exchange with back-propagation.
     """
-    table = parallel_tables.load(file.stem)
+    table = load_parallel(file.stem)
     graphs = [zoo.build(row.builder, **row.builder_options) for row in table.rows]
     naive = _naive(table.rows, graphs)
     scores = [

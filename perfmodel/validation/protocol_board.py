@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from perfmodel.measurements.table import MeasurementTable
     from perfmodel.validation.report import Report
-    from perfmodel.validation.scores import ScoreRow
+    from perfmodel.validation.table_report import ScoreRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +133,7 @@ def protocol_board(
     loaded = checked_table(table)
     jobs, senseless = protocol_jobs(loaded, only=only, protocols=protocols)
     rows: list[ProtocolRow] = []
-    for subset, protocol, report in protocol_reports(loaded, jobs, progress=progress):
-        del subset
+    for _, protocol, report in protocol_reports(loaded, jobs, progress=progress):
         rows += [protocol_row(each, label) for label, each in reports_apart(report, protocol)]
     without = "".join(f"; {protocol} leaves nothing to fit ({subset})" for subset, protocol in senseless)
     return Table(tuple(rows), title=f"{loaded.key}: every protocol{without}")
@@ -207,20 +206,7 @@ def protocol_reports(
 
 
 def reports_apart(report: Report, protocol: str) -> list[tuple[str, Report]]:
-    """Return a report, and those of its folds that get a line of their own.
-
-    Parameters
-    ----------
-    report : Report
-        Of one subset. [-]
-    protocol : str
-        What was held out. [-]
-
-    Returns
-    -------
-    list of tuple of str and Report
-        Label and report of each line. [-]
-    """
+    """Return a report, and those of its folds that get a line of their own."""
     parts = ((cells.label, cells.part_of(report)) for cells in APART.get(protocol, ()))
     apart = [(label, part) for label, part in parts if part is not None]
     return [(protocol, report), *apart]
@@ -240,20 +226,7 @@ def _senseless(table: MeasurementTable, jobs: Sequence[tuple[str, str]]) -> list
 
 
 def protocol_row(report: Report, label: str) -> ProtocolRow:
-    """Return the line of a report.
-
-    Parameters
-    ----------
-    report : Report
-        Of one subset. [-]
-    label : str
-        What was held out. [-]
-
-    Returns
-    -------
-    ProtocolRow
-        Scores of perfmodel and of the best naive rule.
-    """
+    """Return the line of a report."""
     own, *others = report.scoreboard
     rules = [row for row in others if not row.model.startswith("perfmodel") and row.cells >= COVERS * own.cells]
     best: ScoreRow | None = min(rules, key=lambda row: row.typical_factor_percent, default=None)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.calibration.fit_cache import cached_fits, fingerprint
+from perfmodel.calibration.fit import cached_fits, fingerprint
 from perfmodel.calibration.problem import Problem
-from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
+from perfmodel.errors import ArgumentError, CalibrationError, check_known
 from perfmodel.hardware.calibration import FitPlan, factors_by_constant, load_fit_plan
 from perfmodel.prediction.subject import Subject
 from perfmodel.validation.cells import MeasuredCell, PredictedCell, predict_cell
@@ -53,19 +53,19 @@ def _label(value: Hashable) -> str:
     return " ".join(str(part) for part in value if part is not None) if isinstance(value, tuple) else str(value)
 
 
+def _fold(label: str, cells: Sequence[MeasuredCell], held_out: Sequence[bool]) -> Fold:
+    """Return the fold that scores what is held out, and is fitted on the rest."""
+    places = range(len(cells))
+    scored = tuple(index for index in places if held_out[index])
+    return Fold(label, scored, tuple(index for index in places if not held_out[index] and _is_fitted(cells[index])))
+
+
 def _leave_one(key: Key) -> Splitter:
     """Return the protocol that holds out all cells of one key at a time."""
 
     def split(cells: Sequence[MeasuredCell]) -> list[Fold]:
         keys = [key(cell) for cell in cells]
-        return [
-            Fold(
-                _label(held_out),
-                tuple(index for index, found in enumerate(keys) if found == held_out),
-                tuple(index for index, found in enumerate(keys) if found != held_out and _is_fitted(cells[index])),
-            )
-            for held_out in dict.fromkeys(keys)
-        ]
+        return [_fold(_label(each), cells, [found == each for found in keys]) for each in dict.fromkeys(keys)]
 
     return split
 
@@ -77,35 +77,24 @@ def _all_fitted(cells: Sequence[MeasuredCell]) -> list[Fold]:
 
 def _one_device(cells: Sequence[MeasuredCell]) -> list[Fold]:
     """See a framework on one device only, all others on all devices; score it on the devices it was not seen on."""
-    pairs = dict.fromkeys((cell.row.framework, cell.row.device) for cell in cells)
     folds = []
-    for framework, device in pairs:
+    for framework, device in dict.fromkeys((cell.row.framework, cell.row.device) for cell in cells):
         held_out = [cell.row.framework == framework and cell.row.device != device for cell in cells]
-        folds.append(
-            Fold(
-                f"{framework} seen on {device}",
-                tuple(index for index, out in enumerate(held_out) if out),
-                tuple(index for index, out in enumerate(held_out) if not out and _is_fitted(cells[index])),
-            )
-        )
+        folds.append(_fold(f"{framework} seen on {device}", cells, held_out))
     return [fold for fold in folds if fold.scored]
 
 
 def _one_column(cells: Sequence[MeasuredCell]) -> list[Fold]:
     """Hold out one CPU's cells with more threads than cores; those up to the cores are fitted and never scored."""
     beyond = [cell.row.threads is not None and cell.row.threads > cell.physical_cores for cell in cells]
-    columns = dict.fromkeys(cell.row.device for cell, over in zip(cells, beyond, strict=True) if over)
-    folds = []
-    for device in columns:
-        held_out = [over and cell.row.device == device for cell, over in zip(cells, beyond, strict=True)]
-        folds.append(
-            Fold(
-                f"{device} beyond its cores",
-                tuple(index for index, out in enumerate(held_out) if out),
-                tuple(index for index, out in enumerate(held_out) if not out and _is_fitted(cells[index])),
-            )
+    return [
+        _fold(
+            f"{device} beyond its cores",
+            cells,
+            [over and cell.row.device == device for cell, over in zip(cells, beyond, strict=True)],
         )
-    return folds
+        for device in dict.fromkeys(cell.row.device for cell, over in zip(cells, beyond, strict=True) if over)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +103,7 @@ class Protocol:
 
     Parameters
     ----------
-    name, holds_out : str
+    name : str
         Name, and what a fold does without. [-]
     split : callable
         Cells to folds. [-]
@@ -127,7 +116,6 @@ class Protocol:
     """
 
     name: str
-    holds_out: str
     split: Splitter
     needs_threads: bool = False
     subsets: tuple[Subset, ...] = ()
@@ -141,27 +129,24 @@ class Protocol:
 PROTOCOLS: Final[dict[str, Protocol]] = {
     protocol.name: protocol
     for protocol in (
-        Protocol(ALL_FITTED, "nothing: fitted and scored on the same cells", _all_fitted),
-        Protocol("leave_one_cell_out", "one cell", _leave_one(lambda cell: cell.row.cell_key)),
+        Protocol(ALL_FITTED, _all_fitted),
+        Protocol("leave_one_cell_out", _leave_one(lambda cell: cell.row.cell_key)),
         Protocol(
             "leave_one_row_out",
-            "a framework and network on one device, at all its thread counts",
             _leave_one(lambda cell: (cell.row.framework, cell.row.network, cell.row.device)),
         ),
-        Protocol("leave_one_device_out", "a device", _leave_one(lambda cell: cell.row.device)),
-        Protocol("leave_one_network_out", "a network", _leave_one(lambda cell: cell.row.network)),
-        Protocol("leave_one_family_out", "a family of networks", _leave_one(lambda cell: cell.family)),
-        Protocol("leave_one_framework_out", "a framework", _leave_one(lambda cell: cell.row.framework)),
+        Protocol("leave_one_device_out", _leave_one(lambda cell: cell.row.device)),
+        Protocol("leave_one_network_out", _leave_one(lambda cell: cell.row.network)),
+        Protocol("leave_one_family_out", _leave_one(lambda cell: cell.family)),
+        Protocol("leave_one_framework_out", _leave_one(lambda cell: cell.row.framework)),
         Protocol(
             "leave_one_thread_count_out",
-            "a CPU at one thread count",
             _leave_one(lambda cell: (cell.row.device, cell.row.threads)),
             needs_threads=True,
         ),
-        Protocol("calibrated_on_one_device", "a framework on all devices but one", _one_device),
+        Protocol("calibrated_on_one_device", _one_device),
         Protocol(
             "leave_one_column_out",
-            "a CPU with more threads than cores; cells up to the cores are fitted too",
             _one_column,
             needs_threads=True,
             subsets=("cpu_oversubscribed",),
@@ -179,32 +164,11 @@ def protocol_names() -> tuple[str, ...]:
 
 def check_protocol(name: str) -> None:
     """Raise UnknownNameError for a protocol that does not exist."""
-    if name not in protocol_names():
-        raise UnknownNameError(kind="protocol", name=name, known=protocol_names())
+    check_known("protocol", name, protocol_names())
 
 
 def folds_of(name: str, cells: Sequence[MeasuredCell]) -> list[Fold]:
-    """Return the folds of a protocol on some cells.
-
-    Parameters
-    ----------
-    name : str
-        A protocol that fits. [-]
-    cells : sequence of MeasuredCell
-        Cells of one subset; those set aside are scored but never fitted. [-]
-
-    Returns
-    -------
-    list of Fold
-        Folds with something to score. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the protocol needs thread counts and the cells have none.
-    CalibrationError
-        If a fold is left with nothing to fit.
-    """
+    """Return the folds of a protocol on some cells."""
     protocol = PROTOCOLS[name]
     if protocol.needs_threads and any(cell.row.threads is None for cell in cells):
         raise ArgumentError("protocol", name, "a protocol without thread counts, as GPU rows have none (only='cpu')")
@@ -224,27 +188,7 @@ def check_share(share: object) -> None:
 
 
 def part_of_rows(cells: Sequence[MeasuredCell], *, share: float) -> list[Fold]:
-    """Return one fold that fits a share of the rows, drawn with a fixed seed, and scores the others.
-
-    Parameters
-    ----------
-    cells : sequence of MeasuredCell
-        Cells of one subset. [-]
-    share : float
-        Share of the rows (framework, network, device) to fit, above 0 and below 1. [1]
-
-    Returns
-    -------
-    list of Fold
-        One fold. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the share is not between 0 and 1.
-    CalibrationError
-        If one of the two parts is empty.
-    """
+    """Return one fold that fits a share of the rows, drawn with a fixed seed, and scores the others."""
     import numpy as np
 
     check_share(share)
@@ -296,20 +240,7 @@ class FittedSubset:
 
 
 def compiled(cells: Sequence[MeasuredCell], plan: FitPlan) -> Problem:
-    """Compile measured cells for a fit.
-
-    Parameters
-    ----------
-    cells : sequence of MeasuredCell
-        Cells, those set aside too: a fit is told which rows to use. [-]
-    plan : FitPlan
-        What is free. [-]
-
-    Returns
-    -------
-    Problem
-        Ready to be fitted. [-]
-    """
+    """Compile measured cells for a fit."""
     return Problem.of([cell.prepared for cell in cells], [cell.measured_s for cell in cells], plan)
 
 

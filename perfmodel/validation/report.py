@@ -11,12 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, check_known
 from perfmodel.presentation.figures import parity_plot, saved
 from perfmodel.presentation.tables import Table
 from perfmodel.validation import metrics
-from perfmodel.validation.interval_scores import ConstantRatio, IntervalRow, interval_rows, limited, mean_over_cells
-from perfmodel.validation.scores import FactorRow, FoldOutcome, FoldRow, ScoreRow, factor_rows, fold_row, score_rows
+from perfmodel.validation.intervals import ConstantRatio, IntervalRow, interval_rows, limited, mean_over_cells
+from perfmodel.validation.table_report import (
+    FactorRow,
+    FoldOutcome,
+    FoldRow,
+    ScoreRow,
+    factor_rows,
+    fold_row,
+    score_rows,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -248,8 +256,7 @@ class Report:
             If no cell is left.
         """
         for name in values:
-            if name not in self.rows.columns:
-                raise UnknownNameError(kind="field of a cell", name=name, known=self.rows.columns)
+            check_known("field of a cell", name, self.rows.columns)
         wanted = {name: value if isinstance(value, list | tuple | set) else [value] for name, value in values.items()}
         keep = np.array(
             [all(getattr(cell, name) in allowed for name, allowed in wanted.items()) for cell in self.cells]
@@ -276,8 +283,7 @@ class Report:
         UnknownNameError
             If this report has no such subset.
         """
-        if subset not in self.subsets:
-            raise UnknownNameError(kind="subset", name=subset, known=self.subsets)
+        check_known("subset", subset, self.subsets)
         return self._limited_to(np.array(self.subset_of_cell) == subset)
 
     def _limited_to(self, keep: Any) -> Report:
@@ -369,7 +375,7 @@ class Report:
         return Table(tuple(ranked[:count]), title="worst cells")
 
     def __str__(self) -> str:
-        from perfmodel.validation.text import report_text
+        from perfmodel.validation.table_report import report_text
 
         return report_text(self)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
-from perfmodel.calibration.fit_cache import code_fingerprint, fingerprint
+from perfmodel.calibration.fit import code_fingerprint, fingerprint
 from perfmodel.errors import TableError
 
 PERFMODEL: Final = "perfmodel"
@@ -401,15 +401,7 @@ def _rounded(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def save_scoreboard(board: Scoreboard, path: str | Path) -> None:
-    """Write a scoreboard as JSON, a record a line, so that a change of it can be read.
-
-    Parameters
-    ----------
-    board : Scoreboard
-        The board. [-]
-    path : str or Path
-        Where. [-]
-    """
+    """Write a scoreboard as JSON, a record a line, so that a change of it can be read."""
     with replacement_of(path) as temporary:
         temporary.write_text(_json(board.to_dict()), encoding="utf-8", newline="\n")
 
@@ -426,23 +418,7 @@ def _json(content: Mapping[str, Any]) -> str:
 
 
 def load_scoreboard(path: str | Path) -> Scoreboard:
-    """Read a scoreboard.
-
-    Parameters
-    ----------
-    path : str or Path
-        A file that ``save_scoreboard`` wrote. [-]
-
-    Returns
-    -------
-    Scoreboard
-        The board. [-]
-
-    Raises
-    ------
-    TableError
-        If it cannot be read.
-    """
+    """Read a scoreboard."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -452,18 +428,7 @@ def load_scoreboard(path: str | Path) -> Scoreboard:
 
 
 def scores_by_key(scores: Iterable[BoardScore]) -> dict[tuple[str, ...], BoardScore]:
-    """Return scores by what tells them apart.
-
-    Parameters
-    ----------
-    scores : iterable of BoardScore
-        Scores. [-]
-
-    Returns
-    -------
-    dict
-        Key to score. [-]
-    """
+    """Return scores by what tells them apart."""
     return {score.key: score for score in scores}
 
 

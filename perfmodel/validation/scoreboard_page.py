@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from perfmodel.presentation.pages import Block, Bullets, Grid, Heading, Paragraph, Picture
 from perfmodel.presentation.quantities import seconds_text
+from perfmodel.presentation.tables import Block, Bullets, Grid, Heading, Paragraph, Picture
 from perfmodel.validation.kernel_scores import MEAN_OF_BOARDS
 from perfmodel.validation.scoreboard import (
     COLLECTIVES,
@@ -59,20 +59,7 @@ MOST_FIGURES: Final = 2000
 
 
 def page_blocks(board: Scoreboard, *, pictures: Sequence[str]) -> list[Block]:
-    """Return the page of a scoreboard.
-
-    Parameters
-    ----------
-    board : Scoreboard
-        Everything that was scored. [-]
-    pictures : sequence of str
-        Paths of the parity plots from the page. [-]
-
-    Returns
-    -------
-    list of Block
-        Headings, tables, pictures and lists. [-]
-    """
+    """Return the page of a scoreboard."""
     blocks: list[Block] = [Heading("Scoreboard", 1), Paragraph(INTRODUCTION), *_tables(board)]
     for table in sorted(board.tables, key=lambda each: KINDS.index(each.kind)):
         own = board.of_table(table.name)

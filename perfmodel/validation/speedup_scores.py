@@ -9,20 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import measurements, zoo
-from perfmodel.errors import TableError, UnknownNameError
+from perfmodel.errors import TableError, UnknownNameError, check_known
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wording import device_of_text
-from perfmodel.measurements.rows import positive_seconds, read_lines, table_error, whole_number
-from perfmodel.measurements.run import Evidence, FeedItem, Run
+from perfmodel.measurements.reading import positive_seconds, read_lines, table_error, whole_number
 from perfmodel.measurements.scaling_tables import SpeedupJob, load_speedup_job
-from perfmodel.measurements.table import MeasuredRow, MeasurementTable
+from perfmodel.measurements.table import Evidence, FeedItem, MeasuredRow, MeasurementTable, Run
 from perfmodel.prediction.predict import predict
 from perfmodel.presentation.tables import Table
 from perfmodel.validation.scoreboard import PERFMODEL
-from perfmodel.validation.scores import score
-from perfmodel.validation.table_report import EVERY_ROW, PartScore, RowReport
+from perfmodel.validation.table_report import EVERY_ROW, PartScore, RowReport, score
 
 if TYPE_CHECKING:
     from perfmodel.hardware.wired import Wired
@@ -78,13 +76,10 @@ class SystemTable:
         Rows with their Runs; a network whose images are read is told from one with images on the device. [-]
     several : tuple of MultiDeviceRow
         Rows of several devices. [-]
-    frameworks : tuple of str
-        Framework files that stand for the table's frameworks. [-]
     """
 
     measurements: MeasurementTable
     several: tuple[MultiDeviceRow, ...]
-    frameworks: tuple[str, ...]
 
 
 def framework_of_text(name: str, version: str) -> str:
@@ -125,25 +120,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def read_system_table(path: str | Path) -> SystemTable | None:
-    """Read a table of training steps on systems.
-
-    Parameters
-    ----------
-    path : str or Path
-        The CSV. [-]
-
-    Returns
-    -------
-    SystemTable or None
-        None where the columns are of another format, or no row is of one device. [-]
-
-    Raises
-    ------
-    TableError
-        If a value is wrong.
-    UnknownNameError
-        If a device, framework or network is unknown; names the nearest.
-    """
+    """Read a table of training steps on systems."""
     path = Path(path)
     header, lines = read_lines(path)
     if not set(COLUMNS) <= set(header):
@@ -166,8 +143,7 @@ def read_system_table(path: str | Path) -> SystemTable | None:
     if not rows:
         return None
     table = MeasurementTable(key=path.stem, title=path.name, rows=tuple(rows), runs=tuple(runs.values()), path=path)
-    frameworks = tuple(sorted({row.framework for row in rows}))
-    return SystemTable(measurements=table, several=tuple(several), frameworks=frameworks)
+    return SystemTable(measurements=table, several=tuple(several))
 
 
 def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTable]) -> Run | None:
@@ -195,8 +171,7 @@ def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTabl
 
 def _row(record: dict[str, str], *, number: int, table: str, faults: list[str]) -> tuple[MeasuredRow, Run]:
     network = record["network"]
-    if network not in zoo.names():
-        raise UnknownNameError(kind=f"network of row {number}", name=network, known=zoo.names())
+    check_known(f"network of row {number}", network, zoo.names())
     seconds = positive_seconds(record["seconds"], column="seconds", number=number, faults=faults)
     batch_size = whole_number(record["batch_size"], column="batch_size", number=number, faults=faults) or 1
     framework = framework_of_text(record["framework"], record["framework_version"])

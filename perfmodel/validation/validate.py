@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfmodel import measurements, zoo
-from perfmodel.errors import ArgumentError, TableError, UnknownNameError
+from perfmodel.errors import ArgumentError, CalibrationError, TableError, UnknownNameError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
-from perfmodel.hardware.source import SpecFile
+from perfmodel.hardware.source import ESTIMATE, SpecFile
 from perfmodel.hardware.system import System
-from perfmodel.measurements.rows import check_names
+from perfmodel.measurements.reading import check_names
 from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Subset
 from perfmodel.validation import baselines
 from perfmodel.validation.cells import (
@@ -26,8 +27,7 @@ from perfmodel.validation.cells import (
     prepare_cells,
     progress_of_part,
 )
-from perfmodel.validation.interval_scores import ConstantRatio
-from perfmodel.validation.intervals import HeldOut, with_intervals
+from perfmodel.validation.intervals import ConstantRatio, HeldOut, with_intervals
 from perfmodel.validation.own_tables import own_table, refuse_beside
 from perfmodel.validation.protocols import (
     ALL_FITTED,
@@ -39,15 +39,67 @@ from perfmodel.validation.protocols import (
     part_of_rows,
     predict_subset,
 )
-from perfmodel.validation.provenance import estimated_fields, require_independence
 from perfmodel.validation.report import Report
-from perfmodel.validation.scores import FoldOutcome
+from perfmodel.validation.table_report import FoldOutcome
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from perfmodel.validation.baselines import Baseline
     from perfmodel.validation.table_report import OwnReport
+
+
+IDENTITY_FIELDS = frozenset({"sockets.count", "memory.capacity_gib"})
+"""Fields that say which machine it was, which only the table can tell, and not how fast anything runs."""
+
+
+def marks_of(table: MeasurementTable) -> tuple[str, ...]:
+    """Return the texts by which a source betrays that it is the table or its laboratory."""
+    listed = tuple(mark.strip().lower() for mark in table.source.get("marks", "").split(";") if mark.strip())
+    own_key = (table.key.lower(),) if table.key in measurements.names() else ()
+    return (*own_key, *listed)
+
+
+def sources_from(table: MeasurementTable, specs: Iterable[SpecFile]) -> Iterator[str]:
+    """Yield a line for every source of a file that names the table or its laboratory."""
+    marks = marks_of(table)
+    for spec in specs:
+        for source in spec.source:
+            text = _plain(f"{source.title} {source.url or ''} {source.note or ''}")
+            found = [mark for mark in marks if _mentions(text, mark)]
+            fields = [field for field in source.fields if field not in IDENTITY_FIELDS]
+            if found and fields:
+                yield f"{spec.name}: {', '.join(fields)} cite {found[0]!r}"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[-\s]+", " ", text.lower())
+
+
+def _mentions(text: str, mark: str) -> bool:
+    # an identifier of a preprint may carry its version: 1608.07249v1
+    return re.search(rf"(?<!\w){re.escape(_plain(mark))}(?:v\d+)?(?!\w)", text) is not None
+
+
+def estimated_fields(specs: Iterable[SpecFile]) -> tuple[str, ...]:
+    """Return the fields of the files that are estimates, not data: the weight they carry belongs beside a score."""
+    return tuple(
+        sorted(
+            f"{spec.name}: {field}"
+            for spec in specs
+            for source in spec.source
+            if source.title == ESTIMATE
+            for field in source.fields
+        )
+    )
+
+
+def require_independence(table: MeasurementTable, specs: Iterable[SpecFile]) -> None:
+    """Raise unless no file that a prediction used cites the table it is scored on."""
+    faults = list(sources_from(table, specs))
+    if faults:
+        message = f"constants were taken from the table they are scored on ({table.key}): {'; '.join(faults)}"
+        raise CalibrationError(message)
 
 
 def _check_rows(table: MeasurementTable) -> None:
@@ -160,25 +212,7 @@ def _scored(cells: Sequence[PredictedCell]) -> tuple[PredictedCell, ...]:
 
 
 def checked_table(table: str | Path | MeasurementTable | pd.DataFrame) -> MeasurementTable:
-    """Return a table whose rows name known things.
-
-    Parameters
-    ----------
-    table : str, Path, MeasurementTable or DataFrame
-        A name, a path, a table or a frame. [-]
-
-    Returns
-    -------
-    MeasurementTable
-        Loaded and checked. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such table.
-    TableError
-        If a row is wrong; names row, column, value and what is allowed.
-    """
+    """Return a table whose rows name known things."""
     if isinstance(table, MeasurementTable):
         loaded = table
     elif isinstance(table, str | Path):
@@ -201,20 +235,7 @@ def _with_cores(table: MeasurementTable) -> MeasurementTable:
 
 
 def nothing_to_score(table: MeasurementTable, only: str | None) -> TableError:
-    """Return the error for a table without a measured cell of a subset.
-
-    Parameters
-    ----------
-    table : MeasurementTable
-        The table. [-]
-    only : str or None
-        Subset asked for; None for all. [-]
-
-    Returns
-    -------
-    TableError
-        Names the subsets that have cells.
-    """
+    """Return the error for a table without a measured cell of a subset."""
     having = [repr(subset) for subset in SUBSETS if table.subset(subset)]
     allowed = f"; it has cells of only={' and '.join(having)}" if having else ""
     return TableError(f"{table.key}: no measured cell is left to score (only={only!r}){allowed}")
@@ -296,8 +317,7 @@ def validate_steps(
         told = progress_of_part(progress, place, len(wanted))
         found = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=told)
         told_all = fit_share is None and protocol in (NOTHING_FITTED, ALL_FITTED)
-        intervals = with_intervals(found, subset=subset, protocol=name, table=loaded.key)
-        outcomes[subset], ratios[subset] = intervals.outcomes, intervals.ratios
+        outcomes[subset], ratios[subset] = with_intervals(found, subset=subset, protocol=name, table=loaded.key)
         told_baselines[subset] = _baselines(found.outcomes, subset=subset, table=loaded, told_all=told_all)
         sources |= {id(spec): spec for spec in found.sources}
     require_independence(loaded, sources.values())

@@ -217,7 +217,12 @@ FIG5 = {"system": "survey_fig5"}
         ("alexnet", {**FIG5, "workers": 4, "shard_stage": 1, "sync": "none"}, ArgumentError, "shard_stage"),
         ("alexnet", {**FIG5, "workers": 4, "accumulation_steps": 0}, ArgumentError, "accumulation_steps"),
         ("alexnet", {**FIG5, **PIPELINE, "stages": 2, "shard_stage": 3}, ArgumentError, "shard_stage=3.*gather"),
-        ("alexnet", {**FIG5, "workers": 2, "parallelism": "hybrid", "accumulation_steps": 2}, ArgumentError, "accumulation_steps"),
+        (
+            "alexnet",
+            {**FIG5, "workers": 2, "parallelism": "hybrid", "accumulation_steps": 2},
+            ArgumentError,
+            "accumulation",
+        ),
         ("alexnet", {**FIG5, "workers": 4, "shard_stage": 1, "phase": "forward"}, ArgumentError, "no optimizer state"),
         ("alexnet", {**FIG5, "workers": 4, "shard_stage": 1, "sync": "downpour"}, ArgumentError, "the server has what"),
         (

@@ -8,9 +8,9 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.channel import Place, Wire
 from perfmodel.hardware.topology import Topology
-from perfmodel.simulation.collectives import play_collective
 from perfmodel.sync.collectives import ALL_REDUCES, COLLECTIVES, collective
 from perfmodel.sync.placed import place
+from played_collectives import play_collective
 
 EXACT = 1e-9
 PLAIN = sorted(set(COLLECTIVES) - {"hierarchical"})

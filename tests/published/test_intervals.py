@@ -10,8 +10,7 @@ import pytest
 from perfmodel import measurements
 from perfmodel.calibration.interval_fit import conformal_quantile
 from perfmodel.hardware.interval_scale import load_interval_scale
-from perfmodel.validation.interval_residuals import Residuals, path_of, read_residuals
-from perfmodel.validation.intervals import ENOUGH
+from perfmodel.validation.intervals import ENOUGH, Residuals, path_of, read_residuals
 from perfmodel.validation.metrics import coverage, interval_score, median_ratio
 from perfmodel.validation.validate import validate_steps as validate
 

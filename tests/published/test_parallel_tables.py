@@ -11,23 +11,23 @@ import perfmodel as pm
 from perfmodel import zoo
 from perfmodel.cli.app import app
 from perfmodel.errors import UnknownNameError
-from perfmodel.measurements import parallel_tables
+from perfmodel.measurements import scaling_tables
 from perfmodel.parallelism.registry import place
 
 
 @pytest.fixture(scope="module")
 def reports():
-    return {key: pm.validate(key) for key in parallel_tables.names()}
+    return {key: pm.validate(key) for key in scaling_tables.parallel_names()}
 
 
 def _mean(scores, name="error_percent"):
     return sum(abs(getattr(score, name)) for score in scores) / len(scores)
 
 
-@pytest.mark.parametrize("key", parallel_tables.names())
+@pytest.mark.parametrize("key", scaling_tables.parallel_names())
 def test_every_line_is_a_row_that_can_be_placed_and_says_where_it_comes_from(key):
-    table = parallel_tables.load(key)
-    with (parallel_tables.FOLDER / f"{key}.csv").open(newline="") as file:
+    table = scaling_tables.load_parallel(key)
+    with (scaling_tables.PARALLEL_FOLDER / f"{key}.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == len(table.rows)
     assert set(table.source) >= {"authors", "publication", "table", "how_read", "licence", "caveat"}
@@ -121,4 +121,4 @@ def test_command_prints_rows_beside_their_predictions(reports):
 
 def test_an_unknown_table_is_named_with_the_nearest():
     with pytest.raises(UnknownNameError, match="korthikanti2022"):
-        parallel_tables.load("korthikanti2021")
+        scaling_tables.load_parallel("korthikanti2021")

@@ -2,8 +2,8 @@
 
 from torch import nn
 
-from perfmodel.validation.live_networks.alexnet import alexnet as alexnet
-from perfmodel.validation.live_networks.alexnet import classifier
+from perfmodel.validation.live_modules import alexnet as alexnet
+from perfmodel.validation.live_modules import alexnet_classifier
 
 
 def alexnet_grouped():
@@ -14,5 +14,5 @@ def alexnet_grouped():
         *(nn.Conv2d(256, 384, 3, 1, 1), nn.ReLU(inplace=True)),
         *(nn.Conv2d(384, 384, 3, 1, 1, groups=2), nn.ReLU(inplace=True)),
         *(nn.Conv2d(384, 256, 3, 1, 1, groups=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2)),
-        *classifier(),
+        *alexnet_classifier(),
     )

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
-from perfmodel.calibration import fit_cache
+from perfmodel.calibration import fit
 from perfmodel.errors import ArgumentError, CalibrationError, SpecError, UnknownNameError
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.validation.provenance import require_independence, sources_from
+from perfmodel.validation.validate import require_independence, sources_from
 
 ROW = {"batch_size": 16, "framework": "caffe_1_0_rc3", "device": "gtx_980"}
 
@@ -107,13 +107,13 @@ class Counted:
 
     def __init__(self, monkeypatch):
         self.count = 0
-        plain = fit_cache.fit_folds
+        plain = fit.fit_folds
 
         def counting(*arguments, **options):
             self.count += 1
             return plain(*arguments, **options)
 
-        monkeypatch.setattr(fit_cache, "fit_folds", counting)
+        monkeypatch.setattr(fit, "fit_folds", counting)
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_what_a_fit_follows_from_makes_another(counted, tmp_path, monkeypatch):
     (specs / "frameworks" / "caffe_1_0_rc3.toml").write_text(profile + "\n# changed\n")
     assert fit_again() == 1
     assert fit_again() == 0
-    monkeypatch.setattr(fit_cache, "code_fingerprint", lambda: "other code")
+    monkeypatch.setattr(fit, "code_fingerprint", lambda: "other code")
     assert fit_again() == 1
 
 
@@ -166,13 +166,13 @@ def test_an_empty_variable_keeps_nothing(counted, monkeypatch, tmp_path):
     monkeypatch.setenv("PERFMODEL_CACHE", "")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
-    assert fit_cache.cache_folder() is None
+    assert fit.cache_folder() is None
     for _ in range(2):
         pm.fit(table_of(0.1))
     assert counted.count == 2
     assert not list(tmp_path.iterdir())
     monkeypatch.delenv("PERFMODEL_CACHE")
-    assert fit_cache.cache_folder() == tmp_path / "home" / "perfmodel" / "fits"
+    assert fit.cache_folder() == tmp_path / "home" / "perfmodel" / "fits"
 
 
 @pytest.mark.parametrize("content", ["", "[{}]", "[1]", "null", "{", '[{"names": 3}]', "[]"])

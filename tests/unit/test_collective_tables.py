@@ -13,8 +13,7 @@ from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.channel import Place
 from perfmodel.hardware.collective_library import load_collective_library
 from perfmodel.hardware.topology import Topology
-from perfmodel.measurements.collective_tables import read_collectives
-from perfmodel.measurements.kernel_tables import read_data_folder
+from perfmodel.measurements.kernel_tables import read_collectives, read_data_folder
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.library import place_library
 from perfmodel.sync.placed import place

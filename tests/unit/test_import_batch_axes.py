@@ -6,7 +6,7 @@ from torch import nn
 
 import perfmodel as pm
 from perfmodel.errors import FixedBatchWarning
-from perfmodel.importers.batch_axes import layout
+from perfmodel.importers.recording import layout
 
 
 @pytest.mark.parametrize(

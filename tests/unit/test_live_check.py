@@ -16,18 +16,23 @@ from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.records import Contraction, MemoryPass
-from perfmodel.validation import live, live_child
-from perfmodel.validation.live_child import ChildMeasurer, check_device, gathered
-from perfmodel.validation.live_networks.catalogue import LIVE_NETWORKS, find_networks
+from perfmodel.validation import live
+from perfmodel.validation.live import ChildMeasurer, check_device, gathered
 from perfmodel.validation.live_prediction import (
+    LIVE_NETWORKS,
+    MODES,
+    LiveCase,
+    LiveMeasurement,
+    LivePlan,
     LivePrediction,
+    LiveSession,
     Rates,
     cases_of,
+    find_networks,
     imported,
     operations_of,
     roofline_s,
 )
-from perfmodel.validation.live_records import MODES, LiveCase, LiveMeasurement, LivePlan, LiveSession
 from perfmodel.validation.live_report import LiveReport, rank_correlation, row_of, save_live_table
 from tests.measured_machines import machine as made_up
 from tests.timed_operations import live_operations
@@ -482,7 +487,7 @@ class TestProcess:
         assert LivePlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
 
     def test_a_process_that_dies_is_told_with_its_last_words(self, monkeypatch):
-        monkeypatch.setattr("perfmodel.validation.live_child.WORKER", "perfmodel.no_such_module")
+        monkeypatch.setattr("perfmodel.validation.live.WORKER", "perfmodel.no_such_module")
         plan = LivePlan(device="cpu", threads=1, cases=(), repeats=1, warmup_steps=0, steps=1, seconds=0.0)
         with pytest.raises(CalibrationError, match="no_such_module"):
             ChildMeasurer()(plan, progress=None)
@@ -491,7 +496,7 @@ class TestProcess:
         # 64 MB taken and given back five times: 16,384 pages each time that they are mapped anew
         code = (
             "import resource, sys\n"
-            "from perfmodel.calibration.machine.process_allocator import KEPT, keep_freed_memory\n"
+            "from perfmodel.calibration.machine.facts import KEPT, keep_freed_memory\n"
             "told = keep_freed_memory() if sys.argv[1] == 'kept' else KEPT\n"
             "for _ in range(5):\n"
             "    bytearray(64_000_000)\n"
@@ -522,7 +527,7 @@ class TestProcess:
         assert mnist[1] < mnist[0]
 
     def test_the_facts_of_this_processor_are_those_that_a_calibration_has(self):
-        here = live_child.device_facts("cpu")
+        here = live.device_facts("cpu")
         assert here["model"]
         assert here["core_count"] >= 1
         assert here["torch"][0].isdigit()

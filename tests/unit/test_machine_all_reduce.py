@@ -47,9 +47,9 @@ def _session(backend, budget_s):
 
 def test_two_processes_sum_a_tensor():
     pytest.importorskip("torch")
-    from perfmodel.calibration.machine.backends import torch_all_reduce
+    from perfmodel.calibration.machine.backends import torch_overheads
 
-    (told,) = torch_all_reduce.all_reduces(library="gloo", process_count=2, threads=1)
+    (told,) = torch_overheads.all_reduces(library="gloo", process_count=2, threads=1)
     assert (told["library"], told["process_count"]) == ("gloo", 2)
     assert 1e-6 < told["latency_s"] < 1
     assert 1e6 < told["bytes_per_s"] < 1e12
@@ -67,10 +67,10 @@ def test_the_gpus_of_a_box_sum_a_tensor():
 
 def test_a_process_that_fails_is_quoted_and_none_is_left_behind():
     pytest.importorskip("torch")
-    from perfmodel.calibration.machine.backends import torch_all_reduce
+    from perfmodel.calibration.machine.backends import torch_overheads
 
     with pytest.raises(CalibrationError, match="ended with code"):
-        torch_all_reduce.all_reduces(library="absent", process_count=1, threads=1)
+        torch_overheads.all_reduces(library="absent", process_count=1, threads=1)
 
 
 def test_processes_that_do_not_meet_are_ended_in_time(monkeypatch):
@@ -78,7 +78,7 @@ def test_processes_that_do_not_meet_are_ended_in_time(monkeypatch):
     import sys
     import time
 
-    from perfmodel.calibration.machine.backends import torch_all_reduce
+    from perfmodel.calibration.machine.backends import torch_overheads
 
     started = []
 
@@ -93,11 +93,11 @@ def test_processes_that_do_not_meet_are_ended_in_time(monkeypatch):
         )
         return started[-1]
 
-    monkeypatch.setattr(torch_all_reduce, "_started", waits)
-    monkeypatch.setattr(torch_all_reduce, "LONGEST_S", 0.5)
+    monkeypatch.setattr(torch_overheads, "_started", waits)
+    monkeypatch.setattr(torch_overheads, "LONGEST_S", 0.5)
     begin = time.monotonic()
     with pytest.raises(CalibrationError, match="did not meet"):
-        torch_all_reduce.all_reduces(library="gloo", process_count=2, threads=1)
+        torch_overheads.all_reduces(library="gloo", process_count=2, threads=1)
     assert time.monotonic() - begin < 20
     assert all(process.poll() is not None for process in started)
 

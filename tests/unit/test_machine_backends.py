@@ -158,7 +158,7 @@ def test_numpy_kernels_agree_with_their_references():
 
 def test_a_gradient_is_that_of_autograd(table):
     """The calls that time gradients, held against autograd of the layer itself."""
-    from perfmodel.calibration.machine.backends.torch_clock import TorchTools
+    from perfmodel.calibration.machine.backends.torch_passes import TorchTools
 
     tools = TorchTools(torch, device="cpu", dtype="float64", seed=3, pool=4096)
     sizes = {"batch": 3, "inputs": 16, "outputs": 24, "extent": 6, "kernel": 3, "stride": 1}

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from perfmodel.calibration.machine import facts
-from perfmodel.calibration.machine.backends import torch_clock, torch_overheads
-from perfmodel.calibration.machine.backends.torch_clock import LAUNCHES, CudaClock
+from perfmodel.calibration.machine.backends import torch_overheads, torch_passes
+from perfmodel.calibration.machine.backends.torch_passes import LAUNCHES, CudaClock
 from perfmodel.calibration.machine.session import Session
 
 COLD_S = 3e-5
@@ -64,7 +64,7 @@ class MadeUpGpu:
 def gpu(monkeypatch):
     made = MadeUpGpu()
     clock = SimpleNamespace(perf_counter=lambda: made.host_s)
-    monkeypatch.setattr(torch_clock, "time", clock)
+    monkeypatch.setattr(torch_passes, "time", clock)
     monkeypatch.setattr(torch_overheads, "time", clock)
     return made
 

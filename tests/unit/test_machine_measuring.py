@@ -7,7 +7,7 @@ import pytest
 
 from perfmodel.calibration.machine import facts, surroundings
 from perfmodel.calibration.machine.backends.base import DRIFT_LIMIT, DriftWatch, HostClock, Timing
-from perfmodel.calibration.machine.process_allocator import keep_freed_memory, page_fault_s
+from perfmodel.calibration.machine.facts import keep_freed_memory, page_fault_s
 
 
 class Ticking:

@@ -6,7 +6,7 @@ import pytest
 
 from perfmodel import measurements, predict
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
-from perfmodel.measurements.rows import check_names
+from perfmodel.measurements.reading import check_names
 
 HEADER = "network,batch_size,framework,device,threads,step_s\n"
 ROW = "alexnet,16,torch_423cfba,gtx_980,,0.036\n"

@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-from perfmodel.presentation.pages import Bullets, Grid, Heading, Paragraph, Picture, html_page, markdown_page
+from perfmodel.presentation.tables import Bullets, Grid, Heading, Paragraph, Picture, html_page, markdown_page
 
 BLOCKS = [
     Heading("Scores & more", 1),

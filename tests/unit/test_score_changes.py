@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.errors import TableError
-from perfmodel.validation.score_changes import differences, newest_section, stale_scores, unnamed, worse_scores
 from perfmodel.validation.scoreboard import (
     BoardScore,
     Collected,
@@ -14,6 +13,7 @@ from perfmodel.validation.scoreboard import (
     load_scoreboard,
     save_scoreboard,
 )
+from score_changes import differences, newest_section, stale_scores, unnamed, worse_scores
 
 SCORE = BoardScore(
     table="shi2016",

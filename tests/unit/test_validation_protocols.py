@@ -151,13 +151,13 @@ def test_what_a_cpu_fold_holds_out_changes_nothing_in_it(cpu_table, protocol):
 
 
 def test_many_folds_on_several_processes_are_those_of_one(gpu_cells, monkeypatch):
-    from perfmodel.calibration import fit_cache
+    from perfmodel.calibration import fit
     from perfmodel.hardware.calibration import load_fit_plan
     from perfmodel.validation.protocols import compiled
 
-    fit_folds = fit_cache.fit_folds
-    monkeypatch.setattr(fit_cache, "FEW", 3)
-    monkeypatch.setattr(fit_cache, "GROUPS", 2)
+    fit_folds = fit.fit_folds
+    monkeypatch.setattr(fit, "FEW", 3)
+    monkeypatch.setattr(fit, "GROUPS", 2)
     trained = [fold.trained for fold in folds_of("leave_one_row_out", gpu_cells)][:5]
     alone = fit_folds(compiled(gpu_cells, load_fit_plan("gpu")), trained, processes=1)
     together = fit_folds(compiled(gpu_cells, load_fit_plan("gpu")), trained, processes=2)

@@ -12,7 +12,7 @@ from matplotlib.collections import PathCollection
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, CalibrationError, TableError, UnknownNameError
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.validation.provenance import sources_from
+from perfmodel.validation.validate import sources_from
 
 
 @pytest.fixture(scope="module")

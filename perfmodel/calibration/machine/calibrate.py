@@ -16,10 +16,10 @@ from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
 from perfmodel.calibration.machine.benchmark import Benchmark
 from perfmodel.calibration.machine.classes import best_rates, fitted_classes, grouped, session_repeat_spread
+from perfmodel.calibration.machine.facts import keep_freed_memory
 from perfmodel.calibration.machine.journal import Journal, digest_of, journal_of, temporary_journal
-from perfmodel.calibration.machine.process_allocator import keep_freed_memory
 from perfmodel.calibration.machine.session import Session
-from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
+from perfmodel.errors import ArgumentError, CalibrationError, check_known
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.units import MIB
 
@@ -70,31 +70,8 @@ class CalibrationInterrupted(KeyboardInterrupt):
 
 
 def load_backend(name: str, target: str) -> Backend:
-    """Return a backend on a device.
-
-    Parameters
-    ----------
-    name : str
-        ``torch`` or ``numpy``. [-]
-    target : str
-        ``cpu`` or ``cuda:N``. [-]
-
-    Returns
-    -------
-    Backend
-        Ready to measure. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such backend.
-    MissingPackageError
-        If its library is not installed.
-    ArgumentError
-        If there is no such device.
-    """
-    if name not in BACKENDS:
-        raise UnknownNameError("backend", name, BACKENDS)
+    """Return a backend on a device."""
+    check_known("backend", name, BACKENDS)
     module, _, kind = BACKENDS[name].partition(":")
     backend: Backend = getattr(import_module(module), kind)(target)
     return backend
@@ -185,20 +162,8 @@ def calibrate(
 
 
 def benchmark_table(backend: str) -> Mapping[str, Benchmark]:
-    """Return the benchmarks of a backend by class, without asking whether its library or device is there.
-
-    Parameters
-    ----------
-    backend : str
-        ``torch`` or ``numpy``. [-]
-
-    Returns
-    -------
-    dict
-        Benchmark by kernel class. [-]
-    """
-    if backend not in BACKENDS:
-        raise UnknownNameError("backend", backend, BACKENDS)
+    """Return the benchmarks of a backend by class, without asking whether its library or device is there."""
+    check_known("backend", backend, BACKENDS)
     kinds = import_module(BACKENDS[backend].partition(":")[0]).BENCHMARKS
     return {each.name: each for kind in kinds for each in kind()}
 
@@ -239,8 +204,7 @@ def _chosen_dtypes(library: Backend, dtypes: str | Sequence[str] | None) -> tupl
         return library.default_dtypes
     chosen = tuple(dict.fromkeys((dtypes,) if isinstance(dtypes, str) else dtypes))
     for dtype in chosen:
-        if dtype not in library.dtypes:
-            raise UnknownNameError(kind=f"data type of {library.name} on this device", name=dtype, known=library.dtypes)
+        check_known(f"data type of {library.name} on this device", dtype, library.dtypes)
     if not chosen:
         raise ArgumentError(argument="dtypes", given=dtypes, allowed=f"some of {', '.join(library.dtypes)}")
     return chosen
@@ -304,25 +268,7 @@ def _kept(journal: Journal, library: Backend, *, out: str | Path | None, budget_
 
 
 def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
-    """Fit what a session measured and return the device.
-
-    Parameters
-    ----------
-    session : Session
-        After its run. [-]
-    allocator : str
-        How the allocator was set. [-]
-
-    Returns
-    -------
-    MeasuredMachine
-        The device. [-]
-
-    Raises
-    ------
-    CalibrationError
-        If the budget was too small for any fit.
-    """
+    """Fit what a session measured and return the device."""
     journal, library = session.journal, session.backend
     if len(journal.points) < FEWEST_POINTS:
         message = (

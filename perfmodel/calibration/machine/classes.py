@@ -173,20 +173,7 @@ class ClassPoints:
 
 
 def grouped(points: Iterable[Point], benchmarks: Mapping[str, Mapping[str, Benchmark]]) -> list[ClassPoints]:
-    """Return points by class.
-
-    Parameters
-    ----------
-    points : iterable of Point
-        Of a session. [-]
-    benchmarks : mapping of str to mapping of str to Benchmark
-        Data type to benchmarks by class. [-]
-
-    Returns
-    -------
-    list of ClassPoints
-        In the order in which classes first occur. [-]
-    """
+    """Return points by class."""
     by_class: dict[tuple[str, str], list[Point]] = {}
     for point in points:
         by_class.setdefault((point.name, point.dtype), []).append(point)
@@ -273,37 +260,13 @@ def fitted_classes(
 
 
 def session_repeat_spread(points: Iterable[Point]) -> float:
-    """Return how well the times of a session repeat.
-
-    Parameters
-    ----------
-    points : iterable of Point
-        Of the session; those count that were timed once more at its end. [-]
-
-    Returns
-    -------
-    float
-        Standard deviation of a time from one run to a later one. [1]
-    """
+    """Return how well the times of a session repeat."""
     twice = [(point.seconds, point.again_seconds) for point in points if point.again_seconds is not None]
     return repeat_spread_of([first for first, _ in twice], [second for _, second in twice])
 
 
 def best_rates(classes: Iterable[ClassPoints], rates: Mapping[str, float]) -> dict[str, float]:
-    """Return the best rate of products of each data type: of the one product measured for it, or of any point.
-
-    Parameters
-    ----------
-    classes : iterable of ClassPoints
-        Points by class. [-]
-    rates : mapping of str to float
-        Data type to the rate of a large product, which a busy moment may have slowed. [FLOP/s]
-
-    Returns
-    -------
-    dict
-        Data type to rate. [FLOP/s]
-    """
+    """Return the best rate of products of each data type: of the one product measured for it, or of any point."""
     best = dict(rates)
     for each in classes:
         if each.name.startswith(PLAIN_PRODUCTS):

@@ -139,21 +139,28 @@ BATCHED_AXES: Final = {
 """Of products of one size, many at once."""
 
 
-def contraction(sizes: Sizes, role: Role) -> Contraction:
-    """Return the product of a dense layer in a role.
+def in_role(make: Callable[[Sizes, Role], Operation], role: Role, sizes: Sizes) -> Operation:
+    """Return the operation of some sizes [1] in a role: what ``partial`` makes a benchmark's of.
 
     Parameters
     ----------
-    sizes : mapping of str to int
-        ``rows``, ``inputs``, ``outputs``. [1]
+    make : callable
+        From sizes and role to an operation. [-]
     role : Role
-        OUTPUT, INPUT_GRADIENT or WEIGHT_GRADIENT. [-]
+        Wanted. [-]
+    sizes : mapping of str to int
+        By name. [1]
 
     Returns
     -------
-    Contraction
-        As the layer ``Dense`` yields it. [-]
+    Operation
+        Of these sizes. [-]
     """
+    return make(sizes, role)
+
+
+def contraction(sizes: Sizes, role: Role) -> Contraction:
+    """Return the product of a dense layer in a role."""
     rows, inputs, outputs = sizes["rows"], sizes["inputs"], sizes["outputs"]
     if role is Role.OUTPUT:
         return Contraction(m=rows, n=outputs, k=inputs, bias_elements=outputs)

@@ -130,18 +130,7 @@ def temporary_journal() -> Path:
 
 
 def set_aside(path: Path) -> None:
-    """Rename the record of another session, if one is at ``path``, so that its points are kept; a warning tells it.
-
-    Parameters
-    ----------
-    path : Path
-        Where a new record shall be written. [-]
-
-    Warns
-    -----
-    PerfmodelWarning
-        Where the older record is now.
-    """
+    """Rename the record of another session, if one is at ``path``, so that its points are kept; a warning tells it."""
     if not path.is_file() or _is_without_points(path):
         return
     kept = next(each for number in count(1) if not (each := path.with_name(f"{path.name}.{number}")).exists())
@@ -222,20 +211,7 @@ class Journal:
             temporary.write_text(json.dumps(content), encoding="utf-8")
 
     def resume(self, path: Path, *, benchmarks: Mapping[str, Mapping[str, Benchmark]]) -> None:
-        """Take over what an earlier session measured on the same machine with the same software.
-
-        Parameters
-        ----------
-        path : Path
-            Its record. [-]
-        benchmarks : mapping of str to mapping
-            Data type to benchmarks by name, whose points there may be. [-]
-
-        Raises
-        ------
-        ArgumentError
-            If it is no record, or of another machine or other software.
-        """
+        """Take over what an earlier session measured on the same machine with the same software."""
         content = read_journal(path)
         for key, value in self.header.items():
             if content["header"].get(key) != value:
@@ -288,26 +264,7 @@ def _told(value: Any) -> str:
 
 
 def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any]:
-    """Return what a record holds, with its points as :class:`Point`.
-
-    Parameters
-    ----------
-    path : str or Path
-        The record. [-]
-    argument : str
-        For what it was given, to name in an error. [-]
-
-    Returns
-    -------
-    dict
-        ``header``, ``seconds`` [s], ``found``, ``points`` and ``reference_s`` [s]: the times of the reference kernel,
-        by whose numbers the points name their windows. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If there is none, or it is not one.
-    """
+    """Return what a record holds, with its points as :class:`Point`."""
     try:
         content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
         if not isinstance(content, dict) or content.get("version") != VERSION:

@@ -93,18 +93,7 @@ def _rate(kernel: KernelClass) -> str:
 
 
 def class_table(machine: MeasuredMachine) -> Table[ClassLine]:
-    """Return the quality of a calibration class by class.
-
-    Parameters
-    ----------
-    machine : MeasuredMachine
-        The calibration. [-]
-
-    Returns
-    -------
-    Table
-        One row per class and data type. [-]
-    """
+    """Return the quality of a calibration class by class."""
     rows = [
         ClassLine(
             kernel_class=each.name,
@@ -150,18 +139,7 @@ CALLS: Final = {
 
 
 def surroundings(machine: MeasuredMachine) -> dict[str, str]:
-    """Return what was measured around the kernels, in words: calls, fresh memory, copies, processes, the disk.
-
-    Parameters
-    ----------
-    machine : MeasuredMachine
-        The calibration. [-]
-
-    Returns
-    -------
-    dict of str to str
-        Words by name, of what the file has. [-]
-    """
+    """Return what was measured around the kernels, in words: calls, fresh memory, copies, processes, the disk."""
     calls = [
         f"{seconds_text(seconds)} for {of}"
         for name, of in CALLS.items()
@@ -306,18 +284,7 @@ def _diff_rows(old: MeasuredMachine, new: MeasuredMachine) -> list[ChangedConsta
 
 
 def diff_text(old: MeasuredMachine, new: MeasuredMachine) -> str:
-    """Return what differs between two calibrations: software, clock, constants beyond their intervals.
-
-    Parameters
-    ----------
-    old, new : MeasuredMachine
-        The earlier and the later one. [-]
-
-    Returns
-    -------
-    str
-        For a person. [-]
-    """
+    """Return what differs between two calibrations: software, clock, constants beyond their intervals."""
     facts, changed = facts_text(_diff_facts(old, new)), _diff_rows(old, new)
     headings = {"kernel_class": "class"}
     table = Table(changed, title="constants beyond their intervals", headings=headings, row_type=ChangedConstant)
@@ -332,15 +299,6 @@ def diff_content(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
 def _plain(table: Any) -> dict[str, Any]:
     content: dict[str, Any] = table.model_dump(exclude_none=True)
     return content
-
-
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    point: Point
-    fitted_s: float
-    flop_count: float
-    moved_bytes: float
-    family: str
 
 
 def measured_points(
@@ -364,53 +322,32 @@ def measured_points(
     """
     on = Machine.of(machine.machine.model_dump())
     by_dtype = {dtype: benchmarks(dtype) for dtype in machine.dtypes}
-    timed = []
+    found = []
     for point in points:
         benchmark = by_dtype.get(point.dtype, {}).get(point.name)
         if benchmark is None or not benchmark.has_sizes(point.sizes):
             continue
-        operation = benchmark.operation(point.sizes)
-        columns = columns_of([operation], dtype=point.dtype, machine=on)
+        columns = columns_of([benchmark.operation(point.sizes)], dtype=point.dtype, machine=on)
         of_dtype = machine.classes(point.dtype)
         curves = [of_dtype[name] for name in (point.name, *pooled_classes(point.name)) if name in of_dtype]
         curve = next((each for each in curves if each.family == columns.family), None)
         if curve is None:
             continue
         features = dict(zip(columns.names, columns.features[0].tolist(), strict=True))
-        fitted_s = float(measured_kernel_time(features, curve.constants))
-        timed.append(_Timed(point, fitted_s, columns.flop_count[0], columns.moved_bytes[0], columns.family))
-    return [
-        RooflinePoint(
-            intensity=each.flop_count / each.moved_bytes,
-            flop_per_s=each.flop_count / each.point.seconds,
-            measured_s=each.point.seconds,
-            fitted_s=each.fitted_s,
-            group=each.family,
+        found.append(
+            RooflinePoint(
+                intensity=columns.flop_count[0] / columns.moved_bytes[0],
+                flop_per_s=columns.flop_count[0] / point.seconds,
+                measured_s=point.seconds,
+                fitted_s=float(measured_kernel_time(features, curve.constants)),
+                group=columns.family,
+            )
         )
-        for each in timed
-    ]
+    return found
 
 
 def roofline_of(file: str | Path, machine: MeasuredMachine) -> Figure:
-    """Return the figure of a calibration: a roofline with its points, and fitted against measured times.
-
-    Parameters
-    ----------
-    file : str or Path
-        The calibration's file or name, beside which its record lies. [-]
-    machine : MeasuredMachine
-        The same, loaded. [-]
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Two panels. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the record is not there, or is of another session.
-    """
+    """Return the figure of a calibration: a roofline with its points, and fitted against measured times."""
     from perfmodel.calibration.machine.calibrate import benchmark_table
     from perfmodel.presentation.figures import measured_roofline
 

@@ -268,20 +268,7 @@ def _opened(path: Path) -> tuple[int, str]:
 def measure_storage(
     folder: str | Path | None = None, *, now: Callable[[], float] = time.perf_counter
 ) -> list[dict[str, Any]]:
-    """Time sequential and random reads of a temporary file.
-
-    Parameters
-    ----------
-    folder : str, Path or None
-        Where the file lies; None for the folder of temporary files. [-]
-    now : callable
-        Clock. [s]
-
-    Returns
-    -------
-    list of dict
-        One table ``storage`` of a calibration file [B/s, s]; none where there is no space for the file.
-    """
+    """Time sequential and random reads of a temporary file."""
     try:
         with _temporary_file(folder) as path:
             return [_timed_reads(path, now)]

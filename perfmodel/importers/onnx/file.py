@@ -2,21 +2,474 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from warnings import warn
+
+import numpy as np
 
 from perfmodel.errors import FixedBatchWarning, OpaqueLayerWarning, SpecError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.build import Built, build, counted_by_bytes
-from perfmodel.importers.onnx.batch import BATCH_SIZES, NoSampleShapeError, Traced, trace_model
-from perfmodel.importers.onnx.calls import NodeCalls
-from perfmodel.importers.onnx.model import read_model
-from perfmodel.importers.plan import translators_of
-from perfmodel.importers.program import ParameterTensor, Program, Step
-from perfmodel.importers.progress import import_progress
+from perfmodel.importers.onnx.batch import BATCH_SIZES, RECURRENT, NoSampleShapeError, Traced, trace_model
+from perfmodel.importers.onnx.model import is_standard, node_name, read_model, schema_of
+from perfmodel.importers.onnx.shapes import Value
+from perfmodel.importers.plan import VIEW, ParameterTensor, Program, Step, translators_of
+from perfmodel.importers.recording import import_progress
 from perfmodel.layers.checks import check_text
+from perfmodel.layers.shapes import SharedShape
+from perfmodel.layers.translation import Operand, OperatorCall
+
+TAKES_PARTS: Final = ("Concat", "Slice")
+"""Operators whose result has some elements of their inputs: of parameters, it is one where a layer reads weights."""
+WEIGHT_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "LayerNormalization", "InstanceNormalization"), (1, 2)),
+    **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2, 3)),
+    "BatchNormalization": (1, 2, 3, 4),
+    "MatMul": (1,),
+}
+"""Operator to the positions at which it reads its weights."""
+MOST_NAMED_ELEMENTS: Final = 64
+"""Known inputs with more elements are no options of a node (axes, starts, ratio), but data [1]."""
+
+
+class NodeCalls:
+    """The calls that the nodes of a file are.
+
+    Parameters
+    ----------
+    traced : Traced
+        The file with its shapes. [-]
+    """
+
+    def __init__(self, traced: Traced) -> None:
+        self._traced = traced
+        self._model = traced.model
+        self._first_names: dict[str, str] = {}
+        self._transposed: set[str] = set()
+        self._held: set[str] = set()
+        for node in self._model.nodes:
+            if is_standard(node) and node.op_type in ("Identity", "Dropout") and not self._drops(node):
+                self._name_again(node.output[0], node.input[0])
+            elif is_standard(node) and node.op_type in (*ARRANGES, *TAKES_PARTS):
+                self._hold(node)
+
+    def _name_again(self, name: str, first: str, *, is_transposed: bool = False) -> None:
+        """Note that a tensor is another one under a second name."""
+        self._first_names[name] = self._first_names.get(first, first)
+        if (first in self._transposed) != is_transposed:
+            self._transposed.add(name)
+        if self._is_parameter(first):
+            self._held.add(name)
+
+    def _hold(self, node: Any) -> None:
+        """Note what a node makes of parameters alone: it is one itself, in another arrangement."""
+        names = [name for name in node.input if name]
+        sources = names if node.op_type == "Concat" else names[:1]
+        stored = self._model.initialisers if node.op_type == "DequantizeLinear" else ()
+        is_arranged = all(self._is_parameter(name) or name in stored for name in sources)
+        rest_is_known = all(name in sources or name in stored or self.is_known(name) for name in names)
+        result = self._traced.traces[0].values[node.output[0]]
+        if not (is_arranged and rest_is_known) or result.is_index:
+            return
+        if node.op_type in TAKES_PARTS and not self._is_read_as_weight(node.output[0]):
+            return
+        axes = next((tuple(each.ints) for each in node.attribute if each.name == "perm"), (1, 0))
+        is_matrix = node.op_type == "Transpose" and axes == (1, 0) and len(result.shape) == len(axes)
+        if node.op_type == "Cast" or is_matrix:
+            self._name_again(node.output[0], names[0], is_transposed=is_matrix)
+        elif node.op_type in ARRANGES and len(self.reads[names[0]]) > 1:
+            return  # a view of a parameter that others read as it is
+        self._held.add(node.output[0])
+
+    def _is_read_as_weight(self, name: str) -> bool:
+        """Tell whether a tensor is read only where layers have their own parameters."""
+        for node in self.reads.get(name, ()):
+            positions = [index for index, given in enumerate(node.input) if given == name]
+            is_weight = set(positions) <= set(WEIGHT_INPUTS.get(node.op_type, ()))
+            passes_on = node.op_type in (*ARRANGES, *TAKES_PARTS) and self._is_read_as_weight(node.output[0])
+            if not (is_weight or passes_on):
+                return False
+        return True
+
+    def _is_parameter(self, name: str) -> bool:
+        return name in self._held or name in self._trained
+
+    @cached_property
+    def _trained(self) -> frozenset[str]:
+        return trained_tensors(self._model.nodes, self._traced.traces[0].values, self.reads)
+
+    def is_known(self, name: str) -> bool:
+        """Tell whether a tensor's content follows from the file alone."""
+        return all(trace.values[name].is_exact for trace in self._traced.traces)
+
+    def is_layer(self, node: Any) -> bool:
+        """Tell whether a node computes something that a result follows from."""
+        names = [name for name in node.output if name]
+        is_other_name = all(name in self._held or name in self._first_names for name in names)
+        return not (is_other_name or self._needed.isdisjoint(names))
+
+    def is_needed(self, name: str) -> bool:
+        """Tell whether a result follows from a tensor's content."""
+        return name in self._needed
+
+    def _drops(self, node: Any) -> bool:
+        """Tell whether a node is a dropout that is on, as in files of networks in training."""
+        if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
+            return False
+        content = self._traced.traces[0].values[node.input[2]].content
+        return content is None or bool(content.any())
+
+    @cached_property
+    def reads(self) -> Mapping[str, Sequence[Any]]:
+        """The nodes that read each tensor."""
+        found: dict[str, list[Any]] = {}
+        for node in self._model.nodes:
+            for name in node.input:
+                found.setdefault(name, []).append(node)
+        return found
+
+    @cached_property
+    def _needed(self) -> set[str]:
+        """Tensors that results follow from by computing: not those of which only the shape is asked, nor dead ends."""
+        makers = {name: node for node in self._model.nodes for name in node.output if name}
+        found: set[str] = set()
+        open_names = [name for name in self._model.outputs if not self.is_known(name)]
+        while open_names:
+            name = open_names.pop()
+            if name in found:
+                continue
+            found.add(name)
+            maker = makers.get(name)
+            if maker is not None:
+                open_names += [each for each in maker.input if each and not self.is_known(each)]
+        return found
+
+    def operand(self, name: str) -> Operand:
+        """Return a tensor as layers read it, under its first name."""
+        operand = self._traced.operand(name)
+        first = self._first_names.get(name, name)
+        return replace(
+            operand,
+            key=first,
+            is_parameter=self._is_parameter(name),
+            is_transposed=name in self._transposed,
+        )
+
+    @property
+    def whole_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of all tensors with all their samples, by first name."""
+        values = self._traced.traces[0].values
+        return {name: value.shape for name, value in values.items() if name not in self._first_names}
+
+    @cached_property
+    def _biases(self) -> dict[str, tuple[Any, str]]:
+        """Result of a product with a weight, read by nothing but the addition of a bias: that node, and the bias."""
+        found = {}
+        for node in self._model.nodes:
+            if node.op_type != "MatMul" or not is_standard(node) or node.output[0] in self._model.outputs:
+                continue
+            readers = self.reads.get(node.output[0], ())
+            if len(readers) != 1 or readers[0].op_type != "Add" or not self.operand(node.input[1]).is_parameter:
+                continue
+            bias = next((name for name in readers[0].input if name != node.output[0]), None)
+            if bias is not None and self._is_bias(bias, of=node.output[0]):
+                found[node.output[0]] = readers[0], bias
+        return found
+
+    def _is_bias(self, name: str, *, of: str) -> bool:
+        bias, products = self.operand(name), self._traced.traces[0].values[of]
+        return bias.is_parameter and bias.shape == products.shape[-1:]
+
+    def of(self, node: Any) -> Iterator[tuple[str, OperatorCall]]:
+        """Yield the calls that a node is, with a name for each; none where another node's call contains it."""
+        name = node_name(node)
+        if any(given in self._biases for given in node.input):
+            return
+        if node.output[0] in self._biases:
+            adding, bias = self._biases[node.output[0]]
+            yield name, self._call(node, operator="Gemm", further=(bias,), outputs=tuple(adding.output))
+        elif node.op_type == "Split" and is_standard(node):
+            parts = [each for each in node.output if each in self._needed]
+            for part in parts:
+                yield f"{name}_{list(node.output).index(part)}", self._call(node, outputs=(part,))
+        elif node.op_type == "Einsum" and is_standard(node):
+            for call in einsum_calls(self._call(node, outputs=tuple(node.output))):
+                yield name, call
+        else:
+            yield name, self._call(node, outputs=tuple(node.output))
+
+    def _call(
+        self, node: Any, *, outputs: tuple[str, ...], operator: str | None = None, further: tuple[str, ...] = ()
+    ) -> OperatorCall:
+        """Return a node as a call, where asked for under another name and with more inputs."""
+        operands = [self.operand(name) if name else None for name in (*node.input, *further)]
+        arguments: dict[str, Any] = {str(index): operand for index, operand in enumerate(operands)}
+        named = self._named_inputs(node, operands)
+        last = max(index for index, name in enumerate(outputs) if not index or name in self._needed)
+        results = [self.operand(name) for name in outputs[: last + 1]]
+        if node.op_type in RECURRENT:  # states before the first step are zero where they are left out
+            arguments |= {str(index): None for index in (5, 6) if self._is_zero(node, index)}
+        domain = "" if is_standard(node) else f"{node.domain}."
+        return OperatorCall(
+            operator=operator or f"{domain}{node.op_type}",
+            arguments=arguments | named | self._defaults(node) | _attributes(node),
+            outputs=tuple(results),
+        )
+
+    def _is_zero(self, node: Any, index: int) -> bool:
+        """Tell whether a node's input is known to hold nothing but zeros."""
+        name = node.input[index] if index < len(node.input) else ""
+        return bool(name) and all(trace.values[name].is_zero for trace in self._traced.traces)
+
+    def _named_inputs(self, node: Any, operands: Sequence[Operand | None]) -> dict[str, Any]:
+        """Return small known inputs by their names too: newer versions of operators take options as inputs."""
+        schema = schema_of(node, self._model.version)
+        formal = [] if schema is None else [each.name for each in schema.inputs]
+        return {
+            name: tuple(operand.value.reshape(-1).tolist()) if np.ndim(operand.value) else operand.value.item()
+            for name, operand in zip(formal, operands, strict=False)
+            if operand is not None and operand.value is not None and operand.value.size <= MOST_NAMED_ELEMENTS
+        }
+
+    def _defaults(self, node: Any) -> dict[str, Any]:
+        """Return the values of options that a node leaves out, where its operator states them."""
+        schema = schema_of(node, self._model.version)
+        described = [] if schema is None else schema.attributes.values()
+        # of activations there would be those of two directions, however many the node has
+        stated = [each for each in described if each.default_value.name and each.name != "activations"]
+        return {each.name: _plain(each.default_value) for each in stated}
+
+
+def _attributes(node: Any) -> dict[str, Any]:
+    """Return the options a node states; stored tensors among them are left out."""
+    return {each.name: _plain(each) for each in node.attribute if not (each.HasField("t") or each.HasField("g"))}
+
+
+def _plain(attribute: Any) -> Any:
+    """Return an attribute as a number, a text or a tuple of them."""
+    from onnx import helper
+
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, int | float | str):
+        return value
+    return tuple(each.decode(errors="replace") if isinstance(each, bytes) else each for each in value)
+
+
+UNTRAINED_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
+    "BatchNormalization": (3, 4),  # running statistics
+    "Sub": (1,),  # the mean and deviation by which data are normalised
+    "Div": (1,),
+    "Pow": (1,),
+    **dict.fromkeys(("Clip", "Max", "Min", "Mod"), (0, 1, 2)),
+    **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), (0, 1)),
+}
+"""Operator to the positions at which it reads what no layer trains."""
+ARRANGES: Final = ("Cast", "DequantizeLinear", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+"""Operators whose result has the elements of their first input: of a parameter, it is the same in another shape."""
+MASKED: Final = -1e4
+"""Numbers from here down are added to scores in order to mask them [1]."""
+
+
+def trained_tensors(
+    nodes: Sequence[Any], values: Mapping[str, Value], reads: Mapping[str, Sequence[Any]]
+) -> frozenset[str]:
+    """Return the stored tensors that are parameters.
+
+    A tensor is none where its numbers mask scores, or where all that read it, perhaps in another arrangement, read it
+    as what nobody trains.
+
+    Parameters
+    ----------
+    nodes : sequence of onnx.NodeProto
+        The file's nodes, in order of execution. [-]
+    values : mapping of str to Value
+        All tensors. [-]
+    reads : mapping of str to sequence of onnx.NodeProto
+        The nodes that read each. [-]
+
+    Returns
+    -------
+    frozenset of str
+        Their names. [-]
+    """
+    stored = {name for name, value in values.items() if value.is_trained}
+    arranged = set(stored)
+    arranged.update(node.output[0] for node in nodes if _arranges(node) and node.input[0] in arranged)
+
+    def is_untrained(name: str) -> bool:
+        content = values[name].content
+        if content is not None and content.size and content.min() <= MASKED:
+            return True
+        readers = reads.get(name, ())
+        return bool(readers) and all(is_read_untrained(node, name) for node in readers)
+
+    def is_read_untrained(node: Any, name: str) -> bool:
+        if _arranges(node):
+            return is_untrained(node.output[0])
+        if node.op_type == "MatMul" and is_standard(node):
+            return is_untrained_factor(node, name)
+        positions = {index for index, given in enumerate(node.input) if given == name}
+        return is_standard(node) and positions <= set(UNTRAINED_INPUTS.get(node.op_type, ()))
+
+    def is_untrained_factor(node: Any, name: str) -> bool:
+        # Layers have their weights as the second factor. A square first one mixes the places of a sample, as the edges
+        # of a graph do; a vector takes the measure of a stored matrix, as in spectral normalisation.
+        first, second = node.input
+        shape = values[name].shape
+        if len(shape) == 1:
+            return name == first or first in arranged
+        return name == first and shape[-1] == shape[-2] and second not in arranged
+
+    return frozenset(name for name in stored if not is_untrained(name))
+
+
+def _arranges(node: Any) -> bool:
+    return is_standard(node) and node.op_type in ARRANGES
+
+
+ELLIPSIS: Final = "..."
+FREE_LETTERS: Final = "0123456789"
+"""What the axes that an ellipsis stands for are called."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A tensor with a letter for each of its axes."""
+
+    operand: Operand
+    letters: str
+
+    def extents(self) -> dict[str, Any]:
+        """Return the extent of each letter in a sample; 1 for the batch axis."""
+        places = zip(self.letters, self.operand.axes, strict=True)
+        return {letter: 1 if place is None else self.operand.shape[place] for letter, place in places}
+
+    @property
+    def batch(self) -> str:
+        """Letter of the batch axis; empty where there is none."""
+        return "".join(letter for letter, place in zip(self.letters, self.operand.axes, strict=True) if place is None)
+
+
+def einsum_calls(call: OperatorCall) -> Iterator[OperatorCall]:
+    """Yield an ``Einsum`` as views of its operands, a product of matrices, and a view of that; else as it is.
+
+    Of several operands the first two are multiplied, then their product with the third, and so on: the work of that
+    order is counted, whatever order a program would choose. Letters of both operands and the result are leading axes,
+    those of the first and the result rows, those of the second and the result columns; letters of both operands alone
+    are summed. It stays as it is where it has one operand, takes a diagonal, sums over one of a pair alone, or over the
+    samples.
+
+    Parameters
+    ----------
+    call : OperatorCall
+        The node. [-]
+
+    Yields
+    ------
+    OperatorCall
+        What takes its place. [-]
+    """
+    pairs = _pairs(call)
+    if pairs is None:
+        yield call
+        return
+    for pair in pairs:
+        yield from _product(*pair)
+
+
+def _product(first: _Term, second: _Term, result: _Term) -> Iterator[OperatorCall]:
+    """Yield two operands as matrices, their product, and what that is seen as."""
+    if second.batch and not first.batch:
+        first, second = second, first  # the samples are rows of the first matrix
+    extents = second.extents() | first.extents()
+    lead = [letter for letter in first.letters if letter in second.letters and letter in result.letters]
+    inner = [letter for letter in first.letters if letter in second.letters and letter not in result.letters]
+    rows = [letter for letter in first.letters if letter not in second.letters]
+    columns = [letter for letter in second.letters if letter not in first.letters]
+    batch = first.batch
+    shape_of = _shapes(extents, batch)
+    left = _seen(first.operand, (*shape_of(lead), _count(extents, rows), _count(extents, inner)))
+    right = _seen(second.operand, (*shape_of(lead), _count(extents, inner), _count(extents, columns)))
+    made = _seen(result.operand, (*shape_of(lead), _count(extents, rows), _count(extents, columns)))
+    yield OperatorCall(operator=VIEW, arguments={"0": first.operand}, outputs=(left,))
+    yield OperatorCall(operator=VIEW, arguments={"0": second.operand}, outputs=(right,))
+    yield OperatorCall(operator="MatMul", arguments={"0": left, "1": right}, outputs=(made,))
+    yield OperatorCall(operator=VIEW, arguments={"0": made}, outputs=(result.operand,))
+
+
+def _pairs(call: OperatorCall) -> list[tuple[_Term, _Term, _Term]] | None:
+    """Return two operands and their product for each step from left to right; None where one is no matrix product."""
+    operands = [*call.operands, call.output]
+    if len(operands) < 3:
+        return None
+    inputs, arrow, output = call["equation"].replace(" ", "").partition("->")
+    written = [*inputs.split(","), output]
+    if not arrow or len(written) != len(operands):
+        return None
+    terms = [_Term(operand, _letters(each, operand)) for operand, each in zip(operands, written, strict=True)]
+    if any(len(set(term.letters)) != len(term.operand.axes) for term in terms):
+        return None  # a diagonal
+    pairs, so_far = [], terms[0]
+    for place, second in enumerate(terms[1:-1], start=2):
+        result = terms[-1] if place == len(terms) - 1 else _intermediate(so_far, second, terms[place:])
+        if not _is_matrix_product(so_far, second, result):
+            return None
+        pairs.append((so_far, second, result))
+        so_far = result
+    return pairs
+
+
+def _intermediate(first: _Term, second: _Term, rest: Sequence[_Term]) -> _Term:
+    """Return the product of two operands with the letters that later ones or the result have."""
+    still = {letter for term in rest for letter in term.letters}
+    letters = "".join(letter for letter in dict.fromkeys(first.letters + second.letters) if letter in still)
+    extents, batch = second.extents() | first.extents(), first.batch or second.batch
+    inner = [letter for letter in letters if letter != batch]
+    shape = tuple(extents[letter] for letter in inner)
+    operand = Operand(
+        key=f"{first.operand.key} {second.operand.key} to {letters}",
+        shape=shape if batch else SharedShape(shape),
+        axes=tuple(None if letter == batch else inner.index(letter) for letter in letters),
+    )
+    return _Term(operand, letters)
+
+
+def _is_matrix_product(first: _Term, second: _Term, result: _Term) -> bool:
+    once = set(first.letters) ^ set(second.letters)
+    summed = (set(first.letters) | set(second.letters)) - set(result.letters)
+    spreads = any(first.extents()[each] != second.extents()[each] for each in set(first.letters) & set(second.letters))
+    batches = {term.batch for term in (first, second)} - {""}
+    return not (once & summed or spreads or batches != {result.batch} - {""} or len(batches) > 1)
+
+
+def _letters(written: str, operand: Operand) -> str:
+    """Return a letter for each axis, those of an ellipsis by digits from the last."""
+    missing = len(operand.axes) - len(written.replace(ELLIPSIS, ""))
+    return written.replace(ELLIPSIS, FREE_LETTERS[:missing][::-1])
+
+
+def _count(extents: Mapping[str, Any], letters: list[str]) -> Any:
+    return math.prod(extents[letter] for letter in letters)
+
+
+def _shapes(extents: Mapping[str, Any], batch: str) -> Any:
+    """Return a function from letters to their extents in a sample, without the batch's."""
+    return lambda letters: tuple(extents[letter] for letter in letters if letter != batch)
+
+
+def _seen(operand: Operand, shape: tuple[Any, ...]) -> Operand:
+    """Return a tensor seen as matrices."""
+    seen = SharedShape(shape) if operand.is_shared else shape
+    key = f"{operand.key} as {'x'.join(map(str, shape))}"
+    return Operand(key=key, shape=seen, axes=tuple(range(len(shape))), is_index=operand.is_index)
+
 
 NAMES_SHOWN: Final = 5
 """Nodes that a warning names [1]."""

@@ -131,27 +131,7 @@ def node_name(node: Any) -> str:
 
 
 def read_model(path: str | Path) -> OnnxModel:
-    """Read an ONNX file, without the content of its large tensors.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file. [-]
-
-    Returns
-    -------
-    OnnxModel
-        What it says. [-]
-
-    Raises
-    ------
-    MissingPackageError
-        If the package onnx is not installed.
-    ArgumentError
-        If the argument is no path.
-    SpecError
-        If it cannot be read, is no ONNX file, lacks a file of its tensors, or holds graphs within nodes.
-    """
+    """Read an ONNX file, without the content of its large tensors."""
     check_path("path", path)
     file = Path(path).expanduser()
     proto = _parsed(file)

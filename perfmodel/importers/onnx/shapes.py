@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.errors import SpecError
 from perfmodel.importers.onnx.model import Extent, OnnxModel, is_standard, node_name, schema_of
-from perfmodel.importers.progress import Progress
+from perfmodel.importers.recording import Progress
 
 SAME_AS_FIRST_INPUT: Final = ("GroupNormalization", "MeanVarianceNormalization")
 """Standard operators for whose shapes onnx has no rule: that of what they normalise."""
@@ -364,25 +364,7 @@ def is_fractional(element_type: int) -> bool:
 
 
 def stored_value(tensor: Any, *, file: Path) -> Value:
-    """Return an initialiser's value, with its content where it is small.
-
-    Parameters
-    ----------
-    tensor : onnx.TensorProto
-        The stored tensor. [-]
-    file : Path
-        The file it is from; external content lies beside it. [-]
-
-    Returns
-    -------
-    Value
-        A parameter where it holds fractional numbers along at least one axis. [-]
-
-    Raises
-    ------
-    SpecError
-        If its content cannot be read.
-    """
+    """Return an initialiser's value, with its content where it is small."""
     shape = tuple(tensor.dims)
     is_trained = is_fractional(tensor.data_type) and bool(shape)
     content = _content(tensor, file=file) if math.prod(shape) <= MOST_KNOWN_ELEMENTS else None
@@ -451,20 +433,7 @@ def computed_content(
 
 
 def makes_zeros(node: Any, inputs: Sequence[Value | None]) -> bool:
-    """Tell whether a node's results are all zeros: a filling with zeros, or zeros arranged otherwise.
-
-    Parameters
-    ----------
-    node : onnx.NodeProto
-        The node. [-]
-    inputs : sequence of Value or None
-        What it reads. [-]
-
-    Returns
-    -------
-    bool
-        False where it is not known. [-]
-    """
+    """Tell whether a node's results are all zeros: a filling with zeros, or zeros arranged otherwise."""
     if node.op_type == "ConstantOfShape":
         from onnx import numpy_helper
 

@@ -14,7 +14,7 @@ from torch._decomp import decomposition_table
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfmodel.importers.program import VIEW
+from perfmodel.importers.plan import VIEW
 from perfmodel.importers.recording import Call, Recording, Ref
 from perfmodel.importers.torch.tensors import TensorBook, storage_of
 
@@ -142,24 +142,7 @@ class Recorder:
     def record(
         self, operator: str, schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[], Any]
     ) -> Any:
-        """Run a call and write it down.
-
-        Parameters
-        ----------
-        operator : str
-            Its name. [-]
-        schema : torch.FunctionSchema
-            Names, defaults and aliases of its arguments. [-]
-        args, kwargs : tuple, mapping
-            What it is called with. [-]
-        run : callable
-            Runs it. [-]
-
-        Returns
-        -------
-        object
-            What it returns. [-]
-        """
+        """Run a call and write it down."""
         given = bound(schema, args, kwargs)
         arguments = {name: self.refs(value) for name, value in given.items()}
         self.products, self.is_uncounted = 0, False
@@ -457,18 +440,7 @@ def flat(value: Any) -> Iterator[Any]:
 
 
 def axis_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """Return the axes of a tensor from the outermost in memory to the innermost.
-
-    Parameters
-    ----------
-    tensor : torch.Tensor
-        A dense tensor. [-]
-
-    Returns
-    -------
-    tuple of int or None
-        Axes of more than one element [-]; None where elements are repeated.
-    """
+    """Return the axes of a tensor from the outermost in memory to the innermost."""
     axes = [axis for axis, extent in enumerate(tensor.shape) if extent > 1]
     if any(tensor.stride(axis) == 0 for axis in axes):
         return None

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfmodel.importers.program import OVERWRITE, VIEW
+from perfmodel.importers.plan import OVERWRITE, VIEW
 from perfmodel.importers.recording import Call, Origin, Recording, Ref, TensorFacts
 
 
@@ -61,32 +61,11 @@ class TensorBook:
         return seen, {identity: replace(memory) for identity, memory in self._memory.items()}
 
     def restore(self, known: tuple[dict[int, _Seen], dict[int, _Memory]]) -> None:
-        """Go back to what was known.
-
-        Parameters
-        ----------
-        known : tuple
-            What ``snapshot`` returned. [-]
-        """
+        """Go back to what was known."""
         self._seen, self._memory = known
 
     def hold(self, tensor: Any, *, origin: Origin, name: str) -> int:
-        """Enter a tensor that no call makes.
-
-        Parameters
-        ----------
-        tensor : torch.Tensor
-            The fake tensor. [-]
-        origin : str
-            ``input``, ``parameter`` or ``constant``. [-]
-        name : str
-            What the network calls it. [-]
-
-        Returns
-        -------
-        int
-            Its key. [-]
-        """
+        """Enter a tensor that no call makes."""
         key = self._new(tensor, origin, name)
         if origin == "parameter":
             self.recording.tensors[key].part = (0, tensor.numel())
@@ -108,22 +87,7 @@ class TensorBook:
         return len(self.recording.tensors) - 1
 
     def read(self, tensor: Any, *, path: str, with_gradient: bool) -> Ref:
-        """Return the tensor a call reads.
-
-        Parameters
-        ----------
-        tensor : torch.Tensor
-            The argument. [-]
-        path : str
-            Module that reads it, for steps between views. [-]
-        with_gradient : bool
-            Whether gradients are recorded where it is read. [-]
-
-        Returns
-        -------
-        Ref
-            Its key now. [-]
-        """
+        """Return the tensor a call reads."""
         seen = self._seen.get(id(tensor))
         if seen is None:
             self.hold_unknown(tensor)
@@ -160,18 +124,7 @@ class TensorBook:
         self.recording.calls.append(Call(operator=VIEW, arguments={"self": Ref(of)}, outputs=(Ref(key),), path=path))
 
     def made(self, tensor: Any) -> Ref:
-        """Enter a result of a call.
-
-        Parameters
-        ----------
-        tensor : torch.Tensor
-            The result; new memory, or a view of an argument. [-]
-
-        Returns
-        -------
-        Ref
-            Its key. [-]
-        """
+        """Enter a result of a call."""
         key = self._new(tensor, "result")
         storage = storage_of(tensor)
         memory = self._memory.get(storage)
@@ -192,18 +145,7 @@ class TensorBook:
             facts.part = (tensor.storage_offset(), tensor.numel())
 
     def written(self, tensor: Any) -> Ref:
-        """Enter what a call in place left in a tensor.
-
-        Parameters
-        ----------
-        tensor : torch.Tensor
-            The tensor it wrote. [-]
-
-        Returns
-        -------
-        Ref
-            The key of what it holds now. [-]
-        """
+        """Enter what a call in place left in a tensor."""
         key = self._new(tensor, "result")
         memory = self._memory[storage_of(tensor)]
         memory.version += 1
@@ -216,17 +158,7 @@ class TensorBook:
         return Ref(key)
 
     def spread(self, tensor: Any, key: int, *, path: str) -> None:
-        """Carry a write to a part of a memory over to the whole, after the call that wrote is recorded.
-
-        Parameters
-        ----------
-        tensor : torch.Tensor
-            The part that was written. [-]
-        key : int
-            What it holds now. [-]
-        path : str
-            Module that wrote it. [-]
-        """
+        """Carry a write to a part of a memory over to the whole, after the call that wrote is recorded."""
         memory = self._memory[storage_of(tensor)]
         whole = self.recording.tensors[memory.key]
         if memory.key == key or memory.owner:

@@ -9,7 +9,7 @@ from perfmodel.cost.pipeline_order import SCHEDULES
 from perfmodel.graph.checkpoints import RECOMPUTE
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_library
-from perfmodel.measurements.run import Run
+from perfmodel.measurements.table import Run
 from perfmodel.planning.changes.situation import Change, NotApplicableError, Situation
 from perfmodel.prediction.agreement_options import TAKEN_BY, WITH_SERVER, sync_names
 from perfmodel.prediction.arguments.checks import DTYPES, NO_SYNC

@@ -11,7 +11,7 @@ import numpy as np
 import sympy
 
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.measurements.run import Run
+from perfmodel.measurements.table import Run
 from perfmodel.planning.formulas.definitions import Definitions
 from perfmodel.planning.formulas.limits import refuse_open_ended
 from perfmodel.planning.formulas.points import checked_point, common_shape

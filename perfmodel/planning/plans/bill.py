@@ -22,7 +22,7 @@ from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.price import HOURS_PER_MONTH, InstancePrice
 from perfmodel.hardware.price_catalogue import load_storage_price
 from perfmodel.hardware.storage import Storage
-from perfmodel.measurements.run import Run
+from perfmodel.measurements.table import Run
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.bill import effectiveness_of
 from perfmodel.prediction.memory import optimizer_bytes

@@ -15,7 +15,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.price import InstancePrice, StoragePrice
 from perfmodel.hardware.storage import Storage
-from perfmodel.measurements.run import Run
+from perfmodel.measurements.table import Run
 from perfmodel.planning.asked import check_options, listed
 from perfmodel.planning.plans.bill import SPOT, Terms, energy_terms, read_job, spot_terms, storage_terms
 from perfmodel.planning.plans.question import (

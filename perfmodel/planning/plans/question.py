@@ -29,7 +29,7 @@ from perfmodel.presentation.quantities import is_number
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
-    from perfmodel.measurements.run import Run
+    from perfmodel.measurements.table import Run
     from perfmodel.prediction.prediction import Prediction
 
 ON_DEMAND: Final = "on_demand"

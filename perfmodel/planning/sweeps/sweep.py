@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.measurements.run import Run
+from perfmodel.measurements.table import Run
 from perfmodel.planning.sweeps.evaluation import Evaluation, empty_columns
 from perfmodel.planning.sweeps.prices import Prices, check_names, prices_of
 from perfmodel.planning.sweeps.results import REASON, Reasons, checked_columns

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from perfmodel.measurements.run import Run
+from perfmodel.measurements.table import Run
 from perfmodel.planning.sweeps.axes import DEFAULTS, DEVICES, OF_JOB, OF_WORKER
 from perfmodel.prediction.arguments.table import names_of
 

@@ -260,14 +260,17 @@ class Backend(ABC):
     def settings(self, dtype: str) -> AbstractContextManager[None]:
         """Return a block in which the process computes as the data type says."""
 
+    _large: Any
+    """An array larger than the last cache, which pushes all else out of it, and whose copy is one of memory."""
+
     @property
-    @abstractmethod
     def flush_bytes(self) -> float:
         """Memory that a whole flush reads [B]."""
+        return float(self._large.nbytes)
 
-    @abstractmethod
     def flush(self, share: float = 1.0) -> None:
         """Read so much memory that nothing else is left in any cache, or a ``share`` [1] of it."""
+        self._large[: int(share * len(self._large))].sum()
 
     @abstractmethod
     def copy_run(self, moved_bytes: float) -> Run:

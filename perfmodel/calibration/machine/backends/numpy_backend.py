@@ -14,6 +14,7 @@ from perfmodel import layers
 from perfmodel.calibration.machine import facts
 from perfmodel.calibration.machine.backends.base import Backend, Clock, HostClock, PeakRun
 from perfmodel.calibration.machine.benchmark import SEED, Axis, Benchmark, Prepared, Run, Sizes
+from perfmodel.calibration.machine.facts import page_fault_s
 from perfmodel.calibration.machine.families import (
     BATCHED_AXES,
     CONTRACTION_AXES,
@@ -29,10 +30,10 @@ from perfmodel.calibration.machine.families import (
     batched_contraction,
     contraction,
     gather,
+    in_role,
     of_layer,
     update,
 )
-from perfmodel.calibration.machine.process_allocator import page_fault_s
 from perfmodel.errors import ArgumentError
 from perfmodel.layers import Layer
 from perfmodel.records import Operation, Role
@@ -110,7 +111,6 @@ def _pass(
     """Return the benchmark of a pass over some arrays of one shape."""
 
     def prepare(tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
-        del operation
         return Prepared(partial(run, *(tools.normal(*family.tensor(sizes)) for _ in range(arrays))), random=random)
 
     return Benchmark(name=name, axes=family.axes, operation=of_layer(name, family, layer), prepare=prepare)
@@ -170,13 +170,11 @@ def _gather(tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
 
 
 def _sgd(weight: Any, gradient: Any, *states: Any) -> Any:
-    del states
     weight -= 1e-6 * gradient
     return weight
 
 
 def _momentum(weight: Any, gradient: Any, velocity: Any, *states: Any) -> Any:
-    del states
     velocity *= 0.9
     velocity += gradient
     weight -= 1e-6 * velocity
@@ -195,7 +193,6 @@ UPDATES: Final[dict[str, Callable[..., Any]]] = {"sgd": _sgd, "momentum": _momen
 
 
 def _update(name: str, tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
-    del operation
     tensors = [tools.normal(sizes["elements"]) for _ in range(3)]
     return Prepared(partial(UPDATES[name], *tensors, np.square(tools.normal(sizes["elements"]))))
 
@@ -228,7 +225,7 @@ def _passes() -> Iterator[Benchmark]:
     )
     for name, reduce in (("sum", np.sum), ("mean", np.mean), ("argmax", np.argmax)):
         layer = layers.Reduction(function=name, axes=(-1,))
-        yield _pass(name, SEQUENCES, layer, partial(_reduced, reduce))
+        yield _pass(name, SEQUENCES, layer, partial(reduce, axis=-1))
     yield _pass(
         "bias_gradient_backward",
         ROWS,
@@ -237,17 +234,13 @@ def _passes() -> Iterator[Benchmark]:
     )
 
 
-def _reduced(reduce: Callable[..., Any], x: Any) -> Any:
-    return reduce(x, axis=-1)
-
-
 def numpy_benchmarks() -> Iterator[Benchmark]:
     """Yield the benchmarks of numpy."""
     for role in ROLES:
         yield Benchmark(
             name=f"gemm_{role.value}",
             axes=CONTRACTION_AXES,
-            operation=partial(_in_role, contraction, role),
+            operation=partial(in_role, contraction, role),
             prepare=_dense,
             point_count=28,
             weight=4,
@@ -256,7 +249,7 @@ def numpy_benchmarks() -> Iterator[Benchmark]:
         yield Benchmark(
             name=f"batched_gemm_{role.value}",
             axes=BATCHED_AXES,
-            operation=partial(_in_role, batched_contraction, role),
+            operation=partial(in_role, batched_contraction, role),
             prepare=_batched,
         )
     yield from _passes()
@@ -268,13 +261,9 @@ def numpy_benchmarks() -> Iterator[Benchmark]:
             prepare=_cross_entropy,
         )
     for role, name in ((Role.OUTPUT, "gather"), (Role.WEIGHT_GRADIENT, "scatter_add")):
-        yield Benchmark(name=name, axes=GATHER_AXES, operation=partial(_in_role, gather, role), prepare=_gather)
+        yield Benchmark(name=name, axes=GATHER_AXES, operation=partial(in_role, gather, role), prepare=_gather)
     for name in UPDATES:
         yield Benchmark(name=name, axes=UPDATE_AXES, operation=update(name), prepare=partial(_update, name))
-
-
-def _in_role(make: Callable[..., Operation], role: Role, sizes: Sizes) -> Operation:
-    return make(sizes, role)
 
 
 NUMPY_DTYPE: Final = {"fp32": np.float32, "fp64": np.float64}
@@ -347,7 +336,6 @@ class NumpyBackend(Backend):
 
     def benchmarks(self, dtype: str) -> Mapping[str, Benchmark]:
         """Return all benchmarks of numpy, the same in every data type."""
-        del dtype
         return {each.name: each for kind in BENCHMARKS for each in kind()}
 
     def prepare(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> Prepared:
@@ -366,21 +354,11 @@ class NumpyBackend(Backend):
 
     def settings(self, dtype: str) -> AbstractContextManager[None]:
         """Return a block that changes nothing."""
-        del dtype
         return nullcontext()
 
     @cached_property
     def _large(self) -> Any:
         return np.ones(int(1.25 * self.facts()["cache_mib"] * MIB / 4), dtype=np.float32)
-
-    @property
-    def flush_bytes(self) -> float:
-        """Size of the array that a flush reads [B]."""
-        return float(self._large.nbytes)
-
-    def flush(self, share: float = 1.0) -> None:
-        """Read an array larger than the last cache, or a part of it."""
-        self._large[: int(share * self._large.size)].sum()
 
     def copy_run(self, moved_bytes: float) -> Run:
         """Return the copy of one array to another."""

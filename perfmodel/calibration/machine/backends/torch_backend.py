@@ -12,10 +12,13 @@ from typing import Any, ClassVar, Final
 
 from perfmodel.calibration.machine import facts
 from perfmodel.calibration.machine.backends.base import Backend, Clock, HostClock, PeakRun, smallest_sizes
-from perfmodel.calibration.machine.backends.torch_all_reduce import all_reduces
-from perfmodel.calibration.machine.backends.torch_clock import CudaClock, TorchTools
-from perfmodel.calibration.machine.backends.torch_overheads import host_copies, overheads
-from perfmodel.calibration.machine.backends.torch_passes import pass_benchmarks, product_benchmarks
+from perfmodel.calibration.machine.backends.torch_overheads import all_reduces, host_copies, overheads
+from perfmodel.calibration.machine.backends.torch_passes import (
+    CudaClock,
+    TorchTools,
+    pass_benchmarks,
+    product_benchmarks,
+)
 from perfmodel.calibration.machine.backends.torch_reductions import reduction_benchmarks, sequence_benchmarks
 from perfmodel.calibration.machine.benchmark import SEED, Benchmark, Prepared, Run, Sizes
 from perfmodel.errors import ArgumentError, MissingPackageError
@@ -220,15 +223,6 @@ class TorchBackend(Backend):
         """A tensor larger than the last cache, which pushes all else out of it, and whose copy is one of memory."""
         elements = int(LARGER[self._on_gpu] * self.facts()["cache_mib"] * MIB / 4)
         return self._tools_of("fp32").normal(elements)
-
-    @property
-    def flush_bytes(self) -> float:
-        """Size of the tensor that a flush reads [B]."""
-        return float(4 * self._large.numel())
-
-    def flush(self, share: float = 1.0) -> None:
-        """Read a tensor larger than the last cache, or a part of it."""
-        self._large[: int(share * self._large.numel())].sum()
 
     def copy_run(self, moved_bytes: float) -> Run:
         """Return the copy of one tensor to another."""

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any
 
 from perfmodel import layers
-from perfmodel.calibration.machine.backends.torch_clock import TorchTools
-from perfmodel.calibration.machine.backends.torch_passes import passes
+from perfmodel.calibration.machine.backends.torch_passes import TorchTools, called_passes, passes
 from perfmodel.calibration.machine.benchmark import Axis, Benchmark, Prepared, Sizes
 from perfmodel.calibration.machine.families import (
     ATTENTION_AXES,
@@ -23,6 +22,7 @@ from perfmodel.calibration.machine.families import (
     Family,
     attention,
     gather,
+    in_role,
     of_layer,
     recurrence,
     update,
@@ -115,7 +115,6 @@ def _batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepar
 
 
 def _frozen_batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    del operation
     channels = sizes["channels"]
     vectors = [tools.normal(channels) for _ in range(2)]
     mean, variance = tools.full(0.1, channels), tools.full(1.1, channels)
@@ -242,14 +241,8 @@ def _softmaxes() -> Iterator[Benchmark]:
         lambda torch, x: torch.log_softmax(x, -1),
         lambda torch, g, y, x: torch.ops.aten._log_softmax_backward_data(g, y, -1, x.dtype),
     )
-    yield from passes(
-        "mean_squared_error",
-        TWO_ROWS,
-        layers.MeanSquaredError(),
-        lambda torch, x, y: torch.nn.functional.mse_loss(x, y),
-        lambda torch, g, _, x, y: torch.ops.aten.mse_loss_backward(g, x, y, 1),
-        weight=0.5,
-    )
+    squares = ("nn.functional.mse_loss", "x", "z"), ("ops.aten.mse_loss_backward", "g", "x", "z", 1)
+    yield from called_passes("mean_squared_error", TWO_ROWS, layers.MeanSquaredError(), *squares, 0.5)
     for suffix in ("", "_backward"):
         yield _single(f"cross_entropy{suffix}", CLASSES, _entropy_layer, _cross_entropy)
         yield _single(
@@ -302,7 +295,6 @@ def _pools() -> Iterator[Benchmark]:
 
 
 def _bias_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    del operation
     if sizes["maps"]:
         return Prepared(partial(tools.torch.sum, tools.normal(*MAPS.tensor(sizes)), (0, 2, 3)))
     rows = tools.normal(sizes["batch"] * sizes["height"] * sizes["width"], sizes["channels"])
@@ -331,22 +323,12 @@ def _sums() -> Iterator[Benchmark]:
         shapes=lambda sizes: ((sizes["steps"], sizes["features"]), (1, sizes["features"])),
     )
     for name in ("sum", "mean", "argmax"):
-        yield from passes(
-            name,
-            SEQUENCES,
-            layers.Reduction(function=name, axes=(-1,)),
-            partial(_reduced, name),
-            weight=0.5,
-        )
-
-
-def _reduced(name: str, torch: Any, x: Any) -> Any:
-    return getattr(torch, name)(x, -1)
+        layer = layers.Reduction(function=name, axes=(-1,))
+        yield from called_passes(name, SEQUENCES, layer, (name, "x", -1), None, 0.5)
 
 
 def _slices() -> Iterator[Benchmark]:
     def prepare(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-        del operation
         batch, steps, features = SEQUENCES.tensor(sizes)
         gradient = tools.normal(batch, 1, features)
         return Prepared(partial(tools.torch.ops.aten.slice_backward, gradient, [batch, steps, features], 1, 2, 3, 1))
@@ -421,36 +403,30 @@ def _gather(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
 
 
 def _sgd(torch: Any, weight: Any, gradient: Any, *states: Any) -> Any:
-    del torch, states
     return weight.add_(gradient, alpha=-1e-6)
 
 
 def _momentum(torch: Any, weight: Any, gradient: Any, velocity: Any, *states: Any) -> Any:
-    del torch, states
     velocity.mul_(0.9).add_(gradient)
     return weight.add_(velocity, alpha=-1e-6)
 
 
 def _nesterov(torch: Any, weight: Any, gradient: Any, velocity: Any, *states: Any) -> Any:
-    del torch, states
     velocity.mul_(0.9).add_(gradient)
     return weight.add_(gradient.add(velocity, alpha=0.9), alpha=-1e-6)
 
 
 def _adam(torch: Any, weight: Any, gradient: Any, mean: Any, square: Any) -> Any:
-    del torch
     mean.lerp_(gradient, 0.1)
     square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
     return weight.addcdiv_(mean, square.sqrt().div(0.9).add_(1e-8), value=-1e-6)
 
 
 def _norm(torch: Any, weight: Any, gradient: Any, *states: Any) -> Any:
-    del weight, states
     return torch.linalg.vector_norm(gradient)
 
 
 def _scaled(torch: Any, weight: Any, gradient: Any, *states: Any) -> Any:
-    del torch, weight, states
     return gradient.mul_(1.0)
 
 
@@ -478,7 +454,6 @@ TENSORS_AT_ONCE = 16
 
 def _update(name: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     """Prepare an update: call by call on a CPU; on a GPU a share of a step over several tensors."""
-    del operation
     elements = sizes["elements"]
     if tools.on_gpu and name in OPTIMIZER_OF:
         weights = [tools.normal(elements, grad=True) for _ in range(TENSORS_AT_ONCE)]
@@ -515,16 +490,11 @@ def sequence_benchmarks() -> Iterator[Benchmark]:
         yield Benchmark(
             name=name,
             axes=ATTENTION_AXES,
-            operation=lambda sizes, role=role: attention(sizes, role),  # type: ignore[misc]
+            operation=partial(in_role, attention, role),
             prepare=_attention,
             weight=2,
         )
     for role, name in ((Role.OUTPUT, "gather"), (Role.WEIGHT_GRADIENT, "scatter_add")):
-        yield Benchmark(
-            name=name,
-            axes=GATHER_AXES,
-            operation=lambda sizes, role=role: gather(sizes, role),  # type: ignore[misc]
-            prepare=_gather,
-        )
+        yield Benchmark(name=name, axes=GATHER_AXES, operation=partial(in_role, gather, role), prepare=_gather)
     for name in UPDATES:
         yield Benchmark(name=name, axes=UPDATE_AXES, operation=update(name), prepare=partial(_update, name))
