@@ -63,16 +63,6 @@ def implicit_product(operation: Convolution) -> ProductShape:
 
     Under a stride beyond the filter, H W counts the inputs that a tap reaches.
 
-    Parameters
-    ----------
-    operation : Convolution
-        The convolution or gradient. [-]
-
-    Returns
-    -------
-    ProductShape
-        Extents for one group; 2 m n k times the groups is the convolution's FLOP count. [1]
-
     Notes
     -----
     Valid for: any number of spatial dimensions. The input gradient's k is the mean number of taps that reach
@@ -124,16 +114,6 @@ def _columns_product(operation: Convolution) -> ProductShape:
 
 def shape_class(operation: Convolution) -> str:
     """Return the name of the efficiency a convolution's implicit product looks up.
-
-    Parameters
-    ----------
-    operation : Convolution
-        The convolution or gradient. [-]
-
-    Returns
-    -------
-    str
-        Efficiency name; it depends on the filter, stride, channels and role, never on the batch size. [-]
 
     Examples
     --------

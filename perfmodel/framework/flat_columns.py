@@ -72,20 +72,7 @@ def _layout(table: KernelTable) -> _Layout:
 
 
 def columns_at(table: KernelTable, batch_size: Any) -> ColumnsAt:
-    """Evaluate all columns of a table at a batch size.
-
-    Parameters
-    ----------
-    table : KernelTable
-        The lowered graph. [-]
-    batch_size : float, ndarray of shape (configurations,) or sympy.Symbol
-        Samples per worker and step. [samples]
-
-    Returns
-    -------
-    ColumnsAt
-        What ``at`` of each of the table's parts gives. [-]
-    """
+    """Evaluate all columns of a table at a batch size."""
     layout = _layout(table)
     values = layout.flat.at(batch_size)["all"]
     return ColumnsAt(

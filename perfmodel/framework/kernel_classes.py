@@ -154,18 +154,6 @@ KERNEL_OF: Final[dict[str, Callable[..., Kernel]]] = {
 def measured_kernel(operation: Operation, *, element_bytes: int) -> Kernel:
     """Return the one kernel that an operation is on a measured machine; ``efficiency`` is the name of its class.
 
-    Parameters
-    ----------
-    operation : Operation
-        What is computed. [-]
-    element_bytes : int
-        Size of one element. [B]
-
-    Returns
-    -------
-    Matmul or Stream
-        Columns of the operation, and its class. [-]
-
     Examples
     --------
     >>> measured_kernel(Contraction(m=16, n=64, k=784), element_bytes=4).efficiency
@@ -198,16 +186,6 @@ def lower_as_measured(operation: Operation, *, element_bytes: int, **_: Any) -> 
 def is_product_class(name: str) -> bool:
     """Tell whether kernels of a class are rows of products, with the columns m, n and k.
 
-    Parameters
-    ----------
-    name : str
-        Name of a class, pooled or not. [-]
-
-    Returns
-    -------
-    bool
-        False for streams: passes, gathers, recurrent layers and attention. [-]
-
     Examples
     --------
     >>> is_product_class("conv2d_3x3_s1_output"), is_product_class("relu")
@@ -218,16 +196,6 @@ def is_product_class(name: str) -> bool:
 
 def family_of(name: str) -> str:
     """Return the family of a class, which decides what its time is a function of.
-
-    Parameters
-    ----------
-    name : str
-        Name of a class, pooled or not. [-]
-
-    Returns
-    -------
-    str
-        ``contraction``, ``convolution`` or ``stream``. [-]
 
     Examples
     --------

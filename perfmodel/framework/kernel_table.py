@@ -152,18 +152,7 @@ class KernelTable:
         return weights
 
     def without_alternatives(self, names: Collection[str]) -> KernelTable:
-        """Return the table in which no group chooses these algorithms, but where it has no other.
-
-        Parameters
-        ----------
-        names : collection of str
-            Names of alternatives. [-]
-
-        Returns
-        -------
-        KernelTable
-            The same kernels with fewer choices. [-]
-        """
+        """Return the table in which no group chooses these algorithms, but where it has no other."""
         left_out = np.array([name in names for name in self.alternative_names])[self.choices]
         first_kept = np.argmin(left_out, axis=0)
         other = np.take_along_axis(self.choices, first_kept[None], axis=0)

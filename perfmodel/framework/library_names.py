@@ -31,19 +31,6 @@ class LibraryNames(SpecTable):
     tf32: tuple[Literal["gpu_blas", "gpu_dnn"], ...] = ()
 
     def name_of(self, role: str, architecture: str) -> str:
-        """Return the library that fills a role on an architecture.
-
-        Parameters
-        ----------
-        role : str
-            ``gpu_blas``, ``gpu_dnn`` or ``cpu_blas``. [-]
-        architecture : str
-            A device's architecture. [-]
-
-        Returns
-        -------
-        str
-            File stem in ``hardware_specs/libraries``. [-]
-        """
+        """Return the library that fills a role on an architecture."""
         elsewhere = self.by_architecture.get(architecture, {})
         return elsewhere.get(role, getattr(self, role))  # type: ignore[call-overload,no-any-return]

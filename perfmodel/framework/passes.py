@@ -37,16 +37,6 @@ CLASS_OF_PASS: dict[str, str] = {
 def pass_class(name: str) -> str:
     """Return the class of a pass by its name.
 
-    Parameters
-    ----------
-    name : str
-        Name of the pass, e.g. ``batch_norm_backward``. [-]
-
-    Returns
-    -------
-    str
-        ``elementwise``, ``reduction``, ``transpose``, ``gather`` or ``update``. [-]
-
     Examples
     --------
     >>> pass_class("relu"), pass_class("batch_norm")

@@ -27,17 +27,7 @@ from perfmodel.units import MIB, to_base_units
 
 
 def in_base_units(constants: Mapping[str, Any]) -> dict[str, Any]:
-    """Return constants in base units, by the unit suffix of their names.
-
-    Parameters
-    ----------
-    constants : mapping of str to float or ndarray
-        Values as the file states them. [unit of each constant]
-
-    Returns
-    -------
-    dict of str to float or ndarray
-        The same constants. [base unit of each]
+    """Return constants in base units, by the unit suffix of their names. [base unit of each]
 
     Examples
     --------
@@ -90,18 +80,7 @@ class RecurrentTable(SpecTable):
     persistent_units: Count | None = None
 
     def rules(self, library_algorithms: tuple[str, ...]) -> RecurrentRules:
-        """Return the rules as the lowering wants them.
-
-        Parameters
-        ----------
-        library_algorithms : tuple of str
-            What the DNN library offers on the architecture at hand. [-]
-
-        Returns
-        -------
-        RecurrentRules
-            Plain records. [-]
-        """
+        """Return the rules as the lowering wants them."""
         offered = tuple(name for name in library_algorithms if name in (FUSED, PERSISTENT))
         return RecurrentRules(**self.model_dump(exclude={"library"}), library=offered if self.library else ())
 
@@ -156,18 +135,7 @@ class LoweringTable(SpecTable):
         return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
 
     def rules(self, support: LibrarySupport) -> LoweringRules:
-        """Return the rules as the lowering wants them.
-
-        Parameters
-        ----------
-        support : LibrarySupport
-            What the DNN library offers for the data type on the architecture at hand. [-]
-
-        Returns
-        -------
-        LoweringRules
-            Plain records. [-]
-        """
+        """Return the rules as the lowering wants them."""
         convolutions = tuple(name for name in support.algorithms if name not in (FUSED, PERSISTENT))
         of_the_file: dict[str, Any] = {each.name: getattr(self, each.name, None) for each in fields(LoweringRules)}
         from_elsewhere: dict[str, Any] = {

@@ -198,18 +198,7 @@ def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: st
 
 
 def checkpoints(parts: Sequence[Segment]) -> set[str]:
-    """Return the names of the tensors that later segments read, which are therefore kept.
-
-    Parameters
-    ----------
-    parts : sequence of Segment
-        In order of execution. [-]
-
-    Returns
-    -------
-    set of str
-        Names of layers and graph inputs. [-]
-    """
+    """Return the names of the tensors that later segments read, which are therefore kept."""
     made_in = {node.name: index for index, part in enumerate(parts) for node in part.nodes}
     return {
         name

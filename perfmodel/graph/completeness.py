@@ -38,13 +38,7 @@ def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Nod
 
 
 def check_frozen(node: Node) -> None:
-    """Raise UnknownNameError unless the parameters that a graph freezes are the layer's.
-
-    Parameters
-    ----------
-    node : Node
-        The layer in its place. [-]
-    """
+    """Raise UnknownNameError unless the parameters that a graph freezes are the layer's."""
     known = node.layer.parameter_shapes(node.input_shapes)
     for name in node.usage.frozen_parameters:
         if name not in known:

@@ -19,20 +19,7 @@ LayerOperations = tuple[tuple[str, Operation], ...]
 
 
 def forward_operations(nodes: Sequence[Node], *, batch_size: Any) -> LayerOperations:
-    """Return the operations that compute every output, in order.
-
-    Parameters
-    ----------
-    nodes : sequence of Node
-        Layers, each after those that it reads. [-]
-    batch_size : int, ndarray or sympy.Expr
-        Samples. [samples]
-
-    Returns
-    -------
-    tuple of tuple
-        Pairs (layer, operation). [-]
-    """
+    """Return the operations that compute every output, in order."""
     return tuple((node.name, operation) for node in nodes for operation in _of_layer(node, None, node.runs(batch_size)))
 
 

@@ -28,20 +28,7 @@ def _substituted(value: Any, by_name: Mapping[str, int]) -> Any:
 
 
 def free_sizes(input_shapes: Iterable[Shape], layers: Iterable[Layer]) -> tuple[str, ...]:
-    """Return the names of the symbols in shapes and options.
-
-    Parameters
-    ----------
-    input_shapes : iterable of tuple
-        Sample shapes. [1]
-    layers : iterable of Layer
-        Layers with their options. [-]
-
-    Returns
-    -------
-    tuple of str
-        In alphabetical order. [-]
-    """
+    """Return the names of the symbols in shapes and options."""
     symbols = _symbols(tuple(input_shapes))
     for layer in layers:
         symbols |= _symbols(tuple(layer.options().values()))

@@ -89,33 +89,6 @@ class GraphStructure:
     ) -> str:
         """Add a layer and infer its shape.
 
-        Parameters
-        ----------
-        name : str
-            Name of the layer, not yet taken. [-]
-        layer : Layer
-            What it computes. [-]
-        inputs : str or sequence of str
-            The layers or graph inputs it reads; names that ``add`` returned, or ``input``. [-]
-        shared_parameters : mapping of str to tuple of str
-            Parameters that are another layer's: name here to (layer, name there). They count once. [-]
-        is_trained : bool
-            False where all of the layer's parameters are frozen: no gradient of them, no update. [-]
-        frozen_parameters : sequence of str
-            Those of a trained layer that are frozen all the same, e.g. ``("weight",)``. [-]
-        in_place : bool or None
-            Whether the output overwrites the input; None for the framework's habit with this kind of layer. [-]
-        recomputed_in : str or None
-            Name of a region of layers, added one after the other, that keeps its input only and runs again in the
-            backward phase: an activation checkpoint. [-]
-        reruns_all : bool
-            Whether all of that region runs again, not only what the backward phase reads. [-]
-
-        Returns
-        -------
-        str
-            The name, to be the input of further layers. [-]
-
         Raises
         ------
         ArgumentError
@@ -257,17 +230,7 @@ class GraphStructure:
         return self._once("labels", lambda: sum(node.layer.label_bytes(node.input_shapes) for node in self.layers))
 
     def samples(self, batch_size: Any) -> Any:
-        """Return a batch size that the graph holds for [samples].
-
-        Parameters
-        ----------
-        batch_size : int, ndarray, sympy.Expr or None
-            Samples; None for one, or for the only number the graph holds for. [samples]
-
-        Returns
-        -------
-        int, ndarray or sympy.Expr
-            The batch size; of a graph that holds for one only, that one. [samples]
+        """Return a batch size that the graph holds for [samples]. [samples]
 
         Raises
         ------

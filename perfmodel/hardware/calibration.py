@@ -124,18 +124,7 @@ class Factor(SpecTable):
         return high
 
     def matches(self, name: str) -> bool:
-        """Tell whether a constant is scaled by this factor.
-
-        Parameters
-        ----------
-        name : str
-            Full name of the constant. [-]
-
-        Returns
-        -------
-        bool
-            True if one of the patterns matches. [-]
-        """
+        """Tell whether a constant is scaled by this factor."""
         return any(fnmatchcase(name, pattern) for pattern in self.scales)
 
 
@@ -217,18 +206,7 @@ class CalibrationFile(SpecFile):
         return tuple(each.name for each in self.constant if each.at_limit)
 
     def factors_for(self, names: Iterable[str]) -> dict[str, float]:
-        """Return the factors of constants, by their full names.
-
-        Parameters
-        ----------
-        names : iterable of str
-            Full names of constants, e.g. ``frameworks/generic/gpu.dispatch_us``. [-]
-
-        Returns
-        -------
-        dict of str to float
-            Product of the factors that match; constants that none matches are left out. [1]
-        """
+        """Return the factors of constants, by their full names. [1]"""
         return _factors_for(self.factor, tuple(names))
 
     def describe(self) -> str:
@@ -244,11 +222,6 @@ class CalibrationFile(SpecFile):
     def save(self, path: str | Path) -> None:
         """Write the calibration as a TOML that ``load_calibration`` reads.
 
-        Parameters
-        ----------
-        path : str or Path
-            Where; an existing file is replaced only once the new one is whole. [-]
-
         Raises
         ------
         ArgumentError
@@ -259,37 +232,13 @@ class CalibrationFile(SpecFile):
 
 
 def toml_text(calibration: CalibrationFile) -> str:
-    """Return the text of a calibration's file.
-
-    Parameters
-    ----------
-    calibration : CalibrationFile
-        The calibration. [-]
-
-    Returns
-    -------
-    str
-        TOML; reading it gives an equal calibration. [-]
-    """
+    """Return the text of a calibration's file."""
     lists = ("factor", "constant", "source")
     return toml_document(calibration.model_dump(mode="python"), tables=("fitted_on",), lists=lists)
 
 
 def products_of(factors: Sequence[tuple[Callable[[str], bool], float]], names: Iterable[str]) -> dict[str, float]:
-    """Return the product of the factors on each constant.
-
-    Parameters
-    ----------
-    factors : sequence of tuple
-        What tells the constants that a factor scales, and the factor. [1]
-    names : iterable of str
-        Full names of constants. [-]
-
-    Returns
-    -------
-    dict of str to float
-        Constants that no factor matches are left out. [1]
-    """
+    """Return the product of the factors on each constant. [1]"""
     products: dict[str, float] = {}
     for name in names:
         for matches, factor in factors:
@@ -342,16 +291,6 @@ def load_calibration(
 
 def load_fit(name_or_path: str | Path | CalibrationFile) -> CalibrationFile:
     """Load a calibration that holds fitted factors.
-
-    Parameters
-    ----------
-    name_or_path : str, Path or CalibrationFile
-        A name such as ``shi2016_gpu``, a path to a TOML, or a fit, which is returned as it is. [-]
-
-    Returns
-    -------
-    CalibrationFile
-        The fit. [-]
 
     Raises
     ------
@@ -449,18 +388,7 @@ class UnknownTable(SpecTable):
     meaning: Text
 
     def expand(self, constants: Iterable[str]) -> tuple[Unknown, ...]:
-        """Return the unknowns that this entry amounts to for constants that occur.
-
-        Parameters
-        ----------
-        constants : iterable of str
-            Full names of the constants of all rows. [-]
-
-        Returns
-        -------
-        tuple of Unknown
-            One, or one for each thing; none where nothing matches. [-]
-        """
+        """Return the unknowns that this entry amounts to for constants that occur."""
         names = tuple(constants)
         things: tuple[str | None, ...] = (None,) if self.each is None else _things(self.each, names)
         if self.only:
@@ -516,34 +444,13 @@ class FitPlan(SpecFile):
     unknown: Annotated[tuple[UnknownTable, ...], Field(min_length=1)]
 
     def unknowns(self, constants: Iterable[str]) -> tuple[Unknown, ...]:
-        """Return the unknowns of a fit to rows that depend on these constants.
-
-        Parameters
-        ----------
-        constants : iterable of str
-            Full names of constants. [-]
-
-        Returns
-        -------
-        tuple of Unknown
-            Free numbers in the order of the plan. [-]
-        """
+        """Return the unknowns of a fit to rows that depend on these constants."""
         names = tuple(constants)
         return tuple(unknown for table in self.unknown for unknown in table.expand(names))
 
 
 def load_fit_plan(name_or_path: str | Path | FitPlan) -> FitPlan:
     """Load a fit plan.
-
-    Parameters
-    ----------
-    name_or_path : str, Path or FitPlan
-        A name such as ``gpu``, a path to a TOML, or a plan, which is returned as it is. [-]
-
-    Returns
-    -------
-    FitPlan
-        The validated plan. [-]
 
     Raises
     ------

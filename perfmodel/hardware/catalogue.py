@@ -135,16 +135,6 @@ def load_system(name_or_path: str | Path) -> System | Cluster:
 def load_machine(name_or_path: str | Path) -> System:
     """Load a system that is one machine.
 
-    Parameters
-    ----------
-    name_or_path : str or Path
-        A name such as ``desktop_i7_3820``, or a path to a TOML. [-]
-
-    Returns
-    -------
-    System
-        The machine. [-]
-
     Raises
     ------
     UnknownNameError
@@ -204,16 +194,6 @@ def load_library(name_or_path: str | Path) -> LibraryProfile:
 def load_libraries(names: tuple[str, ...]) -> tuple[LibraryProfile, ...]:
     """Load several library profiles; whether their files changed is looked up once for all of them.
 
-    Parameters
-    ----------
-    names : tuple of str
-        Their names. [-]
-
-    Returns
-    -------
-    tuple of LibraryProfile
-        The profiles, in that order. [-]
-
     Raises
     ------
     UnknownNameError
@@ -263,16 +243,6 @@ class Catalogue:
 
     def names(self, kind: str) -> tuple[str, ...]:
         """Return the names of one kind.
-
-        Parameters
-        ----------
-        kind : str
-            For example ``device``. [-]
-
-        Returns
-        -------
-        tuple of str
-            Names. [-]
 
         Raises
         ------

@@ -84,18 +84,7 @@ class Place:
     has_rdma: bool = False
 
     def within(self, node: str) -> Place:
-        """Return the same place as part of a machine of a cluster.
-
-        Parameters
-        ----------
-        node : str
-            Name of the machine. [-]
-
-        Returns
-        -------
-        Place
-            Its name starts with that of the machine. [-]
-        """
+        """Return the same place as part of a machine of a cluster."""
         return replace(self, name=f"{node}/{self.name}", node=node)
 
 
@@ -133,28 +122,7 @@ class Wire:
         half_duplex: bool = False,
         peer: bool = False,
     ) -> Wire:
-        """Return a wire both of whose directions are alike.
-
-        Parameters
-        ----------
-        lower, upper : str
-            Its ends. [-]
-        capacity_bytes_per_s, raw_bytes_per_s : float
-            Of each direction, or of both together where they share one channel. [B/s]
-        link : str
-            Name of the link. [-]
-        latency_s, startup_s : float
-            What passing it adds, and what a copy over it costs once. [s]
-        half_duplex : bool
-            Whether both directions share one channel. [-]
-        peer : bool
-            Whether it joins devices past the host. [-]
-
-        Returns
-        -------
-        Wire
-            With channels ``lower>upper`` and ``upper>lower``, or ``lower=upper`` for both. [-]
-        """
+        """Return a wire both of whose directions are alike."""
         name = f"{lower}={upper}" if half_duplex else f"{lower}>{upper}"
         upward = Channel(
             name=name,
@@ -168,18 +136,7 @@ class Wire:
         return cls(lower=lower, upper=upper, upward=upward, downward=downward, peer=peer)
 
     def times(self, count: float) -> Wire:
-        """Return a bundle of such wires as one.
-
-        Parameters
-        ----------
-        count : float
-            Wires in the bundle, above zero. [1]
-
-        Returns
-        -------
-        Wire
-            With ``count`` times the rates. [-]
-        """
+        """Return a bundle of such wires as one."""
 
         def bundled(channel: Channel) -> Channel:
             return replace(
@@ -192,18 +149,7 @@ class Wire:
         return replace(self, upward=bundled(self.upward), downward=bundled(self.downward))
 
     def within(self, node: str) -> Wire:
-        """Return the same wire as part of a machine of a cluster.
-
-        Parameters
-        ----------
-        node : str
-            Name of the machine. [-]
-
-        Returns
-        -------
-        Wire
-            Its ends and channels are those of that machine. [-]
-        """
+        """Return the same wire as part of a machine of a cluster."""
         lower, upper = f"{node}/{self.lower}", f"{node}/{self.upper}"
         shared = self.upward == self.downward
         upward = replace(self.upward, name=f"{lower}={upper}" if shared else f"{lower}>{upper}")
@@ -250,18 +196,7 @@ class Route:
         return self.copy_count > 1
 
     def then(self, other: Route) -> Route:
-        """Return this route followed by another one that starts where it ends.
-
-        Parameters
-        ----------
-        other : Route
-            The next leg. [-]
-
-        Returns
-        -------
-        Route
-            Both legs. [-]
-        """
+        """Return this route followed by another one that starts where it ends."""
         return Route(
             nodes=(*self.nodes, *other.nodes[1:]),
             channels=(*self.channels, *other.channels),

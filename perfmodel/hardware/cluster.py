@@ -165,22 +165,6 @@ class Cluster(Wired):
     ) -> Cluster:
         """Return the same cluster of other machines.
 
-        Parameters
-        ----------
-        machines : list of (str, System)
-            Machines by name, a server last. [-]
-        name : str
-            Of the new cluster, for people. [-]
-        network : str or None
-            Another network between them; None for the one that it has. [-]
-        folder : Path
-            Where paths in its file start. [-]
-
-        Returns
-        -------
-        Cluster
-            All machines in one graph. [-]
-
         Raises
         ------
         SpecError
@@ -203,18 +187,6 @@ class Cluster(Wired):
 
 def cluster_of(file: ClusterFile, *, path: Path) -> Cluster:
     """Load the machines of a cluster and join them.
-
-    Parameters
-    ----------
-    file : ClusterFile
-        What the file states. [-]
-    path : Path
-        The file: paths in it start at its folder. [-]
-
-    Returns
-    -------
-    Cluster
-        All machines in one graph. [-]
 
     Raises
     ------

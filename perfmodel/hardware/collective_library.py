@@ -92,16 +92,6 @@ class CollectiveLibrary(SpecFile):
     def operation_named(self, name: str) -> CollectiveOperation:
         """Return how it does an operation.
 
-        Parameters
-        ----------
-        name : str
-            For example ``all_reduce``. [-]
-
-        Returns
-        -------
-        CollectiveOperation
-            Its algorithms. [-]
-
         Raises
         ------
         UnknownNameError
@@ -114,16 +104,6 @@ class CollectiveLibrary(SpecFile):
 
 def load_collective_library(name_or_path: str | Path) -> CollectiveLibrary:
     """Load a library of collectives.
-
-    Parameters
-    ----------
-    name_or_path : str or Path
-        A name such as ``nccl_2_27``, or a path to a TOML. [-]
-
-    Returns
-    -------
-    CollectiveLibrary
-        The library. [-]
 
     Raises
     ------

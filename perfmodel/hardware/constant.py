@@ -65,16 +65,6 @@ class Constant(SpecTable):
     def admits(self, given: ConstantValue) -> bool:
         """Tell whether a value, or every value of a list, lies in the range.
 
-        Parameters
-        ----------
-        given : float or tuple of float
-            The value. [``unit``]
-
-        Returns
-        -------
-        bool
-            True if it is allowed. [-]
-
         Examples
         --------
         >>> Constant(unit="1", meaning="share of peak", valid_min=0, valid_max=1).admits((0.5, 1.2))
@@ -85,20 +75,7 @@ class Constant(SpecTable):
 
 
 def constant_faults(values: Mapping[str, ConstantValue], constants: Mapping[str, Constant]) -> Iterator[str]:
-    """Yield one line for each value whose constant is not described, or that lies outside its range.
-
-    Parameters
-    ----------
-    values : mapping of str to float or tuple of float
-        Values by constant name. [unit of each constant]
-    constants : mapping of str to Constant
-        The ``[constant.<name>]`` tables of the same file. [-]
-
-    Yields
-    ------
-    str
-        ``name: value ...: what is allowed``. [-]
-    """
+    """Yield one line for each value whose constant is not described, or that lies outside its range."""
     for name, given in values.items():
         constant = constants.get(name)
         if constant is None:

@@ -263,19 +263,7 @@ class Cpu(Device):
         return tuple(dtype for dtype, _ in self.flop_per_cycle_per_core)
 
     def flop_per_cycle(self, dtype: str = "fp32", *, isa: str | None = None) -> float:
-        """Return the work of one core in one clock cycle.
-
-        Parameters
-        ----------
-        dtype : str
-            Data type, one of ``dtypes``. [-]
-        isa : str or None
-            Instruction set, one of ``isas``; None means the newest. [-]
-
-        Returns
-        -------
-        float
-            Rate. [FLOP/cycle]
+        """Return the work of one core in one clock cycle. [FLOP/cycle]
 
         Raises
         ------
@@ -290,19 +278,7 @@ class Cpu(Device):
         return float(getattr(getattr(self.flop_per_cycle_per_core, dtype), isa))
 
     def clock_hz(self, *, active_cores: int, isa: str | None = None) -> float:
-        """Return the turbo clock with a number of active cores.
-
-        Parameters
-        ----------
-        active_cores : int
-            Cores that work, 1 to ``core_count``. [1]
-        isa : str or None
-            Instruction set of the work; None means none that lowers the clock. [-]
-
-        Returns
-        -------
-        float
-            Clock of each active core, as long as power and temperature allow. [Hz]
+        """Return the turbo clock with a number of active cores. [Hz]
 
         Raises
         ------
@@ -321,22 +297,7 @@ class Cpu(Device):
         return clocks[active_cores - 1] * GIGA
 
     def peak_flop_per_s(self, dtype: str = "fp32", *, active_cores: int | None = None, isa: str | None = None) -> float:
-        """Return the peak rate of the active cores at their turbo clock.
-
-        Parameters
-        ----------
-        dtype : str
-            Data type, one of ``dtypes``. [-]
-        active_cores : int or None
-            Cores that work; None means all. [1]
-        isa : str or None
-            Instruction set, one of ``isas``; None means the newest. [-]
-
-        Returns
-        -------
-        float
-            Rate. [FLOP/s]
-        """
+        """Return the peak rate of the active cores at their turbo clock. [FLOP/s]"""
         active_cores = self.core_count if active_cores is None else active_cores
         isa = self.isas[-1] if isa is None else isa
         per_cycle = self.flop_per_cycle(dtype, isa=isa)

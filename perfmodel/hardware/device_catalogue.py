@@ -26,18 +26,6 @@ def misspelt_architecture(path: Path, device: Device) -> list[str]:
 
     Known are the architectures that a library file lists and those of the shipped devices. Names that differ in
     their digits only are generations of one family, not slips.
-
-    Parameters
-    ----------
-    path : Path
-        The device's file. [-]
-    device : Device
-        The device. [-]
-
-    Returns
-    -------
-    list of str
-        One fault, or none. [-]
     """
     if path.parent == spec_files.shipped_folder() / "devices":
         return []
@@ -78,13 +66,7 @@ def _table(path: Path) -> dict[str, Any]:
 
 
 def device_kinds() -> dict[str, type[Runnable]]:
-    """Return the class of each kind of device, by the ``kind`` that its file states.
-
-    Returns
-    -------
-    dict of str to type
-        The registry; a new kind of device is one module and one line here. [-]
-    """
+    """Return the class of each kind of device, by the ``kind`` that its file states."""
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.measured_machine import MeasuredMachine
@@ -133,16 +115,6 @@ def load_device(name_or_path: str | Path) -> Runnable:
 
 def load_datasheet(name_or_path: str | Path) -> Device:
     """Load a device that a data sheet describes.
-
-    Parameters
-    ----------
-    name_or_path : str or Path
-        A name such as ``gtx_1080``, or a path to a TOML. [-]
-
-    Returns
-    -------
-    Device
-        A ``Gpu`` or a ``Cpu``. [-]
 
     Raises
     ------

@@ -20,20 +20,7 @@ _PYDANTIC_PREFIXES: Final = (("Input should be ", "must be "), ("Value error, ",
 
 
 def faults_of(error: ValidationError, model_class: type[BaseModel]) -> list[str]:
-    """Turn a validation error into one line per fault.
-
-    Parameters
-    ----------
-    error : ValidationError
-        What pydantic found. [-]
-    model_class : type
-        The class that was validated, which knows the allowed keys. [-]
-
-    Returns
-    -------
-    list of str
-        ``field: value ...: what is allowed``, in the order of the file's schema. [-]
-    """
+    """Turn a validation error into one line per fault."""
     items = error.errors(include_url=False, include_context=False)
     missing = {item["loc"] for item in items if item["type"] == "missing"}
     explained: set[tuple[int | str, ...]] = set()
@@ -56,16 +43,6 @@ def faults_of(error: ValidationError, model_class: type[BaseModel]) -> list[str]
 
 def dotted(location: Iterable[int | str]) -> str:
     """Write the place of a fault the way a spec file's owner would.
-
-    Parameters
-    ----------
-    location : iterable of int or str
-        Keys and list indices from the top of the file. [-]
-
-    Returns
-    -------
-    str
-        For example ``source[0].title``. [-]
 
     Examples
     --------

@@ -23,18 +23,7 @@ _looked_for: ContextVar[dict[str, int] | None] = ContextVar("_looked_for", defau
 
 
 def changed_ns(path: Path) -> int:
-    """Return when a file last changed, and note that it was looked for.
-
-    Parameters
-    ----------
-    path : Path
-        The file. [-]
-
-    Returns
-    -------
-    int
-        Time of change; ``MISSING`` where there is none. [ns]
-    """
+    """Return when a file last changed, and note that it was looked for. [ns]"""
     found = _now_ns(path)
     if (files := _looked_for.get()) is not None:
         files[str(path.absolute())] = found

@@ -238,17 +238,7 @@ class Gpu(Device):
         return tuple(dtype for dtype, listed in self.peak_tflop_per_s if listed is not None)
 
     def peak_flop_per_s(self, dtype: str = "fp32") -> float:
-        """Return the dense peak rate at the boost clock.
-
-        Parameters
-        ----------
-        dtype : str
-            Data type, one of ``dtypes``. [-]
-
-        Returns
-        -------
-        float
-            Rate. [FLOP/s]
+        """Return the dense peak rate at the boost clock. [FLOP/s]
 
         Raises
         ------
@@ -261,36 +251,14 @@ class Gpu(Device):
         return float(listed) * TERA
 
     def needs_tensor_cores(self, dtype: str) -> bool:
-        """Tell whether the listed peak of a data type is that of tensor cores.
-
-        Parameters
-        ----------
-        dtype : str
-            Data type, one of ``dtypes``. [-]
-
-        Returns
-        -------
-        bool
-            False for fp32, fp64, and for fp16 where lanes work on two values at a time (P100). [-]
-        """
+        """Tell whether the listed peak of a data type is that of tensor cores."""
         if dtype in ("fp32", "fp64"):
             return False
         on_lanes = dtype == "fp16" and self.peak_flop_per_s("fp16") <= FASTEST_LANES * self.peak_flop_per_s("fp32")
         return not on_lanes or "bf16" in self.dtypes
 
     def arithmetic_of(self, dtype: str) -> str:
-        """Return the kind of arithmetic that products of a data type are.
-
-        Parameters
-        ----------
-        dtype : str
-            Data type, one of ``dtypes``. [-]
-
-        Returns
-        -------
-        str
-            ``lanes`` or ``tensor_cores``, as ``sustained_clock_mhz`` names them. [-]
-        """
+        """Return the kind of arithmetic that products of a data type are."""
         return "tensor_cores" if self.needs_tensor_cores(dtype) else "lanes"
 
     @property

@@ -184,16 +184,6 @@ class IntervalScale(SpecFile):
 def load_interval_scale(name_or_path: str | Path | IntervalScale) -> IntervalScale:
     """Load an interval scale.
 
-    Parameters
-    ----------
-    name_or_path : str, Path or IntervalScale
-        ``gpu_80`` or ``cpu_80``, a path to a TOML, or a scale, which is returned as it is. [-]
-
-    Returns
-    -------
-    IntervalScale
-        The validated scale. [-]
-
     Raises
     ------
     UnknownNameError
@@ -282,18 +272,7 @@ class Seen(SpecTable):
 
     @classmethod
     def of(cls, rows: Iterable[SeenRow]) -> Seen:
-        """Collect what rows tell about.
-
-        Parameters
-        ----------
-        rows : iterable of SeenRow
-            Any number. [-]
-
-        Returns
-        -------
-        Seen
-            Each thing once, sorted; mixes rounded to one decimal.
-        """
+        """Collect what rows tell about."""
         known = tuple(rows)
         mixes = {tuple(round(row.mix.get(kind, 0.0), PLACES) for kind in KINDS_OF_OPERATION) for row in known}
         return cls(
@@ -306,18 +285,7 @@ class Seen(SpecTable):
 
     @classmethod
     def together(cls, parts: Iterable[Seen]) -> Seen:
-        """Return what several sets of rows tell about together.
-
-        Parameters
-        ----------
-        parts : iterable of Seen
-            Any number. [-]
-
-        Returns
-        -------
-        Seen
-            Each thing once, sorted.
-        """
+        """Return what several sets of rows tell about together."""
         each = tuple(parts)
         return cls(
             **{name: tuple(sorted({one for part in each for one in getattr(part, name)})) for name in cls.model_fields}

@@ -206,18 +206,6 @@ class LibraryProfile(SpecFile):
     def field_of(self, constant: str, *, architecture: str, dtype: str = "fp32") -> str:
         """Return the field that states the value of a constant.
 
-        Parameters
-        ----------
-        constant : str
-            Name of a constant. [-]
-        architecture, dtype : str
-            As for ``constants_for``. [-]
-
-        Returns
-        -------
-        str
-            Dotted name, e.g. ``architecture.default.gemm``, as sources name it. [-]
-
         Raises
         ------
         UnknownNameError
@@ -250,39 +238,13 @@ class LibraryProfile(SpecFile):
 
     @derived
     def on_tensor_cores(self, architecture: str, *, dtype: str) -> bool:
-        """Tell whether the file has values of their own for products of a data type on tensor cores.
-
-        Parameters
-        ----------
-        architecture : str
-            A device's ``architecture``. [-]
-        dtype : str
-            Data type of the tensors. [-]
-
-        Returns
-        -------
-        bool
-            False also where the architecture has no tensor cores. [-]
-        """
+        """Tell whether the file has values of their own for products of a data type on tensor cores."""
         name = self._tensor_core_of(architecture)
         return name is not None and dtype in self.tensor_core[name].dtypes
 
     @derived
     def support_for(self, architecture: str, *, dtype: str = "fp32") -> LibrarySupport:
-        """Return what the library offers for a data type on an architecture.
-
-        Parameters
-        ----------
-        architecture : str
-            A device's ``architecture``. [-]
-        dtype : str
-            Data type of the tensors. [-]
-
-        Returns
-        -------
-        LibrarySupport
-            Algorithms, groups, tensor cores. [-]
-        """
+        """Return what the library offers for a data type on an architecture."""
         return LibrarySupport(
             algorithms=self.algorithms_for(architecture, dtype=dtype),
             groups_together=self.groups_together,
@@ -290,20 +252,7 @@ class LibraryProfile(SpecFile):
         )
 
     def algorithms_for(self, architecture: str, *, dtype: str = "fp32") -> tuple[str, ...]:
-        """Return the algorithms that the library offers on an architecture.
-
-        Parameters
-        ----------
-        architecture : str
-            A device's ``architecture``. [-]
-        dtype : str
-            Data type of the tensors. [-]
-
-        Returns
-        -------
-        tuple of str
-            Names; empty where the file lists none. [-]
-        """
+        """Return the algorithms that the library offers on an architecture."""
         name = self._tensor_core_of(architecture)
         tensor_core = None if name is None else self.tensor_core[name]
         if tensor_core is not None and dtype in tensor_core.dtypes and tensor_core.algorithms is not None:
@@ -313,18 +262,7 @@ class LibraryProfile(SpecFile):
 
     @derived
     def is_native(self, architecture: str) -> bool:
-        """Tell whether the library has kernels compiled for an architecture.
-
-        Parameters
-        ----------
-        architecture : str
-            A device's ``architecture``. [-]
-
-        Returns
-        -------
-        bool
-            True also where the file does not say. [-]
-        """
+        """Tell whether the library has kernels compiled for an architecture."""
         stated = (profile.native for _, profile in self._chain(architecture))
         return next((native for native in stated if native is not None), True)
 

@@ -92,16 +92,6 @@ def _family_of(name_or_path: str | Path, lane_count: int | None) -> tuple[LinkFa
 def names_of_family(name: str) -> list[str]:
     """Return the link names that a family's file serves, by rising width.
 
-    Parameters
-    ----------
-    name : str
-        Stem of the file, e.g. ``pcie_3``. [-]
-
-    Returns
-    -------
-    list of str
-        Names, as ``load_link`` accepts them. [-]
-
     Raises
     ------
     SpecError

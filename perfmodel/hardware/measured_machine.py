@@ -435,18 +435,7 @@ class MeasuredMachine(Runnable):
         return tuple(dict.fromkeys(each.dtype for each in self.kernel))
 
     def classes(self, dtype: str) -> dict[str, KernelClass]:
-        """Return the measured classes of a data type by name.
-
-        Parameters
-        ----------
-        dtype : str
-            Data type. [-]
-
-        Returns
-        -------
-        dict of str to KernelClass
-            Empty where nothing was measured in it. [-]
-        """
+        """Return the measured classes of a data type by name."""
         return {each.name: each for each in self.kernel if each.dtype == dtype}
 
     def describe(self) -> str:
@@ -464,11 +453,6 @@ class MeasuredMachine(Runnable):
     def save(self, path: str | Path) -> None:
         """Write the machine as a TOML that ``load_calibration`` and ``load_device`` read.
 
-        Parameters
-        ----------
-        path : str or Path
-            Where; an existing file is replaced only once the new one is whole. [-]
-
         Raises
         ------
         ArgumentError
@@ -483,16 +467,5 @@ Calibration = MeasuredMachine
 
 
 def measured_text(machine: MeasuredMachine) -> str:
-    """Return the text of a measured machine's file.
-
-    Parameters
-    ----------
-    machine : MeasuredMachine
-        The machine. [-]
-
-    Returns
-    -------
-    str
-        TOML; reading it gives an equal machine. [-]
-    """
+    """Return the text of a measured machine's file."""
     return toml_document(machine.model_dump(mode="python"), tables=_TABLES, lists=_LISTS)

@@ -61,18 +61,6 @@ def load_price(name_or_path: str | Path, *, on: str | date | None = None) -> Pri
 def load_instance_price(name_or_path: str | Path | InstancePrice, *, argument: str = "price") -> InstancePrice:
     """Load a price that must be of an instance.
 
-    Parameters
-    ----------
-    name_or_path : str, Path or InstancePrice
-        As :func:`load_price` takes it, or what was loaded. [-]
-    argument : str
-        What it was given for, to name in an error. [-]
-
-    Returns
-    -------
-    InstancePrice
-        The price. [-]
-
     Raises
     ------
     ArgumentError
@@ -85,18 +73,6 @@ def load_instance_price(name_or_path: str | Path | InstancePrice, *, argument: s
 
 def load_storage_price(name_or_path: str | Path | StoragePrice, *, argument: str = "storage_price") -> StoragePrice:
     """Load a price that must be of storage.
-
-    Parameters
-    ----------
-    name_or_path : str, Path or StoragePrice
-        As :func:`load_price` takes it, or what was loaded. [-]
-    argument : str
-        What it was given for, to name in an error. [-]
-
-    Returns
-    -------
-    StoragePrice
-        The price. [-]
 
     Raises
     ------

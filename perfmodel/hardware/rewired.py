@@ -29,18 +29,6 @@ Table = TypeVar("Table", bound=SpecTable)
 def with_fields(table: Table, fields: Mapping[str, Any]) -> Table:
     """Return a table of a spec file with some of its fields changed, checked as if it had been read.
 
-    Parameters
-    ----------
-    table : SpecTable
-        The table. [-]
-    fields : mapping of str to object
-        Those that change. [unit of each field]
-
-    Returns
-    -------
-    SpecTable
-        One of the same class. [-]
-
     Raises
     ------
     SpecError
@@ -105,36 +93,12 @@ def rewired(
 
 
 def with_gpu(file: SystemFile, device: str) -> SystemFile:
-    """Return a machine with another card in every slot.
-
-    Parameters
-    ----------
-    file : SystemFile
-        The machine. [-]
-    device : str
-        Name of the card. [-]
-
-    Returns
-    -------
-    SystemFile
-        The machine with it. [-]
-    """
+    """Return a machine with another card in every slot."""
     return file.model_copy(update={"device": tuple(with_fields(slot, {"device": device}) for slot in file.device)})
 
 
 def with_one_more_gpu(file: SystemFile) -> SystemFile:
-    """Return a machine with one more card beside its last one.
-
-    Parameters
-    ----------
-    file : SystemFile
-        The machine. [-]
-
-    Returns
-    -------
-    SystemFile
-        The machine with it: below the same root or switch. [-]
-    """
+    """Return a machine with one more card beside its last one."""
     if not file.device:
         return file
     *others, last = file.device
@@ -144,20 +108,7 @@ def with_one_more_gpu(file: SystemFile) -> SystemFile:
 
 
 def with_host_links(file: SystemFile, link: str) -> SystemFile:
-    """Return a machine whose cards have another link to their host, and no root or switch on the way is slower.
-
-    Parameters
-    ----------
-    file : SystemFile
-        The machine. [-]
-    link : str
-        Link of cards and slots, e.g. ``pcie_4_x16``. [-]
-
-    Returns
-    -------
-    SystemFile
-        The machine with it. [-]
-    """
+    """Return a machine whose cards have another link to their host, and no root or switch on the way is slower."""
     rate = load_link(link).bandwidth_bytes_per_s
     hubs = {
         kind: tuple(
@@ -171,40 +122,14 @@ def with_host_links(file: SystemFile, link: str) -> SystemFile:
 
 
 def with_peer_links(file: SystemFile, link: str) -> SystemFile:
-    """Return a machine whose cards have another link to one another, straight or to a switch among them.
-
-    Parameters
-    ----------
-    file : SystemFile
-        The machine. [-]
-    link : str
-        Link of each, e.g. ``nvlink_3_x12``. [-]
-
-    Returns
-    -------
-    SystemFile
-        The machine with it. [-]
-    """
+    """Return a machine whose cards have another link to one another, straight or to a switch among them."""
     pairs = tuple(with_fields(each, {"link": link}) for each in file.peer_link)
     switches = tuple(with_fields(each, {"link": link}) for each in file.peer_switch)
     return file.model_copy(update={"peer_link": pairs, "peer_switch": switches})
 
 
 def with_bridges(file: SystemFile, link: str) -> SystemFile:
-    """Return a machine whose cards are joined in pairs, the first with the second and so on.
-
-    Parameters
-    ----------
-    file : SystemFile
-        The machine. [-]
-    link : str
-        Link of a pair, e.g. ``nvlink_3_x12``. [-]
-
-    Returns
-    -------
-    SystemFile
-        The machine with it; itself where it has fewer than two cards. An odd one stays alone. [-]
-    """
+    """Return a machine whose cards are joined in pairs, the first with the second and so on."""
     numbers = itertools.count()
     names = [
         f"gpu{next(numbers)}" if slot.names is None else slot.names[index]
@@ -216,18 +141,7 @@ def with_bridges(file: SystemFile, link: str) -> SystemFile:
 
 
 def with_own_lanes(file: SystemFile) -> SystemFile:
-    """Return a machine in which each card hangs off its socket by lanes of its own, past any root or switch.
-
-    Parameters
-    ----------
-    file : SystemFile
-        The machine. [-]
-
-    Returns
-    -------
-    SystemFile
-        The machine; itself where no card shares its way. [-]
-    """
+    """Return a machine in which each card hangs off its socket by lanes of its own, past any root or switch."""
     upper: dict[str, str] = {}
     for kind in ("root", "switch"):
         number = 0

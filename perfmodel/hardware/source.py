@@ -262,18 +262,7 @@ class SpecFile(SpecTable):
         return self
 
     def source_of(self, field: str) -> Source | None:
-        """Return where a number comes from: of the sources that cover it, the one that names it most closely.
-
-        Parameters
-        ----------
-        field : str
-            Dotted name of a number. [-]
-
-        Returns
-        -------
-        Source or None
-            The last of those that name it equally closely; None where none covers it. [-]
-        """
+        """Return where a number comes from: of the sources that cover it, the one that names it most closely."""
         found = [
             (len(name), place, source)
             for place, source in enumerate(self.source)
@@ -311,13 +300,7 @@ class SpecFile(SpecTable):
         return spec
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of the file as plain tables, lists, text and numbers.
-
-        Returns
-        -------
-        dict
-            What the file states, dates as ISO text; validating it again gives an equal object. [-]
-        """
+        """Return the content of the file as plain tables, lists, text and numbers."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
@@ -351,18 +334,6 @@ def _detail(kind: str, message: str, location: tuple[int | str, ...], given: Any
 
 def numbers_in(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Walk a table and yield each number, or list of numbers, with its dotted name.
-
-    Parameters
-    ----------
-    table : dict
-        Raw content of a spec file. [-]
-    prefix : str
-        Dotted name of the table, with a final dot. [-]
-
-    Yields
-    ------
-    tuple
-        Dotted name and value. The tables of a list share the list's name. [-]
 
     Examples
     --------

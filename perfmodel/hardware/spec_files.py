@@ -50,13 +50,7 @@ _PACKAGE_ROOT = Path(__file__).resolve().parent.parent
 
 @lru_cache(maxsize=1)
 def shipped_folder() -> Path:
-    """Return the spec folder that comes with perfmodel, in a wheel or in a checkout.
-
-    Returns
-    -------
-    Path
-        ``perfmodel/hardware_specs`` where installed, ``hardware_specs`` beside the package in a checkout. [-]
-    """
+    """Return the spec folder that comes with perfmodel, in a wheel or in a checkout."""
     installed, checkout = (folder / "hardware_specs" for folder in (_PACKAGE_ROOT, _PACKAGE_ROOT.parent))
     return installed if installed.is_dir() else checkout
 
@@ -68,11 +62,6 @@ def folders_asked_for() -> str:
 
 def spec_folders() -> tuple[Path, ...]:
     """Return every spec folder in the order of precedence: the user's own first, the shipped one last.
-
-    Returns
-    -------
-    tuple of Path
-        Folders that hold kind folders. [-]
 
     Raises
     ------
@@ -112,16 +101,6 @@ def _misnamed_folders(folder: Path) -> list[str]:
 def names(kind_folder: str) -> tuple[str, ...]:
     """Return the names of all spec files of a kind, sorted.
 
-    Parameters
-    ----------
-    kind_folder : str
-        A kind folder, e.g. ``devices``. [-]
-
-    Returns
-    -------
-    tuple of str
-        File stems, as ``find`` accepts them. [-]
-
     Raises
     ------
     UnknownNameError
@@ -138,33 +117,12 @@ def names(kind_folder: str) -> tuple[str, ...]:
 
 
 def files(kind_folder: str) -> tuple[Path, ...]:
-    """Return the spec files of a kind in every spec folder, shadowed ones too.
-
-    Parameters
-    ----------
-    kind_folder : str
-        A kind folder, e.g. ``devices``. [-]
-
-    Returns
-    -------
-    tuple of Path
-        Folder by folder, the user's own first. [-]
-    """
+    """Return the spec files of a kind in every spec folder, shadowed ones too."""
     return tuple(path for folder in spec_folders() for path in sorted((folder / kind_folder).glob("*.toml")))
 
 
 def is_path(name_or_path: object) -> bool:
     """Tell a path to a spec file from the name of one: a ``Path``, a ``.toml`` ending, or a folder in it.
-
-    Parameters
-    ----------
-    name_or_path : object
-        What a user gave. [-]
-
-    Returns
-    -------
-    bool
-        True for a path. [-]
 
     Examples
     --------
@@ -183,18 +141,6 @@ def from_folder(folder: Path, name_or_path: str) -> str | Path:
 
 def find(kind_folder: str, name_or_path: str | Path) -> Path:
     """Return the path of a spec file given by name or by path.
-
-    Parameters
-    ----------
-    kind_folder : str
-        A kind folder, e.g. ``devices``; not consulted for a path. [-]
-    name_or_path : str or Path
-        A name such as ``gtx_1080``, or a path to a ``.toml`` file. [-]
-
-    Returns
-    -------
-    Path
-        An existing file. [-]
 
     Raises
     ------
@@ -241,38 +187,13 @@ def _kind_that_has(name: str) -> str | None:
 
 
 def lookup(kind_folder: str, name: str) -> Path | None:
-    """Return the path of the spec file of a name, if there is one.
-
-    Parameters
-    ----------
-    kind_folder : str
-        A kind folder, e.g. ``devices``. [-]
-    name : str
-        A name such as ``gtx_1080``. [-]
-
-    Returns
-    -------
-    Path or None
-        The file in the first spec folder that has it. [-]
-    """
+    """Return the path of the spec file of a name, if there is one."""
     candidates = (folder / kind_folder / f"{name}.toml" for folder in spec_folders())
     return next((path for path in candidates if changed_ns(path) != MISSING and path.is_file()), None)
 
 
 def origin_of(kind_folder: str, name: str) -> str:
     """Say whose file a name denotes.
-
-    Parameters
-    ----------
-    kind_folder : str
-        A kind folder, e.g. ``devices``. [-]
-    name : str
-        A name that ``names`` lists. [-]
-
-    Returns
-    -------
-    str
-        ``shipped``, ``yours``, or ``yours, shadows shipped``. [-]
 
     Examples
     --------
@@ -287,16 +208,6 @@ def origin_of(kind_folder: str, name: str) -> str:
 
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a TOML file.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file. [-]
-
-    Returns
-    -------
-    dict
-        Its tables, as the file states them. [-]
 
     Raises
     ------
@@ -319,18 +230,6 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 def load(path: str | Path, model_class: type[Spec]) -> Spec:
     """Read and validate a spec file; the same file is validated once.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file. [-]
-    model_class : type
-        The class of its kind, a ``SpecFile`` that pydantic validates. [-]
-
-    Returns
-    -------
-    SpecFile
-        An immutable object of ``model_class``; the same object while the file stays unchanged. [-]
-
     Raises
     ------
     SpecError
@@ -342,18 +241,6 @@ def load(path: str | Path, model_class: type[Spec]) -> Spec:
 
 def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> Spec:
     """Read and validate a spec file whose ``kind`` decides its class.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file. [-]
-    class_by_kind : mapping of str to type
-        The registry: class of each kind. [-]
-
-    Returns
-    -------
-    SpecFile
-        An immutable object of the class registered for the file's kind. [-]
 
     Raises
     ------
@@ -371,16 +258,6 @@ def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> S
 
 def kind_of(path: str | Path) -> str:
     """Return the ``kind`` that a spec file states; empty where it states none.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file. [-]
-
-    Returns
-    -------
-    str
-        The kind. [-]
 
     Raises
     ------
@@ -409,18 +286,7 @@ def _load_once(path: Path, changed_ns: int, model_class: type[SpecFile]) -> Spec
 
 
 def toml_entries(table: dict[str, Any]) -> list[str]:
-    """Return the lines of a table of a TOML file.
-
-    Parameters
-    ----------
-    table : dict
-        Text, truths, numbers, dates, lists and tables by key; None, False and empty lists are left out. [-]
-
-    Returns
-    -------
-    list of str
-        A line for each key. [-]
-    """
+    """Return the lines of a table of a TOML file."""
     return [
         f"{key} = {toml_value(value)}"
         for key, value in table.items()
@@ -430,16 +296,6 @@ def toml_entries(table: dict[str, Any]) -> list[str]:
 
 def toml_value(value: Any) -> str:
     """Return a value as TOML writes it.
-
-    Parameters
-    ----------
-    value : object
-        Text, a truth, a number, a date, or a list or table of them. [-]
-
-    Returns
-    -------
-    str
-        The value's text. [-]
 
     Examples
     --------

@@ -76,18 +76,7 @@ class PartTable(SpecTable):
         return (self.to,) if isinstance(self.to, str) else self.to
 
     def port_of(self, index: int) -> str:
-        """Return what one of them hangs off.
-
-        Parameters
-        ----------
-        index : int
-            Which of them, from 0. [1]
-
-        Returns
-        -------
-        str
-            Name of the port. [-]
-        """
+        """Return what one of them hangs off."""
         return self.ports[index // (self.count // len(self.ports))]
 
 

@@ -148,18 +148,7 @@ class Topology:
         return {channel.name: channel for channel in both}
 
     def copy_engine_count(self, device: str) -> int:
-        """Return how many copies a device can do at once; with two, one in each direction.
-
-        Parameters
-        ----------
-        device : str
-            Its name. [-]
-
-        Returns
-        -------
-        int
-            Copy engines. [1]
-        """
+        """Return how many copies a device can do at once; with two, one in each direction. [1]"""
         return self._place(device).copy_engine_count
 
     def route(self, source: str, sink: str, *, through_host: bool = False) -> Route:
@@ -199,20 +188,7 @@ class Topology:
         return reduce(Route.then, self.legs(source, sink, through_host=through_host))
 
     def legs(self, source: str, sink: str, *, through_host: bool = False) -> tuple[Route, ...]:
-        """Return the legs of a large copy: one straight, or several with a rest in host memory between them.
-
-        Parameters
-        ----------
-        source, sink : str
-            Names of nodes. [-]
-        through_host : bool
-            Stage it in host memory in any case. [-]
-
-        Returns
-        -------
-        tuple of Route
-            Each starts where the one before ends. [-]
-        """
+        """Return the legs of a large copy: one straight, or several with a rest in host memory between them."""
         return self._legs(source, sink, through_host)
 
     @derived
@@ -239,16 +215,6 @@ class Topology:
     def home_memory(self, name: str) -> str:
         """Return the memory of the socket that a node hangs off.
 
-        Parameters
-        ----------
-        name : str
-            A node's name. [-]
-
-        Returns
-        -------
-        str
-            A memory's name. [-]
-
         Raises
         ------
         ArgumentError
@@ -264,16 +230,6 @@ class Topology:
     def root_complex(self, name: str) -> str:
         """Return the PCIe root that a node hangs off: one that the file lists, else the socket with all its ports.
 
-        Parameters
-        ----------
-        name : str
-            A node's name. [-]
-
-        Returns
-        -------
-        str
-            Name of a root or socket. [-]
-
         Raises
         ------
         ArgumentError
@@ -286,16 +242,6 @@ class Topology:
 
     def peer_to_peer(self, first: str, second: str) -> bool:
         """Tell whether two devices can copy straight from one to the other (GPUDirect P2P).
-
-        Parameters
-        ----------
-        first, second : str
-            Names of devices. [-]
-
-        Returns
-        -------
-        bool
-            True below the same PCIe root and where a peer link or one peer switch joins them; not across sockets. [-]
 
         Notes
         -----
@@ -310,34 +256,12 @@ class Topology:
         return second in self._peers(first)
 
     def rdma(self, first: str, second: str) -> bool:
-        """Tell whether NICs can read and write the memories of two devices in different machines (GPUDirect RDMA).
-
-        Parameters
-        ----------
-        first, second : str
-            Names of devices. [-]
-
-        Returns
-        -------
-        bool
-            True if in both machines a NIC with RDMA hangs off the device's own PCIe root. [-]
-        """
+        """Tell whether NICs can read and write the memories of two devices in different machines (GPUDirect RDMA)."""
         one, other = self._device(first), self._device(second)
         return one.node != other.node and all(self.rdma_nics(name) for name in (first, second))
 
     def rdma_nics(self, device: str) -> tuple[str, ...]:
-        """Return the NICs that can reach a device's memory without passing the host's.
-
-        Parameters
-        ----------
-        device : str
-            Its name. [-]
-
-        Returns
-        -------
-        tuple of str
-            NICs below the same PCIe root, in file order; none without RDMA. [-]
-        """
+        """Return the NICs that can reach a device's memory without passing the host's."""
         place, root = self._device(device), self.root_complex(device)
         return tuple(
             nic

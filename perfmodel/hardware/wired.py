@@ -101,24 +101,12 @@ class Wired(ABC):
         return Topology(self.wiring.places, self.wiring.wires)
 
     def device_counts(self) -> list[str]:
-        """Return how many devices of which kind it has, one text each.
-
-        Returns
-        -------
-        list of str
-            For example ``4 x NVIDIA GeForce GTX 1080``. [-]
-        """
+        """Return how many devices of which kind it has, one text each."""
         counts = Counter(device.name for _, device in self.devices)
         return [f"{count} x {name}" for name, count in counts.items()]
 
     def parts(self) -> tuple[Part, ...]:
-        """Return every link with its two ends, for a table.
-
-        Returns
-        -------
-        tuple of Part
-            In file order: memories and sockets, switches, devices, peer links, storage, NICs. [-]
-        """
+        """Return every link with its two ends, for a table."""
         places = {place.name: place for place in self.wiring.places}
         return tuple(
             Part(
@@ -135,16 +123,6 @@ class Wired(ABC):
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Draw its parts in layers below the sockets, with the bandwidths of the links at their lines.
-
-        Parameters
-        ----------
-        path : str, Path or None
-            Where to save the picture (png, pdf or svg); None does not save it. [-]
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The picture. [-]
 
         Raises
         ------

@@ -17,16 +17,6 @@ LIBRARY_WORDS = {"blas": ("CUDA", "cublas"), "dnn": ("cuDNN", "cudnn")}
 def device_of_text(text: str) -> str:
     """Return the device file that a table's text names.
 
-    Parameters
-    ----------
-    text : str
-        A board as a table writes it. [-]
-
-    Returns
-    -------
-    str
-        File stem: the one with the most words, all of which occur in the text. [-]
-
     Raises
     ------
     UnknownNameError
@@ -50,17 +40,7 @@ def _words(text: str) -> list[str]:
 
 
 def version_of_text(text: str, word: str) -> tuple[int, ...] | None:
-    """Return the version that follows a word.
-
-    Parameters
-    ----------
-    text, word : str
-        Software as a table writes it, and the word, e.g. ``cuDNN``. [-]
-
-    Returns
-    -------
-    tuple of int or None
-        None where the text states none. [1]
+    """Return the version that follows a word. [1]
 
     Examples
     --------

@@ -100,18 +100,6 @@ def elementwise(
 def bias_gradient(elements: Any, *, bias_elements: int) -> MemoryPass:
     """Return the sum of an output's gradient over all but its channels: a read and an add per element.
 
-    Parameters
-    ----------
-    elements : int, ndarray or sympy.Expr
-        Elements of the output's gradient. [1]
-    bias_elements : int
-        Elements of the bias. [1]
-
-    Returns
-    -------
-    MemoryPass
-        The operation. [-]
-
     Examples
     --------
     >>> bias_gradient(640, bias_elements=10).work(element_bytes=4)
@@ -122,18 +110,6 @@ def bias_gradient(elements: Any, *, bias_elements: int) -> MemoryPass:
 
 def broadcast_gradient(elements: Any, *, operand_elements: Any) -> MemoryPass:
     """Return the sum of a gradient over the axes along which an operand was repeated: a read and an add per element.
-
-    Parameters
-    ----------
-    elements : int, ndarray or sympy.Expr
-        Elements of the gradient of the repeated tensor. [1]
-    operand_elements : int, ndarray or sympy.Expr
-        Elements of the operand. [1]
-
-    Returns
-    -------
-    MemoryPass
-        The operation. [-]
 
     Examples
     --------

@@ -180,18 +180,6 @@ def without_last_axes(shape: Shape, axis_count: int) -> Shape:
 def is_spread(own: Shape, over: Shape) -> bool:
     """Tell whether a tensor is repeated to make another: along axes of extent 1, or for every sample.
 
-    Parameters
-    ----------
-    own : tuple of int
-        What is repeated. [1]
-    over : tuple of int
-        What it is broadcast to. [1]
-
-    Returns
-    -------
-    bool
-        False where both have the same elements. [-]
-
     Examples
     --------
     >>> is_spread((3, 1), (3, 4)), is_spread((1, 3, 4), (3, 4)), is_spread(SharedShape((3, 4)), (3, 4))

@@ -129,18 +129,7 @@ COMPLEX_OPERATORS: Final = frozenset(
 
 
 def is_uncounted_complex(call: OperatorCall) -> bool:
-    """Tell whether a call computes with complex numbers in a way that no layer counts.
-
-    Parameters
-    ----------
-    call : OperatorCall
-        The call. [-]
-
-    Returns
-    -------
-    bool
-        False where it only moves or adds them, scales them by real numbers, or multiplies them by one another. [-]
-    """
+    """Tell whether a call computes with complex numbers in a way that no layer counts."""
     if not any(each.is_complex for each in (*call.operands, *call.outputs)):
         return False
     by = call.get("other")

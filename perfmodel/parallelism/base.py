@@ -181,17 +181,7 @@ class Layout:
         return self.stages == self.tensor_size == self.interleave == self.parts == 1
 
     def micro_batch_size(self, batch_size: int) -> int:
-        """Return the samples of a micro-batch.
-
-        Parameters
-        ----------
-        batch_size : int
-            Samples of a data-parallel worker per step. [samples]
-
-        Returns
-        -------
-        int
-            Samples. [samples]
+        """Return the samples of a micro-batch. [samples]
 
         Raises
         ------
@@ -280,20 +270,7 @@ class Parallelism(ABC):
 
 
 def in_order(graph: LayerGraph, exchanges: Iterable[Exchange]) -> tuple[Exchange, ...]:
-    """Return exchanges in the order of execution: forward, backward from the last layer on, update.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The stage they belong to. [-]
-    exchanges : iterable of Exchange
-        In any order; those after the same layer stay as they are. [-]
-
-    Returns
-    -------
-    tuple of Exchange
-        The same. [-]
-    """
+    """Return exchanges in the order of execution: forward, backward from the last layer on, update."""
     places = {node.name: place for place, node in enumerate(graph.layers)}
     phases = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
 

@@ -28,16 +28,6 @@ _PLACED: WeakKeyDictionary[LayerGraph, dict[Hashable, tuple[StageGraph, ...]]] =
 def combined(request: Request) -> tuple[StageGraph, ...]:
     """Return the stages of a network whose layers groups of devices share.
 
-    Parameters
-    ----------
-    request : Request
-        The network and how many devices do what. [-]
-
-    Returns
-    -------
-    tuple of StageGraph
-        In order; stage i on device i modulo the pipeline's devices. [-]
-
     Raises
     ------
     ArgumentError
@@ -115,20 +105,7 @@ def _placed(
 
 @derived
 def shared_as(stage: StageGraph, **sizes: int) -> StageGraph:
-    """Return a stage with what data-parallel workers exchange of it where they share something else.
-
-    Parameters
-    ----------
-    stage : StageGraph
-        On a device. [-]
-    **sizes : int
-        As ``gradient_exchanges`` takes them. [1]
-
-    Returns
-    -------
-    StageGraph
-        The same layers. [-]
-    """
+    """Return a stage with what data-parallel workers exchange of it where they share something else."""
     within = tuple(each for each in stage.exchanges if each.group != "data")
     return replace(stage, exchanges=(*within, *gradient_exchanges(stage.graph, **sizes)))
 

@@ -57,16 +57,6 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
 def structure_of(graph: LayerGraph) -> tuple[object, ...]:
     """Return what two graphs have in common that differ in names alone; it can be the key of a mapping.
 
-    Parameters
-    ----------
-    graph : LayerGraph
-        A graph. [-]
-
-    Returns
-    -------
-    tuple
-        Shapes, layers and wiring. [-]
-
     Examples
     --------
     >>> from perfmodel.layers import Dense
@@ -93,20 +83,7 @@ def structure_of(graph: LayerGraph) -> tuple[object, ...]:
 
 
 def first_alike(part: LayerGraph, *, of: LayerGraph) -> LayerGraph:
-    """Return the first part of a graph that differs from this one in names alone: what was made of it still holds.
-
-    Parameters
-    ----------
-    part : LayerGraph
-        Layers of the graph, whole or shared by a group; or the graph itself. [-]
-    of : LayerGraph
-        The graph, as long as which parts of it are known. [-]
-
-    Returns
-    -------
-    LayerGraph
-        Another part, or this one where there was none. [-]
-    """
+    """Return the first part of a graph that differs from this one in names alone: what was made of it still holds."""
     if part is of:
         return of
     parts = _PARTS.setdefault(of, {})

@@ -9,20 +9,7 @@ from perfmodel.records import Phase
 
 
 def placement_of_phase(placement: Placement, phase: Phase) -> Placement:
-    """Return a placement with the exchanges of one phase.
-
-    Parameters
-    ----------
-    placement : Placement
-        The network on devices. [-]
-    phase : Phase
-        ``forward``, ``forward_backward`` or ``step``. [-]
-
-    Returns
-    -------
-    Placement
-        Inference exchanges no gradients; without an update nobody gathers updated parameters. [-]
-    """
+    """Return a placement with the exchanges of one phase."""
     if phase is Phase.STEP:
         return placement
 

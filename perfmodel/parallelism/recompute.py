@@ -16,18 +16,6 @@ from perfmodel.records import Phase
 def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> StageGraph:
     """Return a stage with the exchanges within layers that are computed again.
 
-    Parameters
-    ----------
-    stage : StageGraph
-        The stage. [-]
-    recompute : str or None
-        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
-
-    Returns
-    -------
-    StageGraph
-        With every tensor group's exchange of the forward phase that runs again, in the backward phase too. [-]
-
     Notes
     -----
     As operations do, only those run again whose result back-propagation reads: not the sum that yields the next

@@ -68,18 +68,6 @@ def _readers(graph: LayerGraph) -> dict[str, list[Node]]:
 def roles_of(graph: LayerGraph, *, tensor_size: int) -> dict[str, Role]:
     """Return what becomes of the layers that a group of devices shares; the others each device has whole.
 
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    tensor_size : int
-        Devices of the group. [1]
-
-    Returns
-    -------
-    dict of str to str
-        Layer to its role. [-]
-
     Raises
     ------
     ArgumentError

@@ -119,16 +119,6 @@ class UnequalPace:
 def unequal_pace(numbers: AsynchronousNumbers) -> UnequalPace:
     """Return what visitors of several speeds come to, who wait for nobody but the server.
 
-    Parameters
-    ----------
-    numbers : AsynchronousNumbers
-        Those in effect, with lasting times. [-]
-
-    Returns
-    -------
-    UnequalPace
-        Kind by kind, and together.
-
     Raises
     ------
     ArgumentError
@@ -386,31 +376,10 @@ class AsynchronousScheme(ABC):
 
     @abstractmethod
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without those that this scheme has no use for.
-
-        Parameters
-        ----------
-        numbers : AsynchronousNumbers
-            Whatever a caller has. [-]
-
-        Returns
-        -------
-        AsynchronousNumbers
-            What decides the times; the simulator plays just this.
-        """
+        """Return the numbers without those that this scheme has no use for."""
 
     def times(self, numbers: AsynchronousNumbers) -> AsynchronousTimes:
         """Return what the scheme comes to.
-
-        Parameters
-        ----------
-        numbers : AsynchronousNumbers
-            Times and counts. [-]
-
-        Returns
-        -------
-        AsynchronousTimes
-            Per step of a worker.
 
         Notes
         -----
@@ -427,37 +396,12 @@ class AsynchronousScheme(ABC):
         )
 
     def backup_bytes(self, *, parameter_bytes: Quantity, worker_count: Quantity) -> Quantity:
-        """Return the memory that copies of the parameters take on the server, besides these themselves.
-
-        Parameters
-        ----------
-        parameter_bytes : float, ndarray or sympy.Expr
-            Bytes of the parameters. [B]
-        worker_count : float, ndarray or sympy.Expr
-            Workers. [1]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Bytes on all shards together; none unless the scheme keeps copies. [B]
-        """
+        """Return the memory that copies of the parameters take on the server, besides these themselves. [B]"""
         return 0 * parameter_bytes * worker_count
 
 
 def server_network(numbers: AsynchronousNumbers, *, held_back_s: Quantity = 0.0) -> ClosedNetwork:
     """Return the closed network of the numbers.
-
-    Parameters
-    ----------
-    numbers : AsynchronousNumbers
-        Those in effect. [-]
-    held_back_s : float, ndarray or sympy.Expr
-        Time per step that a worker waits for others before it computes. [s]
-
-    Returns
-    -------
-    ClosedNetwork
-        Steps per second of all visitors, and their time at the server.
 
     Notes
     -----

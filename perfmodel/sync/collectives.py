@@ -37,16 +37,6 @@ COLLECTIVES: Final[dict[str, Collective]] = ALL_REDUCES | {
 def collective(name: str) -> Collective:
     """Return a collective algorithm by name.
 
-    Parameters
-    ----------
-    name : str
-        Its name. [-]
-
-    Returns
-    -------
-    Collective
-        The algorithm. [-]
-
     Raises
     ------
     UnknownNameError

@@ -65,49 +65,16 @@ class LibraryCollective:
         return ()
 
     def time(self, size_bytes: Quantity) -> Quantity:
-        """Return the time of a call.
-
-        Parameters
-        ----------
-        size_bytes : float, ndarray or sympy.Expr
-            Bytes, n, as the algorithms count them. [B]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Duration; zero for one device. [s]
-        """
+        """Return the time of a call. [s]"""
         return reduce(minimum, [self._time(placed, protocol, size_bytes) for placed, protocol in self._ways()])
 
     def choice(self, size_bytes: float) -> tuple[str, str]:
-        """Return what the library does at a size.
-
-        Parameters
-        ----------
-        size_bytes : float
-            Bytes, n. [B]
-
-        Returns
-        -------
-        tuple of str
-            Names of algorithm and protocol. [-]
-        """
+        """Return what the library does at a size."""
         placed, protocol = self._way(size_bytes)
         return placed.collective.name, protocol.name
 
     def taken_share(self, *, unit_count: int) -> Quantity:
-        """Return the share of a device that messages keep from computing.
-
-        Parameters
-        ----------
-        unit_count : int
-            Multiprocessors of the device. [1]
-
-        Returns
-        -------
-        float
-            As many of them as it takes blocks to fill the link; 0 where the library has none. [1]
-        """
+        """Return the share of a device that messages keep from computing. [1]"""
         rates = [rate for placed in self.algorithms for each in placed.rounds for rate in each.rates_bytes_per_s]
         if self.blocks is None or not rates:
             return 0.0
@@ -121,18 +88,7 @@ class LibraryCollective:
         return share if is_symbolic(share) else float(share)
 
     def call(self, size_bytes: float) -> Call:
-        """Return what the library runs for so many bytes.
-
-        Parameters
-        ----------
-        size_bytes : float
-            Bytes, n. [B]
-
-        Returns
-        -------
-        Call
-            The algorithm that it chooses, with the latencies, bytes on the links and launch of the protocol. [-]
-        """
+        """Return what the library runs for so many bytes."""
         placed, protocol = self._way(size_bytes)
         if not placed.rounds:
             return placed.call(size_bytes)
@@ -167,18 +123,7 @@ class LibraryCollective:
 
 
 def protocols_of(library: CollectiveLibrary) -> tuple[Protocol, ...]:
-    """Return the protocols of a library in base units.
-
-    Parameters
-    ----------
-    library : CollectiveLibrary
-        Its file. [-]
-
-    Returns
-    -------
-    tuple of Protocol
-        In the order of the file. [-]
-    """
+    """Return the protocols of a library in base units."""
     found = []
     for name, table in library.protocol.items():
         constants: dict[str, Any] = table.constants

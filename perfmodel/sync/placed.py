@@ -70,18 +70,7 @@ class PlacedRound:
         return tuple(reversed(found))
 
     def time(self, size_bytes: Quantity) -> Quantity:
-        """Return the time until the last message of one round has arrived.
-
-        Parameters
-        ----------
-        size_bytes : float, ndarray or sympy.Expr
-            Bytes of the collective, n. [B]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Duration without adding up. [s]
-        """
+        """Return the time until the last message of one round has arrived. [s]"""
         lines = [
             (named(latency_s, "latency"), named(per_byte, "seconds per byte")) for latency_s, per_byte in self.lines
         ]
@@ -167,17 +156,7 @@ class Placed:
         return sum(each.repeat * each.reduced_share for each in self.rounds)
 
     def time(self, size_bytes: Quantity) -> Quantity:
-        """Return the time of a collective of so many bytes.
-
-        Parameters
-        ----------
-        size_bytes : float, ndarray or sympy.Expr
-            Bytes, n, as the algorithm counts them. [B]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Duration; zero for one rank. [s]
+        """Return the time of a collective of so many bytes. [s]
 
         Notes
         -----
@@ -224,33 +203,11 @@ class Placed:
         return sum(slopes) + self.reduce_s_per_byte * self.reduced_share
 
     def sent_bytes(self, size_bytes: Quantity) -> Quantity:
-        """Return the bytes of all messages together, those of groups beside it among them.
-
-        Parameters
-        ----------
-        size_bytes : float, ndarray or sympy.Expr
-            Bytes, n, as the algorithm counts them. [B]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Sum over all rounds, of each message once however many channels it passes. [B]
-        """
+        """Return the bytes of all messages together, those of groups beside it among them. [B]"""
         return size_bytes * sum(each.repeat * message.share for each in self.rounds for message in each.messages)
 
     def channel_bytes(self, size_bytes: Quantity) -> Mapping[str, Quantity]:
-        """Return what passes each channel.
-
-        Parameters
-        ----------
-        size_bytes : float, ndarray or sympy.Expr
-            Bytes, n, as the algorithm counts them. [B]
-
-        Returns
-        -------
-        mapping of str to float, ndarray or sympy.Expr
-            Channel name to bytes, of channels that are used. [B]
-        """
+        """Return what passes each channel. [B]"""
         shares: dict[str, float] = {}
         for each in self.rounds:
             for message, route in zip(each.messages, each.routes, strict=True):

@@ -135,13 +135,6 @@ class Situation:
     def needs(self, condition: object, reason: str) -> None:
         """Raise unless something holds.
 
-        Parameters
-        ----------
-        condition : object
-            What must be true. [-]
-        reason : str
-            Why the change does not apply where it is not. [-]
-
         Raises
         ------
         NotApplicableError

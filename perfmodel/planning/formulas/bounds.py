@@ -305,18 +305,7 @@ class Bounded:
         return place
 
     def __call__(self, low: Any, high: Any) -> Bounds:
-        """Return the bounds over intervals.
-
-        Parameters
-        ----------
-        low, high : ndarray, shape (intervals,)
-            Their ends. [unit of the symbol]
-
-        Returns
-        -------
-        Bounds
-            Each of shape (intervals,). [unit of the expression]
-        """
+        """Return the bounds over intervals. [unit of the expression]"""
         ones = np.ones_like(low)
         values = {**self._known, 0: Bounds(low, high, ones, ones, np.zeros(len(low), dtype=bool))}
         last = {each: step for step, (_, _, arguments) in enumerate(self._steps) for each in arguments}

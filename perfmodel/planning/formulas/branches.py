@@ -81,20 +81,7 @@ class Leading(NamedTuple):
 
 
 def leading_terms(point: AtPoint, expression: Any) -> Leading:
-    """Return the terms that matter most at a point of what an expression is there.
-
-    Parameters
-    ----------
-    point : AtPoint
-        Where. [-]
-    expression : sympy.Expr
-        What counts. [-]
-
-    Returns
-    -------
-    Leading
-        None of them where terms cancel one another, as where dispatch hides behind kernels. [unit of the expression]
-    """
+    """Return the terms that matter most at a point of what an expression is there. [unit of the expression]"""
     value = point.value(sympy.sympify(expression))
     terms = sympy.Add.make_args(on_branch(point, expression))
     values = {term: float(term.xreplace(dict(point.at))) for term in terms}

@@ -70,18 +70,7 @@ class Search:
         return np.where(np.abs(found) <= SAME * scale, 0.0, np.sign(found))
 
     def first_turn(self, places: Any) -> Turn | None:
-        """Return where the sign is first another one than at the first place.
-
-        Parameters
-        ----------
-        places : ndarray, shape (places,)
-            Where the difference is tried at first, from low to high. [unit of the symbol]
-
-        Returns
-        -------
-        Turn or None
-            None where there is none. [-]
-        """
+        """Return where the sign is first another one than at the first place."""
         start, self.certain = float(self.signs(places[:1])[0]), True
         lows, highs, turn = self._up_to_turn(places[:-1], places[1:], start)
         bounded, rounds = 0, 0

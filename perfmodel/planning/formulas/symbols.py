@@ -218,18 +218,6 @@ NOT_THE_FIELD: Final[Mapping[str, str]] = {
 def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
     """Put symbols in the place of numbers.
 
-    Parameters
-    ----------
-    opened : Opened
-        The step as it is predicted. [-]
-    free : iterable of str or sympy.Symbol
-        What is free. [-]
-
-    Returns
-    -------
-    Opened
-        The step with symbols. [-]
-
     Raises
     ------
     UnknownNameError
@@ -291,13 +279,6 @@ def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
 
 def refuse_fractions(opened: Opened, values: Mapping[str, Any]) -> None:
     """Raise if a number that counts things is not whole, or micro-batches do not divide a mini-batch.
-
-    Parameters
-    ----------
-    opened : Opened
-        The step. [-]
-    values : mapping of str to float or ndarray
-        Values by names of symbols. [unit of each]
 
     Raises
     ------

@@ -196,17 +196,6 @@ class OpenSystem:
     def hold(self, definitions: Definitions, parts: Mapping[str, Any], *, factors: Mapping[str, Any], at: Any) -> None:
         """Raise where a composed step is not what numbers give.
 
-        Parameters
-        ----------
-        definitions : Definitions
-            Expressions under names. [-]
-        parts : mapping of str to sympy.Expr
-            Parts of the step. [s]
-        factors : mapping of str to float or sympy.Expr
-            Factors on constants. [1]
-        at : mapping of sympy.Symbol to float
-            What each symbol stands for. [unit of each]
-
         Raises
         ------
         ArgumentError

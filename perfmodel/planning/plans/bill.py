@@ -139,20 +139,7 @@ class Hired:
     device_w: float | None
 
     def bill(self, terms: Terms, *, share: float = 1.0) -> Bill:
-        """Return what the work comes to, or what a share of it would.
-
-        Parameters
-        ----------
-        terms : Terms
-            What is the same for every candidate. [-]
-        share : float
-            Part of the work, or the time of a faster step over that of the present one. [1]
-
-        Returns
-        -------
-        Bill
-            Hours and money. [-]
-        """
+        """Return what the work comes to, or what a share of it would."""
         work_s = share * self.work_s
         duration_s, interval_s = self._duration(terms, work_s)
         if math.isinf(duration_s):
@@ -265,18 +252,7 @@ class Job:
         return self.counted_in, self.epochs if self.counted_in == "epochs" else self.dataset_size
 
     def of(self, count: int) -> Job:
-        """Return the job with another amount.
-
-        Parameters
-        ----------
-        count : int
-            Epochs or samples, whatever it is counted in. [1]
-
-        Returns
-        -------
-        Job
-            The job. [-]
-        """
+        """Return the job with another amount."""
         return replace(self, epochs=count) if self.counted_in == "epochs" else replace(self, dataset_size=count)
 
     def describe(self) -> str:
@@ -408,18 +384,6 @@ def spot_terms(
 
 def storage_terms(*, storage_price: Any, storage_gb: Any) -> dict[str, float]:
     """Read what storage costs.
-
-    Parameters
-    ----------
-    storage_price : str, Path, StoragePrice or None
-        Price of it. [-]
-    storage_gb : float or None
-        Reserved for each instance. [GB]
-
-    Returns
-    -------
-    dict
-        Terms by name; none without storage. [-]
 
     Raises
     ------
