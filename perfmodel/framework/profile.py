@@ -15,15 +15,51 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from perfmodel.framework.library_names import LibraryNames
 from perfmodel.framework.recurrence import FUSED, PERSISTENT
 from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.constant import Constant, StrictConstant, constant_faults
-from perfmodel.hardware.file_changes import kept_while_unchanged
 from perfmodel.hardware.library import LibrarySupport
-from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
+from perfmodel.hardware.source import (
+    Constant,
+    Count,
+    Identifier,
+    NonNegativeNumber,
+    PositiveNumber,
+    SpecFile,
+    SpecTable,
+    StrictConstant,
+    Text,
+    constant_faults,
+)
+from perfmodel.hardware.spec_files import kept_while_unchanged
 from perfmodel.units import MIB, to_base_units
+
+
+class LibraryNames(SpecTable):
+    """The libraries a framework calls, as file stems of ``hardware_specs/libraries``.
+
+    Attributes
+    ----------
+    gpu_blas, gpu_dnn, cpu_blas : str
+        Names. [-]
+    by_architecture : dict of str to dict of str to str
+        Other names on some architectures, where a framework was built with another version for them. [-]
+    tf32 : tuple of str
+        GPU libraries whose products of single-precision tensors it lets round to TF32, on devices that have it. [-]
+    """
+
+    gpu_blas: Identifier
+    gpu_dnn: Identifier
+    cpu_blas: Identifier
+    by_architecture: dict[Identifier, dict[Literal["gpu_blas", "gpu_dnn", "cpu_blas"], Identifier]] = Field(
+        default_factory=dict
+    )
+    tf32: tuple[Literal["gpu_blas", "gpu_dnn"], ...] = ()
+
+    def name_of(self, role: str, architecture: str) -> str:
+        """Return the library that fills a role on an architecture."""
+        elsewhere = self.by_architecture.get(architecture, {})
+        return elsewhere.get(role, getattr(self, role))  # type: ignore[call-overload,no-any-return]
 
 
 def in_base_units(constants: Mapping[str, Any]) -> dict[str, Any]:

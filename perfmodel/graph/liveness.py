@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.graph.checkpoints import Segment, checkpoints, segments
+from perfmodel.graph.execution import Segment, checkpoints, segments
 from perfmodel.graph.node import INDEX_BYTES, Node
 from perfmodel.graph.storage import (
     NOTHING,

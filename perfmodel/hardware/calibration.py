@@ -17,10 +17,18 @@ from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, field_va
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.constant import FiniteNumber
 from perfmodel.hardware.interval_scale import Seen
 from perfmodel.hardware.measured_machine import MeasuredMachine
-from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
+from perfmodel.hardware.source import (
+    Count,
+    FiniteNumber,
+    Identifier,
+    NonNegativeNumber,
+    PositiveNumber,
+    SpecFile,
+    SpecTable,
+    Text,
+)
 from perfmodel.hardware.spec_files import toml_document
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.hardware.constant import Constant
 from perfmodel.hardware.device import Device, check_listed
-from perfmodel.hardware.source import Count, Fraction, InRange, PositiveNumber, SpecTable, at_most
+from perfmodel.hardware.source import Constant, Count, Fraction, InRange, PositiveNumber, SpecTable, at_most
 from perfmodel.units import GIGA, MEGA
 
 MEMORY_CHANNEL_BYTES: Final = 8

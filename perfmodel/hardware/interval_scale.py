@@ -9,9 +9,9 @@ from typing import Annotated, Final, Literal, NamedTuple
 from pydantic import Field, field_validator
 
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.constant import FiniteNumber
 from perfmodel.hardware.source import (
     Count,
+    FiniteNumber,
     Fraction,
     Identifier,
     NonNegativeNumber,

@@ -1,4 +1,4 @@
-"""Library profiles: what a BLAS or DNN library of one version achieves on each architecture.
+"""Library profiles: what a BLAS, DNN or collective library of one version achieves on each architecture.
 
 An ``[architecture.<name>]`` table holds constants (efficiencies, tiles) and, beside them, the algorithm set
 and whether the library has native kernels. ``[architecture.default]`` serves the architectures the file does
@@ -9,17 +9,32 @@ file. Each constant name has a ``[constant.<name>]`` table with its unit, meanin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Literal
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field, StrictBool, ValidationInfo, field_validator
 
 from perfmodel.derived import derived
 from perfmodel.errors import UnknownNameError, nearest_match
-from perfmodel.hardware.constant import Constant, ConstantValue, StrictConstant, constant_faults
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.catalogue import load_library
 from perfmodel.hardware.cpu import Isa
-from perfmodel.hardware.source import Identifier, SpecFile, SpecTable, Text
+from perfmodel.hardware.source import (
+    Constant,
+    ConstantValue,
+    Count,
+    Identifier,
+    PositiveNumber,
+    SpecFile,
+    SpecTable,
+    StrictConstant,
+    Text,
+    constant_faults,
+)
 
 DEFAULT_ARCHITECTURE: Final = "default"
 
@@ -287,3 +302,190 @@ def _inheritance_faults(profiles: dict[str, ArchitectureProfile]) -> Iterator[st
                 break
             seen.append(ancestor)
             ancestor = profiles[ancestor].inherits
+
+
+NEEDED: Final = ("launch_us", "hop_factor", "bandwidth_efficiency")
+"""Constants that each protocol has. [-]"""
+
+
+class CollectiveOperation(SpecTable):
+    """How a library does one operation.
+
+    Attributes
+    ----------
+    algorithms : tuple of str
+        Its algorithms; the fastest is taken at each size. [-]
+    at_once : bool
+        Whether it sends all messages at once that have no need of one another. [-]
+    """
+
+    algorithms: Annotated[tuple[Identifier, ...], Field(min_length=1)]
+    at_once: StrictBool = False
+
+
+class BlocksTable(SpecTable):
+    """Thread blocks that carry the messages of a library, each of which keeps a multiprocessor from other kernels.
+
+    Attributes
+    ----------
+    gb_per_s : float
+        What one of them moves: there are as many as the link needs. [GB/s]
+    fewest, most : int
+        How many there are at least and at most. [1]
+    """
+
+    gb_per_s: PositiveNumber
+    fewest: Count
+    most: Count
+
+
+class CollectiveLibrary(SpecFile):
+    """One version of one library of collectives.
+
+    Attributes
+    ----------
+    version : str
+        Its version. [-]
+    constant : dict of str to Constant
+        Unit, meaning and range of each constant. [-]
+    operation : dict of str to CollectiveOperation
+        What it can do, e.g. ``all_reduce``. [-]
+    protocol : dict of str to ConstantsTable
+        ``launch_us``, ``hop_factor`` and ``bandwidth_efficiency`` of each of its protocols. [-]
+    blocks : BlocksTable or None
+        What it takes of a device while messages are on the way; None for nothing. [-]
+    """
+
+    WITHOUT_SOURCE: ClassVar[frozenset[str]] = SpecFile.WITHOUT_SOURCE | {"constant"}
+
+    version: Text
+    constant: dict[Identifier, Constant]
+    operation: Annotated[dict[Identifier, CollectiveOperation], Field(min_length=1)]
+    protocol: Annotated[dict[Identifier, ConstantsTable], Field(min_length=1)]
+    blocks: BlocksTable | None = None
+
+    @field_validator("protocol")
+    @classmethod
+    def _constants_are_described(cls, protocol: dict[str, ConstantsTable], info: Any) -> dict[str, ConstantsTable]:
+        faults = list(cls._faults(protocol, info.data.get("constant", {})))
+        if faults:
+            message = "; ".join(faults)
+            raise ValueError(message)
+        return protocol
+
+    @staticmethod
+    def _faults(protocol: dict[str, ConstantsTable], described: dict[str, Constant]) -> Iterator[str]:
+        for name, table in protocol.items():
+            yield from (f"{name}.{fault}" for fault in constant_faults(table.constants, described))
+            yield from (f"{name}.{key}: missing" for key in NEEDED if key not in table.constants)
+
+    def operation_named(self, name: str) -> CollectiveOperation:
+        """Return how it does an operation.
+
+        Raises
+        ------
+        UnknownNameError
+            If it has none of that name.
+        """
+        if name not in self.operation:
+            raise UnknownNameError(kind=f"operation of {self.name}", name=name, known=self.operation)
+        return self.operation[name]
+
+
+def load_collective_library(name_or_path: str | Path) -> CollectiveLibrary:
+    """Load a library of collectives.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is none of that name.
+    SpecError
+        With every fault of its file.
+
+    Examples
+    --------
+    >>> load_collective_library("nccl_2_27").operation_named("all_reduce").algorithms
+    ('ring_all_reduce', 'double_binary_tree')
+    """
+    return spec_files.load(spec_files.find("collectives", name_or_path), CollectiveLibrary)
+
+
+LIBRARY_WORDS = {"blas": ("CUDA", "cublas"), "dnn": ("cuDNN", "cudnn")}
+"""Kind of library -> the word before its version in a table's text, and how its files begin; cuBLAS comes with CUDA."""
+
+
+def device_of_text(text: str) -> str:
+    """Return the device file that a table's text names.
+
+    Raises
+    ------
+    UnknownNameError
+        If no file's words all occur; names the nearest.
+
+    Examples
+    --------
+    >>> device_of_text("Tesla P100-PCIE (host X99-E WS)")
+    'tesla_p100_pcie'
+    """
+    words = _words(text)
+    fitting = [stem for stem in spec_files.names("devices") if set(stem.split("_")) <= set(words)]
+    if not fitting:
+        kind = "device of a measured table"
+        raise UnknownNameError(kind, "_".join(words), spec_files.names("devices"))
+    return max(fitting, key=lambda stem: stem.count("_"))
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.split(r"[^a-z0-9]+", text.lower()) if word]
+
+
+def version_of_text(text: str, word: str) -> tuple[int, ...] | None:
+    """Return the version that follows a word. [1]
+
+    Examples
+    --------
+    >>> version_of_text("CUDA 8.0.88; cuDNN 6.0.21; driver 375.66", "cuDNN")
+    (6, 0, 21)
+    """
+    found = re.search(rf"\b{re.escape(word)}\s*(\d+(?:\.\d+)*)", text, re.IGNORECASE)
+    return None if found is None else tuple(int(part) for part in found.group(1).split("."))
+
+
+@cache
+def _versions(names: tuple[str, ...]) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Return versions and stems of libraries, the oldest first."""
+    return tuple(sorted((_numbers(load_library(stem).version), stem) for stem in names))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def library_of_text(text: str, kind: str) -> LibraryProfile | None:
+    """Return the GPU library that a table's text names.
+
+    Parameters
+    ----------
+    text : str
+        Software as a table writes it. [-]
+    kind : str
+        ``blas`` or ``dnn``. [-]
+
+    Returns
+    -------
+    LibraryProfile or None
+        Of the highest version whose stated digits are not above the text's (``cuDNN 5`` may be 5.1), else the oldest;
+        None where none is stated. [-]
+
+    Examples
+    --------
+    >>> library_of_text("CUDA 7.5.18; cuDNN 5; driver 352.99", "blas").stem
+    'cublas_7_5'
+    """
+    word, beginning = LIBRARY_WORDS[kind]
+    stated = version_of_text(text, word)
+    if stated is None:
+        return None
+    libraries = _versions(tuple(stem for stem in spec_files.names("libraries") if stem.startswith(beginning)))
+    not_above = [stem for version, stem in libraries if version[: len(stated)] <= stated]
+    return load_library(not_above[-1] if not_above else libraries[0][1])

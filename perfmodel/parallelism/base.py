@@ -1,14 +1,16 @@
-"""What a parallelism makes of a network: the graphs that devices run, and what they exchange."""
+"""What a parallelism makes of a network: the graphs that devices run, and what they exchange in each phase."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Literal
 
+from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
+from perfmodel.graph.execution import segments, wants_gradient
 from perfmodel.records import Phase
 from perfmodel.symbolic import Quantity
 
@@ -279,3 +281,47 @@ def in_order(graph: LayerGraph, exchanges: Iterable[Exchange]) -> tuple[Exchange
         return phases.index(exchange.phase), -place if exchange.phase is Phase.BACKWARD else place
 
     return tuple(sorted(exchanges, key=key))
+
+
+def placement_of_phase(placement: Placement, phase: Phase) -> Placement:
+    """Return a placement with the exchanges of one phase."""
+    if phase is Phase.STEP:
+        return placement
+
+    def happens(exchange: Exchange) -> bool:
+        if exchange.phase is Phase.UPDATE:  # sums of tied tables' gradients are no part of an update's own work
+            return Phase.BACKWARD in phase.parts and exchange.kind != "all_gather"
+        return exchange.phase in phase.parts
+
+    stages = tuple(
+        replace(stage, exchanges=tuple(each for each in stage.exchanges if happens(each))) for stage in placement.stages
+    )
+    return replace(placement, stages=stages)
+
+
+@derived
+def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> StageGraph:
+    """Return a stage with the exchanges within layers that are computed again.
+
+    Notes
+    -----
+    As operations do, only those run again whose result back-propagation reads: not the sum that yields the next
+    checkpoint.
+    """
+    inside = [each for each in stage.exchanges if each.group == "tensor" and each.phase is Phase.FORWARD]
+    if not inside:
+        return replace(stage)
+    again = _again(stage.graph, len(stage.graph.layers), stage.input_gradient, recompute)
+    repeated: list[Exchange] = [
+        replace(exchange, phase=Phase.BACKWARD) for exchange in inside if exchange.after_layer in again
+    ]
+    return replace(stage, exchanges=(*stage.exchanges, *repeated))
+
+
+@derived
+def _again(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: str | None) -> frozenset[str]:
+    """Return the layers that are computed again."""
+    del layer_count  # a graph may have grown since
+    wanted = wants_gradient(graph.input_shapes, graph.layers, input_gradient=input_gradient)
+    parts = segments(graph.layers, wanted=wanted, recompute=recompute)
+    return frozenset(node.name for part in parts for node in part.again)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.hardware.collective_library import CollectiveLibrary
+    from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.hardware.source import SpecFile
     from perfmodel.parallelism import Exchange, Layout, Placement, StageGraph
     from perfmodel.prediction.agreement import Agreement

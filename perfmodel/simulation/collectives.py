@@ -11,7 +11,7 @@ from perfmodel.simulation.timeline import Task
 from perfmodel.sync.trees import two_trees
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.channel import Route
+    from perfmodel.hardware.topology import Route
     from perfmodel.simulation.timeline import Timeline
     from perfmodel.sync.placed import Placed, PlacedRound
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.cost.pipeline_order import Orders, Turn
-    from perfmodel.sync.library import LibraryCollective
+    from perfmodel.sync.collectives import LibraryCollective
     from perfmodel.sync.placed import Placed
 
 

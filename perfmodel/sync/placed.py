@@ -13,17 +13,32 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from perfmodel.cost.collective import pipelined_time
-from perfmodel.cost.transfer import max_min_rates
+from perfmodel.cost.transfer import longest_byte_time, max_min_rates
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, maximum, undominated
 from perfmodel.symbolic import Quantity, is_symbolic, named
 from perfmodel.sync.base import SERVER, Collective, Message, Round
-from perfmodel.sync.open_routes import byte_times, has_open_links
 from perfmodel.sync.ring_order import ring_order, way_between
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.channel import Route
-    from perfmodel.hardware.topology import Topology
+    from perfmodel.hardware.topology import Route, Topology
+
+
+def has_open_links(routes: Sequence[Route]) -> bool:
+    """Tell whether what any channel on some routes carries is an expression."""
+    return is_symbolic(*(channel.capacity_bytes_per_s for route in routes for channel in route.channels))
+
+
+def byte_times(routes: Sequence[Route]) -> list[Quantity]:
+    """Return the time of a byte of each flow, when one takes each route. [s/B]"""
+    flows = Counter(channel.name for route in routes for channel in route.channels)
+    return [
+        longest_byte_time(
+            capacity=[channel.capacity_bytes_per_s for channel in route.channels],
+            flow_counts=[flows[channel.name] for channel in route.channels],
+        )
+        for route in routes
+    ]
 
 
 Line = tuple[float, float]
@@ -392,7 +407,6 @@ def _switch(topology: Topology, ranks: Sequence[str]) -> str:
 
 MOST_PLACED: Final = 1024
 """Collectives kept for one topology; the oldest goes first. [1]"""
-
 _PLACED: WeakKeyDictionary[Topology, dict[Any, Placed]] = WeakKeyDictionary()
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import zoo
 from perfmodel.framework.profile import load_framework
-from perfmodel.hardware.link_catalogue import load_link
+from perfmodel.hardware.part_catalogue import load_link
 from perfmodel.measurements import parallel_tables
 from perfmodel.measurements.parallel_tables import ParallelRow, ParallelTable
 from perfmodel.measurements.scaling_tables import load_scaling

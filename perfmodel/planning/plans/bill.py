@@ -17,10 +17,9 @@ from perfmodel.cost.money import (
     sustained_use_hours,
 )
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.catalogue import load_dataset, load_storage
+from perfmodel.hardware.catalogue import load_dataset, load_storage, load_storage_price
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.price import HOURS_PER_MONTH, InstancePrice
-from perfmodel.hardware.price_catalogue import load_storage_price
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.run import Run
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.hardware.catalogue import load_device, load_system
+from perfmodel.hardware.catalogue import load_device, load_instance_price, load_system
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.price import InstancePrice
-from perfmodel.hardware.price_catalogue import load_instance_price
 from perfmodel.hardware.wired import Wired
 from perfmodel.planning.asked import listed, options_of
 from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Job, Terms
