@@ -2,7 +2,7 @@
 
 Map of the folder, lowest module first:
 
-- ``base``: Exchange, StageGraph, Placement, Layout, the contract of a parallelism; exchanges of a phase, and repeated ones.
+- ``base``: Exchange, StageGraph, Placement, Layout, the contract; exchanges of a phase.
 - ``stages``: parts of a graph, where it may be cut, and the cuts that make the longest stage shortest.
 - ``tensor_split``: layers that a group of devices shares, by Megatron-LM's rules.
 - ``combine``: these with what data-parallel workers exchange, and what where they share parameters (ZeRO).

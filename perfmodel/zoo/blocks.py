@@ -1,11 +1,37 @@
-"""What networks on images are made of: the image, chains, normalised convolutions, the end of a classifier."""
+"""What networks on images are made of: the image, chains, normalised convolutions, the end; activations by name."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import AveragePool2d, BatchNorm, Convolution2d, CrossEntropy, Dense, Dropout, Flatten, Layer, ReLU
+from perfmodel.layers import (
+    GELU,
+    AveragePool2d,
+    BatchNorm,
+    Convolution2d,
+    CrossEntropy,
+    Dense,
+    Dropout,
+    Flatten,
+    Layer,
+    LeakyReLU,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Tanh,
+)
+
+ACTIVATIONS: dict[str, Layer] = {
+    "gelu": GELU(),
+    "gelu_tanh": GELU(approximation="tanh"),
+    "leaky_relu": LeakyReLU(slope=0.2),
+    "relu": ReLU(),
+    "sigmoid": Sigmoid(),
+    "silu": SiLU(),
+    "tanh": Tanh(),
+}
+"""Name to layer; ``gelu_tanh`` is GELU by its approximation with a tanh."""
 
 
 def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:

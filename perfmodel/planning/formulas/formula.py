@@ -271,7 +271,6 @@ class Formula:
         Elasticities
             d log T / d log x of each symbol, with what each part adds to it. [1]
         """
-
         return elasticities(self, at)
 
     def solve_for(

@@ -1,4 +1,4 @@
-"""Inception v3."""
+"""Inception networks: GoogLeNet and Inception v3."""
 
 from __future__ import annotations
 
@@ -6,10 +6,143 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import AveragePool2d, Concat, Convolution2d, MaxPool2d
+from perfmodel.layers import (
+    AveragePool2d,
+    Concat,
+    Convolution2d,
+    CrossEntropy,
+    Dense,
+    Dropout,
+    Flatten,
+    LocalResponseNorm,
+    MaxPool2d,
+    ReLU,
+)
+from perfmodel.layers.checks import one_of
 from perfmodel.layers.window import Size
-from perfmodel.zoo.blocks import classified, image_graph, normalised
+from perfmodel.zoo.blocks import chain, classified, image_graph, normalised
 from perfmodel.zoo.options import checked
+
+VARIANTS = ("batch_norm", "lrn")
+MODULES: dict[str, tuple[int, int, int, int, int, int]] = {
+    "3a": (64, 96, 128, 16, 32, 32),
+    "3b": (128, 128, 192, 32, 96, 64),
+    "4a": (192, 96, 208, 16, 48, 64),
+    "4b": (160, 112, 224, 24, 64, 64),
+    "4c": (128, 128, 256, 24, 64, 64),
+    "4d": (112, 144, 288, 32, 64, 64),
+    "4e": (256, 160, 320, 32, 128, 128),
+    "5a": (256, 160, 320, 32, 128, 128),
+    "5b": (384, 192, 384, 48, 128, 128),
+}
+"""Table 1 of the paper: channels of 1x1, reduction and 3x3, reduction and 5x5, and behind the pool [1]."""
+AUXILIARY_AFTER = ("4a", "4d")
+LAST_BEFORE_POOL = ("3b", "4e")
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    graph: LayerGraph
+    is_normalised: bool
+
+    def convolution(self, name: str, x: str, channels: int, kernel_size: int, stride: int = 1) -> str:
+        """Add a convolution that keeps the map but for its stride, and what follows it."""
+        layer = Convolution2d(
+            out_channels=channels,
+            kernel_size=kernel_size,
+            stride=stride,
+            padding=kernel_size // 2,
+            bias=not self.is_normalised,
+        )
+        if self.is_normalised:
+            return normalised(self.graph, name, x, layer)
+        return chain(self.graph, x, (f"{name}_conv", layer), (f"{name}_relu", ReLU()))
+
+    def local_norm(self, name: str, x: str) -> str:
+        """Add the response norm, where the variant has one."""
+        return x if self.is_normalised else self.graph.add(name, LocalResponseNorm(), inputs=x)
+
+    def module(self, name: str, x: str) -> str:
+        """Add four branches side by side."""
+        direct, reduced_3, wide_3, reduced_5, wide_5, pooled = MODULES[name]
+        middle = self.convolution(f"{name}_3x3_reduction", x, reduced_3, 1)
+        large = self.convolution(f"{name}_5x5_reduction", x, reduced_5, 1)
+        pool = self.graph.add(f"{name}_pool", MaxPool2d(kernel_size=3, stride=1, padding=1), inputs=x)
+        branches = (
+            self.convolution(f"{name}_1x1", x, direct, 1),
+            self.convolution(f"{name}_3x3", middle, wide_3, 3),
+            # torchvision kept the 3x3 that a port of the network had put in the 5x5's place
+            self.convolution(f"{name}_5x5", large, wide_5, 3 if self.is_normalised else 5),
+            self.convolution(f"{name}_projection", pool, pooled, 1),
+        )
+        return self.graph.add(f"{name}_concat", Concat(), inputs=branches)
+
+    def auxiliary(self, name: str, x: str, *, classes: Any) -> None:
+        """Add a classifier that trains the lower half."""
+        x = self.graph.add(f"{name}_pool", AveragePool2d(kernel_size=5, stride=3), inputs=x)
+        x = self.convolution(name, x, 128, 1)
+        chain(
+            self.graph,
+            x,
+            (f"{name}_flatten", Flatten()),
+            (f"{name}_fc1", Dense(units=1024)),
+            (f"{name}_fc1_relu", ReLU()),
+            (f"{name}_dropout", Dropout(rate=0.7)),
+            (f"{name}_fc2", Dense(units=classes)),
+            (f"{name}_loss", CrossEntropy()),
+        )
+
+
+@checked(variant=one_of(VARIANTS))
+def googlenet(
+    *,
+    variant: str = "batch_norm",
+    auxiliary: bool = False,
+    classes: Any = 1000,
+    image_size: Any = 224,
+    in_channels: Any = 3,
+) -> LayerGraph:
+    """Return GoogLeNet [1]_, with or without the two classifiers that only training has.
+
+    Parameters
+    ----------
+    variant : str
+        ``batch_norm``: torchvision's, batch-normalised, with 3x3 in the 5x5's place (6,624,904 parameters, 13,004,888
+        with the auxiliary classifiers, 1.50 G multiply-adds forward); ``lrn``: the paper's, with local response norms
+        and biases, as Caffe's bvlc_googlenet (6,998,552 and 13,378,280, 1.58 G). [-]
+    auxiliary : bool
+        Whether the two auxiliary classifiers and their losses are there. [-]
+    classes : int or sympy.Symbol
+        Classes. [1]
+    image_size : int or sympy.Symbol
+        Height and width of the image. [1]
+    in_channels : int or sympy.Symbol
+        Channels of the image. [1]
+
+    Returns
+    -------
+    LayerGraph
+        The network with its losses. [-]
+
+    References
+    ----------
+    .. [1] Szegedy et al., Going deeper with convolutions, CVPR 2015, arXiv:1409.4842, table 1.
+    """
+    graph = image_graph(f"googlenet_{variant}", image_size=image_size, in_channels=in_channels)
+    builder = _Builder(graph, is_normalised=variant == "batch_norm")
+    halving = MaxPool2d(kernel_size=3, stride=2, ceil_mode=True)
+    x = builder.convolution("first", graph.input, 64, 7, stride=2)
+    x = builder.local_norm("first_norm", graph.add("first_pool", halving, inputs=x))
+    x = builder.convolution("second_reduction", x, 64, 1)
+    x = builder.local_norm("second_norm", builder.convolution("second", x, 192, 3))
+    x = graph.add("second_pool", halving, inputs=x)
+    for name in MODULES:
+        x = builder.module(name, x)
+        if auxiliary and name in AUXILIARY_AFTER:
+            builder.auxiliary(f"auxiliary_{name}", x, classes=classes)
+        x = graph.add(f"pool_{name}", halving, inputs=x) if name in LAST_BEFORE_POOL else x
+    return classified(graph, x, classes=classes, dropout=0.2 if variant == "batch_norm" else 0.4)
+
 
 Step = tuple[int, Size, int, bool]
 """Channels, kernel, stride, and whether padding keeps the map: one convolution of a branch."""
@@ -24,7 +157,7 @@ def _halving(channels: int) -> Step:
 
 
 @dataclass(frozen=True, slots=True)
-class _Builder:
+class _Inception:
     graph: LayerGraph
 
     def branch(self, name: str, x: str, *steps: Step) -> str:
@@ -128,7 +261,7 @@ def inception_v3(
        2016, arXiv:1512.00567.
     """
     graph = image_graph("inception_v3", image_size=image_size, in_channels=in_channels)
-    builder = _Builder(graph)
+    builder = _Inception(graph)
     x = builder.stem(graph.input)
     for index, pooled in enumerate((32, 64, 64), start=1):
         x = builder.square(f"square{index}", x, pooled)
