@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec
 
 from perfmodel.records import MemoryPass, Role
 
+Counts = ParamSpec("Counts")
 MASK_BYTES = 1
 """Size of a truth value, one element of a mask [B]."""
 INDEX_BYTES = 4
@@ -51,6 +54,14 @@ def one_pass(
         role=role,
         **further,
     )
+
+
+def _alone(make: Callable[Counts, MemoryPass]) -> Callable[Counts, tuple[MemoryPass]]:
+    return wraps(make)(lambda *args, **counts: (make(*args, **counts),))
+
+
+only_pass = _alone(one_pass)
+"""``one_pass`` as all the operations of a layer."""
 
 
 def elementwise(

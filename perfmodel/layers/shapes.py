@@ -12,6 +12,8 @@ from perfmodel.layers.checks import is_open_size
 Shape = tuple[int, ...]
 """Shape of one sample: ``(features,)``, ``(channels, height, width)``, ``(steps,)`` or ``(steps, features)``; extents
 may be symbols."""
+Shapes = tuple[Shape, ...]
+"""Shapes of a layer's inputs, in order."""
 
 
 class SharedShape(tuple[int, ...]):

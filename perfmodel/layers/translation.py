@@ -175,3 +175,5 @@ def affine_parameters(scale: Operand | None, shift: Operand | None) -> dict[str,
 
 Translator = Callable[[OperatorCall], Translation | None]
 """Reads a call; None where the layer is not what this call is."""
+Operators = Mapping[str, Translator]
+"""Names of operators to what reads a call of each."""
