@@ -28,6 +28,7 @@ from perfmodel.hardware.source import (
     SpecFile,
     SpecTable,
     Text,
+    invalid,
 )
 from perfmodel.hardware.spec_files import toml_document
 
@@ -41,8 +42,7 @@ Z_80: Final = 1.2816
 def _patterns_have_a_folder(scales: tuple[str, ...]) -> tuple[str, ...]:
     wrong = [pattern for pattern in scales if pattern.partition("/")[0] not in spec_files.NOUN_BY_FOLDER]
     if wrong:
-        message = f"must begin with a kind folder ({', '.join(spec_files.NOUN_BY_FOLDER)}), but {wrong[0]!r} does not"
-        raise ValueError(message)
+        invalid(f"must begin with a kind folder ({', '.join(spec_files.NOUN_BY_FOLDER)}), but {wrong[0]!r} does not")
     return scales
 
 
@@ -127,8 +127,7 @@ class Factor(SpecTable):
     def _interval_holds_the_value(cls, high: float, info: ValidationInfo) -> float:
         low, value = info.data.get("low"), info.data.get("value")
         if low is not None and value is not None and not low <= value <= high:
-            message = f"low, value and high must rise, but are {low:g}, {value:g}, {high:g}"
-            raise ValueError(message)
+            invalid(f"low, value and high must rise, but are {low:g}, {value:g}, {high:g}")
         return high
 
     def matches(self, name: str) -> bool:
@@ -182,8 +181,7 @@ class CalibrationFile(SpecFile):
         names = [each.name for each in factor]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            message = f"names must differ, but {twice[0]!r} occurs {names.count(twice[0])} times"
-            raise ValueError(message)
+            invalid(f"names must differ, but {twice[0]!r} occurs {names.count(twice[0])} times")
         return factor
 
     @field_validator("factor")
@@ -191,8 +189,7 @@ class CalibrationFile(SpecFile):
     def _covariances_are_a_triangle(cls, factor: tuple[Factor, ...]) -> tuple[Factor, ...]:
         lengths = [len(each.covariance) for each in factor]
         if any(lengths) and lengths != list(range(1, len(factor) + 1)):
-            message = "covariance must have one number more in each factor, from one in the first, or be absent in all"
-            raise ValueError(message)
+            invalid("covariance must have one number more in each factor, from one in the first, or be absent in all")
         return factor
 
     @property

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.device import Device, check_listed
-from perfmodel.hardware.source import Constant, Count, Fraction, InRange, PositiveNumber, SpecTable, at_most
+from perfmodel.hardware.source import Constant, Count, Fraction, InRange, PositiveNumber, SpecTable, at_most, invalid
 from perfmodel.units import GIGA, MEGA
 
 MEMORY_CHANNEL_BYTES: Final = 8
@@ -68,8 +68,7 @@ class FlopPerCycle(SpecTable):
     def _same_instruction_sets(cls, fp64: SimdRates, info: ValidationInfo) -> SimdRates:
         fp32 = info.data.get("fp32")
         if fp32 is not None and fp32.model_fields_set != fp64.model_fields_set:
-            message = f"must list the same instruction sets as fp32: {', '.join(sorted(fp32.model_fields_set))}"
-            raise ValueError(message)
+            invalid(f"must list the same instruction sets as fp32: {', '.join(sorted(fp32.model_fields_set))}")
         return fp64
 
 
@@ -226,12 +225,10 @@ class Cpu(Device):
         if wide is None or turbo is None or base is None:
             return wide
         if len(wide.turbo_ghz_by_active_cores) != len(turbo):
-            message = f"turbo_ghz_by_active_cores must have core_count = {len(turbo)} entries"
-            raise ValueError(message)
+            invalid(f"turbo_ghz_by_active_cores must have core_count = {len(turbo)} entries")
         pairs = [(wide.base_ghz, base), *zip(wide.turbo_ghz_by_active_cores, turbo, strict=True)]
         if any(lower > upper for lower, upper in pairs):
-            message = "must not exceed the clocks without wide SIMD load"
-            raise ValueError(message)
+            invalid("must not exceed the clocks without wide SIMD load")
         return wide
 
     @property

@@ -19,6 +19,7 @@ from perfmodel.hardware.source import (
     SpecFile,
     SpecTable,
     Text,
+    invalid,
 )
 
 
@@ -266,8 +267,7 @@ class Seen(SpecTable):
     @classmethod
     def _mixes_have_all_kinds(cls, mixes: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
         if any(len(mix) != len(KINDS_OF_OPERATION) for mix in mixes):
-            message = f"must each have {len(KINDS_OF_OPERATION)} shares: {', '.join(KINDS_OF_OPERATION)}"
-            raise ValueError(message)
+            invalid(f"must each have {len(KINDS_OF_OPERATION)} shares: {', '.join(KINDS_OF_OPERATION)}")
         return mixes
 
     @classmethod

@@ -34,6 +34,7 @@ from perfmodel.hardware.source import (
     StrictConstant,
     Text,
     constant_faults,
+    invalid,
 )
 
 DEFAULT_ARCHITECTURE: Final = "default"
@@ -143,8 +144,7 @@ class LibraryProfile(SpecFile):
         processor = info.data.get("processor")
         if processor is not None and (processor == "cpu") != bool(isa):
             allowed = "must list the instruction sets" if processor == "cpu" else "is for CPU libraries only"
-            message = f"{allowed} (processor = {processor!r})"
-            raise ValueError(message)
+            invalid(f"{allowed} (processor = {processor!r})")
         return isa
 
     @field_validator("architecture")
@@ -369,8 +369,7 @@ class CollectiveLibrary(SpecFile):
     def _constants_are_described(cls, protocol: dict[str, ConstantsTable], info: Any) -> dict[str, ConstantsTable]:
         faults = list(cls._faults(protocol, info.data.get("constant", {})))
         if faults:
-            message = "; ".join(faults)
-            raise ValueError(message)
+            invalid("; ".join(faults))
         return protocol
 
     @staticmethod

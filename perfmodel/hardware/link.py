@@ -24,6 +24,7 @@ from perfmodel.hardware.source import (
     SpecTable,
     at_least,
     at_most,
+    invalid,
 )
 from perfmodel.units import GIGA
 
@@ -105,8 +106,7 @@ class LinkFamily(SpecFile):
     @classmethod
     def _widths_rise(cls, widths: tuple[int, ...]) -> tuple[int, ...]:
         if list(widths) != sorted(set(widths)):
-            message = "must rise, each width once"
-            raise ValueError(message)
+            invalid("must rise, each width once")
         return widths
 
     @field_validator("typical_efficiency")
@@ -114,8 +114,7 @@ class LinkFamily(SpecFile):
     def _typical_is_within_packets(cls, typical: float, info: ValidationInfo) -> float:
         packet = info.data.get("packet")
         if packet is not None and typical > (best := _payload_share(packet, packet.max_payload_bytes)):
-            message = f"must be at most the payload share of a packet = {best:.4g}"
-            raise ValueError(message)
+            invalid(f"must be at most the payload share of a packet = {best:.4g}")
         return typical
 
     _pageable_is_not_faster = field_validator("pageable_efficiency")(at_most("typical_efficiency"))

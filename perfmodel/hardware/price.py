@@ -25,6 +25,7 @@ from perfmodel.hardware.source import (
     SpecTable,
     Text,
     fault_at,
+    invalid,
 )
 
 HourlyPrice = Annotated[PositiveNumber, AfterValidator(InRange(1e-4, 10_000, "USD/h"))]
@@ -136,8 +137,7 @@ class Price(SpecFile):
     @classmethod
     def _has_a_day(cls, given: object) -> object:
         if given is None:
-            message = "is missing: a price needs its date, e.g. valid_from = 2017-08-01"
-            raise ValueError(message)
+            invalid("is missing: a price needs its date, e.g. valid_from = 2017-08-01")
         if not isinstance(given, date | str):
             message = "must be a date, e.g. 2017-08-01"
             raise ValueError(message)  # noqa: TRY004 - pydantic reports ValueError alone

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn, Self, get_args
 
 from pydantic import (
     BaseModel,
@@ -300,6 +300,11 @@ class SpecFile(SpecTable):
 
 
 _KEY_FAULTS = ("missing", "extra_forbidden")
+
+
+def invalid(message: str) -> NoReturn:
+    """Raise the ValueError with which a validator of one field says what is allowed."""
+    raise ValueError(message)
 
 
 def fault_at(location: tuple[int | str, ...], given: Any, message: str) -> ValidationError:

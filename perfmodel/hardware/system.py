@@ -25,6 +25,7 @@ from perfmodel.hardware.source import (
     SpecTable,
     Text,
     fault_at,
+    invalid,
 )
 from perfmodel.hardware.wired import Wired
 from perfmodel.hardware.wiring import Wiring
@@ -300,8 +301,7 @@ class SystemFile(SpecFile):
         sockets = info.data.get("sockets")
         if sockets is not None and (sockets.count > 1) != (link is not None):
             needed = "is needed" if link is None else "must not be given"
-            message = f"table [socket_link] {needed} with sockets.count = {sockets.count}"
-            raise ValueError(message)
+            invalid(f"table [socket_link] {needed} with sockets.count = {sockets.count}")
         return link
 
     @field_validator("memory")

@@ -11,10 +11,10 @@ from perfmodel.layers.checks import check_axis, check_number, is_open_size, one_
 from perfmodel.layers.passes import elementwise, only_pass
 from perfmodel.layers.shapes import (
     Shape,
-    ShapeMismatchError,
     Shapes,
     axis_in,
     element_count,
+    mismatch,
     shape_text,
     with_extent,
     without_axis,
@@ -285,8 +285,7 @@ class GLU(Layer):
         shape = input_shapes[0]
         place = axis_in(shape, self.axis)
         if not is_open_size(shape[place]) and shape[place] % 2:
-            problem = f"takes two halves along axis {self.axis}, but its input is {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes two halves along axis {self.axis}, but its input is {shape_text(shape)}")
         return with_extent(shape, place, share_of(shape[place], 2))
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:

@@ -21,11 +21,11 @@ from perfmodel.layers.passes import bias_gradient
 from perfmodel.layers.shapes import (
     SEQUENCE,
     Shape,
-    ShapeMismatchError,
     Shapes,
     check_divides,
     check_rank,
     element_count,
+    mismatch,
     shape_text,
 )
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
@@ -256,8 +256,7 @@ class ScaledDotProductAttention(Layer):
         """Return heads, positions and features per head of one input."""
         if len(shape) < len(SEQUENCE) or (heads is not None and len(shape) != len(SEQUENCE)):
             layout = "(positions, features)" if heads is not None else "(heads, positions, features)"
-            problem = f"takes samples of shape {layout}, but an input is {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes samples of shape {layout}, but an input is {shape_text(shape)}")
         *leading, positions, features = shape
         if heads is None:
             return math.prod(leading), positions, features
@@ -275,8 +274,7 @@ class ScaledDotProductAttention(Layer):
         if known and (query[2] != key[2] or key[:2] != value[:2]):
             shapes = ", ".join(map(shape_text, input_shapes[:MASK]))
             allowed = "queries and keys of one size, keys and values of as many heads and positions"
-            problem = f"takes {allowed}, but its inputs are {shapes}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes {allowed}, but its inputs are {shapes}")
         check_divides(key[0], query[0], f"{key[0]} heads of keys do not divide {query[0]} heads of queries")
         return Heads(
             heads=query[0],

@@ -18,6 +18,7 @@ from perfmodel.layers.shapes import (
     broadcast_shape,
     element_count,
     is_spread,
+    mismatch,
     shape_text,
     stated_shape,
 )
@@ -67,8 +68,7 @@ class Add(Layer):
         """Return the shape that all inputs have."""
         for shape in input_shapes[1:]:
             if shape != input_shapes[0] or isinstance(shape, SharedShape) != isinstance(input_shapes[0], SharedShape):
-                problem = f"adds inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}"
-                raise ShapeMismatchError(problem)
+                mismatch(f"adds inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}")
         return input_shapes[0]
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:

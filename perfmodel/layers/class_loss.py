@@ -10,7 +10,15 @@ from perfmodel.layers.activation import FORWARD_READS, SOFTMAX_FORWARD_FLOP
 from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_axis, check_count, one_of, refuse
 from perfmodel.layers.passes import INDEX_BYTES, elementwise, one_pass, only_pass
-from perfmodel.layers.shapes import SEQUENCE, Shape, ShapeMismatchError, Shapes, check_rank, shape_text, without_axis
+from perfmodel.layers.shapes import (
+    SEQUENCE,
+    Shape,
+    Shapes,
+    check_rank,
+    mismatch,
+    shape_text,
+    without_axis,
+)
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.records import Contraction, Role
 
@@ -94,8 +102,7 @@ class CrossEntropy(Layer):
         """Return the scores' shape without the axis of the classes."""
         rows = without_axis(input_shapes[0], self.axis)
         if input_shapes[1:] and tuple(input_shapes[1]) != tuple(rows):
-            problem = f"takes a label for each of {shape_text(rows)} rows, but they are {shape_text(input_shapes[1])}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes a label for each of {shape_text(rows)} rows, but they are {shape_text(input_shapes[1])}")
         return rows
 
     def label_bytes(self, input_shapes: Shapes) -> int:

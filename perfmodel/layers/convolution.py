@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, check_flag, is_open_size, refuse
 from perfmodel.layers.passes import bias_gradient
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, Shapes, shape_text
+from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Translation
 from perfmodel.layers.window import Padding, Pair, Size, Window, as_sizes, check_map
 from perfmodel.layers.window_operators import both_sides, by_axis, holds_maps, onnx_window_options
@@ -110,13 +110,11 @@ class FilterBank(Layer):
         images, channels, map_size = self._parts(input_shapes[0])
         rest = channels % self.groups
         if not is_open_size(rest) and rest:
-            problem = f"its {self.groups} groups do not divide the {channels} channels of its input"
-            raise ShapeMismatchError(problem)
+            mismatch(f"its {self.groups} groups do not divide the {channels} channels of its input")
         expected = tuple(self._given_shapes(channels).values())
         if input_shapes[1:] not in ((), expected):
             wanted, given = (" and ".join(map(shape_text, shapes)) for shapes in (expected, input_shapes[1:]))
-            problem = f"takes filters (and bias) of shape {wanted} behind its maps, or none, but they are {given}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes filters (and bias) of shape {wanted} behind its maps, or none, but they are {given}")
         return (*images, self.out_channels, *self.map_size(map_size))
 
     def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
@@ -315,8 +313,7 @@ class TransposedConvolution(FilterBank):
             (size - 1) * stride + extent + extra - sum(zeros) for size, stride, extent, extra, zeros in along
         )
         if any(not is_open_size(size) and size < 1 for size in reached):
-            problem = f"its padding {window.padding} leaves nothing of the output of an input {shape_text(map_size)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"its padding {window.padding} leaves nothing of the output of an input {shape_text(map_size)}")
         return reached
 
     def filter_shape(self, in_channels: int) -> Shape:

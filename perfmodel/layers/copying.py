@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_axes, check_count, check_flag, check_shape, refuse
 from perfmodel.layers.passes import broadcast_gradient, elementwise, only_pass
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, Shapes, SharedShape, element_count, shape_text
+from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.records import Role
 
@@ -123,14 +123,12 @@ class Concat(LayerByInput):
         if self.new_axis:
             if any(shape != first for shape in input_shapes) or self.axis > len(first):
                 shapes = " and ".join(map(shape_text, input_shapes))
-                problem = f"stacks inputs of one shape along a new axis {self.axis}, but they are {shapes}"
-                raise ShapeMismatchError(problem)
+                mismatch(f"stacks inputs of one shape along a new axis {self.axis}, but they are {shapes}")
             return (*first[: self.axis], len(input_shapes), *first[self.axis :])
         others = {(len(shape), shape[: self.axis], shape[self.axis + 1 :]) for shape in input_shapes}
         if self.axis >= len(first) or len(others) > 1:
             shapes = " and ".join(map(shape_text, input_shapes))
-            problem = f"joins along axis {self.axis} inputs that agree in all others, but they are {shapes}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"joins along axis {self.axis} inputs that agree in all others, but they are {shapes}")
         joined = sum(shape[self.axis] for shape in input_shapes)
         return (*first[: self.axis], joined, *first[self.axis + 1 :])
 
@@ -224,8 +222,7 @@ class Transpose(Layer):
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the extents in their new order."""
         if len(input_shapes[0]) != len(self.axes):
-            problem = f"orders {len(self.axes)} axes, but its input is {shape_text(input_shapes[0])}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"orders {len(self.axes)} axes, but its input is {shape_text(input_shapes[0])}")
         return tuple(input_shapes[0][axis] for axis in self.axes)
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:

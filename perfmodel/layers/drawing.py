@@ -10,7 +10,7 @@ from perfmodel.layers.activation import Sigmoid
 from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, check_fraction, is_open_size, refuse
 from perfmodel.layers.passes import MASK_BYTES, elementwise, one_pass, only_pass
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, Shapes, check_rank, shape_text
+from perfmodel.layers.shapes import Shape, Shapes, check_rank, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.layers.view import Reshape
 from perfmodel.records import Contraction, Role
@@ -112,8 +112,7 @@ class GaussianSample(LayerByInput):
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of the mean."""
         if tuple(input_shapes[0]) != tuple(input_shapes[1]):
-            problem = f"takes two inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes two inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}")
         return tuple(input_shapes[0])
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:

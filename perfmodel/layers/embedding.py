@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size
 from perfmodel.layers.passes import only_pass
-from perfmodel.layers.shapes import SEQUENCE, Shape, ShapeMismatchError, Shapes, check_rank, shape_text
+from perfmodel.layers.shapes import SEQUENCE, Shape, Shapes, check_rank, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.records import Gather, Role
 
@@ -117,8 +117,7 @@ class PositionalEmbedding(Layer):
         check_rank(input_shapes[0], SEQUENCE)
         steps = input_shapes[0][0]
         if not is_open_size(steps) and not is_open_size(self.positions) and steps > self.positions:
-            problem = f"has {self.positions} positions, but its input {shape_text(input_shapes[0])} has {steps} steps"
-            raise ShapeMismatchError(problem)
+            mismatch(f"has {self.positions} positions, but its input {shape_text(input_shapes[0])} has {steps} steps")
         return input_shapes[0]
 
     def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
@@ -185,8 +184,7 @@ class RotaryEmbedding(Layer):
         check_rank(input_shapes[0], SEQUENCE, HEADS)
         features = input_shapes[0][-1]
         if not is_open_size(features) and features % 2:
-            problem = f"turns pairs of features, but its input {shape_text(input_shapes[0])} has {features}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"turns pairs of features, but its input {shape_text(input_shapes[0])} has {features}")
         return input_shapes[0]
 
     def _rotation(self, input_shapes: Shapes, *, batch_size: Any, role: Role) -> Operations:

@@ -20,11 +20,11 @@ from perfmodel.layers.checks import (
 from perfmodel.layers.passes import INDEX_BYTES, one_pass, only_pass
 from perfmodel.layers.shapes import (
     Shape,
-    ShapeMismatchError,
     Shapes,
     SharedShape,
     axis_in,
     element_count,
+    mismatch,
     shape_text,
     stated_shape,
     with_extent,
@@ -330,8 +330,7 @@ class TopK(Layer):
         shape = input_shapes[0]
         place = axis_in(shape, self.axis)
         if not is_open_size(shape[place]) and self.count > shape[place]:
-            problem = f"keeps {self.count} elements along axis {self.axis}, but its input is {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"keeps {self.count} elements along axis {self.axis}, but its input is {shape_text(shape)}")
         return with_extent(shape, place, self.count)
 
     def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:

@@ -18,6 +18,7 @@ from perfmodel.layers.shapes import (
     broadcast_shape,
     element_count,
     is_spread,
+    mismatch,
     shape_text,
 )
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
@@ -123,8 +124,7 @@ class Dense(Layer):
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input shape with its last axis replaced by ``units``."""
         if not input_shapes[0]:
-            problem = f"takes samples of (..., features), but its input is {shape_text(input_shapes[0])}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes samples of (..., features), but its input is {shape_text(input_shapes[0])}")
         return (*input_shapes[0][:-1], self.units)
 
     def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
@@ -325,8 +325,7 @@ class MatMul(LayerByInput):
         return (wanted[1], wanted[0], *(False for _ in wanted[2:]))
 
     def _refuse(self, input_shapes: Shapes) -> NoReturn:
-        problem = f"takes matrices that fit one another, but they are {' and '.join(map(shape_text, input_shapes))}"
-        raise ShapeMismatchError(problem)
+        mismatch(f"takes matrices that fit one another, but they are {' and '.join(map(shape_text, input_shapes))}")
 
     def _products(self, input_shapes: Shapes, batch_size: Any) -> _Products:
         """Return what is multiplied; refuse shapes that do not fit."""

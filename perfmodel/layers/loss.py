@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from perfmodel.layers.base import Checks, Examples, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import one_of
 from perfmodel.layers.passes import one_pass, only_pass
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, Shapes, element_count, shape_text
+from perfmodel.layers.shapes import Shape, Shapes, element_count, mismatch, shape_text
 from perfmodel.layers.translation import OperatorCall, Operators, Translation
 from perfmodel.records import Role
 
@@ -58,8 +58,7 @@ class PairedLoss(LayerByInput):
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of one number."""
         if input_shapes[1:] and tuple(input_shapes[0]) != tuple(input_shapes[1]):
-            problem = f"compares inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"compares inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}")
         return ()
 
     def label_bytes(self, input_shapes: Shapes) -> int:
@@ -273,8 +272,7 @@ class KLDivergence(LayerByInput):
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of one number."""
         if tuple(input_shapes[0]) != tuple(input_shapes[1]):
-            problem = f"takes two inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes two inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}")
         return ()
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from perfmodel.layers.base import Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, refuse
 from perfmodel.layers.passes import INDEX_BYTES, only_pass
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, Shapes, shape_text
+from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
 from perfmodel.layers.translation import OperatorCall, Operators, Translation
 from perfmodel.layers.window import Padding, Size, Window, check_map
 from perfmodel.layers.window_operators import by_axis, holds_maps, onnx_window_options, torch_pooling_options
@@ -301,8 +301,7 @@ class AdaptivePooling(WindowedLayer):
         """Return (channels, parts)."""
         shape, sizes = input_shapes[0], self._sizes(input_shapes[0])
         if not 0 < len(sizes) < len(shape):
-            problem = f"pools maps of channels into {self.output_size} parts, but its input is {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"pools maps of channels into {self.output_size} parts, but its input is {shape_text(shape)}")
         return (*shape[: -len(sizes)], *sizes)
 
     def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any, Any]:
@@ -328,8 +327,7 @@ def _common_divisor(first: Any, second: Any) -> Any:
     if not opened:
         return math.gcd(first, second)
     if len(opened) == 2:
-        problem = f"cannot divide {first} elements into {second} parts: one of them must be a number"
-        raise ShapeMismatchError(problem)
+        mismatch(f"cannot divide {first} elements into {second} parts: one of them must be a number")
     size, number = opened[0], second if opened[0] is first else first
     divisors = (divisor for divisor in range(1, number + 1) if number % divisor == 0)
     return sum(

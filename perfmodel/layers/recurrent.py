@@ -10,7 +10,15 @@ from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operati
 from perfmodel.layers.checks import check_count, check_flag, check_fraction, is_open_size, one_of, refuse
 from perfmodel.layers.drawing import Dropout
 from perfmodel.layers.passes import elementwise
-from perfmodel.layers.shapes import SEQUENCE, Shape, ShapeMismatchError, Shapes, SharedShape, check_rank, shape_text
+from perfmodel.layers.shapes import (
+    SEQUENCE,
+    Shape,
+    Shapes,
+    SharedShape,
+    check_rank,
+    mismatch,
+    shape_text,
+)
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.layers.view import View
 from perfmodel.records import Operation, Recurrence, Role
@@ -109,8 +117,7 @@ class RecurrentLayer(LayerByInput):
         for given in input_shapes[1:]:
             if tuple(given) not in states and not any(map(is_open_size, (*given, *states[0]))):
                 allowed = " or ".join(map(shape_text, states))
-                problem = f"its first state is of shape {shape_text(given)}, must be {allowed} (layers, hidden_size)"
-                raise ShapeMismatchError(problem)
+                mismatch(f"its first state is of shape {shape_text(given)}, must be {allowed} (layers, hidden_size)")
         units = (len(self._directions), self.hidden_size) if self.direction_axis else (self._width,)
         return (input_shapes[0][0], *units) if self.return_sequences else units
 
@@ -468,6 +475,5 @@ class RecurrentState(View):
         check_rank(input_shapes[0], ("features",), SEQUENCE, ("steps", "directions", "features"))
         features, units = input_shapes[0][-1], self.shape[-1]
         if not is_open_size(features) and not is_open_size(units) and features % units:
-            problem = f"holds {units} units, which the {features} features of {shape_text(input_shapes[0])} are not"
-            raise ShapeMismatchError(problem)
+            mismatch(f"holds {units} units, which the {features} features of {shape_text(input_shapes[0])} are not")
         return self.shape

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, one_of, refuse
 from perfmodel.layers.passes import only_pass
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, Shapes, shape_text
+from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.layers.window import Pair, Size
 from perfmodel.layers.window_operators import holds_maps, onnx_pads
@@ -109,12 +109,10 @@ class Pad(Layer):
         """Return the input's shape with every axis longer by what is put before and after it."""
         shape = input_shapes[0]
         if len(shape) != len(self.padding):
-            problem = f"pads samples of {len(self.padding)} axes, but its input is {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"pads samples of {len(self.padding)} axes, but its input is {shape_text(shape)}")
         padded = tuple(size + sum(pair) for size, pair in zip(shape, self.padding, strict=True))
         if any(not is_open_size(size) and size < 1 for size in padded):
-            problem = f"its padding {self.padding} leaves nothing of its input {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"its padding {self.padding} leaves nothing of its input {shape_text(shape)}")
         return padded
 
     def _counts(self, shape: Shape, batch_size: Any) -> tuple[Any, Any]:
@@ -254,15 +252,13 @@ class Upsample(Layer):
         given: Any = self.scale_factor if self.output_size is None else self.output_size
         by_axis = given if isinstance(given, tuple) else (given,) * (len(shape) - 1)
         if not 0 < len(by_axis) < len(shape):
-            problem = f"resamples maps of channels by {given}, but its input is {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"resamples maps of channels by {given}, but its input is {shape_text(shape)}")
         leading, map_size = shape[: -len(by_axis)], shape[-len(by_axis) :]
         if self.output_size is not None:
             return (*leading, *by_axis)
         resampled = tuple(_scaled(size, factor) for size, factor in zip(map_size, by_axis, strict=True))
         if any(not is_open_size(size) and size < 1 for size in resampled):
-            problem = f"its factor {self.scale_factor} leaves nothing of its input {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"its factor {self.scale_factor} leaves nothing of its input {shape_text(shape)}")
         return (*leading, *resampled)
 
     def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any, int]:

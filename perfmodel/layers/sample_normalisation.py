@@ -12,11 +12,11 @@ from perfmodel.layers.checks import check_count, check_flag
 from perfmodel.layers.passes import one_pass, only_pass
 from perfmodel.layers.shapes import (
     Shape,
-    ShapeMismatchError,
     Shapes,
     check_divides,
     element_count,
     last_axes,
+    mismatch,
     shape_text,
     stated_shape,
     without_last_axes,
@@ -252,8 +252,7 @@ class GroupNorm(SampleNorm):
 
     def _vector_shape(self, shape: Shape) -> Shape:
         if not shape:
-            problem = f"takes samples of (channels, ...), but its input is {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes samples of (channels, ...), but its input is {shape_text(shape)}")
         problem = f"its {self.groups} groups do not divide the {shape[0]} channels of its input {shape_text(shape)}"
         check_divides(self.groups, shape[0], problem)
         return tuple(shape[:1])

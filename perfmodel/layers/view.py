@@ -11,13 +11,13 @@ from perfmodel.layers.checks import check_axis, check_count, check_flag, check_s
 from perfmodel.layers.passes import broadcast_gradient, elementwise, only_pass
 from perfmodel.layers.shapes import (
     Shape,
-    ShapeMismatchError,
     Shapes,
     SharedShape,
     axis_in,
     check_divides,
     element_count,
     is_spread,
+    mismatch,
     shape_text,
     with_extent,
 )
@@ -81,11 +81,10 @@ class Reshape(View):
         """Return the shape that was asked for."""
         given, asked = math.prod(input_shapes[0]), math.prod(self.shape)
         if given != asked and not is_open_size(given) and not is_open_size(asked):
-            problem = (
+            mismatch(
                 f"has samples of {shape_text(self.shape)}, {asked} elements, but its input is "
                 f"{shape_text(input_shapes[0])}, {given} elements"
             )
-            raise ShapeMismatchError(problem)
         return self.shape
 
 
@@ -153,8 +152,7 @@ class Expand(View):
             given = given[1:]
         ends = zip(reversed(given), reversed(self.shape), strict=False)
         if len(given) > len(self.shape) or any(extent not in (1, wanted) for extent, wanted in ends):
-            problem = f"repeats its input to {shape_text(self.shape)}, which {shape_text(input_shapes[0])} does not fit"
-            raise ShapeMismatchError(problem)
+            mismatch(f"repeats its input to {shape_text(self.shape)}, which {shape_text(input_shapes[0])} does not fit")
         is_shared = isinstance(input_shapes[0], SharedShape) and not self.per_sample
         return SharedShape(self.shape) if is_shared else self.shape
 
@@ -272,8 +270,7 @@ class Slice(View):
         """Return the shape that was asked for."""
         given, asked = math.prod(input_shapes[0]), math.prod(self.shape)
         if not is_open_size(given) and not is_open_size(asked) and asked > given:
-            problem = f"takes a part of {shape_text(self.shape)}, but its input is only {shape_text(input_shapes[0])}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes a part of {shape_text(self.shape)}, but its input is only {shape_text(input_shapes[0])}")
         return self.shape
 
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
