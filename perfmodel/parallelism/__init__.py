@@ -8,12 +8,3 @@ Map of the folder, lowest module first:
 - ``combine``: these with what data-parallel workers exchange, and what where they share parameters (ZeRO).
 - ``registry``: the parallelisms, the list of them, and ``place``, which asks one of them.
 """
-
-from __future__ import annotations
-
-from perfmodel.parallelism.base import Exchange as Exchange
-from perfmodel.parallelism.base import Layout as Layout
-from perfmodel.parallelism.base import Parallelism as Parallelism
-from perfmodel.parallelism.base import Placement as Placement
-from perfmodel.parallelism.base import Request as Request
-from perfmodel.parallelism.base import StageGraph as StageGraph

@@ -7,59 +7,36 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
+from perfmodel import layers as nn
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import wants_gradient
 from perfmodel.graph.node import Node
-from perfmodel.layers import (
-    GELU,
-    AdaptiveAveragePool,
-    AdaptiveMaxPool,
-    Add,
-    AveragePool2d,
-    BatchNorm,
-    Binary,
-    Convolution2d,
-    CrossEntropy,
-    Dense,
-    Dropout,
-    Embedding,
-    Flatten,
-    Layer,
-    LayerNorm,
-    LeakyReLU,
-    MaxPool2d,
-    MultiHeadAttention,
-    PositionalEmbedding,
-    ReLU,
-    ReLU6,
-    Reshape,
-    RMSNorm,
-    RotaryEmbedding,
-    ScaledDotProductAttention,
-    ShardView,
-    Sigmoid,
-    SiLU,
-    Tanh,
-    Transpose,
-)
 from perfmodel.parallelism.base import Exchange, ExchangeKind, StageGraph, in_order
 from perfmodel.records import Phase
 
 Role = Literal["column", "row", "between", "heads", "table", "scores", "loss"]
-POINTWISE: Final = (ReLU, ReLU6, LeakyReLU, GELU, SiLU, Tanh, Sigmoid, Dropout)
+POINTWISE: Final = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Dropout)
 """Layers that treat every element alone."""
-IN_HEADS: Final = (*POINTWISE, Reshape, Transpose, RotaryEmbedding)
+IN_HEADS: Final = (*POINTWISE, nn.Reshape, nn.Transpose, nn.RotaryEmbedding)
 """Layers that treat every head alone, between projections and attention."""
-BY_CHANNEL: Final = (*POINTWISE, BatchNorm, MaxPool2d, AveragePool2d, AdaptiveAveragePool, AdaptiveMaxPool, Flatten)
+BY_CHANNEL: Final = (
+    *POINTWISE,
+    nn.BatchNorm,
+    nn.MaxPool2d,
+    nn.AveragePool2d,
+    nn.AdaptiveAveragePool,
+    nn.AdaptiveMaxPool,
+    nn.Flatten,
+)
 """Layers that treat every channel alone, so that they may lie between a product split by outputs and one by inputs."""
 
 
-def _outputs(layer: Layer) -> int | None:
+def _outputs(layer: nn.Layer) -> int | None:
     """Return the channels that a product yields; None for what is none, or is one of separate groups."""
-    if isinstance(layer, Dense):
+    if isinstance(layer, nn.Dense):
         return layer.units
-    if isinstance(layer, Convolution2d) and layer.groups == 1:
+    if isinstance(layer, nn.Convolution2d) and layer.groups == 1:
         return layer.out_channels
     return None
 
@@ -92,12 +69,12 @@ def roles_of(graph: LayerGraph, *, tensor_size: int) -> dict[str, Role]:
     shares = {of[0] for node in graph.layers for of in node.usage.shared_parameters.values()}
     roles: dict[str, Role] = {}
     for node in graph.layers:
-        if isinstance(node.layer, ScaledDotProductAttention | Binary):
+        if isinstance(node.layer, nn.ScaledDotProductAttention | nn.Binary):
             roles |= _joined(graph, node, readers, tensor_size=tensor_size)
     for node in graph.layers:
         if node.name in roles:
             continue
-        if isinstance(node.layer, MultiHeadAttention):
+        if isinstance(node.layer, nn.MultiHeadAttention):
             _check_heads(node, tensor_size)
             roles[node.name] = "heads"
         elif _outputs(node.layer) is not None and not node.usage.shared_parameters and node.name not in shares:
@@ -135,7 +112,7 @@ def _joined(graph: LayerGraph, node: Node, readers: Mapping[str, list[Node]], *,
     for name in node.input_names:
         while name not in graph.input_shapes and len(readers[name]) == 1:
             each = graph.node(name)
-            if isinstance(each.layer, Dense):
+            if isinstance(each.layer, nn.Dense):
                 products.append(each)
                 break
             if not isinstance(each.layer, IN_HEADS):
@@ -148,16 +125,16 @@ def _joined(graph: LayerGraph, node: Node, readers: Mapping[str, list[Node]], *,
     last = node
     while len(readers.get(last.name, ())) == 1:
         (last,) = readers[last.name]
-        if isinstance(last.layer, Dense) or not isinstance(last.layer, IN_HEADS):
+        if isinstance(last.layer, nn.Dense) or not isinstance(last.layer, IN_HEADS):
             break
         after.append(last)
     alone = not any(each.usage.shared_parameters for each in (*products, last))
-    if not isinstance(last.layer, Dense) or not alone or len({each.input_names for each in products}) != 1:
+    if not isinstance(last.layer, nn.Dense) or not alone or len({each.input_names for each in products}) != 1:
         return {}
     for each in products:
         _check_width(each, tensor_size)
     for each in (*before, *after):
-        if isinstance(each.layer, Reshape) and each.layer.shape[1] % tensor_size:
+        if isinstance(each.layer, nn.Reshape) and each.layer.shape[1] % tensor_size:
             allowed = f"a divisor of the {each.layer.shape[1]} heads of layer {each.name!r}"
             raise ArgumentError("tensor_size", tensor_size, allowed)
     names: dict[str, Role] = dict.fromkeys([each.name for each in products], "column")
@@ -169,10 +146,10 @@ def _words(graph: LayerGraph, roles: Mapping[str, Role], readers: Mapping[str, l
     found: dict[str, Role] = {}
     scores: dict[str, Node] = {}
     for node in graph.layers:
-        if isinstance(node.layer, Dense) and node.name not in roles and len(readers.get(node.name, ())) == 1:
+        if isinstance(node.layer, nn.Dense) and node.name not in roles and len(readers.get(node.name, ())) == 1:
             (loss,) = readers[node.name]
             layer = loss.layer
-            if isinstance(layer, CrossEntropy) and layer.over == "logits" and len(loss.input_shapes) == 1:
+            if isinstance(layer, nn.CrossEntropy) and layer.over == "logits" and len(loss.input_shapes) == 1:
                 scores[node.name] = loss
     users: dict[str, list[str]] = {}
     for node in graph.layers:
@@ -181,7 +158,7 @@ def _words(graph: LayerGraph, roles: Mapping[str, Role], readers: Mapping[str, l
     tables = {
         node.name
         for node in graph.layers
-        if isinstance(node.layer, Embedding)
+        if isinstance(node.layer, nn.Embedding)
         and node.layer.vocabulary >= node.layer.features
         and all(user in scores for user in users.get(node.name, ()))
     }
@@ -195,7 +172,7 @@ def _words(graph: LayerGraph, roles: Mapping[str, Role], readers: Mapping[str, l
 
 def _check_heads(node: Node, tensor_size: int) -> None:
     layer = node.layer
-    assert isinstance(layer, MultiHeadAttention)
+    assert isinstance(layer, nn.MultiHeadAttention)
     for noun, count in (("heads", layer.heads), ("heads of keys", layer.key_heads or layer.heads)):
         if count % tensor_size:
             raise ArgumentError("tensor_size", tensor_size, f"a divisor of the {count} {noun} of layer {node.name!r}")
@@ -207,10 +184,10 @@ def _check_width(node: Node, tensor_size: int) -> None:
         raise ArgumentError("tensor_size", tensor_size, f"a divisor of the {count} outputs of layer {node.name!r}")
 
 
-def _between(node: Node, tensor_size: int) -> Layer:
+def _between(node: Node, tensor_size: int) -> nn.Layer:
     """Return a layer between shared products; one that names the heads has its share of them."""
     layer = node.layer
-    if not isinstance(layer, Reshape):
+    if not isinstance(layer, nn.Reshape):
         return layer
     positions, heads, *rest = layer.shape
     return replace(layer, shape=(positions, heads // tensor_size, *rest))
@@ -220,32 +197,32 @@ def _rows_of(rows: int, tensor_size: int) -> int:
     return -(-rows // tensor_size)
 
 
-def _column(node: Node, tensor_size: int) -> Layer:
-    if isinstance(node.layer, Dense):
+def _column(node: Node, tensor_size: int) -> nn.Layer:
+    if isinstance(node.layer, nn.Dense):
         return replace(node.layer, units=node.layer.units // tensor_size)
-    assert isinstance(node.layer, Convolution2d)
+    assert isinstance(node.layer, nn.Convolution2d)
     return replace(node.layer, out_channels=node.layer.out_channels // tensor_size)
 
 
-def _heads(node: Node, tensor_size: int) -> Layer:
+def _heads(node: Node, tensor_size: int) -> nn.Layer:
     layer = node.layer
-    assert isinstance(layer, MultiHeadAttention)
+    assert isinstance(layer, nn.MultiHeadAttention)
     size = layer.head_size or node.input_shapes[0][-1] // layer.heads
     keys = None if layer.key_heads is None else layer.key_heads // tensor_size
     return replace(layer, heads=layer.heads // tensor_size, key_heads=keys, head_size=size)
 
 
-def _table(node: Node, tensor_size: int) -> Layer:
-    assert isinstance(node.layer, Embedding)
+def _table(node: Node, tensor_size: int) -> nn.Layer:
+    assert isinstance(node.layer, nn.Embedding)
     return replace(node.layer, vocabulary=_rows_of(node.layer.vocabulary, tensor_size))
 
 
-def _scores(node: Node, tensor_size: int) -> Layer:
-    assert isinstance(node.layer, Dense)
+def _scores(node: Node, tensor_size: int) -> nn.Layer:
+    assert isinstance(node.layer, nn.Dense)
     return replace(node.layer, units=_rows_of(node.layer.units, tensor_size))
 
 
-_SHARDS: Final[Mapping[str, Callable[[Node, int], Layer]]] = {
+_SHARDS: Final[Mapping[str, Callable[[Node, int], nn.Layer]]] = {
     "column": _column,
     "between": _between,
     "heads": _heads,
@@ -256,7 +233,7 @@ _WHOLE_BIASES: Final[Mapping[str, tuple[str, ...]]] = {"row": ("bias",), "heads"
 """Parameters that every device has whole, by role: what is added after the sum over devices."""
 
 
-def shard_of(node: Node, role: Role | None, *, tensor_size: int) -> Layer:
+def shard_of(node: Node, role: Role | None, *, tensor_size: int) -> nn.Layer:
     """Return the layer that one device of a group runs.
 
     Parameters
@@ -286,7 +263,7 @@ def replicated_count(node: Node, role: Role | None) -> int:
     return sum(math.prod(sizes[name]) for name in names if name in sizes)
 
 
-BY_POSITION: Final = (*POINTWISE, Add, Binary, Dense, LayerNorm, RMSNorm, PositionalEmbedding)
+BY_POSITION: Final = (*POINTWISE, nn.Add, nn.Binary, nn.Dense, nn.LayerNorm, nn.RMSNorm, nn.PositionalEmbedding)
 """Layers that treat every position of a sequence alone."""
 SEQUENCE_AXES: Final = 2
 LOSS_SUMS: Final = 3
@@ -337,7 +314,7 @@ class _Split:
             return name
         view = f"{tensor}_gathered"
         if view not in self.shard:
-            self.shard.add(view, ShardView(parts=self.tensor_size, gathered=True), inputs=name, **self.region)
+            self.shard.add(view, nn.ShardView(parts=self.tensor_size, gathered=True), inputs=name, **self.region)
             self.exchange("all_gather", Phase.FORWARD, view, tensor)
         if summed and self.wanted[tensor] and view not in self.summed:
             self.summed.add(view)
@@ -355,7 +332,7 @@ class _Split:
             if positions % self.tensor_size:
                 allowed = f"False, or a tensor_size that divides the {positions} positions of layer {tensor!r}"
                 raise ArgumentError("sequence_parallel", True, allowed)
-            self.shard.add(view, ShardView(parts=self.tensor_size, gathered=False), inputs=name, **self.region)
+            self.shard.add(view, nn.ShardView(parts=self.tensor_size, gathered=False), inputs=name, **self.region)
             if after_sum:
                 self.exchange("reduce_scatter", Phase.FORWARD, view, tensor)
             if self.wanted[tensor]:

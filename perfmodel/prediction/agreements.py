@@ -10,7 +10,7 @@ from perfmodel.cost.staleness import extra_service_time
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
-from perfmodel.parallelism import Layout, Placement
+from perfmodel.parallelism.base import Layout, Placement
 from perfmodel.prediction.agreement import Agreement, Asynchronous
 from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER, with_habits_of
 from perfmodel.prediction.parameter_server import (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.topology import Topology
-    from perfmodel.parallelism import Exchange, Placement, StageGraph
+    from perfmodel.parallelism.base import Exchange, Placement, StageGraph
     from perfmodel.sync.base import Collective
     from perfmodel.sync.collectives import LibraryCollective
     from perfmodel.sync.placed import Placed

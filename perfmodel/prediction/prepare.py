@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, NotYetAvailableError
-from perfmodel.parallelism import Layout, Placement, Request, StageGraph
+from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
 from perfmodel.prediction.plan import kept as _kept
 from perfmodel.prediction.plan import plan_for
 from perfmodel.prediction.prepared import Prepared

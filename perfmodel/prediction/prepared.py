@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.parallelism import Exchange, Layout, Placement, StageGraph
+    from perfmodel.parallelism.base import Exchange, Layout, Placement, StageGraph
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.gradients import GradientSchedule

@@ -9,16 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from perfmodel.cost import queueing
 from perfmodel.cost.order_statistics import RelativeTimes
-from perfmodel.cost.queueing import (
-    ClosedNetwork,
-    closed_network,
-    knee,
-    mean_staleness,
-    staleness_of_rates,
-    throughput_bound,
-    unequal_workers,
-)
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum
 from perfmodel.symbolic import Quantity, is_symbolic
@@ -146,15 +138,15 @@ def unequal_pace(numbers: AsynchronousNumbers) -> UnequalPace:
     counts, relative = zip(*numbers.kinds, strict=True)
     away_s = numbers.group_sync_s + numbers.on_the_way_s
     think_s = [numbers.compute_s * each + away_s for each in relative]
-    rates = unequal_workers(
+    rates = queueing.unequal_workers(
         worker_counts=counts, think_s=think_s, station_s=numbers.station_s, server_count=numbers.server_count
     )
     of_all = sum(count * rate for count, rate in zip(counts, rates, strict=True))
     service_s = sum(numbers.station_s)
     alone = sum(count / (seconds + service_s) for count, seconds in zip(counts, think_s, strict=True))
-    periods = mean_staleness(worker_count=2, push_period=numbers.push_period, pull_period=numbers.pull_period)
+    periods = queueing.mean_staleness(worker_count=2, push_period=numbers.push_period, pull_period=numbers.pull_period)
     each = [rate for count, rate in zip(counts, rates, strict=True) for _ in range(count)]
-    stale = staleness_of_rates(rates_per_s=each)
+    stale = queueing.staleness_of_rates(rates_per_s=each)
     firsts = np.cumsum((0, *counts[:-1]))
     computed = sum(n * rate * factor for n, rate, factor in zip(counts, rates, relative, strict=True))
     return UnequalPace(
@@ -400,14 +392,14 @@ class AsynchronousScheme(ABC):
         return 0 * parameter_bytes * worker_count
 
 
-def server_network(numbers: AsynchronousNumbers, *, held_back_s: Quantity = 0.0) -> ClosedNetwork:
+def server_network(numbers: AsynchronousNumbers, *, held_back_s: Quantity = 0.0) -> queueing.ClosedNetwork:
     """Return the closed network of the numbers.
 
     Notes
     -----
     Visitors who share the busiest part with some others only queue with these: so many networks alike, each by itself.
     """
-    one = closed_network(
+    one = queueing.closed_network(
         worker_count=numbers.sharers,
         think_s=numbers.think_s + held_back_s,
         station_s=numbers.station_s,
@@ -423,7 +415,7 @@ def _queues(numbers: AsynchronousNumbers) -> Quantity:
 
 
 def at_the_server(
-    numbers: AsynchronousNumbers, *, network: ClosedNetwork, held_back_s: Quantity = 0.0
+    numbers: AsynchronousNumbers, *, network: queueing.ClosedNetwork, held_back_s: Quantity = 0.0
 ) -> AsynchronousTimes:
     """Return the times that belong to a closed network.
 
@@ -476,7 +468,7 @@ def _times(
         group_sync_s=numbers.group_sync_s,
         updates_per_s=numbers.visitors / step_s / numbers.push_period,
         batches_per_update=numbers.group_size * numbers.push_period,
-        mean_staleness=mean_staleness(
+        mean_staleness=queueing.mean_staleness(
             worker_count=numbers.visitors, push_period=numbers.push_period, pull_period=numbers.pull_period
         ),
         **times,
@@ -489,5 +481,5 @@ def _asymptotes(numbers: AsynchronousNumbers, *, think_s: Quantity) -> dict[str,
     if not is_symbolic(*numbers.station_s) and not np.any(np.asarray(sum(numbers.station_s)) > 0):
         return {"knee": np.inf, "most_updates_per_s": numbers.visitors / think_s / numbers.push_period}  # never bounds
     server = {"think_s": think_s, "station_s": numbers.station_s, "server_count": numbers.server_count}
-    most = throughput_bound(worker_count=numbers.sharers, **server) * _queues(numbers)
-    return {"knee": knee(**server) * _queues(numbers), "most_updates_per_s": most / numbers.push_period}
+    most = queueing.throughput_bound(worker_count=numbers.sharers, **server) * _queues(numbers)
+    return {"knee": queueing.knee(**server) * _queues(numbers), "most_updates_per_s": most / numbers.push_period}

@@ -14,7 +14,7 @@ from perfmodel.hardware.part_catalogue import load_link
 from perfmodel.measurements import parallel_tables
 from perfmodel.measurements.parallel_tables import ParallelRow, ParallelTable
 from perfmodel.measurements.scaling_tables import load_scaling
-from perfmodel.parallelism import Layout
+from perfmodel.parallelism.base import Layout
 from perfmodel.prediction.agreements import SHARED
 from perfmodel.prediction.exchange_times import LinkExchanges, OnLink
 from perfmodel.prediction.prepare import prepare

@@ -6,22 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    BatchNorm,
-    BinaryCrossEntropy,
-    Convolution2d,
-    Dense,
-    Detach,
-    Flatten,
-    LeakyReLU,
-    Reduction,
-    ReLU,
-    Reshape,
-    Sigmoid,
-    Tanh,
-    TransposedConvolution2d,
-)
 from perfmodel.layers.checks import one_of, refuse
 from perfmodel.zoo.blocks import chain, image_graph
 from perfmodel.zoo.options import checked, numbered
@@ -43,22 +29,24 @@ class _Pass:
         own = self.name == self.owner
         shared = None if own else {parameter: (owner, parameter) for parameter in ("weight", "bias")}
         name = f"{self.name}_{layer}"
-        return self.graph.add(name, Dense(units=units), inputs=x, shared_parameters=shared, is_trained=self.is_trained)
+        return self.graph.add(
+            name, nn.Dense(units=units), inputs=x, shared_parameters=shared, is_trained=self.is_trained
+        )
 
     def generator(self, x: str, *, hidden: Sequence[Any], features: Any) -> str:
         for index, units in enumerate(hidden, start=1):
             x = self.dense(x, units, layer=f"fc{index}")
-            x = self.graph.add(f"{self.name}_relu{index}", ReLU(), inputs=x)
+            x = self.graph.add(f"{self.name}_relu{index}", nn.ReLU(), inputs=x)
         x = self.dense(x, features, layer="sample")
-        return self.graph.add(f"{self.name}_sigmoid", Sigmoid(), inputs=x)
+        return self.graph.add(f"{self.name}_sigmoid", nn.Sigmoid(), inputs=x)
 
     def discriminator(self, x: str, *, hidden: Sequence[Any], pieces: int) -> None:
         for index, units in enumerate(hidden, start=1):
             x = self.dense(x, units * pieces, layer=f"fc{index}")
-            x = self.graph.add(f"{self.name}_pieces{index}", Reshape(shape=(units, pieces)), inputs=x)
-            x = self.graph.add(f"{self.name}_maxout{index}", Reduction(function="max", axes=(1,)), inputs=x)
+            x = self.graph.add(f"{self.name}_pieces{index}", nn.Reshape(shape=(units, pieces)), inputs=x)
+            x = self.graph.add(f"{self.name}_maxout{index}", nn.Reduction(function="max", axes=(1,)), inputs=x)
         x = self.dense(x, 1, layer="score")
-        self.graph.add(f"{self.name}_loss", BinaryCrossEntropy(over="logits"), inputs=x)
+        self.graph.add(f"{self.name}_loss", nn.BinaryCrossEntropy(over="logits"), inputs=x)
 
 
 @checked(discriminator_steps=numbered(), samples=one_of(SAMPLES))
@@ -132,7 +120,7 @@ def generative_adversarial_network(
             once = _Pass(graph=graph, name=name, owner="generator", is_trained=False)
             judged = once.generator(f"noise_{step}", **makes)
         else:
-            judged = graph.add("detached", Detach(), inputs=made)
+            judged = graph.add("detached", nn.Detach(), inputs=made)
         _Pass(graph=graph, name=f"made_{step}", owner="real_1").discriminator(judged, **judges)
     _Pass(graph=graph, name="judged", owner="real_1", is_trained=False).discriminator(made, **judges)
     return graph
@@ -195,16 +183,18 @@ def dcgan_generator(*, noise: Any = 100, width: Any = 64, image_size: int = 64, 
     x = graph.input
     for index in range(halvings):
         stride, padding = (2, 1) if index else (1, 0)
-        layer = TransposedConvolution2d(
+        layer = nn.TransposedConvolution2d(
             out_channels=width * 2 ** (halvings - 1 - index),
             kernel_size=KERNEL_SIZE,
             stride=stride,
             padding=padding,
             bias=False,
         )
-        x = chain(graph, x, (f"up{index}", layer), (f"up{index}_norm", BatchNorm()), (f"up{index}_relu", ReLU()))
-    last = TransposedConvolution2d(out_channels=out_channels, kernel_size=KERNEL_SIZE, stride=2, padding=1, bias=False)
-    chain(graph, x, (f"up{halvings}", last), ("image", Tanh()))
+        x = chain(graph, x, (f"up{index}", layer), (f"up{index}_norm", nn.BatchNorm()), (f"up{index}_relu", nn.ReLU()))
+    last = nn.TransposedConvolution2d(
+        out_channels=out_channels, kernel_size=KERNEL_SIZE, stride=2, padding=1, bias=False
+    )
+    chain(graph, x, (f"up{halvings}", last), ("image", nn.Tanh()))
     return graph
 
 
@@ -236,17 +226,19 @@ def dcgan_discriminator(*, width: Any = 64, image_size: int = 64, in_channels: A
     graph = image_graph("dcgan_discriminator", image_size=image_size, in_channels=in_channels)
     x = graph.input
     for index in range(_halvings(image_size)):
-        layer = Convolution2d(out_channels=width * 2**index, kernel_size=KERNEL_SIZE, stride=2, padding=1, bias=False)
+        layer = nn.Convolution2d(
+            out_channels=width * 2**index, kernel_size=KERNEL_SIZE, stride=2, padding=1, bias=False
+        )
         x = graph.add(f"down{index + 1}", layer, inputs=x)
         # the paper leaves the norm out behind the image
-        x = graph.add(f"down{index + 1}_norm", BatchNorm(), inputs=x) if index else x
-        x = graph.add(f"down{index + 1}_relu", LeakyReLU(slope=SLOPE), inputs=x)
+        x = graph.add(f"down{index + 1}_norm", nn.BatchNorm(), inputs=x) if index else x
+        x = graph.add(f"down{index + 1}_relu", nn.LeakyReLU(slope=SLOPE), inputs=x)
     chain(
         graph,
         x,
-        ("score", Convolution2d(out_channels=1, kernel_size=SMALLEST_MAP, bias=False)),
-        ("flatten", Flatten()),
-        ("probability", Sigmoid()),
-        ("loss", BinaryCrossEntropy(over="probabilities")),
+        ("score", nn.Convolution2d(out_channels=1, kernel_size=SMALLEST_MAP, bias=False)),
+        ("flatten", nn.Flatten()),
+        ("probability", nn.Sigmoid()),
+        ("loss", nn.BinaryCrossEntropy(over="probabilities")),
     )
     return graph

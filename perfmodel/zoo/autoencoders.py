@@ -6,34 +6,22 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    BinaryCrossEntropy,
-    ContrastiveDivergence,
-    Convolution2d,
-    CrossEntropy,
-    Dense,
-    GaussianSample,
-    KLDivergence,
-    Layer,
-    MeanSquaredError,
-    Sigmoid,
-    TransposedConvolution2d,
-)
 from perfmodel.layers.checks import check_at_most, check_widths, is_open_size, one_of, refuse
 from perfmodel.zoo.blocks import ACTIVATIONS, chain, image_graph
 from perfmodel.zoo.options import checked, numbered
 
-LOSSES: dict[str, Layer] = {
-    "binary_cross_entropy": BinaryCrossEntropy(over="probabilities"),
-    "mean_squared_error": MeanSquaredError(),
+LOSSES: dict[str, nn.Layer] = {
+    "binary_cross_entropy": nn.BinaryCrossEntropy(over="probabilities"),
+    "mean_squared_error": nn.MeanSquaredError(),
 }
 """Name to what compares the reconstruction with the input."""
 
 
 def _dense_stack(graph: LayerGraph, x: str, *, name: str, widths: Sequence[Any], activation: str) -> str:
     for index, units in enumerate(widths, start=1):
-        x = graph.add(f"{name}{index}", Dense(units=units), inputs=x)
+        x = graph.add(f"{name}{index}", nn.Dense(units=units), inputs=x)
         x = graph.add(f"{name}{index}_activation", ACTIVATIONS[activation], inputs=x)
     return x
 
@@ -75,9 +63,9 @@ def autoencoder(
     features, *hidden, code = widths
     graph = LayerGraph("autoencoder", input_shape=(features,))
     x = _dense_stack(graph, graph.input, name="encoder", widths=hidden, activation=activation)
-    x = graph.add("code", Dense(units=code), inputs=x)
+    x = graph.add("code", nn.Dense(units=code), inputs=x)
     x = _dense_stack(graph, x, name="decoder", widths=hidden[::-1], activation=activation)
-    x = chain(graph, x, ("reconstruction", Dense(units=features)), ("reconstruction_sigmoid", Sigmoid()))
+    x = chain(graph, x, ("reconstruction", nn.Dense(units=features)), ("reconstruction_sigmoid", nn.Sigmoid()))
     graph.add("loss", LOSSES[loss], inputs=(x, graph.input))
     return graph
 
@@ -120,13 +108,13 @@ def variational_autoencoder(
     """
     graph = LayerGraph("variational_autoencoder", input_shape=(features,))
     x = _dense_stack(graph, graph.input, name="encoder", widths=hidden, activation=activation)
-    mean = graph.add("mean", Dense(units=latent), inputs=x)
-    log_variance = graph.add("log_variance", Dense(units=latent), inputs=x)
-    x = graph.add("sample", GaussianSample(), inputs=(mean, log_variance))
+    mean = graph.add("mean", nn.Dense(units=latent), inputs=x)
+    log_variance = graph.add("log_variance", nn.Dense(units=latent), inputs=x)
+    x = graph.add("sample", nn.GaussianSample(), inputs=(mean, log_variance))
     x = _dense_stack(graph, x, name="decoder", widths=hidden[::-1], activation=activation)
-    x = chain(graph, x, ("reconstruction", Dense(units=features)), ("reconstruction_sigmoid", Sigmoid()))
+    x = chain(graph, x, ("reconstruction", nn.Dense(units=features)), ("reconstruction_sigmoid", nn.Sigmoid()))
     graph.add("reconstruction_loss", LOSSES["binary_cross_entropy"], inputs=(x, graph.input))
-    graph.add("latent_loss", KLDivergence(), inputs=(mean, log_variance))
+    graph.add("latent_loss", nn.KLDivergence(), inputs=(mean, log_variance))
     return graph
 
 
@@ -171,14 +159,14 @@ def convolutional_autoencoder(
         refuse("image_size", image_size, f"must be divisible by 2 ** {len(channels)}, once for each entry of channels")
     x = graph.input
     for index, outputs in enumerate(channels, start=1):
-        layer = Convolution2d(out_channels=outputs, kernel_size=3, stride=2, padding=1)
+        layer = nn.Convolution2d(out_channels=outputs, kernel_size=3, stride=2, padding=1)
         x = chain(graph, x, (f"encoder{index}", layer), (f"encoder{index}_activation", nonlinear))
     for index, outputs in enumerate((*channels[-2::-1], in_channels), start=1):
-        back = TransposedConvolution2d(out_channels=outputs, kernel_size=3, stride=2, padding=1, output_padding=1)
+        back = nn.TransposedConvolution2d(out_channels=outputs, kernel_size=3, stride=2, padding=1, output_padding=1)
         last = index == len(channels)
-        after = ("reconstruction", Sigmoid()) if last else (f"decoder{index}_activation", nonlinear)
+        after = ("reconstruction", nn.Sigmoid()) if last else (f"decoder{index}_activation", nonlinear)
         x = chain(graph, x, (f"decoder{index}", back), after)
-    graph.add("loss", MeanSquaredError(), inputs=(x, graph.input))
+    graph.add("loss", nn.MeanSquaredError(), inputs=(x, graph.input))
     return graph
 
 
@@ -216,7 +204,7 @@ def restricted_boltzmann_machine(*, visible: Any = 784, hidden: Any = 500, steps
     .. [2] Hinton, Training products of experts by minimizing contrastive divergence, Neural Computation 14, 2002.
     """
     graph = LayerGraph("restricted_boltzmann_machine", input_shape=(visible,))
-    graph.add("machine", ContrastiveDivergence(hidden_units=hidden, steps=steps), inputs=graph.input)
+    graph.add("machine", nn.ContrastiveDivergence(hidden_units=hidden, steps=steps), inputs=graph.input)
     return graph
 
 
@@ -275,11 +263,11 @@ def deep_belief_network(
     hidden = widths[1:] if is_trained else widths[1:level]
     x = graph.input
     for index, units in enumerate(hidden, start=1):
-        x = graph.add(f"fc{index}", Dense(units=units), inputs=x, is_trained=is_trained)
-        x = graph.add(f"sigmoid{index}", Sigmoid(), inputs=x)
+        x = graph.add(f"fc{index}", nn.Dense(units=units), inputs=x, is_trained=is_trained)
+        x = graph.add(f"sigmoid{index}", nn.Sigmoid(), inputs=x)
     if is_trained:
-        chain(graph, x, ("scores", Dense(units=classes)), ("loss", CrossEntropy()))
+        chain(graph, x, ("scores", nn.Dense(units=classes)), ("loss", nn.CrossEntropy()))
     else:
-        machine = ContrastiveDivergence(hidden_units=widths[level], steps=steps)
+        machine = nn.ContrastiveDivergence(hidden_units=widths[level], steps=steps)
         graph.add(f"machine{level}", machine, inputs=x)
     return graph

@@ -5,24 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    Add,
-    Concat,
-    Convolution2d,
-    CrossEntropy,
-    Dense,
-    Dropout,
-    Embedding,
-    Expand,
-    LayerNorm,
-    Parameter,
-    PositionalEmbedding,
-    Reshape,
-    Slice,
-    Tanh,
-    Transpose,
-)
 from perfmodel.layers.checks import is_open_size, one_of, refuse
 from perfmodel.zoo.blocks import ACTIVATIONS, chain, image_graph
 from perfmodel.zoo.options import checked, numbered
@@ -37,8 +21,10 @@ BERT_SIZES: dict[str, dict[str, int]] = {
 
 def _pooled(graph: LayerGraph, x: str, *, width: Any) -> str:
     """Add the pooler: a dense layer with tanh over the first position."""
-    x = chain(graph, x, ("first_position", Slice(shape=(1, width))), ("first_position_vector", Reshape(shape=(width,))))
-    return chain(graph, x, ("pooler", Dense(units=width)), ("pooler_tanh", Tanh()))
+    x = chain(
+        graph, x, ("first_position", nn.Slice(shape=(1, width))), ("first_position_vector", nn.Reshape(shape=(width,)))
+    )
+    return chain(graph, x, ("pooler", nn.Dense(units=width)), ("pooler_tanh", nn.Tanh()))
 
 
 def _add_pooler(graph: LayerGraph, x: str, *, width: Any, **_: Any) -> None:
@@ -48,18 +34,18 @@ def _add_pooler(graph: LayerGraph, x: str, *, width: Any, **_: Any) -> None:
 def _add_classifier(graph: LayerGraph, x: str, *, width: Any, classes: int, dropout: float, **_: Any) -> None:
     x = _pooled(graph, x, width=width)
     if dropout:
-        x = graph.add("classifier_dropout", Dropout(rate=dropout), inputs=x)
-    chain(graph, x, ("classifier", Dense(units=classes)), ("loss", CrossEntropy()))
+        x = graph.add("classifier_dropout", nn.Dropout(rate=dropout), inputs=x)
+    chain(graph, x, ("classifier", nn.Dense(units=classes)), ("loss", nn.CrossEntropy()))
 
 
 def _add_masked_language_model(
     graph: LayerGraph, x: str, *, width: Any, vocabulary: Any, activation: str, **_: Any
 ) -> None:
-    x = chain(graph, x, ("transform", Dense(units=width)), ("transform_activation", ACTIVATIONS[activation]))
-    x = graph.add("transform_norm", LayerNorm(), inputs=x)
+    x = chain(graph, x, ("transform", nn.Dense(units=width)), ("transform_activation", ACTIVATIONS[activation]))
+    x = graph.add("transform_norm", nn.LayerNorm(), inputs=x)
     tied = {"weight": ("tokens_embedding", "weight")}
-    x = graph.add("scores", Dense(units=vocabulary), inputs=x, shared_parameters=tied)
-    graph.add("loss", CrossEntropy(), inputs=x)
+    x = graph.add("scores", nn.Dense(units=vocabulary), inputs=x, shared_parameters=tied)
+    graph.add("loss", nn.CrossEntropy(), inputs=x)
 
 
 BERT_HEADS: dict[str, Callable[..., None]] = {
@@ -154,13 +140,13 @@ def bert(
     sizes: dict[str, Any] = BERT_SIZES[size] | {name: value for name, value in given.items() if value is not None}
     width = sizes["width"]
     graph = LayerGraph(f"bert_{size}", inputs={"tokens": (sequence_length,), "segments": (sequence_length,)})
-    tokens = graph.add("tokens_embedding", Embedding(vocabulary=vocabulary, features=width), inputs="tokens")
-    kinds = graph.add("segments_embedding", Embedding(vocabulary=segments, features=width), inputs="segments")
-    x = graph.add("embedding_add", Add(), inputs=(tokens, kinds))
-    x = graph.add("positions_embedding", PositionalEmbedding(positions=positions), inputs=x)
-    x = graph.add("embedding_norm", LayerNorm(), inputs=x)
+    tokens = graph.add("tokens_embedding", nn.Embedding(vocabulary=vocabulary, features=width), inputs="tokens")
+    kinds = graph.add("segments_embedding", nn.Embedding(vocabulary=segments, features=width), inputs="segments")
+    x = graph.add("embedding_add", nn.Add(), inputs=(tokens, kinds))
+    x = graph.add("positions_embedding", nn.PositionalEmbedding(positions=positions), inputs=x)
+    x = graph.add("embedding_norm", nn.LayerNorm(), inputs=x)
     if dropout:
-        x = graph.add("embedding_dropout", Dropout(rate=dropout), inputs=x)
+        x = graph.add("embedding_dropout", nn.Dropout(rate=dropout), inputs=x)
     block = TransformerBlock(
         width=width,
         heads=sizes["heads"],
@@ -183,24 +169,24 @@ VIT_HEADS = ("classification", "pooler")
 
 def _patches(graph: LayerGraph, *, patch_size: int, width: Any, dropout: float) -> str:
     """Add the patches as a sequence behind the class token, each with its position."""
-    convolution = Convolution2d(out_channels=width, kernel_size=patch_size, stride=patch_size)
+    convolution = nn.Convolution2d(out_channels=width, kernel_size=patch_size, stride=patch_size)
     x = graph.add("patches", convolution, inputs=graph.input)
     _, height, breadth = graph.shape(x)
     count = height * breadth
     x = chain(
         graph,
         x,
-        ("patches_flat", Reshape(shape=(width, count))),
-        ("patches_first", Transpose(axes=(1, 0))),
+        ("patches_flat", nn.Reshape(shape=(width, count))),
+        ("patches_first", nn.Transpose(axes=(1, 0))),
     )
     token = chain(
         graph,
-        graph.add("class_token", Parameter(shape=(1, width))),
-        ("class_tokens", Expand(shape=(1, width), per_sample=True)),
+        graph.add("class_token", nn.Parameter(shape=(1, width))),
+        ("class_tokens", nn.Expand(shape=(1, width), per_sample=True)),
     )
-    x = graph.add("sequence", Concat(), inputs=(token, x))
-    x = graph.add("positions", PositionalEmbedding(positions=count + 1), inputs=x)
-    return graph.add("embedding_dropout", Dropout(rate=dropout), inputs=x) if dropout else x
+    x = graph.add("sequence", nn.Concat(), inputs=(token, x))
+    x = graph.add("positions", nn.PositionalEmbedding(positions=count + 1), inputs=x)
+    return graph.add("embedding_dropout", nn.Dropout(rate=dropout), inputs=x) if dropout else x
 
 
 @checked(layers=numbered(), activation=one_of(ACTIVATIONS), attention=one_of(ATTENTIONS), head=one_of(VIT_HEADS))
@@ -281,15 +267,15 @@ def vit(
     )
     x = block.stack(graph, x, count=layers)
     ends = {
-        "classification": (("fc", Dense(units=classes)), ("loss", CrossEntropy())),
-        "pooler": (("pooler", Dense(units=width)), ("pooler_tanh", Tanh())),
+        "classification": (("fc", nn.Dense(units=classes)), ("loss", nn.CrossEntropy())),
+        "pooler": (("pooler", nn.Dense(units=width)), ("pooler_tanh", nn.Tanh())),
     }
     chain(
         graph,
         x,
-        ("last_norm", LayerNorm()),
-        ("class_output", Slice(shape=(1, width))),
-        ("class_vector", Reshape(shape=(width,))),
+        ("last_norm", nn.LayerNorm()),
+        ("class_output", nn.Slice(shape=(1, width))),
+        ("class_vector", nn.Reshape(shape=(width,))),
         *ends[head],
     )
     return graph

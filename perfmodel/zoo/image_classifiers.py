@@ -7,29 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from perfmodel import layers as nn
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    AveragePool2d,
-    BatchNorm,
-    Convolution2d,
-    CrossEntropy,
-    Dense,
-    Dropout,
-    Flatten,
-    Layer,
-    LocalResponseNorm,
-    MaxPool2d,
-    ReLU,
-    Sigmoid,
-    Tanh,
-)
 from perfmodel.layers.checks import check_widths, is_open_size, one_of, refuse
 from perfmodel.layers.window import Padding, Window
 from perfmodel.zoo.blocks import ACTIVATIONS, chain, image_graph
 from perfmodel.zoo.options import checked, member
 
-SQUASHES: dict[str, Layer] = {"tanh": Tanh(), "sigmoid": Sigmoid(), "relu": ReLU()}
+SQUASHES: dict[str, nn.Layer] = {"tanh": nn.Tanh(), "sigmoid": nn.Sigmoid(), "relu": nn.ReLU()}
 """Name to non-linearity."""
 
 
@@ -68,20 +54,20 @@ def lenet5(*, activation: str = "tanh", classes: Any = 10, image_size: Any = 32,
     x = chain(
         graph,
         graph.input,
-        ("conv1", Convolution2d(out_channels=6, kernel_size=5)),
+        ("conv1", nn.Convolution2d(out_channels=6, kernel_size=5)),
         ("squash1", squash),
-        ("pool2", AveragePool2d(kernel_size=2)),
-        ("conv3", Convolution2d(out_channels=16, kernel_size=5)),
+        ("pool2", nn.AveragePool2d(kernel_size=2)),
+        ("conv3", nn.Convolution2d(out_channels=16, kernel_size=5)),
         ("squash3", squash),
-        ("pool4", AveragePool2d(kernel_size=2)),
-        ("conv5", Convolution2d(out_channels=120, kernel_size=5)),
+        ("pool4", nn.AveragePool2d(kernel_size=2)),
+        ("conv5", nn.Convolution2d(out_channels=120, kernel_size=5)),
         ("squash5", squash),
-        ("flatten", Flatten()),
-        ("fc6", Dense(units=84)),
+        ("flatten", nn.Flatten()),
+        ("fc6", nn.Dense(units=84)),
         ("squash6", squash),
-        ("fc7", Dense(units=classes)),
+        ("fc7", nn.Dense(units=classes)),
     )
-    graph.add("loss", CrossEntropy(), inputs=x)
+    graph.add("loss", nn.CrossEntropy(), inputs=x)
     return graph
 
 
@@ -100,7 +86,7 @@ class _Tower:
     is_normed: bool = False
 
     def graph(
-        self, name: str, *, first_padding: Padding, padding: str | int, pool: MaxPool2d, dropout: bool
+        self, name: str, *, first_padding: Padding, padding: str | int, pool: nn.MaxPool2d, dropout: bool
     ) -> LayerGraph:
         """Return the five convolutions, the three dense layers and the loss."""
         graph = LayerGraph(name, input_shape=(3, self.image_size, self.image_size))
@@ -109,17 +95,19 @@ class _Tower:
         for index, (channels, groups, (taps, stride, zeros)) in enumerate(
             zip(self.channels, self.groups, sizes, strict=True), start=1
         ):
-            layer = Convolution2d(out_channels=channels, kernel_size=taps, stride=stride, padding=zeros, groups=groups)
-            norm = LocalResponseNorm() if self.is_normed and index <= 2 else None
+            layer = nn.Convolution2d(
+                out_channels=channels, kernel_size=taps, stride=stride, padding=zeros, groups=groups
+            )
+            norm = nn.LocalResponseNorm() if self.is_normed and index <= 2 else None
             pooled = pool if index in POOLED else None
-            x = chain(graph, x, (f"conv{index}", layer), (f"relu{index}", ReLU()), (f"norm{index}", norm))
+            x = chain(graph, x, (f"conv{index}", layer), (f"relu{index}", nn.ReLU()), (f"norm{index}", norm))
             x = chain(graph, x, (f"pool{index}", pooled))
-        x = graph.add("flatten", Flatten(), inputs=x)
-        dropped = Dropout() if dropout else None
+        x = graph.add("flatten", nn.Flatten(), inputs=x)
+        dropped = nn.Dropout() if dropout else None
         for index in (6, 7):
-            dense = Dense(units=4096)
-            x = chain(graph, x, (f"fc{index}", dense), (f"relu{index}", ReLU()), (f"dropout{index}", dropped))
-        chain(graph, x, ("fc8", Dense(units=IMAGENET_CLASSES)), ("loss", CrossEntropy()))
+            dense = nn.Dense(units=4096)
+            x = chain(graph, x, (f"fc{index}", dense), (f"relu{index}", nn.ReLU()), (f"dropout{index}", dropped))
+        chain(graph, x, ("fc8", nn.Dense(units=IMAGENET_CLASSES)), ("loss", nn.CrossEntropy()))
         return graph
 
 
@@ -195,11 +183,11 @@ def alexnet(
     if variant == "shi2016":
         first: Padding = padding if first_padding is None else first_padding
         # only Caffe's pools count the overhanging window, so that its 54 x 54 maps end at 6 x 6 as the others do
-        pool = MaxPool2d(kernel_size=3, stride=2, padding=padding, ceil_mode=first == "valid")
+        pool = nn.MaxPool2d(kernel_size=3, stride=2, padding=padding, ceil_mode=first == "valid")
         return chosen.graph("alexnet_shi2016", first_padding=first, padding="same", pool=pool, dropout=dropout)
     _refuse_padding(variant, padding, first_padding)
     name = "alexnet" if variant == "one_tower" else f"alexnet_{variant}"
-    pool = MaxPool2d(kernel_size=3, stride=2)
+    pool = nn.MaxPool2d(kernel_size=3, stride=2)
     return chosen.graph(name, first_padding=chosen.first_padding, padding=0, pool=pool, dropout=dropout)
 
 
@@ -250,18 +238,18 @@ def _configuration(convolutions: tuple[int, ...], **published: str) -> Callable[
         """
         name = f"vgg{layers}{'_batch_norm' if batch_norm else ''}"
         graph = image_graph(name, image_size=image_size, in_channels=in_channels)
-        norm, dropped = BatchNorm() if batch_norm else None, Dropout() if dropout else None
+        norm, dropped = nn.BatchNorm() if batch_norm else None, nn.Dropout() if dropout else None
         x = graph.input
         for stage, (count, multiple) in enumerate(zip(convolutions, MULTIPLES, strict=True), start=1):
-            layer = Convolution2d(out_channels=multiple * width, kernel_size=3, padding=1)
+            layer = nn.Convolution2d(out_channels=multiple * width, kernel_size=3, padding=1)
             for place in (f"{stage}_{index}" for index in range(1, count + 1)):
-                x = chain(graph, x, (f"conv{place}", layer), (f"norm{place}", norm), (f"relu{place}", ReLU()))
-            x = graph.add(f"pool{stage}", MaxPool2d(kernel_size=2), inputs=x)
-        x = graph.add("flatten", Flatten(), inputs=x)
+                x = chain(graph, x, (f"conv{place}", layer), (f"norm{place}", norm), (f"relu{place}", nn.ReLU()))
+            x = graph.add(f"pool{stage}", nn.MaxPool2d(kernel_size=2), inputs=x)
+        x = graph.add("flatten", nn.Flatten(), inputs=x)
         for index in (1, 2):
-            dense = Dense(units=HIDDEN_UNITS)
-            x = chain(graph, x, (f"fc{index}", dense), (f"fc{index}_relu", ReLU()), (f"dropout{index}", dropped))
-        chain(graph, x, ("fc3", Dense(units=classes)), ("loss", CrossEntropy()))
+            dense = nn.Dense(units=HIDDEN_UNITS)
+            x = chain(graph, x, (f"fc{index}", dense), (f"fc{index}_relu", nn.ReLU()), (f"dropout{index}", dropped))
+        chain(graph, x, ("fc3", nn.Dense(units=classes)), ("loss", nn.CrossEntropy()))
         return graph
 
     return checked()(member(build, f"vgg{layers}", layers=layers, **published))
@@ -277,36 +265,45 @@ vgg19 = _configuration((2, 2, 4, 4, 4), letter="E", parameters="143,667,240", wi
 class _MixedStage:
     """A convolution and two layers of 1x1 convolutions, a small network that slides over the map; then a pool."""
 
-    convolution: Convolution2d
+    convolution: nn.Convolution2d
     widths: tuple[int | None, int | None]
-    pool: Layer
+    pool: nn.Layer
     has_dropout: bool = False
 
 
-def _ceiled_pool(kind: type[MaxPool2d | AveragePool2d]) -> Layer:
+def _ceiled_pool(kind: type[nn.MaxPool2d | nn.AveragePool2d]) -> nn.Layer:
     return kind(kernel_size=3, stride=2, ceil_mode=True)
 
 
 NIN_STAGES = {
     "imagenet": (
-        _MixedStage(Convolution2d(out_channels=96, kernel_size=11, stride=4), (96, 96), _ceiled_pool(MaxPool2d)),
-        _MixedStage(Convolution2d(out_channels=256, kernel_size=5, padding=2), (256, 256), _ceiled_pool(MaxPool2d)),
+        _MixedStage(nn.Convolution2d(out_channels=96, kernel_size=11, stride=4), (96, 96), _ceiled_pool(nn.MaxPool2d)),
         _MixedStage(
-            Convolution2d(out_channels=384, kernel_size=3, padding=1), (384, 384), _ceiled_pool(MaxPool2d), True
+            nn.Convolution2d(out_channels=256, kernel_size=5, padding=2), (256, 256), _ceiled_pool(nn.MaxPool2d)
         ),
         _MixedStage(
-            Convolution2d(out_channels=1024, kernel_size=3, padding=1), (1024, None), AveragePool2d(kernel_size=None)
+            nn.Convolution2d(out_channels=384, kernel_size=3, padding=1), (384, 384), _ceiled_pool(nn.MaxPool2d), True
+        ),
+        _MixedStage(
+            nn.Convolution2d(out_channels=1024, kernel_size=3, padding=1),
+            (1024, None),
+            nn.AveragePool2d(kernel_size=None),
         ),
     ),
     "cifar10": (
         _MixedStage(
-            Convolution2d(out_channels=192, kernel_size=5, padding=2), (160, 96), _ceiled_pool(MaxPool2d), True
+            nn.Convolution2d(out_channels=192, kernel_size=5, padding=2), (160, 96), _ceiled_pool(nn.MaxPool2d), True
         ),
         _MixedStage(
-            Convolution2d(out_channels=192, kernel_size=5, padding=2), (192, 192), _ceiled_pool(AveragePool2d), True
+            nn.Convolution2d(out_channels=192, kernel_size=5, padding=2),
+            (192, 192),
+            _ceiled_pool(nn.AveragePool2d),
+            True,
         ),
         _MixedStage(
-            Convolution2d(out_channels=192, kernel_size=3, padding=1), (192, None), AveragePool2d(kernel_size=None)
+            nn.Convolution2d(out_channels=192, kernel_size=3, padding=1),
+            (192, None),
+            nn.AveragePool2d(kernel_size=None),
         ),
     ),
 }
@@ -357,18 +354,18 @@ def nin(
     graph = image_graph(f"nin_{variant}", image_size=image_size, in_channels=in_channels)
     x = graph.input
     for index, stage in enumerate(NIN_STAGES[variant], start=1):
-        mixers = [Convolution2d(out_channels=width or classes, kernel_size=1) for width in stage.widths]
+        mixers = [nn.Convolution2d(out_channels=width or classes, kernel_size=1) for width in stage.widths]
         for letter, layer in zip("abc", (stage.convolution, *mixers), strict=True):
-            x = chain(graph, x, (f"conv{index}{letter}", layer), (f"relu{index}{letter}", ReLU()))
+            x = chain(graph, x, (f"conv{index}{letter}", layer), (f"relu{index}{letter}", nn.ReLU()))
         x = graph.add(f"pool{index}", stage.pool, inputs=x)
-        x = graph.add(f"dropout{index}", Dropout(), inputs=x) if dropout and stage.has_dropout else x
-    chain(graph, x, ("flatten", Flatten()), ("loss", CrossEntropy()))
+        x = graph.add(f"dropout{index}", nn.Dropout(), inputs=x) if dropout and stage.has_dropout else x
+    chain(graph, x, ("flatten", nn.Flatten()), ("loss", nn.CrossEntropy()))
     return graph
 
 
-POOLS: dict[str, Layer | None] = {
-    "max": MaxPool2d(kernel_size=2),
-    "average": AveragePool2d(kernel_size=2),
+POOLS: dict[str, nn.Layer | None] = {
+    "max": nn.MaxPool2d(kernel_size=2),
+    "average": nn.AveragePool2d(kernel_size=2),
     "none": None,
 }
 """Name to what halves the map after a stage."""
@@ -461,7 +458,7 @@ def convolutional(
     x, halving = graph.input, POOLS[pool]
     for stage, outputs in enumerate(stages, start=1):
         for index, out_channels in enumerate(outputs, start=1):
-            layer = Convolution2d(
+            layer = nn.Convolution2d(
                 out_channels=out_channels,
                 kernel_size=kernel_size,
                 stride=stride if index == len(outputs) else 1,
@@ -469,13 +466,15 @@ def convolutional(
                 bias=not batch_norm,
             )
             x = graph.add(f"conv{stage}_{index}", layer, inputs=x)
-            x = graph.add(f"norm{stage}_{index}", BatchNorm(), inputs=x) if batch_norm else x
+            x = graph.add(f"norm{stage}_{index}", nn.BatchNorm(), inputs=x) if batch_norm else x
             x = graph.add(f"activation{stage}_{index}", nonlinear, inputs=x)
         x = graph.add(f"pool{stage}", halving, inputs=x) if halving else x
-    x = graph.add("global_pool", AveragePool2d(kernel_size=None), inputs=x) if global_pool else x
-    x = chain(graph, x, ("dropout", Dropout(rate=stage_dropout) if stage_dropout else None), ("flatten", Flatten()))
+    x = graph.add("global_pool", nn.AveragePool2d(kernel_size=None), inputs=x) if global_pool else x
+    x = chain(
+        graph, x, ("dropout", nn.Dropout(rate=stage_dropout) if stage_dropout else None), ("flatten", nn.Flatten())
+    )
     for index, units in enumerate(hidden, start=1):
-        x = chain(graph, x, (f"fc{index}", Dense(units=units)), (f"fc{index}_activation", nonlinear))
-        x = graph.add(f"fc{index}_dropout", Dropout(rate=dropout), inputs=x) if dropout else x
-    chain(graph, x, ("scores", Dense(units=classes)), ("loss", CrossEntropy()))
+        x = chain(graph, x, (f"fc{index}", nn.Dense(units=units)), (f"fc{index}_activation", nonlinear))
+        x = graph.add(f"fc{index}_dropout", nn.Dropout(rate=dropout), inputs=x) if dropout else x
+    chain(graph, x, ("scores", nn.Dense(units=classes)), ("loss", nn.CrossEntropy()))
     return graph

@@ -5,19 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    AveragePool2d,
-    Concat,
-    Convolution2d,
-    CrossEntropy,
-    Dense,
-    Dropout,
-    Flatten,
-    LocalResponseNorm,
-    MaxPool2d,
-    ReLU,
-)
 from perfmodel.layers.checks import one_of
 from perfmodel.layers.window import Size
 from perfmodel.zoo.blocks import chain, classified, image_graph, normalised
@@ -47,7 +36,7 @@ class _Builder:
 
     def convolution(self, name: str, x: str, channels: int, kernel_size: int, stride: int = 1) -> str:
         """Add a convolution that keeps the map but for its stride, and what follows it."""
-        layer = Convolution2d(
+        layer = nn.Convolution2d(
             out_channels=channels,
             kernel_size=kernel_size,
             stride=stride,
@@ -56,18 +45,18 @@ class _Builder:
         )
         if self.is_normalised:
             return normalised(self.graph, name, x, layer)
-        return chain(self.graph, x, (f"{name}_conv", layer), (f"{name}_relu", ReLU()))
+        return chain(self.graph, x, (f"{name}_conv", layer), (f"{name}_relu", nn.ReLU()))
 
     def local_norm(self, name: str, x: str) -> str:
         """Add the response norm, where the variant has one."""
-        return x if self.is_normalised else self.graph.add(name, LocalResponseNorm(), inputs=x)
+        return x if self.is_normalised else self.graph.add(name, nn.LocalResponseNorm(), inputs=x)
 
     def module(self, name: str, x: str) -> str:
         """Add four branches side by side."""
         direct, reduced_3, wide_3, reduced_5, wide_5, pooled = MODULES[name]
         middle = self.convolution(f"{name}_3x3_reduction", x, reduced_3, 1)
         large = self.convolution(f"{name}_5x5_reduction", x, reduced_5, 1)
-        pool = self.graph.add(f"{name}_pool", MaxPool2d(kernel_size=3, stride=1, padding=1), inputs=x)
+        pool = self.graph.add(f"{name}_pool", nn.MaxPool2d(kernel_size=3, stride=1, padding=1), inputs=x)
         branches = (
             self.convolution(f"{name}_1x1", x, direct, 1),
             self.convolution(f"{name}_3x3", middle, wide_3, 3),
@@ -75,21 +64,21 @@ class _Builder:
             self.convolution(f"{name}_5x5", large, wide_5, 3 if self.is_normalised else 5),
             self.convolution(f"{name}_projection", pool, pooled, 1),
         )
-        return self.graph.add(f"{name}_concat", Concat(), inputs=branches)
+        return self.graph.add(f"{name}_concat", nn.Concat(), inputs=branches)
 
     def auxiliary(self, name: str, x: str, *, classes: Any) -> None:
         """Add a classifier that trains the lower half."""
-        x = self.graph.add(f"{name}_pool", AveragePool2d(kernel_size=5, stride=3), inputs=x)
+        x = self.graph.add(f"{name}_pool", nn.AveragePool2d(kernel_size=5, stride=3), inputs=x)
         x = self.convolution(name, x, 128, 1)
         chain(
             self.graph,
             x,
-            (f"{name}_flatten", Flatten()),
-            (f"{name}_fc1", Dense(units=1024)),
-            (f"{name}_fc1_relu", ReLU()),
-            (f"{name}_dropout", Dropout(rate=0.7)),
-            (f"{name}_fc2", Dense(units=classes)),
-            (f"{name}_loss", CrossEntropy()),
+            (f"{name}_flatten", nn.Flatten()),
+            (f"{name}_fc1", nn.Dense(units=1024)),
+            (f"{name}_fc1_relu", nn.ReLU()),
+            (f"{name}_dropout", nn.Dropout(rate=0.7)),
+            (f"{name}_fc2", nn.Dense(units=classes)),
+            (f"{name}_loss", nn.CrossEntropy()),
         )
 
 
@@ -130,7 +119,7 @@ def googlenet(
     """
     graph = image_graph(f"googlenet_{variant}", image_size=image_size, in_channels=in_channels)
     builder = _Builder(graph, is_normalised=variant == "batch_norm")
-    halving = MaxPool2d(kernel_size=3, stride=2, ceil_mode=True)
+    halving = nn.MaxPool2d(kernel_size=3, stride=2, ceil_mode=True)
     x = builder.convolution("first", graph.input, 64, 7, stride=2)
     x = builder.local_norm("first_norm", graph.add("first_pool", halving, inputs=x))
     x = builder.convolution("second_reduction", x, 64, 1)
@@ -163,7 +152,7 @@ class _Inception:
     def branch(self, name: str, x: str, *steps: Step) -> str:
         """Add normalised convolutions one after the other."""
         for index, (channels, kernel_size, stride, keeps) in enumerate(steps, start=1):
-            layer = Convolution2d(
+            layer = nn.Convolution2d(
                 out_channels=channels,
                 kernel_size=kernel_size,
                 stride=stride,
@@ -175,12 +164,12 @@ class _Inception:
 
     def pooled(self, name: str, x: str, channels: int) -> str:
         """Add an average over neighbours and a 1x1 convolution."""
-        x = self.graph.add(f"{name}_pool", AveragePool2d(kernel_size=3, stride=1, padding=1), inputs=x)
+        x = self.graph.add(f"{name}_pool", nn.AveragePool2d(kernel_size=3, stride=1, padding=1), inputs=x)
         return self.branch(f"{name}_projection", x, _kept(channels, 1))
 
     def joined(self, name: str, *branches: str) -> str:
         """Put branches side by side."""
-        return self.graph.add(f"{name}_concat", Concat(), inputs=branches)
+        return self.graph.add(f"{name}_concat", nn.Concat(), inputs=branches)
 
     def square(self, name: str, x: str, pooled: int) -> str:
         """Add a module of the 35 x 35 maps (figure 5): 5x5 as two 3x3."""
@@ -219,12 +208,12 @@ class _Inception:
     def reduced(self, name: str, x: str, *branches: tuple[Step, ...]) -> str:
         """Halve the map: branches of convolutions beside a pool (figure 10)."""
         convolved = [self.branch(f"{name}_{index}", x, *steps) for index, steps in enumerate(branches, start=1)]
-        pool = self.graph.add(f"{name}_pool", MaxPool2d(kernel_size=3, stride=2), inputs=x)
+        pool = self.graph.add(f"{name}_pool", nn.MaxPool2d(kernel_size=3, stride=2), inputs=x)
         return self.joined(name, *convolved, pool)
 
     def stem(self, x: str) -> str:
         """Go from the image to 35 x 35 maps."""
-        pool = MaxPool2d(kernel_size=3, stride=2)
+        pool = nn.MaxPool2d(kernel_size=3, stride=2)
         x = self.branch("stem_a", x, _halving(32), (32, 3, 1, False), _kept(64, 3))
         x = self.branch("stem_b", self.graph.add("stem_a_pool", pool, inputs=x), _kept(80, 1), (192, 3, 1, False))
         return self.graph.add("stem_b_pool", pool, inputs=x)
@@ -269,7 +258,7 @@ def inception_v3(
     for index, inner in enumerate((128, 160, 160, 192), start=1):
         x = builder.factored(f"factored{index}", x, inner)
     if auxiliary:
-        y = graph.add("auxiliary_reduction", AveragePool2d(kernel_size=5, stride=3), inputs=x)
+        y = graph.add("auxiliary_reduction", nn.AveragePool2d(kernel_size=5, stride=3), inputs=x)
         y = builder.branch("auxiliary", y, _kept(128, 1), (768, 5, 1, False))
         classified(graph, y, classes=classes, name="auxiliary_")
     factored = (_kept(192, 1), _kept(192, (1, 7)), _kept(192, (7, 1)), _halving(192))

@@ -5,20 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    Concat,
-    Convolution2d,
-    CrossEntropy,
-    MaxPool2d,
-    MeanSquaredError,
-    ReLU,
-    Reshape,
-    Slice,
-    Transpose,
-    TransposedConvolution2d,
-    Upsample,
-)
 from perfmodel.layers.checks import one_of
 from perfmodel.zoo.blocks import chain, image_graph
 from perfmodel.zoo.options import checked, numbered
@@ -38,10 +26,10 @@ class _Filter:
         """Return the map that the convolution made [1]."""
         return (size + 2 * self.padding - self.kernel_size) // self.stride + 1
 
-    def reversed(self, size: int, *, channels: int) -> TransposedConvolution2d:
+    def reversed(self, size: int, *, channels: int) -> nn.TransposedConvolution2d:
         """Return what leads back to a map of ``size``: the remainder of the division is padded on."""
         spanned = (self.output_size(size) - 1) * self.stride + self.kernel_size - 2 * self.padding
-        return TransposedConvolution2d(
+        return nn.TransposedConvolution2d(
             out_channels=channels,
             kernel_size=self.kernel_size,
             stride=self.stride,
@@ -102,11 +90,11 @@ def deconvolutional(*, image_size: int = 224, out_channels: Any = 3) -> LayerGra
         size = seen[index - 1]
         if each.is_pooled:
             made = each.output_size(size)
-            x = graph.add(f"unpool{index}", Upsample(output_size=(made, made)), inputs=x)
+            x = graph.add(f"unpool{index}", nn.Upsample(output_size=(made, made)), inputs=x)
         channels = out_channels if each.in_channels is None else each.in_channels
         layer = each.reversed(size, channels=channels)
-        x = chain(graph, x, (f"relu{index}", ReLU()), (f"deconv{index}", layer))
-    graph.add("loss", MeanSquaredError(), inputs=(x, "image"))
+        x = chain(graph, x, (f"relu{index}", nn.ReLU()), (f"deconv{index}", layer))
+    graph.add("loss", nn.MeanSquaredError(), inputs=(x, "image"))
     return graph
 
 
@@ -116,25 +104,25 @@ ZEROS = {"valid": 0, "same": 1}
 
 def _double(graph: LayerGraph, name: str, x: str, *, channels: Any, zeros: int) -> str:
     """Add two convolutions with their rectifiers."""
-    layer = Convolution2d(out_channels=channels, kernel_size=3, padding=zeros)
+    layer = nn.Convolution2d(out_channels=channels, kernel_size=3, padding=zeros)
     return chain(
         graph,
         x,
         (f"{name}_conv1", layer),
-        (f"{name}_relu1", ReLU()),
+        (f"{name}_relu1", nn.ReLU()),
         (f"{name}_conv2", layer),
-        (f"{name}_relu2", ReLU()),
+        (f"{name}_relu2", nn.ReLU()),
     )
 
 
 def _expanded(graph: LayerGraph, name: str, x: str, *, skip: str, channels: Any, zeros: int) -> str:
     """Double the map, put what the skip brings beside it, cropped to its size, and convolve twice."""
-    up = TransposedConvolution2d(out_channels=channels, kernel_size=2, stride=2)
+    up = nn.TransposedConvolution2d(out_channels=channels, kernel_size=2, stride=2)
     x = graph.add(f"{name}_up", up, inputs=x)
     cropped = (graph.shape(skip)[0], *graph.shape(x)[1:])
     if cropped != graph.shape(skip):
-        skip = graph.add(f"{name}_crop", Slice(shape=cropped), inputs=skip)
-    x = graph.add(f"{name}_concat", Concat(), inputs=(skip, x))
+        skip = graph.add(f"{name}_crop", nn.Slice(shape=cropped), inputs=skip)
+    x = graph.add(f"{name}_concat", nn.Concat(), inputs=(skip, x))
     return _double(graph, name, x, channels=channels, zeros=zeros)
 
 
@@ -183,18 +171,18 @@ def unet(
     for level in range(1, depth + 1):
         x = _double(graph, f"down{level}", x, channels=width * 2 ** (level - 1), zeros=zeros)
         skips.append(x)
-        x = graph.add(f"down{level}_pool", MaxPool2d(kernel_size=2), inputs=x)
+        x = graph.add(f"down{level}_pool", nn.MaxPool2d(kernel_size=2), inputs=x)
     x = _double(graph, "bottom", x, channels=width * 2**depth, zeros=zeros)
     for level in range(depth, 0, -1):
         channels = width * 2 ** (level - 1)
         x = _expanded(graph, f"up{level}", x, skip=skips.pop(), channels=channels, zeros=zeros)
-    x = graph.add("scores", Convolution2d(out_channels=classes, kernel_size=1), inputs=x)
+    x = graph.add("scores", nn.Convolution2d(out_channels=classes, kernel_size=1), inputs=x)
     _, height, breadth = graph.shape(x)
     chain(
         graph,
         x,
-        ("pixels", Reshape(shape=(classes, height * breadth))),
-        ("pixels_first", Transpose(axes=(1, 0))),
-        ("loss", CrossEntropy()),
+        ("pixels", nn.Reshape(shape=(classes, height * breadth))),
+        ("pixels_first", nn.Transpose(axes=(1, 0))),
+        ("loss", nn.CrossEntropy()),
     )
     return graph

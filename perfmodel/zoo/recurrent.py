@@ -6,21 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
+from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    LSTM,
-    RNN,
-    BinaryCrossEntropy,
-    ClassSoftmax,
-    Concat,
-    CrossEntropy,
-    Dense,
-    Embedding,
-    RecurrentState,
-    Reshape,
-    Slice,
-    Tanh,
-)
 from perfmodel.layers.checks import check_count, one_of
 from perfmodel.layers.recurrent import FUNCTIONS
 from perfmodel.zoo.blocks import chain
@@ -80,7 +67,7 @@ def recurrent_network(
     .. [1] Elman, Finding structure in time, Cognitive Science 14, 1990.
     """
     graph = LayerGraph("recurrent_network", input_shape=(steps, features))
-    layer = RNN(
+    layer = nn.RNN(
         hidden_size=hidden_size,
         layer_count=layer_count,
         bias_vectors=bias_vectors,
@@ -88,7 +75,7 @@ def recurrent_network(
         return_sequences=READ_STEPS[read_steps],
     )
     x = graph.add("rnn", layer, inputs=graph.input)
-    chain(graph, x, ("scores", Dense(units=classes)), ("loss", CrossEntropy()))
+    chain(graph, x, ("scores", nn.Dense(units=classes)), ("loss", nn.CrossEntropy()))
     return graph
 
 
@@ -142,8 +129,8 @@ def lstm_classifier(
     .. [1] https://keras.io/examples/nlp/bidirectional_lstm_imdb/
     """
     graph = LayerGraph("lstm_classifier", inputs={"tokens": (steps,)})
-    x = graph.add("embedding", Embedding(vocabulary=vocabulary, features=features), inputs="tokens")
-    layer = LSTM(
+    x = graph.add("embedding", nn.Embedding(vocabulary=vocabulary, features=features), inputs="tokens")
+    layer = nn.LSTM(
         hidden_size=hidden_size,
         layer_count=layer_count,
         bias_vectors=bias_vectors,
@@ -152,8 +139,8 @@ def lstm_classifier(
     )
     x = graph.add("lstm", layer, inputs=x)
     is_logistic = classes == 2
-    x = graph.add("scores", Dense(units=1 if is_logistic else classes), inputs=x)
-    graph.add("loss", BinaryCrossEntropy(over="logits") if is_logistic else CrossEntropy(), inputs=x)
+    x = graph.add("scores", nn.Dense(units=1 if is_logistic else classes), inputs=x)
+    graph.add("loss", nn.BinaryCrossEntropy(over="logits") if is_logistic else nn.CrossEntropy(), inputs=x)
     return graph
 
 
@@ -197,13 +184,13 @@ def _language_model(steps: int, *, work: str) -> Callable[..., LayerGraph]:
            Table 2, and https://github.com/hclhkbu/dlbench.
         """
         graph = LayerGraph(name, inputs={"tokens": (steps,)})
-        embedding = Embedding(vocabulary=VOCABULARY, features=HIDDEN_SIZE)
-        layer = LSTM(hidden_size=HIDDEN_SIZE, layer_count=layer_count, bias_vectors=bias_vectors)
+        embedding = nn.Embedding(vocabulary=VOCABULARY, features=HIDDEN_SIZE)
+        layer = nn.LSTM(hidden_size=HIDDEN_SIZE, layer_count=layer_count, bias_vectors=bias_vectors)
         x = chain(graph, graph.input, ("embedding", embedding), ("lstm", layer))
         if softmax == "full":
-            chain(graph, x, ("scores", Dense(units=VOCABULARY)), ("loss", CrossEntropy()))
+            chain(graph, x, ("scores", nn.Dense(units=VOCABULARY)), ("loss", nn.CrossEntropy()))
         else:
-            graph.add("loss", ClassSoftmax(vocabulary=VOCABULARY, classes=classes), inputs=x)
+            graph.add("loss", nn.ClassSoftmax(vocabulary=VOCABULARY, classes=classes), inputs=x)
         return graph
 
     options = {"layer_count": numbered(), "bias_vectors": numbered(minimum=0), "softmax": one_of(SOFTMAXES)}
@@ -261,18 +248,18 @@ def seq2seq(
     .. [1] Sutskever, Vinyals, Le, Sequence to sequence learning with neural networks, arXiv:1409.3215.
     """
     graph = LayerGraph("seq2seq", inputs={"source": (source_steps,), "target": (target_steps,)})
-    layer = LSTM(hidden_size=hidden_size, layer_count=layer_count, bias_vectors=bias_vectors)
-    table = Embedding(vocabulary=source_vocabulary, features=features)
+    layer = nn.LSTM(hidden_size=hidden_size, layer_count=layer_count, bias_vectors=bias_vectors)
+    table = nn.Embedding(vocabulary=source_vocabulary, features=features)
     x = graph.add("source_embedding", table, inputs="source")
     encoder = graph.add("encoder", layer, inputs=x)
     states = [
-        graph.add(f"encoder_{state}", RecurrentState(shape=(layer_count, hidden_size)), inputs=encoder)
+        graph.add(f"encoder_{state}", nn.RecurrentState(shape=(layer_count, hidden_size)), inputs=encoder)
         for state in ("hidden_state", "cell_state")
     ]
-    table = Embedding(vocabulary=target_vocabulary, features=features)
+    table = nn.Embedding(vocabulary=target_vocabulary, features=features)
     x = graph.add("target_embedding", table, inputs="target")
     x = graph.add("decoder", layer, inputs=(x, *states))
-    chain(graph, x, ("scores", Dense(units=target_vocabulary)), ("loss", CrossEntropy()))
+    chain(graph, x, ("scores", nn.Dense(units=target_vocabulary)), ("loss", nn.CrossEntropy()))
     return graph
 
 
@@ -346,22 +333,22 @@ def recursive_network(
     .. [2] Socher et al., Recursive deep models for semantic compositionality over a sentiment treebank, EMNLP 2013.
     """
     graph = LayerGraph("recursive_network", inputs={"words": (leaves,)})
-    words = graph.add("embedding", Embedding(vocabulary=vocabulary, features=features), inputs="words")
+    words = graph.add("embedding", nn.Embedding(vocabulary=vocabulary, features=features), inputs="words")
     nodes = []
     for leaf in range(1, leaves + 1):
-        row = graph.add(f"word{leaf}_row", Slice(shape=(1, features)), inputs=words)
-        nodes.append(graph.add(f"word{leaf}", Reshape(shape=(features,)), inputs=row))
+        row = graph.add(f"word{leaf}_row", nn.Slice(shape=(1, features)), inputs=words)
+        nodes.append(graph.add(f"word{leaf}", nn.Reshape(shape=(features,)), inputs=row))
     for index, (left, right) in enumerate(_merges(leaves, tree=tree), start=1):
-        pair = graph.add(f"pair{index}", Concat(), inputs=(nodes[left], nodes[right]))
+        pair = graph.add(f"pair{index}", nn.Concat(), inputs=(nodes[left], nodes[right]))
         x = _shared_dense(graph, f"composition{index}", units=features, inputs=pair, owner="composition1")
-        nodes.append(graph.add(f"tanh{index}", Tanh(), inputs=x))
+        nodes.append(graph.add(f"tanh{index}", nn.Tanh(), inputs=x))
     for index, node in enumerate(nodes if classified == "every_node" else nodes[-1:], start=1):
         x = _shared_dense(graph, f"scores{index}", units=classes, inputs=node, owner="scores1")
-        graph.add(f"loss{index}", CrossEntropy(), inputs=x)
+        graph.add(f"loss{index}", nn.CrossEntropy(), inputs=x)
     return graph
 
 
 def _shared_dense(graph: LayerGraph, name: str, *, units: Any, inputs: str, owner: str) -> str:
     """Add a dense layer whose parameters are the owner's, unless it is the owner."""
     shared = None if name == owner else {parameter: (owner, parameter) for parameter in ("weight", "bias")}
-    return graph.add(name, Dense(units=units), inputs=inputs, shared_parameters=shared)
+    return graph.add(name, nn.Dense(units=units), inputs=inputs, shared_parameters=shared)

@@ -6,25 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    GELU,
-    Add,
-    Binary,
-    CrossEntropy,
-    Dense,
-    Dropout,
-    Embedding,
-    Layer,
-    LayerNorm,
-    MultiHeadAttention,
-    PositionalEmbedding,
-    Reshape,
-    RMSNorm,
-    RotaryEmbedding,
-    ScaledDotProductAttention,
-    Transpose,
-)
 from perfmodel.layers.checks import check_choice, is_open_size, one_of, refuse
 from perfmodel.numeric import share_of
 from perfmodel.zoo.blocks import ACTIVATIONS
@@ -97,8 +80,8 @@ class TransformerBlock:
     head_size: Any = None
     causal: bool = False
     order: str = "pre"
-    norm: Layer = field(default_factory=LayerNorm)
-    activation: Layer = field(default_factory=GELU)
+    norm: nn.Layer = field(default_factory=nn.LayerNorm)
+    activation: nn.Layer = field(default_factory=nn.GELU)
     gated: bool = False
     attention_bias: bool = True
     mlp_bias: bool = True
@@ -154,14 +137,14 @@ class TransformerBlock:
         inside = graph.add(f"{name}_norm", self.norm, inputs=x) if self.order == "pre" else x
         y = branch(graph, inside, name=name)
         if self.dropout:
-            y = graph.add(f"{name}_dropout", Dropout(rate=self.dropout), inputs=y)
-        x = graph.add(f"{name}_add", Add(), inputs=(x, y))
+            y = graph.add(f"{name}_dropout", nn.Dropout(rate=self.dropout), inputs=y)
+        x = graph.add(f"{name}_add", nn.Add(), inputs=(x, y))
         return graph.add(f"{name}_norm", self.norm, inputs=x) if self.order == "post" else x
 
     def _attention(self, graph: LayerGraph, x: str, *, name: str) -> str:
         if self.rotary or self.attention == SELECTIVE:
             return self._separate_attention(graph, x, name=name)
-        layer = MultiHeadAttention(
+        layer = nn.MultiHeadAttention(
             heads=self.heads,
             key_heads=self.key_heads,
             head_size=self.head_size,
@@ -179,36 +162,36 @@ class TransformerBlock:
         is_copied = self.attention == "materialised"  # a product of matrices wants its heads side by side
         operands = {}
         for part, heads in (("query", self.heads), ("key", key_heads), ("value", key_heads)):
-            dense = Dense(units=heads * self._head_size, bias=self.attention_bias)
+            dense = nn.Dense(units=heads * self._head_size, bias=self.attention_bias)
             y = graph.add(f"{name}_{part}", dense, inputs=x)
-            y = graph.add(f"{name}_{part}_split", Reshape(shape=(positions, heads, self._head_size)), inputs=y)
-            y = graph.add(f"{name}_{part}_heads", Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
+            y = graph.add(f"{name}_{part}_split", nn.Reshape(shape=(positions, heads, self._head_size)), inputs=y)
+            y = graph.add(f"{name}_{part}_heads", nn.Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
             if self.rotary and part != "value":
-                y = graph.add(f"{name}_{part}_rotary", RotaryEmbedding(), inputs=y)
+                y = graph.add(f"{name}_{part}_rotary", nn.RotaryEmbedding(), inputs=y)
             operands[part] = y
         scores = ATTENTIONS[self.attention]
-        layer = ScaledDotProductAttention(causal=self.causal, scores=scores, dropout=self._attention_dropout)
+        layer = nn.ScaledDotProductAttention(causal=self.causal, scores=scores, dropout=self._attention_dropout)
         region: dict[str, Any] = {"recomputed_in": name, "reruns_all": True} if self.attention == SELECTIVE else {}
         y = graph.add(name, layer, inputs=tuple(operands.values()), **region)
-        y = graph.add(f"{name}_positions", Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
-        y = graph.add(f"{name}_join", Reshape(shape=(positions, self.heads * self._head_size)), inputs=y)
+        y = graph.add(f"{name}_positions", nn.Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
+        y = graph.add(f"{name}_join", nn.Reshape(shape=(positions, self.heads * self._head_size)), inputs=y)
         has_bias = self.attention_bias if self.output_bias is None else self.output_bias
-        return graph.add(f"{name}_output", Dense(units=self.width, bias=has_bias), inputs=y)
+        return graph.add(f"{name}_output", nn.Dense(units=self.width, bias=has_bias), inputs=y)
 
     def _mlp(self, graph: LayerGraph, x: str, *, name: str) -> str:
-        up = Dense(units=self.intermediate, bias=self.mlp_bias)
+        up = nn.Dense(units=self.intermediate, bias=self.mlp_bias)
         if self.gated:
             gate = graph.add(f"{name}_gate", up, inputs=x)
             gate = graph.add(f"{name}_activation", self.activation, inputs=gate)
             y = graph.add(f"{name}_up", up, inputs=x)
-            y = graph.add(f"{name}_product", Binary(function="multiply"), inputs=(gate, y))
+            y = graph.add(f"{name}_product", nn.Binary(function="multiply"), inputs=(gate, y))
         else:
             y = graph.add(f"{name}_up", up, inputs=x)
             y = graph.add(f"{name}_activation", self.activation, inputs=y)
-        return graph.add(f"{name}_down", Dense(units=self.width, bias=self.mlp_bias), inputs=y)
+        return graph.add(f"{name}_down", nn.Dense(units=self.width, bias=self.mlp_bias), inputs=y)
 
 
-def language_head(graph: LayerGraph, x: str, *, norm: Layer, vocabulary: Any, tied: bool) -> None:
+def language_head(graph: LayerGraph, x: str, *, norm: nn.Layer, vocabulary: Any, tied: bool) -> None:
     """Add the end of a language model: a norm, a score of every word at every position, the loss.
 
     Parameters
@@ -226,8 +209,8 @@ def language_head(graph: LayerGraph, x: str, *, norm: Layer, vocabulary: Any, ti
     """
     x = graph.add("norm", norm, inputs=x)
     shared = {"weight": ("tokens_embedding", "weight")} if tied else None
-    x = graph.add("scores", Dense(units=vocabulary, bias=False), inputs=x, shared_parameters=shared)
-    graph.add("loss", CrossEntropy(), inputs=x)
+    x = graph.add("scores", nn.Dense(units=vocabulary, bias=False), inputs=x, shared_parameters=shared)
+    graph.add("loss", nn.CrossEntropy(), inputs=x)
 
 
 GPT2_SIZES: dict[str, dict[str, Any]] = {
@@ -312,16 +295,16 @@ def gpt(
     """
     graph = LayerGraph(name, inputs={"tokens": (sequence_length,)})
     rows = sequence_length if positions is None else positions
-    x = graph.add("tokens_embedding", Embedding(vocabulary=vocabulary, features=width), inputs="tokens")
-    x = graph.add("positions_embedding", PositionalEmbedding(positions=rows), inputs=x)
+    x = graph.add("tokens_embedding", nn.Embedding(vocabulary=vocabulary, features=width), inputs="tokens")
+    x = graph.add("positions_embedding", nn.PositionalEmbedding(positions=rows), inputs=x)
     if dropout:
-        x = graph.add("embedding_dropout", Dropout(rate=dropout), inputs=x)
+        x = graph.add("embedding_dropout", nn.Dropout(rate=dropout), inputs=x)
     block = TransformerBlock(
         width=width,
         heads=heads,
         intermediate=4 * width if intermediate is None else intermediate,
         causal=True,
-        norm=LayerNorm(bias=bias),
+        norm=nn.LayerNorm(bias=bias),
         activation=ACTIVATIONS[activation],
         attention_bias=bias,
         mlp_bias=bias,
@@ -330,7 +313,7 @@ def gpt(
         attention=attention,
     )
     x = block.stack(graph, x, count=layers)
-    language_head(graph, x, norm=LayerNorm(bias=bias), vocabulary=vocabulary, tied=tied)
+    language_head(graph, x, norm=nn.LayerNorm(bias=bias), vocabulary=vocabulary, tied=tied)
     return _with_checkpoints(graph) if checkpointed else graph
 
 
@@ -473,7 +456,7 @@ def llama(
     given |= {"vocabulary": vocabulary, "sequence_length": sequence_length}
     sizes: dict[str, Any] = published | {name: value for name, value in given.items() if value is not None}
     graph = LayerGraph(size, inputs={"tokens": (sizes["sequence_length"],)})
-    table = Embedding(vocabulary=sizes["vocabulary"], features=sizes["width"])
+    table = nn.Embedding(vocabulary=sizes["vocabulary"], features=sizes["width"])
     x = graph.add("tokens_embedding", table, inputs="tokens")
     block = TransformerBlock(
         width=sizes["width"],
@@ -482,7 +465,7 @@ def llama(
         key_heads=sizes["key_heads"],
         head_size=head_size,
         causal=True,
-        norm=RMSNorm(),
+        norm=nn.RMSNorm(),
         activation=ACTIVATIONS[activation],
         gated=gated,
         attention_bias=attention_bias,
@@ -493,5 +476,5 @@ def llama(
         attention=attention,
     )
     x = block.stack(graph, x, count=sizes["layers"])
-    language_head(graph, x, norm=RMSNorm(), vocabulary=sizes["vocabulary"], tied=tied)
+    language_head(graph, x, norm=nn.RMSNorm(), vocabulary=sizes["vocabulary"], tied=tied)
     return graph

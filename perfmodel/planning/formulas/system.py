@@ -32,7 +32,7 @@ from perfmodel.sync.collectives import LibraryCollective
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.parallelism import Exchange, StageGraph
+    from perfmodel.parallelism.base import Exchange, StageGraph
     from perfmodel.planning.formulas.values import Definitions
     from perfmodel.prediction.job import Job
     from perfmodel.prediction.prepared import Prepared
