@@ -20,34 +20,22 @@ from pydantic import ConfigDict, Field, StrictBool, ValidationInfo, field_valida
 
 from perfmodel.derived import derived
 from perfmodel.errors import UnknownNameError, nearest_match
+from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_library
 from perfmodel.hardware.cpu import Isa
-from perfmodel.hardware.source import (
-    Constant,
-    ConstantValue,
-    Count,
-    Identifier,
-    PositiveNumber,
-    SpecFile,
-    SpecTable,
-    StrictConstant,
-    Text,
-    constant_faults,
-    invalid,
-)
 
 DEFAULT_ARCHITECTURE: Final = "default"
 
 
-class ConstantsTable(SpecTable):
+class ConstantsTable(spec.SpecTable):
     """A table in which every key that is no field is a constant."""
 
     model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
-    __pydantic_extra__: dict[str, StrictConstant] = Field(init=False)
+    __pydantic_extra__: dict[str, spec.StrictConstant] = Field(init=False)
 
     @property
-    def constants(self) -> dict[str, ConstantValue]:
+    def constants(self) -> dict[str, spec.ConstantValue]:
         """Constants that this table itself states. [unit of each constant]."""
         return dict(self.__pydantic_extra__)
 
@@ -65,9 +53,9 @@ class ArchitectureProfile(ConstantsTable):
         Convolution algorithms the library offers, and ways to run whole recurrent layers. [-]
     """
 
-    inherits: Identifier | None = None
+    inherits: spec.Identifier | None = None
     native: StrictBool | None = None
-    algorithms: tuple[Identifier, ...] | None = None
+    algorithms: tuple[spec.Identifier, ...] | None = None
 
 
 class TensorCoreProfile(ConstantsTable):
@@ -82,7 +70,7 @@ class TensorCoreProfile(ConstantsTable):
     """
 
     dtypes: Annotated[tuple[Literal["tf32", "fp16", "bf16", "fp8"], ...], Field(min_length=1)]
-    algorithms: tuple[Identifier, ...] | None = None
+    algorithms: tuple[spec.Identifier, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +92,7 @@ class LibrarySupport:
     tensor_cores: bool = False
 
 
-class LibraryProfile(SpecFile):
+class LibraryProfile(spec.SpecFile):
     """One version of one library.
 
     Attributes
@@ -127,16 +115,16 @@ class LibraryProfile(SpecFile):
         Constants of tensor cores, by architecture. [-]
     """
 
-    WITHOUT_SOURCE: ClassVar[frozenset[str]] = SpecFile.WITHOUT_SOURCE | {"constant"}
+    WITHOUT_SOURCE: ClassVar[frozenset[str]] = spec.SpecFile.WITHOUT_SOURCE | {"constant"}
 
     kind: Literal["blas", "dnn"]
     processor: Literal["gpu", "cpu"]
-    version: Text
+    version: spec.Text
     isa: Annotated[tuple[Isa, ...], Field(validate_default=True)] = ()
     groups_together: StrictBool = False
-    constant: dict[Identifier, Constant]
-    architecture: Annotated[dict[Identifier, ArchitectureProfile], Field(min_length=1)]
-    tensor_core: dict[Identifier, TensorCoreProfile] = Field(default_factory=dict)
+    constant: dict[spec.Identifier, spec.Constant]
+    architecture: Annotated[dict[spec.Identifier, ArchitectureProfile], Field(min_length=1)]
+    tensor_core: dict[spec.Identifier, TensorCoreProfile] = Field(default_factory=dict)
 
     @field_validator("isa")
     @classmethod
@@ -144,7 +132,7 @@ class LibraryProfile(SpecFile):
         processor = info.data.get("processor")
         if processor is not None and (processor == "cpu") != bool(isa):
             allowed = "must list the instruction sets" if processor == "cpu" else "is for CPU libraries only"
-            invalid(f"{allowed} (processor = {processor!r})")
+            spec.invalid(f"{allowed} (processor = {processor!r})")
         return isa
 
     @field_validator("architecture")
@@ -156,7 +144,7 @@ class LibraryProfile(SpecFile):
         faults = list(_inheritance_faults(profiles))
         if constants is not None:
             for name, profile in profiles.items():
-                faults += [f"{name}.{fault}" for fault in constant_faults(profile.constants, constants)]
+                faults += [f"{name}.{fault}" for fault in spec.constant_faults(profile.constants, constants)]
             used = {constant for profile in profiles.values() for constant in profile.constants}
             faults += [f"constant.{name}: no architecture uses it" for name in sorted(set(constants) - used)]
         if faults:
@@ -174,7 +162,7 @@ class LibraryProfile(SpecFile):
         general = {constant for profile in architectures.values() for constant in profile.constants}
         faults = []
         for name, profile in profiles.items():
-            faults += [f"{name}.{fault}" for fault in constant_faults(profile.constants, constants)]
+            faults += [f"{name}.{fault}" for fault in spec.constant_faults(profile.constants, constants)]
             unknown = sorted(set(profile.constants) & set(constants) - general)
             faults += [f"{name}.{constant}: no architecture has a value that it replaces" for constant in unknown]
         if faults:
@@ -194,7 +182,7 @@ class LibraryProfile(SpecFile):
             name = profile.inherits or (DEFAULT_ARCHITECTURE if falls_back else None)
 
     @derived
-    def constants_for(self, architecture: str, *, dtype: str = "fp32") -> dict[str, ConstantValue]:
+    def constants_for(self, architecture: str, *, dtype: str = "fp32") -> dict[str, spec.ConstantValue]:
         """Return the constants that hold on an architecture.
 
         Parameters
@@ -232,7 +220,7 @@ class LibraryProfile(SpecFile):
         kind = f"constant of {self.name}"
         raise UnknownNameError(kind, constant, self.constant)
 
-    def _tables(self, architecture: str, *, dtype: str) -> Iterator[tuple[str, Mapping[str, ConstantValue]]]:
+    def _tables(self, architecture: str, *, dtype: str) -> Iterator[tuple[str, Mapping[str, spec.ConstantValue]]]:
         """Yield field and constants of every table that holds there, the most specific first."""
         tensor_core = self._tensor_core_of(architecture)
         if tensor_core is not None and dtype in self.tensor_core[tensor_core].dtypes:
@@ -308,7 +296,7 @@ NEEDED: Final = ("launch_us", "hop_factor", "bandwidth_efficiency")
 """Constants that each protocol has. [-]"""
 
 
-class CollectiveOperation(SpecTable):
+class CollectiveOperation(spec.SpecTable):
     """How a library does one operation.
 
     Attributes
@@ -319,11 +307,11 @@ class CollectiveOperation(SpecTable):
         Whether it sends all messages at once that have no need of one another. [-]
     """
 
-    algorithms: Annotated[tuple[Identifier, ...], Field(min_length=1)]
+    algorithms: Annotated[tuple[spec.Identifier, ...], Field(min_length=1)]
     at_once: StrictBool = False
 
 
-class BlocksTable(SpecTable):
+class BlocksTable(spec.SpecTable):
     """Thread blocks that carry the messages of a library, each of which keeps a multiprocessor from other kernels.
 
     Attributes
@@ -334,12 +322,12 @@ class BlocksTable(SpecTable):
         How many there are at least and at most. [1]
     """
 
-    gb_per_s: PositiveNumber
-    fewest: Count
-    most: Count
+    gb_per_s: spec.PositiveNumber
+    fewest: spec.Count
+    most: spec.Count
 
 
-class CollectiveLibrary(SpecFile):
+class CollectiveLibrary(spec.SpecFile):
     """One version of one library of collectives.
 
     Attributes
@@ -356,12 +344,12 @@ class CollectiveLibrary(SpecFile):
         What it takes of a device while messages are on the way; None for nothing. [-]
     """
 
-    WITHOUT_SOURCE: ClassVar[frozenset[str]] = SpecFile.WITHOUT_SOURCE | {"constant"}
+    WITHOUT_SOURCE: ClassVar[frozenset[str]] = spec.SpecFile.WITHOUT_SOURCE | {"constant"}
 
-    version: Text
-    constant: dict[Identifier, Constant]
-    operation: Annotated[dict[Identifier, CollectiveOperation], Field(min_length=1)]
-    protocol: Annotated[dict[Identifier, ConstantsTable], Field(min_length=1)]
+    version: spec.Text
+    constant: dict[spec.Identifier, spec.Constant]
+    operation: Annotated[dict[spec.Identifier, CollectiveOperation], Field(min_length=1)]
+    protocol: Annotated[dict[spec.Identifier, ConstantsTable], Field(min_length=1)]
     blocks: BlocksTable | None = None
 
     @field_validator("protocol")
@@ -369,13 +357,13 @@ class CollectiveLibrary(SpecFile):
     def _constants_are_described(cls, protocol: dict[str, ConstantsTable], info: Any) -> dict[str, ConstantsTable]:
         faults = list(cls._faults(protocol, info.data.get("constant", {})))
         if faults:
-            invalid("; ".join(faults))
+            spec.invalid("; ".join(faults))
         return protocol
 
     @staticmethod
-    def _faults(protocol: dict[str, ConstantsTable], described: dict[str, Constant]) -> Iterator[str]:
+    def _faults(protocol: dict[str, ConstantsTable], described: dict[str, spec.Constant]) -> Iterator[str]:
         for name, table in protocol.items():
-            yield from (f"{name}.{fault}" for fault in constant_faults(table.constants, described))
+            yield from (f"{name}.{fault}" for fault in spec.constant_faults(table.constants, described))
             yield from (f"{name}.{key}: missing" for key in NEEDED if key not in table.constants)
 
     def operation_named(self, name: str) -> CollectiveOperation:

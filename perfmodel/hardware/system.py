@@ -13,20 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from perfmodel.hardware import source as spec
 from perfmodel.hardware.cpu import Cpu
-from perfmodel.hardware.source import (
-    Count,
-    Fraction,
-    Identifier,
-    InRange,
-    NonNegativeNumber,
-    PositiveNumber,
-    SpecFile,
-    SpecTable,
-    Text,
-    fault_at,
-    invalid,
-)
 from perfmodel.hardware.wired import Wired
 from perfmodel.hardware.wiring import Wiring
 from perfmodel.units import GIB, GIGA
@@ -34,17 +22,17 @@ from perfmodel.units import GIB, GIGA
 if TYPE_CHECKING:
     from perfmodel.hardware.device import Runnable
 
-Ports = Identifier | Annotated[tuple[Identifier, ...], Field(min_length=1)]
+Ports = spec.Identifier | Annotated[tuple[spec.Identifier, ...], Field(min_length=1)]
 """What a part hangs off, or what several are dealt to in order."""
-PartCount = Annotated[Count, Field(le=1024)]
+PartCount = Annotated[spec.Count, Field(le=1024)]
 """How many parts alike a machine has: more is a slip of the pen, which would take minutes to wire."""
 RESERVED_NAMES: Final = ("host", "memory")
 """Names that mean host memory where a place is asked for, and so can name no part."""
 RESERVED_FAULT: Final = f"must not be {' or '.join(RESERVED_NAMES)}, which mean host memory"
-Pair = Annotated[tuple[Identifier, ...], Field(min_length=2, max_length=2)]
+Pair = Annotated[tuple[spec.Identifier, ...], Field(min_length=2, max_length=2)]
 
 
-class PartTable(SpecTable):
+class PartTable(spec.SpecTable):
     """What all parts that hang off another one have.
 
     Attributes
@@ -59,22 +47,22 @@ class PartTable(SpecTable):
         Link by which each of them does, e.g. ``pcie_3_x16``. [-]
     """
 
-    names: tuple[Identifier, ...] | None = None
+    names: tuple[spec.Identifier, ...] | None = None
     count: PartCount = 1
     to: Ports
-    link: Text
+    link: spec.Text
 
     @model_validator(mode="after")
     def _names_and_ports_go_into_count(self) -> Self:
         if self.names is not None and (len(self.names) != self.count or len(set(self.names)) != self.count):
             message = f"must be as many different names as count = {self.count}"
-            raise fault_at(("names",), list(self.names), message)
+            raise spec.fault_at(("names",), list(self.names), message)
         reserved = [name for name in self.names or () if name in RESERVED_NAMES]
         if reserved:
-            raise fault_at(("names",), reserved[0], RESERVED_FAULT)
+            raise spec.fault_at(("names",), reserved[0], RESERVED_FAULT)
         if self.count % len(self.ports):
             message = f"must be dealt evenly: count = {self.count} is no multiple of {len(self.ports)} ports"
-            raise fault_at(("to",), list(self.ports), message)
+            raise spec.fault_at(("to",), list(self.ports), message)
         return self
 
     @property
@@ -96,7 +84,7 @@ class Hub(PartTable):
         What passing it adds to a copy; None takes the upstream link's ``hop_latency_us``. [us]
     """
 
-    latency_us: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 1_000, "us"))] | None = None
+    latency_us: Annotated[spec.NonNegativeNumber, AfterValidator(spec.InRange(0, 1_000, "us"))] | None = None
 
 
 class DeviceSlot(PartTable):
@@ -110,7 +98,7 @@ class DeviceSlot(PartTable):
         Take the slot's link as it stands, whatever the card has. [-]
     """
 
-    device: Text
+    device: spec.Text
     override: Annotated[bool, Field(strict=True)] = False
 
 
@@ -129,17 +117,17 @@ class StorageSlot(PartTable):
         Size of each, where a cloud grants the rate by it and the drive's file states none. [GiB]
     """
 
-    drive: Text
+    drive: spec.Text
     raid: Literal[0] | None = None
-    raid_efficiency: Fraction = 1.0
-    size_gib: Annotated[PositiveNumber, AfterValidator(InRange(1, 1_000_000, "GiB"))] | None = None
+    raid_efficiency: spec.Fraction = 1.0
+    size_gib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(1, 1_000_000, "GiB"))] | None = None
 
     @model_validator(mode="after")
     def _an_array_has_one_name(self) -> Self:
         if self.raid is None and self.raid_efficiency != 1.0:
-            raise fault_at(("raid_efficiency",), self.raid_efficiency, "only goes with raid = 0")
+            raise spec.fault_at(("raid_efficiency",), self.raid_efficiency, "only goes with raid = 0")
         if self.raid is not None and len(self.ports) > 1:
-            raise fault_at(("to",), list(self.ports), "must be one port: the drives of an array hang together")
+            raise spec.fault_at(("to",), list(self.ports), "must be one port: the drives of an array hang together")
         return self
 
 
@@ -154,11 +142,11 @@ class NicSlot(PartTable):
         Whether it reads and writes the memories of devices by itself; None: on InfiniBand it does. [-]
     """
 
-    network: Text
+    network: spec.Text
     rdma: Annotated[bool, Field(strict=True)] | None = None
 
 
-class PeerLink(SpecTable):
+class PeerLink(spec.SpecTable):
     """Links straight between devices, all alike.
 
     Attributes
@@ -170,10 +158,10 @@ class PeerLink(SpecTable):
     """
 
     between: Annotated[tuple[Pair, ...], Field(min_length=1)]
-    link: Text
+    link: spec.Text
 
 
-class PeerSwitch(SpecTable):
+class PeerSwitch(spec.SpecTable):
     """A non-blocking switch among devices, such as all NVSwitches of a machine together.
 
     Attributes
@@ -186,25 +174,25 @@ class PeerSwitch(SpecTable):
         Link of one device to it, e.g. ``nvlink_3_x12``. [-]
     """
 
-    name: Identifier = "nvswitch0"
-    among: Annotated[tuple[Identifier, ...], Field(min_length=2)] | None = None
-    link: Text
+    name: spec.Identifier = "nvswitch0"
+    among: Annotated[tuple[spec.Identifier, ...], Field(min_length=2)] | None = None
+    link: spec.Text
 
     @model_validator(mode="after")
     def _devices_are_joined_once(self) -> Self:
         if self.among is not None and len(set(self.among)) < len(self.among):
-            raise fault_at(("among",), list(self.among), "must be different devices, each once")
+            raise spec.fault_at(("among",), list(self.among), "must be different devices, each once")
         if self.name in RESERVED_NAMES:
-            raise fault_at(("name",), self.name, RESERVED_FAULT)
+            raise spec.fault_at(("name",), self.name, RESERVED_FAULT)
         return self
 
 
 SpareFraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
-SocketCount = Annotated[Count, Field(le=64)]
+SocketCount = Annotated[spec.Count, Field(le=64)]
 """Sockets of one machine: fewer than other parts, as each is linked to each."""
 
 
-class Sockets(SpecTable):
+class Sockets(spec.SpecTable):
     """CPU sockets, all alike.
 
     Attributes
@@ -215,11 +203,11 @@ class Sockets(SpecTable):
         Sockets. [1]
     """
 
-    device: Text
+    device: spec.Text
     count: SocketCount
 
 
-class SystemMemory(SpecTable):
+class SystemMemory(spec.SpecTable):
     """Host memory.
 
     Attributes
@@ -235,13 +223,15 @@ class SystemMemory(SpecTable):
         What one socket's threads stream from another socket's memory; needed with several sockets. [GB/s]
     """
 
-    capacity_gib: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 65_536, "GiB"))]
+    capacity_gib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.5, 65_536, "GiB"))]
     policy: Literal["first_touch", "interleave"]
     remote_fraction: SpareFraction
-    remote_bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 5_000, "GB/s"))] | None = None
+    remote_bandwidth_gb_per_s: (
+        Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.1, 5_000, "GB/s"))] | None
+    ) = None
 
 
-class SocketLink(SpecTable):
+class SocketLink(spec.SpecTable):
     """Links between two sockets.
 
     Attributes
@@ -254,12 +244,12 @@ class SocketLink(SpecTable):
         Of one link, per direction. [GB/s]
     """
 
-    name: Text
+    name: spec.Text
     link_count: PartCount
-    bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 5_000, "GB/s"))]
+    bandwidth_gb_per_s: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.1, 5_000, "GB/s"))]
 
 
-class SystemFile(SpecFile):
+class SystemFile(spec.SpecFile):
     """A system as its file states it; ``System`` adds the CPU that the file names.
 
     Attributes
@@ -301,7 +291,7 @@ class SystemFile(SpecFile):
         sockets = info.data.get("sockets")
         if sockets is not None and (sockets.count > 1) != (link is not None):
             needed = "is needed" if link is None else "must not be given"
-            invalid(f"table [socket_link] {needed} with sockets.count = {sockets.count}")
+            spec.invalid(f"table [socket_link] {needed} with sockets.count = {sockets.count}")
         return link
 
     @field_validator("memory")
