@@ -11,9 +11,9 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.collective_library import load_collective_library
+from perfmodel.hardware.library import load_collective_library
 from perfmodel.measurements.kernel_tables import read_collectives
-from perfmodel.sync.library import LibraryCollective, Protocol, place_library, protocols_of
+from perfmodel.sync.collectives import LibraryCollective, Protocol, place_library, protocols_of
 
 ROBUST = 0.1
 """Residual of a logarithm beyond which it counts less. [1]"""

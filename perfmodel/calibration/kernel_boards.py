@@ -12,8 +12,8 @@ import numpy as np
 from perfmodel.errors import TableError, UnknownNameError
 from perfmodel.framework.kernel_table import PROBE_BATCH_SIZES, KernelTable, LayerOperation, build_kernel_table
 from perfmodel.framework.profile import FrameworkProfile, load_framework
-from perfmodel.hardware.device_catalogue import load_datasheet
-from perfmodel.hardware.wording import device_of_text, library_of_text
+from perfmodel.hardware.library import device_of_text, library_of_text
+from perfmodel.hardware.part_catalogue import load_datasheet
 from perfmodel.layers import GRU, LSTM, RNN, Concat, Convolution2d, Dense, MaxPool2d, ReLU
 from perfmodel.layers.base import Layer
 from perfmodel.measurements.kernel_tables import MeasuredKernel, blobs_read

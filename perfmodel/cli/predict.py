@@ -157,7 +157,7 @@ def bill_of(p: Prediction, price: str | float) -> Bill:
     """Return what a prediction costs at a price."""
     given: InstancePrice | float
     if isinstance(price, str):
-        from perfmodel.hardware.price_catalogue import load_instance_price
+        from perfmodel.hardware.catalogue import load_instance_price
 
         given = load_instance_price(price)
         told = given.describe()

@@ -62,8 +62,8 @@ def _loaders() -> dict[str, Callable[[Path], Any]]:
     """Return what validates a file, by kind folder."""
     from perfmodel.hardware.calibration import load_fit_plan
     from perfmodel.hardware.catalogue import LOADER_BY_FOLDER
-    from perfmodel.hardware.collective_library import load_collective_library
     from perfmodel.hardware.interval_scale import load_interval_scale
+    from perfmodel.hardware.library import load_collective_library
 
     return {
         **LOADER_BY_FOLDER,

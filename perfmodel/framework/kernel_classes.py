@@ -19,25 +19,62 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 from perfmodel.framework.convolution import THIN_CHANNELS, implicit_product
-from perfmodel.framework.passes import ELEMENTWISE, pass_class
 from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
 from perfmodel.records import Attention, Contraction, Convolution, Gather, MemoryPass, Operation, Recurrence, Role
 
+ELEMENTWISE = "elementwise"
+BOTH_WAYS: dict[str, str] = {
+    "reduction": (
+        "batch_norm bias_gradient softmax cross_entropy class_softmax local_response_norm max_pool avg_pool "
+        "log_softmax layer_norm rms_norm group_norm cumulative"
+    ),
+    "transpose": "transpose rearrange",
+    "gather": "take scatter",
+}
+"""Class -> passes that are of it forward and backward."""
+ONE_WAY: dict[str, str] = {
+    "reduction": (
+        "positional_embedding_backward argmax sum mean max min prod var std norm log_sum_exp argmin any all "
+        "count mean_squared_error mean_absolute_error huber binary_cross_entropy kl_divergence top_k "
+        "broadcast_sum_backward depthwise depthwise_weight_gradient"
+    ),
+    "update": "sgd momentum nesterov adam gradient_norm gradient_scale",
+    "gather": "gather scatter_add top_k_backward",
+}
+"""Class -> passes that are of it as they are named here."""
+CLASS_OF_PASS: dict[str, str] = {
+    **{name: kind for kind, names in ONE_WAY.items() for name in names.split()},
+    **{
+        f"{name}{way}": kind for kind, names in BOTH_WAYS.items() for name in names.split() for way in ("", "_backward")
+    },
+}
+"""Pass name -> class; a pass that is not listed streams element by element."""
+
+
+@cache
+def pass_class(name: str) -> str:
+    """Return the class of a pass by its name.
+
+    Examples
+    --------
+    >>> pass_class("relu"), pass_class("batch_norm")
+    ('elementwise', 'reduction')
+    """
+    return CLASS_OF_PASS.get(name, ELEMENTWISE)
+
+
 POOLED_CONTRACTION: Final = "contraction"
 """Class of all products together, which stands in where none of a kind was measured."""
-
 POOLED_CONVOLUTION: Final = "convolution"
 """Beginning of the classes of all convolutions of one role together, e.g. ``convolution_output``."""
-
 POOLED_RECURRENCE: Final = "recurrence"
 """Class of all recurrent layers together."""
-
 CELLS: Final = {4: "lstm", 3: "gru", 1: "rnn"}
 """Gates of a recurrent cell -> its name."""
-
 _BACKWARD = (Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
 _ROLES = "|".join(role.value for role in (Role.OUTPUT, *_BACKWARD))
 _PRODUCT = re.compile(rf"(?:batched_)?gemm_(?P<role>{_ROLES})")
@@ -154,18 +191,6 @@ KERNEL_OF: Final[dict[str, Callable[..., Kernel]]] = {
 def measured_kernel(operation: Operation, *, element_bytes: int) -> Kernel:
     """Return the one kernel that an operation is on a measured machine; ``efficiency`` is the name of its class.
 
-    Parameters
-    ----------
-    operation : Operation
-        What is computed. [-]
-    element_bytes : int
-        Size of one element. [B]
-
-    Returns
-    -------
-    Matmul or Stream
-        Columns of the operation, and its class. [-]
-
     Examples
     --------
     >>> measured_kernel(Contraction(m=16, n=64, k=784), element_bytes=4).efficiency
@@ -198,16 +223,6 @@ def lower_as_measured(operation: Operation, *, element_bytes: int, **_: Any) -> 
 def is_product_class(name: str) -> bool:
     """Tell whether kernels of a class are rows of products, with the columns m, n and k.
 
-    Parameters
-    ----------
-    name : str
-        Name of a class, pooled or not. [-]
-
-    Returns
-    -------
-    bool
-        False for streams: passes, gathers, recurrent layers and attention. [-]
-
     Examples
     --------
     >>> is_product_class("conv2d_3x3_s1_output"), is_product_class("relu")
@@ -218,16 +233,6 @@ def is_product_class(name: str) -> bool:
 
 def family_of(name: str) -> str:
     """Return the family of a class, which decides what its time is a function of.
-
-    Parameters
-    ----------
-    name : str
-        Name of a class, pooled or not. [-]
-
-    Returns
-    -------
-    str
-        ``contraction``, ``convolution`` or ``stream``. [-]
 
     Examples
     --------

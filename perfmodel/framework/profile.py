@@ -15,29 +15,44 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from perfmodel.framework.library_names import LibraryNames
 from perfmodel.framework.recurrence import FUSED, PERSISTENT
 from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
+from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.constant import Constant, StrictConstant, constant_faults
-from perfmodel.hardware.file_changes import kept_while_unchanged
 from perfmodel.hardware.library import LibrarySupport
-from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
+from perfmodel.hardware.spec_files import kept_while_unchanged
 from perfmodel.units import MIB, to_base_units
 
 
-def in_base_units(constants: Mapping[str, Any]) -> dict[str, Any]:
-    """Return constants in base units, by the unit suffix of their names.
+class LibraryNames(spec.SpecTable):
+    """The libraries a framework calls, as file stems of ``hardware_specs/libraries``.
 
-    Parameters
+    Attributes
     ----------
-    constants : mapping of str to float or ndarray
-        Values as the file states them. [unit of each constant]
+    gpu_blas, gpu_dnn, cpu_blas : str
+        Names. [-]
+    by_architecture : dict of str to dict of str to str
+        Other names on some architectures, where a framework was built with another version for them. [-]
+    tf32 : tuple of str
+        GPU libraries whose products of single-precision tensors it lets round to TF32, on devices that have it. [-]
+    """
 
-    Returns
-    -------
-    dict of str to float or ndarray
-        The same constants. [base unit of each]
+    gpu_blas: spec.Identifier
+    gpu_dnn: spec.Identifier
+    cpu_blas: spec.Identifier
+    by_architecture: dict[spec.Identifier, dict[Literal["gpu_blas", "gpu_dnn", "cpu_blas"], spec.Identifier]] = Field(
+        default_factory=dict
+    )
+    tf32: tuple[Literal["gpu_blas", "gpu_dnn"], ...] = ()
+
+    def name_of(self, role: str, architecture: str) -> str:
+        """Return the library that fills a role on an architecture."""
+        elsewhere = self.by_architecture.get(architecture, {})
+        return elsewhere.get(role, getattr(self, role))  # type: ignore[call-overload,no-any-return]
+
+
+def in_base_units(constants: Mapping[str, Any]) -> dict[str, Any]:
+    """Return constants in base units, by the unit suffix of their names. [base unit of each]
 
     Examples
     --------
@@ -47,7 +62,7 @@ def in_base_units(constants: Mapping[str, Any]) -> dict[str, Any]:
     return {name: to_base_units(name, value) for name, value in constants.items()}
 
 
-class PassTable(SpecTable):
+class PassTable(spec.SpecTable):
     """Traffic and launches of one kind of pass, in units of the operation's main tensor.
 
     Attributes
@@ -60,13 +75,13 @@ class PassTable(SpecTable):
         The pass whose rate its kernels reach, where it is composed of others than its own name says. [-]
     """
 
-    reads: NonNegativeNumber
-    writes: NonNegativeNumber
+    reads: spec.NonNegativeNumber
+    writes: spec.NonNegativeNumber
     launches: Annotated[int, Field(ge=0, strict=True)] = 1
-    bandwidth_of: Identifier | None = None
+    bandwidth_of: spec.Identifier | None = None
 
 
-class RecurrentTable(SpecTable):
+class RecurrentTable(spec.SpecTable):
     """How recurrent layers run; see :class:`perfmodel.framework.rules.RecurrentRules`.
 
     Attributes
@@ -84,29 +99,18 @@ class RecurrentTable(SpecTable):
     gate_products: Literal["grouped", "per_gate"]
     input_product: Literal["per_step", "concatenated", "hoisted"]
     weight_gradient: Literal["per_step", "hoisted"]
-    forward_pointwise_kernels: Count
-    backward_pointwise_kernels: Count
+    forward_pointwise_kernels: spec.Count
+    backward_pointwise_kernels: spec.Count
     library: bool = False
-    persistent_units: Count | None = None
+    persistent_units: spec.Count | None = None
 
     def rules(self, library_algorithms: tuple[str, ...]) -> RecurrentRules:
-        """Return the rules as the lowering wants them.
-
-        Parameters
-        ----------
-        library_algorithms : tuple of str
-            What the DNN library offers on the architecture at hand. [-]
-
-        Returns
-        -------
-        RecurrentRules
-            Plain records. [-]
-        """
+        """Return the rules as the lowering wants them."""
         offered = tuple(name for name in library_algorithms if name in (FUSED, PERSISTENT))
         return RecurrentRules(**self.model_dump(exclude={"library"}), library=offered if self.library else ())
 
 
-class LoweringTable(SpecTable):
+class LoweringTable(spec.SpecTable):
     """The rules for one kind of processor; see :class:`perfmodel.framework.rules.LoweringRules`.
 
     Attributes
@@ -134,8 +138,8 @@ class LoweringTable(SpecTable):
         Passes that differ from the compulsory traffic. [-]
     """
 
-    convolution_algorithms: tuple[Identifier, ...] | None = None
-    workspace_limit_mib: PositiveNumber | None = None
+    convolution_algorithms: tuple[spec.Identifier, ...] | None = None
+    workspace_limit_mib: spec.PositiveNumber | None = None
     bias: Literal["fused", "separate"]
     batched_contraction: Literal["batched", "loop"]
     gradient_accumulation: bool
@@ -146,9 +150,9 @@ class LoweringTable(SpecTable):
     pointwise_products: bool = False
     depthwise_kernel: bool = False
     weight_layout: Literal["in_out", "out_in"]
-    serial_rows: tuple[Identifier, ...] = ()
+    serial_rows: tuple[spec.Identifier, ...] = ()
     recurrent: RecurrentTable
-    passes: dict[Identifier, PassTable] = Field(default_factory=dict)
+    passes: dict[spec.Identifier, PassTable] = Field(default_factory=dict)
 
     @property
     def workspace_limit_bytes(self) -> float:
@@ -156,18 +160,7 @@ class LoweringTable(SpecTable):
         return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
 
     def rules(self, support: LibrarySupport) -> LoweringRules:
-        """Return the rules as the lowering wants them.
-
-        Parameters
-        ----------
-        support : LibrarySupport
-            What the DNN library offers for the data type on the architecture at hand. [-]
-
-        Returns
-        -------
-        LoweringRules
-            Plain records. [-]
-        """
+        """Return the rules as the lowering wants them."""
         convolutions = tuple(name for name in support.algorithms if name not in (FUSED, PERSISTENT))
         of_the_file: dict[str, Any] = {each.name: getattr(self, each.name, None) for each in fields(LoweringRules)}
         from_elsewhere: dict[str, Any] = {
@@ -180,7 +173,7 @@ class LoweringTable(SpecTable):
         return LoweringRules(**(of_the_file | from_elsewhere))
 
 
-class ProcessorTable(SpecTable):
+class ProcessorTable(spec.SpecTable):
     """A framework on one kind of processor: how it lowers, and its own constants there.
 
     Attributes
@@ -192,7 +185,7 @@ class ProcessorTable(SpecTable):
     """
 
     lowering: LoweringTable
-    constants: dict[Identifier, StrictConstant]
+    constants: dict[spec.Identifier, spec.StrictConstant]
 
     @property
     def in_base_units_by_name(self) -> dict[str, Any]:
@@ -211,8 +204,8 @@ class CpuTable(ProcessorTable):
         Cycles of one core per byte moved, for passes without arithmetic. [cycle/B]
     """
 
-    cycles_per_flop: dict[Identifier, NonNegativeNumber]
-    cycles_per_byte: dict[Identifier, NonNegativeNumber]
+    cycles_per_flop: dict[spec.Identifier, spec.NonNegativeNumber]
+    cycles_per_byte: dict[spec.Identifier, spec.NonNegativeNumber]
 
     @field_validator("cycles_per_flop", "cycles_per_byte")
     @classmethod
@@ -223,7 +216,7 @@ class CpuTable(ProcessorTable):
         return table
 
 
-class MemoryTable(SpecTable):
+class MemoryTable(spec.SpecTable):
     """What a framework keeps in device memory during a training step.
 
     Attributes
@@ -246,16 +239,16 @@ class MemoryTable(SpecTable):
         Memory the allocator holds over memory in use. [1]
     """
 
-    in_place: tuple[Identifier, ...]
+    in_place: tuple[spec.Identifier, ...]
     activation_gradients: Literal["kept", "reused"]
     workspace: Literal["per_layer", "shared"]
-    workspaces_per_layer: Count = 1
-    extra_buffers: dict[Identifier, NonNegativeNumber] = Field(default_factory=dict)
-    index_bytes: Count = 4
+    workspaces_per_layer: spec.Count = 1
+    extra_buffers: dict[spec.Identifier, spec.NonNegativeNumber] = Field(default_factory=dict)
+    index_bytes: spec.Count = 4
     pool_overhead: Annotated[float, Field(ge=1, le=2, strict=True)] = 1.0
 
 
-class FeedTable(SpecTable):
+class FeedTable(spec.SpecTable):
     """How a framework brings a mini-batch to the device.
 
     Attributes
@@ -271,7 +264,7 @@ class FeedTable(SpecTable):
     pinned: bool
 
 
-class ExchangeTable(SpecTable):
+class ExchangeTable(spec.SpecTable):
     """How a framework exchanges gradients between workers.
 
     Attributes
@@ -285,12 +278,12 @@ class ExchangeTable(SpecTable):
         all other copies to the device in no set order, so that the phase waits for them all. [-]
     """
 
-    collectives: Identifier | None = None
-    bucket_mib: NonNegativeNumber | None = None
+    collectives: spec.Identifier | None = None
+    bucket_mib: spec.NonNegativeNumber | None = None
     pull_order: Literal["layers", "unordered"] = "layers"
 
 
-class FrameworkProfile(SpecFile):
+class FrameworkProfile(spec.SpecFile):
     """A framework profile as its file states it.
 
     Attributes
@@ -317,7 +310,7 @@ class FrameworkProfile(SpecFile):
 
     WITHOUT_SOURCE = frozenset({"schema_version", "source", "constant"})
 
-    version: Text
+    version: spec.Text
     input_gradient: bool
     library: LibraryNames
     gpu: ProcessorTable
@@ -325,19 +318,19 @@ class FrameworkProfile(SpecFile):
     feed: FeedTable
     memory: MemoryTable
     exchange: ExchangeTable = Field(default_factory=ExchangeTable)
-    constant: dict[Identifier, Constant]
+    constant: dict[spec.Identifier, spec.Constant]
 
     @model_validator(mode="after")
     def _constants_are_described(self) -> Self:
         faults = [
             f"{processor}.constants.{line}"
             for processor in ("gpu", "cpu")
-            for line in constant_faults(getattr(self, processor).constants, self.constant)
+            for line in spec.constant_faults(getattr(self, processor).constants, self.constant)
         ]
         for table in ("cycles_per_flop", "cycles_per_byte"):
             described = {name: self.constant.get(table) for name in getattr(self.cpu, table)}
             known = {name: constant for name, constant in described.items() if constant is not None}
-            faults += [f"cpu.{table}.{line}" for line in constant_faults(getattr(self.cpu, table), known)]
+            faults += [f"cpu.{table}.{line}" for line in spec.constant_faults(getattr(self.cpu, table), known)]
         faults += self._serial_row_faults()
         if faults:
             kind = "constants"

@@ -115,18 +115,7 @@ class LoweringRules:
     passes: Mapping[str, PassRule] = field(default_factory=dict)
 
     def accumulates(self, role: Role) -> bool:
-        """Tell whether what a product or convolution yields is added to a buffer, which it reads then.
-
-        Parameters
-        ----------
-        role : Role
-            Output or gradient. [-]
-
-        Returns
-        -------
-        bool
-            Never for outputs.
-        """
+        """Tell whether what a product or convolution yields is added to a buffer, which it reads then."""
         accumulated = {
             Role.WEIGHT_GRADIENT: self.gradient_accumulation,
             Role.INPUT_GRADIENT: self.input_gradient_accumulation,
@@ -134,32 +123,11 @@ class LoweringRules:
         return accumulated.get(role, False)
 
     def clears(self, role: Role) -> bool:
-        """Tell whether the buffer is cleared before in a pass of its own; those of weights are in the optimizer's.
-
-        Parameters
-        ----------
-        role : Role
-            Output or gradient. [-]
-
-        Returns
-        -------
-        bool
-            For input gradients that are added up.
-        """
+        """Tell whether the buffer is cleared before in a pass of its own; those of weights are in the optimizer's."""
         return role is Role.INPUT_GRADIENT and self.accumulates(role)
 
     def product_efficiency(self, role: Role) -> str:
         """Return the name of the efficiency of a product with weights, by what it yields.
-
-        Parameters
-        ----------
-        role : Role
-            Output or gradient. [-]
-
-        Returns
-        -------
-        str
-            ``gemm``, or ``gemm_transposed`` where the weights are read against the way they lie. [-]
 
         Examples
         --------

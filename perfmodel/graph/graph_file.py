@@ -74,13 +74,7 @@ class GraphDocument:
     fixed_batch_size: int | None = None
 
     def to_text(self) -> str:
-        """Return the JSON text.
-
-        Returns
-        -------
-        str
-            Indented, with a final newline; the same for the same graph. [-]
-        """
+        """Return the JSON text."""
         content: dict[str, Any] = {
             "format_version": FORMAT_VERSION,
             "name": self.name,
@@ -104,16 +98,6 @@ class GraphDocument:
 
 def read_document(path: str | Path) -> GraphDocument:
     """Read and check a graph file.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file. [-]
-
-    Returns
-    -------
-    GraphDocument
-        Its content, layers in order. [-]
 
     Raises
     ------

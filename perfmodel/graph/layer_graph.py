@@ -13,7 +13,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -21,18 +22,80 @@ from typing import Any, Self
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import GraphError, ShapeError, UnknownNameError
-from perfmodel.graph.checkpoints import Segment, check_recompute, segments
-from perfmodel.graph.completeness import check_complete
-from perfmodel.graph.execution import LayerOperations, backward_operations, forward_operations, wants_gradient
+from perfmodel.graph.execution import (
+    LayerOperations,
+    Segment,
+    backward_operations,
+    check_recompute,
+    forward_operations,
+    segments,
+    wants_gradient,
+)
 from perfmodel.graph.graph_file import GraphDocument, LayerEntry, read_document
 from perfmodel.graph.liveness import Liveness, MemoryRules, liveness
-from perfmodel.graph.sizes import free_sizes, with_sizes
-from perfmodel.graph.structure import GraphStructure
+from perfmodel.graph.structure import GraphStructure, check_complete
 from perfmodel.graph.summary import GraphSummary, summarise
 from perfmodel.layers import Layer, Optimizer, Shape, load_optimizer
 from perfmodel.layers.checks import check_path
 from perfmodel.numeric import expanded
 from perfmodel.records import ELEMENT_BYTES, Phase, Work
+
+
+def _symbols(value: Any) -> set[Any]:
+    """Return the symbols in a number, an expression, or a tuple of them."""
+    if isinstance(value, tuple):
+        return {symbol for each in value for symbol in _symbols(each)}
+    return set(getattr(value, "free_symbols", ()))
+
+
+def _substituted(value: Any, by_name: Mapping[str, int]) -> Any:
+    """Return the value with numbers for symbols; whole results become plain integers."""
+    if isinstance(value, tuple):
+        return tuple(_substituted(each, by_name) for each in value)
+    symbols = _symbols(value)
+    if not symbols:
+        return value
+    result = value.subs({symbol: by_name[symbol.name] for symbol in symbols if symbol.name in by_name})
+    return int(result) if result.is_Integer else result
+
+
+def free_sizes(input_shapes: Iterable[Shape], layers: Iterable[Layer]) -> tuple[str, ...]:
+    """Return the names of the symbols in shapes and options."""
+    symbols = _symbols(tuple(input_shapes))
+    for layer in layers:
+        symbols |= _symbols(tuple(layer.options().values()))
+    return tuple(sorted(symbol.name for symbol in symbols))
+
+
+def with_sizes(
+    input_shapes: Mapping[str, Shape], layers: Sequence[Layer], sizes: Mapping[str, int]
+) -> tuple[dict[str, Shape], list[Layer]]:
+    """Return shapes and layers with values for symbols.
+
+    Parameters
+    ----------
+    input_shapes : mapping of str to tuple
+        Sample shapes by name. [1]
+    layers : sequence of Layer
+        Layers with their options. [-]
+    sizes : mapping of str to int
+        Values by name of the symbol. [1]
+
+    Returns
+    -------
+    tuple
+        Shapes by name, and layers in the same order. [-]
+    """
+    shapes = {name: _substituted(tuple(shape), sizes) for name, shape in input_shapes.items()}
+    changed = []
+    for layer in layers:
+        options = {name: value for name, value in layer.options().items() if _symbols(value)}
+        changed.append(
+            replace(layer, **{name: _substituted(value, sizes) for name, value in options.items()})
+            if options
+            else layer
+        )
+    return shapes, changed
 
 
 class LayerGraph(GraphStructure):
@@ -78,7 +141,7 @@ class LayerGraph(GraphStructure):
             Whether the gradient of the network's own input is computed too. [-]
         recompute : str or None
             ``full``: activations inside blocks run a second time, in the backward phase; ``sqrt``: in about sqrt(n)
-            segments; None: those of regions that the graph marks. See ``perfmodel.graph.checkpoints``. [-]
+            segments; None: those of regions that the graph marks. See ``perfmodel.graph.execution``. [-]
 
         Returns
         -------

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.graph.checkpoints import Segment, checkpoints
-from perfmodel.graph.execution import operations_of
+from perfmodel.graph.execution import Segment, checkpoints, operations_of
 from perfmodel.graph.node import INDEX_BYTES, Node
 from perfmodel.graph.storage import (
     NOTHING,
@@ -59,18 +58,7 @@ class MemoryRules:
     recompute: str | None = None
 
     def among(self, kinds: Collection[str]) -> MemoryRules:
-        """Return the same rules for layers of some kinds alone; they can be the key of a mapping.
-
-        Parameters
-        ----------
-        kinds : collection of str
-            Kinds of the layers that a graph has. [-]
-
-        Returns
-        -------
-        MemoryRules
-            Equal where no layer of the graph tells them apart. [-]
-        """
+        """Return the same rules for layers of some kinds alone; they can be the key of a mapping."""
         return replace(self, in_place_kinds=frozenset(self.in_place_kinds).intersection(kinds))
 
 

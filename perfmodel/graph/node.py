@@ -88,24 +88,6 @@ class Node:
     ) -> Node:
         """Return a layer in its place, with the shape of its output.
 
-        Parameters
-        ----------
-        name : str
-            Name in the graph. [-]
-        layer : Layer
-            What it computes. [-]
-        input_names : tuple of str
-            Layers or graph inputs it reads, in order. [-]
-        input_shapes : tuple of tuple of int
-            Sample shape of each. [1]
-        usage : Usage
-            Whose parameters it uses, and whether they are trained. [-]
-
-        Returns
-        -------
-        Node
-            The layer with its shapes. [-]
-
         Raises
         ------
         ShapeError
@@ -182,22 +164,7 @@ class Node:
         return any(len(shape) == max(axis_counts) for shape in self.trained_shapes.values())
 
     def saved_bytes(self, *, batch_size: Any, element_bytes: int, index_bytes: int = INDEX_BYTES) -> Any:
-        """Return bytes kept for back-propagation besides inputs and output.
-
-        Parameters
-        ----------
-        batch_size : int, ndarray or sympy.Expr
-            Samples. [samples]
-        element_bytes : int
-            Size of one element. [B]
-        index_bytes : int
-            Size of one index, where the layer keeps any. [B]
-
-        Returns
-        -------
-        int, ndarray or sympy.Expr
-            Size of masks, indices, statistics and the like. [B]
-        """
+        """Return bytes kept for back-propagation besides inputs and output. [B]"""
         runs = self.runs(batch_size)
         indices = self.layer.saved_index_count(self.input_shapes, batch_size=runs)
         saved = self.layer.saved_bytes(self.input_shapes, batch_size=runs, element_bytes=element_bytes)

@@ -16,17 +16,7 @@ NOTHING: Bytes = (0, 0)
 
 
 def affine(count: Callable[[Any], Any]) -> Bytes:
-    """Return constant and slope of a count that is affine in the batch size.
-
-    Parameters
-    ----------
-    count : callable
-        The count at a batch size. [B]
-
-    Returns
-    -------
-    tuple
-        Constant [B] and slope [B/sample].
+    """Return constant and slope of a count that is affine in the batch size. [B/sample]
 
     Examples
     --------
@@ -39,19 +29,7 @@ def affine(count: Callable[[Any], Any]) -> Bytes:
 
 
 def tensor_bytes(shape: Shape, *, element_bytes: int) -> Bytes:
-    """Return the size of a tensor.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of a sample; a SharedShape where all samples share it. [1]
-    element_bytes : int
-        Size of one element. [B]
-
-    Returns
-    -------
-    tuple
-        Constant [B] and slope [B/sample].
+    """Return the size of a tensor. [B/sample]
 
     Examples
     --------
@@ -63,18 +41,7 @@ def tensor_bytes(shape: Shape, *, element_bytes: int) -> Bytes:
 
 
 def mask_tensors(nodes: Sequence[Node]) -> set[str]:
-    """Return the tensors that hold truth values: what comparisons make, what is read as a mask, and what that views.
-
-    Parameters
-    ----------
-    nodes : sequence of Node
-        Layers, each after those that it reads. [-]
-
-    Returns
-    -------
-    set of str
-        Names of graph inputs and layers. [-]
-    """
+    """Return the tensors that hold truth values: what comparisons make, what is read as a mask, and what that views."""
     found = {node.name for node in nodes if node.layer.makes_mask}
     for node in reversed(nodes):
         read = node.layer.mask_inputs
@@ -110,20 +77,7 @@ def is_parameter(node: Node) -> bool:
 
 
 def kept_inputs(node: Node, *, wanted: Mapping[str, bool]) -> list[str]:
-    """Return the inputs that the layer's back-propagation reads.
-
-    Parameters
-    ----------
-    node : Node
-        The layer. [-]
-    wanted : mapping of str to bool
-        Whether each tensor's gradient is computed. [-]
-
-    Returns
-    -------
-    list of str
-        Names of tensors; none where the layer takes no part in back-propagation. [-]
-    """
+    """Return the inputs that the layer's back-propagation reads."""
     if not wanted[node.name]:
         return []
     kept = node.layer.kept_inputs(node.into(wanted), is_trained=node.trains_weights)
@@ -131,20 +85,7 @@ def kept_inputs(node: Node, *, wanted: Mapping[str, bool]) -> list[str]:
 
 
 def kept_tensors(nodes: Iterable[Node], *, wanted: Mapping[str, bool]) -> set[str]:
-    """Return the tensors whose values back-propagation reads.
-
-    Parameters
-    ----------
-    nodes : iterable of Node
-        Layers. [-]
-    wanted : mapping of str to bool
-        Whether each tensor's gradient is computed. [-]
-
-    Returns
-    -------
-    set of str
-        Names of graph inputs and layers. [-]
-    """
+    """Return the tensors whose values back-propagation reads."""
     kept: set[str] = set()
     for node in nodes:
         kept.update(kept_inputs(node, wanted=wanted))

@@ -1,24 +1,90 @@
-"""The structure of a layer graph: named layers, what they read, their shapes and parameters."""
+"""The structure of a layer graph: named layers, what they read, their shapes, parameters; and what is missing in it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from perfmodel.errors import GraphError, UnknownNameError
-from perfmodel.graph.completeness import check_frozen, check_sharing
+from perfmodel.errors import GraphError, ShapeError, UnknownNameError
 from perfmodel.graph.graph_file import unknown_input
 from perfmodel.graph.node import Node, ParameterName, Usage
 from perfmodel.layers import Layer, Shape
 from perfmodel.layers.checks import check_count, check_text, checked_batch_size, checked_shape, refuse
+from perfmodel.layers.shapes import shape_text
 from perfmodel.numeric import expanded
 from perfmodel.presentation.quantities import cell_text
 
 if TYPE_CHECKING:
     import networkx as nx
+
+
+def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Node]) -> None:
+    """Raise GraphError for an empty graph, an input nobody reads, a layer that leads to no loss.
+
+    Parameters
+    ----------
+    name : str
+        Name of the graph. [-]
+    input_names : iterable of str
+        Its inputs. [-]
+    nodes : sequence of Node
+        Its layers. [-]
+    """
+    if not nodes:
+        problem = f"graph {name!r} has no layers"
+        raise GraphError(problem)
+    read = {each for node in nodes for each in node.input_names}
+    ends = [node for node in nodes if node.name not in read]
+    has_loss = any(node.layer.is_loss for node in ends)
+    dangling = [node.name for node in ends if has_loss and not (node.layer.is_loss or node.layer.is_metric)]
+    problems = [f"no layer reads the input {each!r}" for each in input_names if each not in read]
+    problems += [f"the output of layer {each!r} leads to no loss" for each in dangling]
+    if problems:
+        problem = f"graph {name!r}: {'; '.join(problems)}"
+        raise GraphError(problem)
+
+
+def check_frozen(node: Node) -> None:
+    """Raise UnknownNameError unless the parameters that a graph freezes are the layer's."""
+    known = node.layer.parameter_shapes(node.input_shapes)
+    for name in node.usage.frozen_parameters:
+        if name not in known:
+            noun = f"parameter of layer {node.name!r}"
+            raise UnknownNameError(noun, name, known)
+
+
+def check_sharing(node: Node, *, owner: Node | None, parameter: str, of: ParameterName) -> None:
+    """Raise ShapeError unless a layer's parameter can be another layer's.
+
+    Parameters
+    ----------
+    node : Node
+        The layer that uses it. [-]
+    owner : Node or None
+        The layer that has it; None where there is no such layer. [-]
+    parameter : str
+        The user's name of it. [-]
+    of : tuple of str
+        The owner's name, and its name there. [-]
+    """
+    wanted = node.layer.parameter_shapes(node.input_shapes).get(parameter)
+    shapes = {} if owner is None else owner.parameter_shapes
+    if wanted is None:
+        problem = f"has no parameter {parameter!r} to share"
+    elif of[1] not in shapes:
+        problem = f"shares the parameter {of[1]!r} of layer {of[0]!r}, which does not exist or is itself shared"
+    elif expanded(math.prod(shapes[of[1]]) - math.prod(wanted)) != 0:
+        problem = (
+            f"has a parameter {parameter!r} of {shape_text(wanted)}, but {of[1]!r} of layer {of[0]!r} is "
+            f"{shape_text(shapes[of[1]])}"
+        )
+    else:
+        return
+    raise ShapeError(node.name, problem)
+
 
 Derived = TypeVar("Derived")
 
@@ -88,33 +154,6 @@ class GraphStructure:
         reruns_all: bool = False,
     ) -> str:
         """Add a layer and infer its shape.
-
-        Parameters
-        ----------
-        name : str
-            Name of the layer, not yet taken. [-]
-        layer : Layer
-            What it computes. [-]
-        inputs : str or sequence of str
-            The layers or graph inputs it reads; names that ``add`` returned, or ``input``. [-]
-        shared_parameters : mapping of str to tuple of str
-            Parameters that are another layer's: name here to (layer, name there). They count once. [-]
-        is_trained : bool
-            False where all of the layer's parameters are frozen: no gradient of them, no update. [-]
-        frozen_parameters : sequence of str
-            Those of a trained layer that are frozen all the same, e.g. ``("weight",)``. [-]
-        in_place : bool or None
-            Whether the output overwrites the input; None for the framework's habit with this kind of layer. [-]
-        recomputed_in : str or None
-            Name of a region of layers, added one after the other, that keeps its input only and runs again in the
-            backward phase: an activation checkpoint. [-]
-        reruns_all : bool
-            Whether all of that region runs again, not only what the backward phase reads. [-]
-
-        Returns
-        -------
-        str
-            The name, to be the input of further layers. [-]
 
         Raises
         ------
@@ -261,17 +300,7 @@ class GraphStructure:
         return self._once("labels", lambda: sum(node.layer.label_bytes(node.input_shapes) for node in self.layers))
 
     def samples(self, batch_size: Any) -> Any:
-        """Return a batch size that the graph holds for [samples].
-
-        Parameters
-        ----------
-        batch_size : int, ndarray, sympy.Expr or None
-            Samples; None for one, or for the only number the graph holds for. [samples]
-
-        Returns
-        -------
-        int, ndarray or sympy.Expr
-            The batch size; of a graph that holds for one only, that one. [samples]
+        """Return a batch size that the graph holds for [samples]. [samples]
 
         Raises
         ------

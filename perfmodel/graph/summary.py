@@ -103,13 +103,7 @@ class GraphSummary:
         return Table(self.rows, title=title, headings=HEADINGS, row_type=LayerSummary)
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the rows as a pandas DataFrame; needs the extra ``frames``.
-
-        Returns
-        -------
-        pandas.DataFrame
-            One row per layer, in base units. [unit of each field]
-        """
+        """Return the rows as a pandas DataFrame; needs the extra ``frames``. [unit of each field]"""
         return self.table.to_frame()
 
     def __str__(self) -> str:

@@ -16,11 +16,10 @@ from pydantic import AfterValidator, Field, StrictBool, ValidationInfo, field_va
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError
+from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.constant import FiniteNumber
 from perfmodel.hardware.interval_scale import Seen
 from perfmodel.hardware.measured_machine import MeasuredMachine
-from perfmodel.hardware.source import Count, Identifier, NonNegativeNumber, PositiveNumber, SpecFile, SpecTable, Text
 from perfmodel.hardware.spec_files import toml_document
 
 if TYPE_CHECKING:
@@ -33,16 +32,17 @@ Z_80: Final = 1.2816
 def _patterns_have_a_folder(scales: tuple[str, ...]) -> tuple[str, ...]:
     wrong = [pattern for pattern in scales if pattern.partition("/")[0] not in spec_files.NOUN_BY_FOLDER]
     if wrong:
-        message = f"must begin with a kind folder ({', '.join(spec_files.NOUN_BY_FOLDER)}), but {wrong[0]!r} does not"
-        raise ValueError(message)
+        spec.invalid(
+            f"must begin with a kind folder ({', '.join(spec_files.NOUN_BY_FOLDER)}), but {wrong[0]!r} does not"
+        )
     return scales
 
 
-ConstantPatterns = Annotated[tuple[Text, ...], Field(min_length=1), AfterValidator(_patterns_have_a_folder)]
+ConstantPatterns = Annotated[tuple[spec.Text, ...], Field(min_length=1), AfterValidator(_patterns_have_a_folder)]
 """Patterns of full names of constants, each within one kind folder. [-]"""
 
 
-class FittedOn(SpecTable):
+class FittedOn(spec.SpecTable):
     """What a calibration was fitted on, and what was left over.
 
     Attributes
@@ -63,15 +63,15 @@ class FittedOn(SpecTable):
         What the cells tell about; None where the file does not say. [-]
     """
 
-    table: Text
+    table: spec.Text
     subset: Literal["gpu", "cpu", "cpu_oversubscribed"]
-    row_count: Count
-    parameter_count: Count
-    mape_percent: NonNegativeNumber
-    typical_factor_percent: NonNegativeNumber
+    row_count: spec.Count
+    parameter_count: spec.Count
+    mape_percent: spec.NonNegativeNumber
+    typical_factor_percent: spec.NonNegativeNumber
     fitted_at: date
-    code_version: Text
-    content: Text
+    code_version: spec.Text
+    content: spec.Text
     seen: Seen | None = None
 
     @property
@@ -80,7 +80,7 @@ class FittedOn(SpecTable):
         return math.log1p(self.typical_factor_percent / 100)
 
 
-class Factor(SpecTable):
+class Factor(spec.SpecTable):
     """One fitted number: a factor on all constants that match its patterns.
 
     Attributes
@@ -104,42 +104,30 @@ class Factor(SpecTable):
         known. [1]
     """
 
-    name: Identifier
+    name: spec.Identifier
     scales: ConstantPatterns
-    value: PositiveNumber
-    low: PositiveNumber
-    high: PositiveNumber
-    prior_spread: PositiveNumber
-    shared_spread: NonNegativeNumber = 0.0
-    group: Identifier | None = None
-    covariance: tuple[FiniteNumber, ...] = ()
+    value: spec.PositiveNumber
+    low: spec.PositiveNumber
+    high: spec.PositiveNumber
+    prior_spread: spec.PositiveNumber
+    shared_spread: spec.NonNegativeNumber = 0.0
+    group: spec.Identifier | None = None
+    covariance: tuple[spec.FiniteNumber, ...] = ()
 
     @field_validator("high")
     @classmethod
     def _interval_holds_the_value(cls, high: float, info: ValidationInfo) -> float:
         low, value = info.data.get("low"), info.data.get("value")
         if low is not None and value is not None and not low <= value <= high:
-            message = f"low, value and high must rise, but are {low:g}, {value:g}, {high:g}"
-            raise ValueError(message)
+            spec.invalid(f"low, value and high must rise, but are {low:g}, {value:g}, {high:g}")
         return high
 
     def matches(self, name: str) -> bool:
-        """Tell whether a constant is scaled by this factor.
-
-        Parameters
-        ----------
-        name : str
-            Full name of the constant. [-]
-
-        Returns
-        -------
-        bool
-            True if one of the patterns matches. [-]
-        """
+        """Tell whether a constant is scaled by this factor."""
         return any(fnmatchcase(name, pattern) for pattern in self.scales)
 
 
-class CalibratedConstant(SpecTable):
+class CalibratedConstant(spec.SpecTable):
     """A constant as the calibration leaves it, for people to read and compare.
 
     Attributes
@@ -152,14 +140,14 @@ class CalibratedConstant(SpecTable):
         Whether the factors asked for more than the constant's validity range admits. [-]
     """
 
-    name: Text
-    unit: Text
+    name: spec.Text
+    unit: spec.Text
     shipped: float
     fitted: float
     at_limit: bool = False
 
 
-class CalibrationFile(SpecFile):
+class CalibrationFile(spec.SpecFile):
     """Factors on constants of spec files, fitted on a measured table.
 
     Attributes
@@ -185,8 +173,7 @@ class CalibrationFile(SpecFile):
         names = [each.name for each in factor]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            message = f"names must differ, but {twice[0]!r} occurs {names.count(twice[0])} times"
-            raise ValueError(message)
+            spec.invalid(f"names must differ, but {twice[0]!r} occurs {names.count(twice[0])} times")
         return factor
 
     @field_validator("factor")
@@ -194,8 +181,9 @@ class CalibrationFile(SpecFile):
     def _covariances_are_a_triangle(cls, factor: tuple[Factor, ...]) -> tuple[Factor, ...]:
         lengths = [len(each.covariance) for each in factor]
         if any(lengths) and lengths != list(range(1, len(factor) + 1)):
-            message = "covariance must have one number more in each factor, from one in the first, or be absent in all"
-            raise ValueError(message)
+            spec.invalid(
+                "covariance must have one number more in each factor, from one in the first, or be absent in all"
+            )
         return factor
 
     @property
@@ -217,18 +205,7 @@ class CalibrationFile(SpecFile):
         return tuple(each.name for each in self.constant if each.at_limit)
 
     def factors_for(self, names: Iterable[str]) -> dict[str, float]:
-        """Return the factors of constants, by their full names.
-
-        Parameters
-        ----------
-        names : iterable of str
-            Full names of constants, e.g. ``frameworks/generic/gpu.dispatch_us``. [-]
-
-        Returns
-        -------
-        dict of str to float
-            Product of the factors that match; constants that none matches are left out. [1]
-        """
+        """Return the factors of constants, by their full names. [1]"""
         return _factors_for(self.factor, tuple(names))
 
     def describe(self) -> str:
@@ -244,11 +221,6 @@ class CalibrationFile(SpecFile):
     def save(self, path: str | Path) -> None:
         """Write the calibration as a TOML that ``load_calibration`` reads.
 
-        Parameters
-        ----------
-        path : str or Path
-            Where; an existing file is replaced only once the new one is whole. [-]
-
         Raises
         ------
         ArgumentError
@@ -259,37 +231,13 @@ class CalibrationFile(SpecFile):
 
 
 def toml_text(calibration: CalibrationFile) -> str:
-    """Return the text of a calibration's file.
-
-    Parameters
-    ----------
-    calibration : CalibrationFile
-        The calibration. [-]
-
-    Returns
-    -------
-    str
-        TOML; reading it gives an equal calibration. [-]
-    """
+    """Return the text of a calibration's file."""
     lists = ("factor", "constant", "source")
     return toml_document(calibration.model_dump(mode="python"), tables=("fitted_on",), lists=lists)
 
 
 def products_of(factors: Sequence[tuple[Callable[[str], bool], float]], names: Iterable[str]) -> dict[str, float]:
-    """Return the product of the factors on each constant.
-
-    Parameters
-    ----------
-    factors : sequence of tuple
-        What tells the constants that a factor scales, and the factor. [1]
-    names : iterable of str
-        Full names of constants. [-]
-
-    Returns
-    -------
-    dict of str to float
-        Constants that no factor matches are left out. [1]
-    """
+    """Return the product of the factors on each constant. [1]"""
     products: dict[str, float] = {}
     for name in names:
         for matches, factor in factors:
@@ -342,16 +290,6 @@ def load_calibration(
 
 def load_fit(name_or_path: str | Path | CalibrationFile) -> CalibrationFile:
     """Load a calibration that holds fitted factors.
-
-    Parameters
-    ----------
-    name_or_path : str, Path or CalibrationFile
-        A name such as ``shi2016_gpu``, a path to a TOML, or a fit, which is returned as it is. [-]
-
-    Returns
-    -------
-    CalibrationFile
-        The fit. [-]
 
     Raises
     ------
@@ -411,7 +349,7 @@ def _matches_any(constant: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(constant, pattern) for pattern in patterns)
 
 
-class UnknownTable(SpecTable):
+class UnknownTable(spec.SpecTable):
     """One entry of a plan, repeated for each framework, library, device or architecture if it says so.
 
     Attributes
@@ -438,29 +376,18 @@ class UnknownTable(SpecTable):
         Why the sourced values may be off by so much. [-]
     """
 
-    name: Identifier
+    name: spec.Identifier
     scales: ConstantPatterns
     each: Literal["framework", "library", "device", "architecture"] | None = None
-    only: tuple[Identifier, ...] = ()
-    spread: PositiveNumber
-    shared_spread: NonNegativeNumber = 0.0
-    start: PositiveNumber | None = None
+    only: tuple[spec.Identifier, ...] = ()
+    spread: spec.PositiveNumber
+    shared_spread: spec.NonNegativeNumber = 0.0
+    start: spec.PositiveNumber | None = None
     from_others: StrictBool = False
-    meaning: Text
+    meaning: spec.Text
 
     def expand(self, constants: Iterable[str]) -> tuple[Unknown, ...]:
-        """Return the unknowns that this entry amounts to for constants that occur.
-
-        Parameters
-        ----------
-        constants : iterable of str
-            Full names of the constants of all rows. [-]
-
-        Returns
-        -------
-        tuple of Unknown
-            One, or one for each thing; none where nothing matches. [-]
-        """
+        """Return the unknowns that this entry amounts to for constants that occur."""
         names = tuple(constants)
         things: tuple[str | None, ...] = (None,) if self.each is None else _things(self.each, names)
         if self.only:
@@ -490,7 +417,7 @@ def _things(each: str, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({part[1].partition(".")[0] for part in parts if part[0] == folder}))
 
 
-class FitPlan(SpecFile):
+class FitPlan(spec.SpecFile):
     """What a fit may change, and by how much.
 
     Attributes
@@ -511,39 +438,18 @@ class FitPlan(SpecFile):
 
     kind: Literal["fit_plan"]
     processor: Literal["gpu", "cpu"]
-    noise: PositiveNumber
-    outlier: PositiveNumber
+    noise: spec.PositiveNumber
+    outlier: spec.PositiveNumber
     unknown: Annotated[tuple[UnknownTable, ...], Field(min_length=1)]
 
     def unknowns(self, constants: Iterable[str]) -> tuple[Unknown, ...]:
-        """Return the unknowns of a fit to rows that depend on these constants.
-
-        Parameters
-        ----------
-        constants : iterable of str
-            Full names of constants. [-]
-
-        Returns
-        -------
-        tuple of Unknown
-            Free numbers in the order of the plan. [-]
-        """
+        """Return the unknowns of a fit to rows that depend on these constants."""
         names = tuple(constants)
         return tuple(unknown for table in self.unknown for unknown in table.expand(names))
 
 
 def load_fit_plan(name_or_path: str | Path | FitPlan) -> FitPlan:
     """Load a fit plan.
-
-    Parameters
-    ----------
-    name_or_path : str, Path or FitPlan
-        A name such as ``gpu``, a path to a TOML, or a plan, which is returned as it is. [-]
-
-    Returns
-    -------
-    FitPlan
-        The validated plan. [-]
 
     Raises
     ------

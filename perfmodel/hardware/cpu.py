@@ -7,9 +7,8 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.hardware.constant import Constant
 from perfmodel.hardware.device import Device, check_listed
-from perfmodel.hardware.source import Count, Fraction, InRange, PositiveNumber, SpecTable, at_most
+from perfmodel.hardware.source import Constant, Count, Fraction, InRange, PositiveNumber, SpecTable, at_most, invalid
 from perfmodel.units import GIGA, MEGA
 
 MEMORY_CHANNEL_BYTES: Final = 8
@@ -69,8 +68,7 @@ class FlopPerCycle(SpecTable):
     def _same_instruction_sets(cls, fp64: SimdRates, info: ValidationInfo) -> SimdRates:
         fp32 = info.data.get("fp32")
         if fp32 is not None and fp32.model_fields_set != fp64.model_fields_set:
-            message = f"must list the same instruction sets as fp32: {', '.join(sorted(fp32.model_fields_set))}"
-            raise ValueError(message)
+            invalid(f"must list the same instruction sets as fp32: {', '.join(sorted(fp32.model_fields_set))}")
         return fp64
 
 
@@ -227,12 +225,10 @@ class Cpu(Device):
         if wide is None or turbo is None or base is None:
             return wide
         if len(wide.turbo_ghz_by_active_cores) != len(turbo):
-            message = f"turbo_ghz_by_active_cores must have core_count = {len(turbo)} entries"
-            raise ValueError(message)
+            invalid(f"turbo_ghz_by_active_cores must have core_count = {len(turbo)} entries")
         pairs = [(wide.base_ghz, base), *zip(wide.turbo_ghz_by_active_cores, turbo, strict=True)]
         if any(lower > upper for lower, upper in pairs):
-            message = "must not exceed the clocks without wide SIMD load"
-            raise ValueError(message)
+            invalid("must not exceed the clocks without wide SIMD load")
         return wide
 
     @property
@@ -263,19 +259,7 @@ class Cpu(Device):
         return tuple(dtype for dtype, _ in self.flop_per_cycle_per_core)
 
     def flop_per_cycle(self, dtype: str = "fp32", *, isa: str | None = None) -> float:
-        """Return the work of one core in one clock cycle.
-
-        Parameters
-        ----------
-        dtype : str
-            Data type, one of ``dtypes``. [-]
-        isa : str or None
-            Instruction set, one of ``isas``; None means the newest. [-]
-
-        Returns
-        -------
-        float
-            Rate. [FLOP/cycle]
+        """Return the work of one core in one clock cycle. [FLOP/cycle]
 
         Raises
         ------
@@ -290,19 +274,7 @@ class Cpu(Device):
         return float(getattr(getattr(self.flop_per_cycle_per_core, dtype), isa))
 
     def clock_hz(self, *, active_cores: int, isa: str | None = None) -> float:
-        """Return the turbo clock with a number of active cores.
-
-        Parameters
-        ----------
-        active_cores : int
-            Cores that work, 1 to ``core_count``. [1]
-        isa : str or None
-            Instruction set of the work; None means none that lowers the clock. [-]
-
-        Returns
-        -------
-        float
-            Clock of each active core, as long as power and temperature allow. [Hz]
+        """Return the turbo clock with a number of active cores. [Hz]
 
         Raises
         ------
@@ -321,22 +293,7 @@ class Cpu(Device):
         return clocks[active_cores - 1] * GIGA
 
     def peak_flop_per_s(self, dtype: str = "fp32", *, active_cores: int | None = None, isa: str | None = None) -> float:
-        """Return the peak rate of the active cores at their turbo clock.
-
-        Parameters
-        ----------
-        dtype : str
-            Data type, one of ``dtypes``. [-]
-        active_cores : int or None
-            Cores that work; None means all. [1]
-        isa : str or None
-            Instruction set, one of ``isas``; None means the newest. [-]
-
-        Returns
-        -------
-        float
-            Rate. [FLOP/s]
-        """
+        """Return the peak rate of the active cores at their turbo clock. [FLOP/s]"""
         active_cores = self.core_count if active_cores is None else active_cores
         isa = self.isas[-1] if isa is None else isa
         per_cycle = self.flop_per_cycle(dtype, isa=isa)

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from perfmodel.errors import SpecError, nearest_hint
-from perfmodel.hardware.faults import faults_of
 from perfmodel.hardware.source import Count, Identifier, InRange, PositiveNumber, SpecFile, Text, fault_at
+from perfmodel.hardware.spec_files import faults_of
 from perfmodel.records import ELEMENT_BYTES
 
 STORED_BYTES: dict[str, int] = {**ELEMENT_BYTES, "uint8": 1, "int32": 4, "int64": 8}

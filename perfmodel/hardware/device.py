@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator
 
-from perfmodel.hardware.source import Identifier, InRange, PositiveNumber, SpecFile
+from perfmodel.hardware.source import Identifier, InRange, PositiveNumber, SpecFile, invalid
 
 LISTED_TOLERANCE: Final = 0.01
 """Data sheets round; a listed number may differ by this share from the one computed from its parts."""
@@ -37,8 +37,7 @@ def check_listed(listed: float, computed: float, *, formula: str) -> None:
         If they differ by more than ``LISTED_TOLERANCE``.
     """
     if abs(listed - computed) > LISTED_TOLERANCE * computed:
-        message = f"must be within {LISTED_TOLERANCE:.0%} of {formula} = {computed:g}"
-        raise ValueError(message)
+        invalid(f"must be within {LISTED_TOLERANCE:.0%} of {formula} = {computed:g}")
 
 
 class Runnable(SpecFile):

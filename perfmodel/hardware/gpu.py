@@ -7,18 +7,8 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from perfmodel.errors import UnknownNameError
+from perfmodel.hardware import source as spec
 from perfmodel.hardware.device import Device, check_listed
-from perfmodel.hardware.source import (
-    Count,
-    Fraction,
-    InRange,
-    PositiveNumber,
-    SpecTable,
-    Text,
-    at_least,
-    at_most,
-    fault_at,
-)
 from perfmodel.units import MEGA, TERA
 
 FLOP_PER_MULTIPLY_ADD: Final = 2
@@ -31,7 +21,7 @@ FASTEST_LANES: Final = 2.05
 """Times fp32 that plain lanes reach in a narrower type at most: two values side by side, as listed. [1]"""
 
 
-class GpuPeak(SpecTable):
+class GpuPeak(spec.SpecTable):
     """Dense peak rates of a GPU by data type, at the clock that ``peak_basis`` names.
 
     Attributes
@@ -42,15 +32,15 @@ class GpuPeak(SpecTable):
         Tensor cores where the device has them, else vector units; None where it lacks the type. [TFLOP/s]
     """
 
-    fp32: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 1_000, "TFLOP/s"))]
-    fp64: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 1_000, "TFLOP/s"))] | None = None
-    tf32: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 50_000, "TFLOP/s"))] | None = None
-    fp16: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 50_000, "TFLOP/s"))] | None = None
-    bf16: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 50_000, "TFLOP/s"))] | None = None
-    fp8: Annotated[PositiveNumber, AfterValidator(InRange(0.001, 50_000, "TFLOP/s"))] | None = None
+    fp32: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.001, 1_000, "TFLOP/s"))]
+    fp64: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.001, 1_000, "TFLOP/s"))] | None = None
+    tf32: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.001, 50_000, "TFLOP/s"))] | None = None
+    fp16: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.001, 50_000, "TFLOP/s"))] | None = None
+    bf16: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.001, 50_000, "TFLOP/s"))] | None = None
+    fp8: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.001, 50_000, "TFLOP/s"))] | None = None
 
 
-class SustainedClock(SpecTable):
+class SustainedClock(spec.SpecTable):
     """Clocks that a board holds while one kind of arithmetic fills it, where they are not the boost clock.
 
     Attributes
@@ -59,11 +49,11 @@ class SustainedClock(SpecTable):
         Clock under products on the plain lanes, and on tensor cores; None for the boost clock. [MHz]
     """
 
-    lanes: Annotated[PositiveNumber, AfterValidator(InRange(50, 10_000, "MHz"))] | None = None
-    tensor_cores: Annotated[PositiveNumber, AfterValidator(InRange(50, 10_000, "MHz"))] | None = None
+    lanes: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(50, 10_000, "MHz"))] | None = None
+    tensor_cores: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(50, 10_000, "MHz"))] | None = None
 
 
-class GpuMemory(SpecTable):
+class GpuMemory(spec.SpecTable):
     """Memory of a GPU.
 
     Attributes
@@ -82,17 +72,19 @@ class GpuMemory(SpecTable):
         Bandwidth of the L2 cache. [GB/s]
     """
 
-    capacity_gib: Annotated[PositiveNumber, AfterValidator(InRange(0.25, 4_096, "GiB"))]
-    usable_gib: Annotated[PositiveNumber, AfterValidator(InRange(0.25, 4_096, "GiB"))] | None = None
-    bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(1, 50_000, "GB/s"))]
-    ecc_bandwidth_fraction: Fraction = 1.0
-    l2_mib: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 1_024, "MiB"))]
-    l2_bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(1, 100_000, "GB/s"))] | None = None
+    capacity_gib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.25, 4_096, "GiB"))]
+    usable_gib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.25, 4_096, "GiB"))] | None = None
+    bandwidth_gb_per_s: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(1, 50_000, "GB/s"))]
+    ecc_bandwidth_fraction: spec.Fraction = 1.0
+    l2_mib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.01, 1_024, "MiB"))]
+    l2_bandwidth_gb_per_s: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(1, 100_000, "GB/s"))] | None = (
+        None
+    )
 
-    _usable_is_at_most_nominal = field_validator("usable_gib")(at_most("capacity_gib"))
+    _usable_is_at_most_nominal = field_validator("usable_gib")(spec.at_most("capacity_gib"))
 
 
-class HostLink(SpecTable):
+class HostLink(spec.SpecTable):
     """How a device is attached to its host.
 
     Attributes
@@ -110,7 +102,7 @@ class HostLink(SpecTable):
     type: Literal["pcie"]
     generation: Annotated[int, Field(ge=1, le=6, strict=True)]
     width: Annotated[int, Field(ge=1, le=16, strict=True)]
-    copy_engine_count: Count
+    copy_engine_count: spec.Count
 
     @property
     def link_name(self) -> str:
@@ -118,7 +110,7 @@ class HostLink(SpecTable):
         return f"{self.type}_{self.generation}_x{self.width}"
 
 
-class KernelLaunch(SpecTable):
+class KernelLaunch(spec.SpecTable):
     """Cost of starting a kernel on the device.
 
     Attributes
@@ -127,10 +119,10 @@ class KernelLaunch(SpecTable):
         Time one launch takes when launches follow back to back. [us]
     """
 
-    latency_us: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 1_000, "us"))]
+    latency_us: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.1, 1_000, "us"))]
 
 
-class Board(SpecTable):
+class Board(spec.SpecTable):
     """A board with several dies, which share its power and its cooling.
 
     Attributes
@@ -142,10 +134,10 @@ class Board(SpecTable):
     """
 
     dies: Annotated[int, Field(ge=2, le=16, strict=True)]
-    shared_clock_fraction: Fraction
+    shared_clock_fraction: spec.Fraction
 
 
-class Bridge(SpecTable):
+class Bridge(spec.SpecTable):
     """The connector by which a card is joined to one other card of its kind.
 
     Attributes
@@ -154,7 +146,7 @@ class Bridge(SpecTable):
         Link of the pair, e.g. ``nvlink_3_x12``. [-]
     """
 
-    link: Text
+    link: spec.Text
 
 
 class Gpu(Device):
@@ -197,22 +189,22 @@ class Gpu(Device):
     kind: Literal["gpu"]
     scope: Literal["one die"]
     compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d+$")]
-    unit_count: Count
-    lanes_per_unit: Count
-    clock_base_mhz: Annotated[PositiveNumber, AfterValidator(InRange(50, 10_000, "MHz"))] | None = None
-    clock_boost_mhz: Annotated[PositiveNumber, AfterValidator(InRange(50, 10_000, "MHz"))]
+    unit_count: spec.Count
+    lanes_per_unit: spec.Count
+    clock_base_mhz: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(50, 10_000, "MHz"))] | None = None
+    clock_boost_mhz: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(50, 10_000, "MHz"))]
     sustained_clock_mhz: SustainedClock = SustainedClock()
     peak_basis: Literal["boost"]
-    issue_limit: Fraction = 1.0
+    issue_limit: spec.Fraction = 1.0
     peak_tflop_per_s: GpuPeak
     memory: GpuMemory
     host_link: HostLink
     launch: KernelLaunch
-    context_mib: Annotated[PositiveNumber, AfterValidator(InRange(1, 10_000, "MiB"))]
+    context_mib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(1, 10_000, "MiB"))]
     board: Board | None = None
     bridge: Bridge | None = None
 
-    _boost_is_at_least_base = field_validator("clock_boost_mhz")(at_least("clock_base_mhz"))
+    _boost_is_at_least_base = field_validator("clock_boost_mhz")(spec.at_least("clock_base_mhz"))
 
     @field_validator("peak_tflop_per_s")
     @classmethod
@@ -223,7 +215,7 @@ class Gpu(Device):
             try:
                 check_listed(peak.fp32, computed, formula="fp32 = 2 * unit_count * lanes_per_unit * clock_boost_mhz")
             except ValueError as error:
-                raise fault_at(("fp32",), peak.fp32, str(error)) from error
+                raise spec.fault_at(("fp32",), peak.fp32, str(error)) from error
         return peak
 
     @property
@@ -238,17 +230,7 @@ class Gpu(Device):
         return tuple(dtype for dtype, listed in self.peak_tflop_per_s if listed is not None)
 
     def peak_flop_per_s(self, dtype: str = "fp32") -> float:
-        """Return the dense peak rate at the boost clock.
-
-        Parameters
-        ----------
-        dtype : str
-            Data type, one of ``dtypes``. [-]
-
-        Returns
-        -------
-        float
-            Rate. [FLOP/s]
+        """Return the dense peak rate at the boost clock. [FLOP/s]
 
         Raises
         ------
@@ -261,36 +243,14 @@ class Gpu(Device):
         return float(listed) * TERA
 
     def needs_tensor_cores(self, dtype: str) -> bool:
-        """Tell whether the listed peak of a data type is that of tensor cores.
-
-        Parameters
-        ----------
-        dtype : str
-            Data type, one of ``dtypes``. [-]
-
-        Returns
-        -------
-        bool
-            False for fp32, fp64, and for fp16 where lanes work on two values at a time (P100). [-]
-        """
+        """Tell whether the listed peak of a data type is that of tensor cores."""
         if dtype in ("fp32", "fp64"):
             return False
         on_lanes = dtype == "fp16" and self.peak_flop_per_s("fp16") <= FASTEST_LANES * self.peak_flop_per_s("fp32")
         return not on_lanes or "bf16" in self.dtypes
 
     def arithmetic_of(self, dtype: str) -> str:
-        """Return the kind of arithmetic that products of a data type are.
-
-        Parameters
-        ----------
-        dtype : str
-            Data type, one of ``dtypes``. [-]
-
-        Returns
-        -------
-        str
-            ``lanes`` or ``tensor_cores``, as ``sustained_clock_mhz`` names them. [-]
-        """
+        """Return the kind of arithmetic that products of a data type are."""
         return "tensor_cores" if self.needs_tensor_cores(dtype) else "lanes"
 
     @property

@@ -8,21 +8,11 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
+from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.constant import FiniteNumber
-from perfmodel.hardware.source import (
-    Count,
-    Fraction,
-    Identifier,
-    NonNegativeNumber,
-    PositiveNumber,
-    SpecFile,
-    SpecTable,
-    Text,
-)
 
 
-class Unseen(SpecTable):
+class Unseen(spec.SpecTable):
     """What extrapolating adds to the spread of ln(measured / predicted), in quadrature.
 
     Attributes
@@ -42,16 +32,16 @@ class Unseen(SpecTable):
         More threads than physical cores. [1]
     """
 
-    unfitted: NonNegativeNumber
-    device: NonNegativeNumber
-    framework: NonNegativeNumber
-    operations: NonNegativeNumber
-    dtype: NonNegativeNumber
-    architecture: NonNegativeNumber
-    oversubscription: NonNegativeNumber
+    unfitted: spec.NonNegativeNumber
+    device: spec.NonNegativeNumber
+    framework: spec.NonNegativeNumber
+    operations: spec.NonNegativeNumber
+    dtype: spec.NonNegativeNumber
+    architecture: spec.NonNegativeNumber
+    oversubscription: spec.NonNegativeNumber
 
 
-class Quantiles(SpecTable):
+class Quantiles(spec.SpecTable):
     """Spreads to either side that hold the wanted share of residuals.
 
     Attributes
@@ -64,14 +54,14 @@ class Quantiles(SpecTable):
         Of fitted ones that meet a new device, framework or mix of operations; of several, the last counts. [1]
     """
 
-    unfitted: PositiveNumber
-    interpolated: PositiveNumber
-    new_device: PositiveNumber
-    new_framework: PositiveNumber
-    new_operations: PositiveNumber
+    unfitted: spec.PositiveNumber
+    interpolated: spec.PositiveNumber
+    new_device: spec.PositiveNumber
+    new_framework: spec.PositiveNumber
+    new_operations: spec.PositiveNumber
 
 
-class ConstantSpreads(SpecTable):
+class ConstantSpreads(spec.SpecTable):
     """Standard deviation of ln(constant) of constants that no fit plan names, by the provenance of their source.
 
     Attributes
@@ -80,15 +70,15 @@ class ConstantSpreads(SpecTable):
         Spread of each. [1]
     """
 
-    datasheet: PositiveNumber
-    measured: PositiveNumber
-    fitted: PositiveNumber
-    calculation: PositiveNumber
-    estimate: PositiveNumber
-    memory: PositiveNumber
+    datasheet: spec.PositiveNumber
+    measured: spec.PositiveNumber
+    fitted: spec.PositiveNumber
+    calculation: spec.PositiveNumber
+    estimate: spec.PositiveNumber
+    memory: spec.PositiveNumber
 
 
-class ExchangeSpreads(SpecTable):
+class ExchangeSpreads(spec.SpecTable):
     """Standard deviation of ln(measured / predicted time) of exchanges between devices, measured by themselves.
 
     Attributes
@@ -99,11 +89,11 @@ class ExchangeSpreads(SpecTable):
         Of an algorithm by its name at the rate of large copies, against what a library takes for long messages. [1]
     """
 
-    library: PositiveNumber
-    algorithm: PositiveNumber
+    library: spec.PositiveNumber
+    algorithm: spec.PositiveNumber
 
 
-class FoundOn(SpecTable):
+class FoundOn(spec.SpecTable):
     """What a scale was found on.
 
     Attributes
@@ -120,14 +110,14 @@ class FoundOn(SpecTable):
         The same on rows that a fit has seen, all of them: what another fit's residual is held against. [1]
     """
 
-    tables: Annotated[tuple[Identifier, ...], Field(min_length=1)]
-    protocols: tuple[Text, ...]
-    residual_count: Count
-    mean_abs_log_ratio: PositiveNumber
-    fitted_mean_abs_log_ratio: PositiveNumber
+    tables: Annotated[tuple[spec.Identifier, ...], Field(min_length=1)]
+    protocols: tuple[spec.Text, ...]
+    residual_count: spec.Count
+    mean_abs_log_ratio: spec.PositiveNumber
+    fitted_mean_abs_log_ratio: spec.PositiveNumber
 
 
-class IntervalScale(SpecFile):
+class IntervalScale(spec.SpecFile):
     """Spread and quantile of the intervals of predictions on one kind of processor.
 
     Attributes
@@ -162,17 +152,17 @@ class IntervalScale(SpecFile):
 
     kind: Literal["interval_scale"]
     processor: Literal["gpu", "cpu"]
-    level: Fraction
-    structural: PositiveNumber
-    constants_weight: NonNegativeNumber
-    other_slope: FiniteNumber
+    level: spec.Fraction
+    structural: spec.PositiveNumber
+    constants_weight: spec.NonNegativeNumber
+    other_slope: spec.FiniteNumber
     mean_other_share: Annotated[float, Field(ge=0, le=1, strict=True)]
     damping: Annotated[float, Field(ge=0, le=1, strict=True)]
     quantile: Quantiles
     unseen: Unseen
     spread: ConstantSpreads
     exchange: ExchangeSpreads | None = None
-    seen: dict[Identifier, Seen]
+    seen: dict[spec.Identifier, Seen]
     found_on: FoundOn
 
     @property
@@ -183,16 +173,6 @@ class IntervalScale(SpecFile):
 
 def load_interval_scale(name_or_path: str | Path | IntervalScale) -> IntervalScale:
     """Load an interval scale.
-
-    Parameters
-    ----------
-    name_or_path : str, Path or IntervalScale
-        ``gpu_80`` or ``cpu_80``, a path to a TOML, or a scale, which is returned as it is. [-]
-
-    Returns
-    -------
-    IntervalScale
-        The validated scale. [-]
 
     Raises
     ------
@@ -249,7 +229,7 @@ class SeenRow(NamedTuple):
     mix: Mapping[str, float]
 
 
-class Seen(SpecTable):
+class Seen(spec.SpecTable):
     """Devices, frameworks, data types and mixes of operations of some measured rows.
 
     Attributes
@@ -266,34 +246,22 @@ class Seen(SpecTable):
         Shares of a step's time by ``KINDS_OF_OPERATION``, each mix that occurred once. [1]
     """
 
-    devices: tuple[Text, ...]
-    architectures: tuple[Text, ...]
-    frameworks: tuple[Text, ...]
-    dtypes: tuple[Text, ...]
+    devices: tuple[spec.Text, ...]
+    architectures: tuple[spec.Text, ...]
+    frameworks: tuple[spec.Text, ...]
+    dtypes: tuple[spec.Text, ...]
     mixes: tuple[tuple[Share, ...], ...]
 
     @field_validator("mixes")
     @classmethod
     def _mixes_have_all_kinds(cls, mixes: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
         if any(len(mix) != len(KINDS_OF_OPERATION) for mix in mixes):
-            message = f"must each have {len(KINDS_OF_OPERATION)} shares: {', '.join(KINDS_OF_OPERATION)}"
-            raise ValueError(message)
+            spec.invalid(f"must each have {len(KINDS_OF_OPERATION)} shares: {', '.join(KINDS_OF_OPERATION)}")
         return mixes
 
     @classmethod
     def of(cls, rows: Iterable[SeenRow]) -> Seen:
-        """Collect what rows tell about.
-
-        Parameters
-        ----------
-        rows : iterable of SeenRow
-            Any number. [-]
-
-        Returns
-        -------
-        Seen
-            Each thing once, sorted; mixes rounded to one decimal.
-        """
+        """Collect what rows tell about."""
         known = tuple(rows)
         mixes = {tuple(round(row.mix.get(kind, 0.0), PLACES) for kind in KINDS_OF_OPERATION) for row in known}
         return cls(
@@ -306,18 +274,7 @@ class Seen(SpecTable):
 
     @classmethod
     def together(cls, parts: Iterable[Seen]) -> Seen:
-        """Return what several sets of rows tell about together.
-
-        Parameters
-        ----------
-        parts : iterable of Seen
-            Any number. [-]
-
-        Returns
-        -------
-        Seen
-            Each thing once, sorted.
-        """
+        """Return what several sets of rows tell about together."""
         each = tuple(parts)
         return cls(
             **{name: tuple(sorted({one for part in each for one in getattr(part, name)})) for name in cls.model_fields}

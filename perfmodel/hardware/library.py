@@ -1,4 +1,4 @@
-"""Library profiles: what a BLAS or DNN library of one version achieves on each architecture.
+"""Library profiles: what a BLAS, DNN or collective library of one version achieves on each architecture.
 
 An ``[architecture.<name>]`` table holds constants (efficiencies, tiles) and, beside them, the algorithm set
 and whether the library has native kernels. ``[architecture.default]`` serves the architectures the file does
@@ -9,29 +9,33 @@ file. Each constant name has a ``[constant.<name>]`` table with its unit, meanin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, Literal
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import ConfigDict, Field, StrictBool, ValidationInfo, field_validator
 
 from perfmodel.derived import derived
 from perfmodel.errors import UnknownNameError, nearest_match
-from perfmodel.hardware.constant import Constant, ConstantValue, StrictConstant, constant_faults
+from perfmodel.hardware import source as spec
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.catalogue import load_library
 from perfmodel.hardware.cpu import Isa
-from perfmodel.hardware.source import Identifier, SpecFile, SpecTable, Text
 
 DEFAULT_ARCHITECTURE: Final = "default"
 
 
-class ConstantsTable(SpecTable):
+class ConstantsTable(spec.SpecTable):
     """A table in which every key that is no field is a constant."""
 
     model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
-    __pydantic_extra__: dict[str, StrictConstant] = Field(init=False)
+    __pydantic_extra__: dict[str, spec.StrictConstant] = Field(init=False)
 
     @property
-    def constants(self) -> dict[str, ConstantValue]:
+    def constants(self) -> dict[str, spec.ConstantValue]:
         """Constants that this table itself states. [unit of each constant]."""
         return dict(self.__pydantic_extra__)
 
@@ -49,9 +53,9 @@ class ArchitectureProfile(ConstantsTable):
         Convolution algorithms the library offers, and ways to run whole recurrent layers. [-]
     """
 
-    inherits: Identifier | None = None
+    inherits: spec.Identifier | None = None
     native: StrictBool | None = None
-    algorithms: tuple[Identifier, ...] | None = None
+    algorithms: tuple[spec.Identifier, ...] | None = None
 
 
 class TensorCoreProfile(ConstantsTable):
@@ -66,7 +70,7 @@ class TensorCoreProfile(ConstantsTable):
     """
 
     dtypes: Annotated[tuple[Literal["tf32", "fp16", "bf16", "fp8"], ...], Field(min_length=1)]
-    algorithms: tuple[Identifier, ...] | None = None
+    algorithms: tuple[spec.Identifier, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +92,7 @@ class LibrarySupport:
     tensor_cores: bool = False
 
 
-class LibraryProfile(SpecFile):
+class LibraryProfile(spec.SpecFile):
     """One version of one library.
 
     Attributes
@@ -111,16 +115,16 @@ class LibraryProfile(SpecFile):
         Constants of tensor cores, by architecture. [-]
     """
 
-    WITHOUT_SOURCE: ClassVar[frozenset[str]] = SpecFile.WITHOUT_SOURCE | {"constant"}
+    WITHOUT_SOURCE: ClassVar[frozenset[str]] = spec.SpecFile.WITHOUT_SOURCE | {"constant"}
 
     kind: Literal["blas", "dnn"]
     processor: Literal["gpu", "cpu"]
-    version: Text
+    version: spec.Text
     isa: Annotated[tuple[Isa, ...], Field(validate_default=True)] = ()
     groups_together: StrictBool = False
-    constant: dict[Identifier, Constant]
-    architecture: Annotated[dict[Identifier, ArchitectureProfile], Field(min_length=1)]
-    tensor_core: dict[Identifier, TensorCoreProfile] = Field(default_factory=dict)
+    constant: dict[spec.Identifier, spec.Constant]
+    architecture: Annotated[dict[spec.Identifier, ArchitectureProfile], Field(min_length=1)]
+    tensor_core: dict[spec.Identifier, TensorCoreProfile] = Field(default_factory=dict)
 
     @field_validator("isa")
     @classmethod
@@ -128,8 +132,7 @@ class LibraryProfile(SpecFile):
         processor = info.data.get("processor")
         if processor is not None and (processor == "cpu") != bool(isa):
             allowed = "must list the instruction sets" if processor == "cpu" else "is for CPU libraries only"
-            message = f"{allowed} (processor = {processor!r})"
-            raise ValueError(message)
+            spec.invalid(f"{allowed} (processor = {processor!r})")
         return isa
 
     @field_validator("architecture")
@@ -141,7 +144,7 @@ class LibraryProfile(SpecFile):
         faults = list(_inheritance_faults(profiles))
         if constants is not None:
             for name, profile in profiles.items():
-                faults += [f"{name}.{fault}" for fault in constant_faults(profile.constants, constants)]
+                faults += [f"{name}.{fault}" for fault in spec.constant_faults(profile.constants, constants)]
             used = {constant for profile in profiles.values() for constant in profile.constants}
             faults += [f"constant.{name}: no architecture uses it" for name in sorted(set(constants) - used)]
         if faults:
@@ -159,7 +162,7 @@ class LibraryProfile(SpecFile):
         general = {constant for profile in architectures.values() for constant in profile.constants}
         faults = []
         for name, profile in profiles.items():
-            faults += [f"{name}.{fault}" for fault in constant_faults(profile.constants, constants)]
+            faults += [f"{name}.{fault}" for fault in spec.constant_faults(profile.constants, constants)]
             unknown = sorted(set(profile.constants) & set(constants) - general)
             faults += [f"{name}.{constant}: no architecture has a value that it replaces" for constant in unknown]
         if faults:
@@ -179,7 +182,7 @@ class LibraryProfile(SpecFile):
             name = profile.inherits or (DEFAULT_ARCHITECTURE if falls_back else None)
 
     @derived
-    def constants_for(self, architecture: str, *, dtype: str = "fp32") -> dict[str, ConstantValue]:
+    def constants_for(self, architecture: str, *, dtype: str = "fp32") -> dict[str, spec.ConstantValue]:
         """Return the constants that hold on an architecture.
 
         Parameters
@@ -206,18 +209,6 @@ class LibraryProfile(SpecFile):
     def field_of(self, constant: str, *, architecture: str, dtype: str = "fp32") -> str:
         """Return the field that states the value of a constant.
 
-        Parameters
-        ----------
-        constant : str
-            Name of a constant. [-]
-        architecture, dtype : str
-            As for ``constants_for``. [-]
-
-        Returns
-        -------
-        str
-            Dotted name, e.g. ``architecture.default.gemm``, as sources name it. [-]
-
         Raises
         ------
         UnknownNameError
@@ -229,7 +220,7 @@ class LibraryProfile(SpecFile):
         kind = f"constant of {self.name}"
         raise UnknownNameError(kind, constant, self.constant)
 
-    def _tables(self, architecture: str, *, dtype: str) -> Iterator[tuple[str, Mapping[str, ConstantValue]]]:
+    def _tables(self, architecture: str, *, dtype: str) -> Iterator[tuple[str, Mapping[str, spec.ConstantValue]]]:
         """Yield field and constants of every table that holds there, the most specific first."""
         tensor_core = self._tensor_core_of(architecture)
         if tensor_core is not None and dtype in self.tensor_core[tensor_core].dtypes:
@@ -250,39 +241,13 @@ class LibraryProfile(SpecFile):
 
     @derived
     def on_tensor_cores(self, architecture: str, *, dtype: str) -> bool:
-        """Tell whether the file has values of their own for products of a data type on tensor cores.
-
-        Parameters
-        ----------
-        architecture : str
-            A device's ``architecture``. [-]
-        dtype : str
-            Data type of the tensors. [-]
-
-        Returns
-        -------
-        bool
-            False also where the architecture has no tensor cores. [-]
-        """
+        """Tell whether the file has values of their own for products of a data type on tensor cores."""
         name = self._tensor_core_of(architecture)
         return name is not None and dtype in self.tensor_core[name].dtypes
 
     @derived
     def support_for(self, architecture: str, *, dtype: str = "fp32") -> LibrarySupport:
-        """Return what the library offers for a data type on an architecture.
-
-        Parameters
-        ----------
-        architecture : str
-            A device's ``architecture``. [-]
-        dtype : str
-            Data type of the tensors. [-]
-
-        Returns
-        -------
-        LibrarySupport
-            Algorithms, groups, tensor cores. [-]
-        """
+        """Return what the library offers for a data type on an architecture."""
         return LibrarySupport(
             algorithms=self.algorithms_for(architecture, dtype=dtype),
             groups_together=self.groups_together,
@@ -290,20 +255,7 @@ class LibraryProfile(SpecFile):
         )
 
     def algorithms_for(self, architecture: str, *, dtype: str = "fp32") -> tuple[str, ...]:
-        """Return the algorithms that the library offers on an architecture.
-
-        Parameters
-        ----------
-        architecture : str
-            A device's ``architecture``. [-]
-        dtype : str
-            Data type of the tensors. [-]
-
-        Returns
-        -------
-        tuple of str
-            Names; empty where the file lists none. [-]
-        """
+        """Return the algorithms that the library offers on an architecture."""
         name = self._tensor_core_of(architecture)
         tensor_core = None if name is None else self.tensor_core[name]
         if tensor_core is not None and dtype in tensor_core.dtypes and tensor_core.algorithms is not None:
@@ -313,18 +265,7 @@ class LibraryProfile(SpecFile):
 
     @derived
     def is_native(self, architecture: str) -> bool:
-        """Tell whether the library has kernels compiled for an architecture.
-
-        Parameters
-        ----------
-        architecture : str
-            A device's ``architecture``. [-]
-
-        Returns
-        -------
-        bool
-            True also where the file does not say. [-]
-        """
+        """Tell whether the library has kernels compiled for an architecture."""
         stated = (profile.native for _, profile in self._chain(architecture))
         return next((native for native in stated if native is not None), True)
 
@@ -349,3 +290,189 @@ def _inheritance_faults(profiles: dict[str, ArchitectureProfile]) -> Iterator[st
                 break
             seen.append(ancestor)
             ancestor = profiles[ancestor].inherits
+
+
+NEEDED: Final = ("launch_us", "hop_factor", "bandwidth_efficiency")
+"""Constants that each protocol has. [-]"""
+
+
+class CollectiveOperation(spec.SpecTable):
+    """How a library does one operation.
+
+    Attributes
+    ----------
+    algorithms : tuple of str
+        Its algorithms; the fastest is taken at each size. [-]
+    at_once : bool
+        Whether it sends all messages at once that have no need of one another. [-]
+    """
+
+    algorithms: Annotated[tuple[spec.Identifier, ...], Field(min_length=1)]
+    at_once: StrictBool = False
+
+
+class BlocksTable(spec.SpecTable):
+    """Thread blocks that carry the messages of a library, each of which keeps a multiprocessor from other kernels.
+
+    Attributes
+    ----------
+    gb_per_s : float
+        What one of them moves: there are as many as the link needs. [GB/s]
+    fewest, most : int
+        How many there are at least and at most. [1]
+    """
+
+    gb_per_s: spec.PositiveNumber
+    fewest: spec.Count
+    most: spec.Count
+
+
+class CollectiveLibrary(spec.SpecFile):
+    """One version of one library of collectives.
+
+    Attributes
+    ----------
+    version : str
+        Its version. [-]
+    constant : dict of str to Constant
+        Unit, meaning and range of each constant. [-]
+    operation : dict of str to CollectiveOperation
+        What it can do, e.g. ``all_reduce``. [-]
+    protocol : dict of str to ConstantsTable
+        ``launch_us``, ``hop_factor`` and ``bandwidth_efficiency`` of each of its protocols. [-]
+    blocks : BlocksTable or None
+        What it takes of a device while messages are on the way; None for nothing. [-]
+    """
+
+    WITHOUT_SOURCE: ClassVar[frozenset[str]] = spec.SpecFile.WITHOUT_SOURCE | {"constant"}
+
+    version: spec.Text
+    constant: dict[spec.Identifier, spec.Constant]
+    operation: Annotated[dict[spec.Identifier, CollectiveOperation], Field(min_length=1)]
+    protocol: Annotated[dict[spec.Identifier, ConstantsTable], Field(min_length=1)]
+    blocks: BlocksTable | None = None
+
+    @field_validator("protocol")
+    @classmethod
+    def _constants_are_described(cls, protocol: dict[str, ConstantsTable], info: Any) -> dict[str, ConstantsTable]:
+        faults = list(cls._faults(protocol, info.data.get("constant", {})))
+        if faults:
+            spec.invalid("; ".join(faults))
+        return protocol
+
+    @staticmethod
+    def _faults(protocol: dict[str, ConstantsTable], described: dict[str, spec.Constant]) -> Iterator[str]:
+        for name, table in protocol.items():
+            yield from (f"{name}.{fault}" for fault in spec.constant_faults(table.constants, described))
+            yield from (f"{name}.{key}: missing" for key in NEEDED if key not in table.constants)
+
+    def operation_named(self, name: str) -> CollectiveOperation:
+        """Return how it does an operation.
+
+        Raises
+        ------
+        UnknownNameError
+            If it has none of that name.
+        """
+        if name not in self.operation:
+            raise UnknownNameError(kind=f"operation of {self.name}", name=name, known=self.operation)
+        return self.operation[name]
+
+
+def load_collective_library(name_or_path: str | Path) -> CollectiveLibrary:
+    """Load a library of collectives.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is none of that name.
+    SpecError
+        With every fault of its file.
+
+    Examples
+    --------
+    >>> load_collective_library("nccl_2_27").operation_named("all_reduce").algorithms
+    ('ring_all_reduce', 'double_binary_tree')
+    """
+    return spec_files.load(spec_files.find("collectives", name_or_path), CollectiveLibrary)
+
+
+LIBRARY_WORDS = {"blas": ("CUDA", "cublas"), "dnn": ("cuDNN", "cudnn")}
+"""Kind of library -> the word before its version in a table's text, and how its files begin; cuBLAS comes with CUDA."""
+
+
+def device_of_text(text: str) -> str:
+    """Return the device file that a table's text names.
+
+    Raises
+    ------
+    UnknownNameError
+        If no file's words all occur; names the nearest.
+
+    Examples
+    --------
+    >>> device_of_text("Tesla P100-PCIE (host X99-E WS)")
+    'tesla_p100_pcie'
+    """
+    words = _words(text)
+    fitting = [stem for stem in spec_files.names("devices") if set(stem.split("_")) <= set(words)]
+    if not fitting:
+        kind = "device of a measured table"
+        raise UnknownNameError(kind, "_".join(words), spec_files.names("devices"))
+    return max(fitting, key=lambda stem: stem.count("_"))
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.split(r"[^a-z0-9]+", text.lower()) if word]
+
+
+def version_of_text(text: str, word: str) -> tuple[int, ...] | None:
+    """Return the version that follows a word. [1]
+
+    Examples
+    --------
+    >>> version_of_text("CUDA 8.0.88; cuDNN 6.0.21; driver 375.66", "cuDNN")
+    (6, 0, 21)
+    """
+    found = re.search(rf"\b{re.escape(word)}\s*(\d+(?:\.\d+)*)", text, re.IGNORECASE)
+    return None if found is None else tuple(int(part) for part in found.group(1).split("."))
+
+
+@cache
+def _versions(names: tuple[str, ...]) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Return versions and stems of libraries, the oldest first."""
+    return tuple(sorted((_numbers(load_library(stem).version), stem) for stem in names))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def library_of_text(text: str, kind: str) -> LibraryProfile | None:
+    """Return the GPU library that a table's text names.
+
+    Parameters
+    ----------
+    text : str
+        Software as a table writes it. [-]
+    kind : str
+        ``blas`` or ``dnn``. [-]
+
+    Returns
+    -------
+    LibraryProfile or None
+        Of the highest version whose stated digits are not above the text's (``cuDNN 5`` may be 5.1), else the oldest;
+        None where none is stated. [-]
+
+    Examples
+    --------
+    >>> library_of_text("CUDA 7.5.18; cuDNN 5; driver 352.99", "blas").stem
+    'cublas_7_5'
+    """
+    word, beginning = LIBRARY_WORDS[kind]
+    stated = version_of_text(text, word)
+    if stated is None:
+        return None
+    libraries = _versions(tuple(stem for stem in spec_files.names("libraries") if stem.startswith(beginning)))
+    not_above = [stem for version, stem in libraries if version[: len(stated)] <= stated]
+    return load_library(not_above[-1] if not_above else libraries[0][1])

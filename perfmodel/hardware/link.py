@@ -13,22 +13,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ValidationInfo, field_validator
 
-from perfmodel.hardware.source import (
-    Count,
-    Fraction,
-    Identifier,
-    InRange,
-    NonNegativeNumber,
-    PositiveNumber,
-    SpecFile,
-    SpecTable,
-    at_least,
-    at_most,
-)
+from perfmodel.hardware import source as spec
 from perfmodel.units import GIGA
 
 
-class LineCode(SpecTable):
+class LineCode(spec.SpecTable):
     """Encoding of bits on the wire.
 
     Attributes
@@ -39,13 +28,13 @@ class LineCode(SpecTable):
         Bits on the wire for one code block. [bit]
     """
 
-    payload_bits: Count
-    coded_bits: Count
+    payload_bits: spec.Count
+    coded_bits: spec.Count
 
-    _code_does_not_compress = field_validator("coded_bits")(at_least("payload_bits"))
+    _code_does_not_compress = field_validator("coded_bits")(spec.at_least("payload_bits"))
 
 
-class Packet(SpecTable):
+class Packet(spec.SpecTable):
     """Framing of a packet.
 
     Attributes
@@ -56,11 +45,11 @@ class Packet(SpecTable):
         Header, framing and checksum of one packet. [B]
     """
 
-    max_payload_bytes: Count
-    overhead_bytes: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 10_000, "B"))]
+    max_payload_bytes: spec.Count
+    overhead_bytes: Annotated[spec.NonNegativeNumber, AfterValidator(spec.InRange(0, 10_000, "B"))]
 
 
-class LinkFamily(SpecFile):
+class LinkFamily(spec.SpecFile):
     """A protocol and generation, for any of its lane widths.
 
     Attributes
@@ -89,24 +78,23 @@ class LinkFamily(SpecFile):
         What each further link of the family adds to it, where a message passes several. [us]
     """
 
-    protocol: Identifier
-    generation: Count | None = None
-    lane_rate_gbit_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 1_000, "Gbit/s"))]
-    lane_widths: tuple[Count, ...] = ()
+    protocol: spec.Identifier
+    generation: spec.Count | None = None
+    lane_rate_gbit_per_s: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.1, 1_000, "Gbit/s"))]
+    lane_widths: tuple[spec.Count, ...] = ()
     duplex: Literal["full", "half"]
     code: LineCode
     packet: Packet
-    typical_efficiency: Fraction
-    pageable_efficiency: Fraction | None = None
-    latency_us: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 100_000, "us"))]
-    hop_latency_us: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 1_000, "us"))] = 0.0
+    typical_efficiency: spec.Fraction
+    pageable_efficiency: spec.Fraction | None = None
+    latency_us: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.01, 100_000, "us"))]
+    hop_latency_us: Annotated[spec.NonNegativeNumber, AfterValidator(spec.InRange(0, 1_000, "us"))] = 0.0
 
     @field_validator("lane_widths")
     @classmethod
     def _widths_rise(cls, widths: tuple[int, ...]) -> tuple[int, ...]:
         if list(widths) != sorted(set(widths)):
-            message = "must rise, each width once"
-            raise ValueError(message)
+            spec.invalid("must rise, each width once")
         return widths
 
     @field_validator("typical_efficiency")
@@ -114,11 +102,10 @@ class LinkFamily(SpecFile):
     def _typical_is_within_packets(cls, typical: float, info: ValidationInfo) -> float:
         packet = info.data.get("packet")
         if packet is not None and typical > (best := _payload_share(packet, packet.max_payload_bytes)):
-            message = f"must be at most the payload share of a packet = {best:.4g}"
-            raise ValueError(message)
+            spec.invalid(f"must be at most the payload share of a packet = {best:.4g}")
         return typical
 
-    _pageable_is_not_faster = field_validator("pageable_efficiency")(at_most("typical_efficiency"))
+    _pageable_is_not_faster = field_validator("pageable_efficiency")(spec.at_most("typical_efficiency"))
 
     def describe(self) -> str:
         """Return the family in one line."""

@@ -15,17 +15,8 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import nearest_hint
+from perfmodel.hardware import source as spec
 from perfmodel.hardware.device import Runnable
-from perfmodel.hardware.source import (
-    Count,
-    Identifier,
-    InRange,
-    NonNegativeNumber,
-    PositiveNumber,
-    SpecTable,
-    Text,
-    fault_at,
-)
 from perfmodel.hardware.spec_files import toml_document
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.units import MIB
@@ -54,13 +45,13 @@ def _known_dtype(dtype: str) -> str:
 
 DataType = Annotated[str, AfterValidator(_known_dtype)]
 
-Range = tuple[NonNegativeNumber, NonNegativeNumber]
+Range = tuple[spec.NonNegativeNumber, spec.NonNegativeNumber]
 
-Seconds = Annotated[NonNegativeNumber, AfterValidator(InRange(0, 10, "s"))]
+Seconds = Annotated[spec.NonNegativeNumber, AfterValidator(spec.InRange(0, 10, "s"))]
 """A time that one call may take, or a part of it."""
 
 
-class MeasuredOn(SpecTable):
+class MeasuredOn(spec.SpecTable):
     """What was measured on.
 
     Attributes
@@ -89,21 +80,21 @@ class MeasuredOn(SpecTable):
     """
 
     processor: Literal["cpu", "gpu"]
-    model: Text
-    datasheet: Identifier | None = None
-    core_count: Count
-    threads: Count | None = None
-    memory_gib: PositiveNumber
-    cache_mib: PositiveNumber
-    near_cache_mib: PositiveNumber
-    reuse_mib: PositiveNumber | None = None
-    vector_lanes: Count = 1
+    model: spec.Text
+    datasheet: spec.Identifier | None = None
+    core_count: spec.Count
+    threads: spec.Count | None = None
+    memory_gib: spec.PositiveNumber
+    cache_mib: spec.PositiveNumber
+    near_cache_mib: spec.PositiveNumber
+    reuse_mib: spec.PositiveNumber | None = None
+    vector_lanes: spec.Count = 1
 
     @model_validator(mode="after")
     def _threads_are_a_cpus(self) -> Self:
         if (self.threads is None) == (self.processor == "cpu"):
             allowed = {"cpu": "must be the number of threads that were used", "gpu": "must be left out for a GPU"}
-            raise fault_at(("threads",), self.threads, allowed[self.processor])
+            raise spec.fault_at(("threads",), self.threads, allowed[self.processor])
         return self
 
     @property
@@ -117,7 +108,7 @@ class MeasuredOn(SpecTable):
         return (self.cache_mib if self.reuse_mib is None else self.reuse_mib) * MIB
 
 
-class Software(SpecTable):
+class Software(spec.SpecTable):
     """What ran the kernels.
 
     Attributes
@@ -129,17 +120,17 @@ class Software(SpecTable):
     """
 
     backend: Literal["torch", "numpy"]
-    python: Text | None = None
-    numpy: Text | None = None
-    torch: Text | None = None
-    blas: Text | None = None
-    cuda: Text | None = None
-    cudnn: Text | None = None
-    driver: Text | None = None
-    operating_system: Text | None = None
+    python: spec.Text | None = None
+    numpy: spec.Text | None = None
+    torch: spec.Text | None = None
+    blas: spec.Text | None = None
+    cuda: spec.Text | None = None
+    cudnn: spec.Text | None = None
+    driver: spec.Text | None = None
+    operating_system: spec.Text | None = None
 
 
-class Session(SpecTable):
+class Session(spec.SpecTable):
     """How the measuring went.
 
     Attributes
@@ -170,16 +161,16 @@ class Session(SpecTable):
     """
 
     measured_at: datetime
-    seconds: NonNegativeNumber
-    point_count: Count
+    seconds: spec.NonNegativeNumber
+    point_count: spec.Count
     retaken: Annotated[int, Field(ge=0, strict=True)] = 0
-    points_digest: Text | None = None
-    reference_spread_percent: NonNegativeNumber
-    drift_percent: NonNegativeNumber = 0.0
-    repeat_spread_percent: NonNegativeNumber | None = None
-    clock_mhz: PositiveNumber | None = None
-    allocator: Text | None = None
-    notes: tuple[Text, ...] = ()
+    points_digest: spec.Text | None = None
+    reference_spread_percent: spec.NonNegativeNumber
+    drift_percent: spec.NonNegativeNumber = 0.0
+    repeat_spread_percent: spec.NonNegativeNumber | None = None
+    clock_mhz: spec.PositiveNumber | None = None
+    allocator: spec.Text | None = None
+    notes: tuple[spec.Text, ...] = ()
     complete: bool = False
     short_class_count: Annotated[int, Field(ge=0, strict=True)] = 0
 
@@ -187,7 +178,7 @@ class Session(SpecTable):
     def _complete_is_not_short(self) -> Self:
         if self.complete and self.short_class_count:
             message = "must be 0 where complete = true"
-            raise fault_at(("short_class_count",), self.short_class_count, message)
+            raise spec.fault_at(("short_class_count",), self.short_class_count, message)
         return self
 
     @property
@@ -201,7 +192,7 @@ class Session(SpecTable):
         return f"the budget ended before every class had its points: {few} fewer"
 
 
-class Peaks(SpecTable):
+class Peaks(spec.SpecTable):
     """The naive baseline: the best that products and streams reached.
 
     Attributes
@@ -212,11 +203,11 @@ class Peaks(SpecTable):
         Best rate of a copy out of memory. [B/s]
     """
 
-    gemm_flop_per_s: Annotated[dict[DataType, PositiveNumber], Field(min_length=1)]
-    stream_bytes_per_s: PositiveNumber
+    gemm_flop_per_s: Annotated[dict[DataType, spec.PositiveNumber], Field(min_length=1)]
+    stream_bytes_per_s: spec.PositiveNumber
 
 
-class KernelClass(SpecTable):
+class KernelClass(spec.SpecTable):
     """The curve of one class of kernels in one data type.
 
     Attributes
@@ -241,15 +232,15 @@ class KernelClass(SpecTable):
         Smallest and largest arithmetic and traffic among its points. [FLOP, B]
     """
 
-    name: Identifier
+    name: spec.Identifier
     dtype: DataType
     family: Literal["contraction", "convolution", "stream"]
-    constants: dict[str, NonNegativeNumber]
-    low: dict[str, NonNegativeNumber] = Field(default_factory=dict)
-    high: dict[str, NonNegativeNumber] = Field(default_factory=dict)
-    cold_s_per_byte: NonNegativeNumber = 0.0
+    constants: dict[str, spec.NonNegativeNumber]
+    low: dict[str, spec.NonNegativeNumber] = Field(default_factory=dict)
+    high: dict[str, spec.NonNegativeNumber] = Field(default_factory=dict)
+    cold_s_per_byte: spec.NonNegativeNumber = 0.0
     point_count: Annotated[int, Field(ge=0, strict=True)]
-    residual_percent: NonNegativeNumber
+    residual_percent: spec.NonNegativeNumber
     flop_range: Range
     byte_range: Range
 
@@ -281,16 +272,16 @@ class KernelClass(SpecTable):
         for field in ("low", "high"):
             for name, end in getattr(self, field).items():
                 if name not in self.constants:
-                    raise fault_at((field, name), end, f"must be among the constants: {', '.join(self.constants)}")
+                    raise spec.fault_at((field, name), end, f"must be among the constants: {', '.join(self.constants)}")
         for name, value in self.constants.items():
             low, high = self.low.get(name, value), self.high.get(name, value)
             if not low <= value <= high:
                 message = f"low, value and high must rise, but are {low:g}, {value:g}, {high:g}"
-                raise fault_at(("constants", name), value, message)
+                raise spec.fault_at(("constants", name), value, message)
         return self
 
 
-class Overheads(SpecTable):
+class Overheads(spec.SpecTable):
     """What the framework takes beyond its kernels, each in seconds.
 
     Attributes
@@ -317,7 +308,7 @@ class Overheads(SpecTable):
     page_fault_s: Seconds = 0.0
 
 
-class HostCopy(SpecTable):
+class HostCopy(spec.SpecTable):
     """Copies between host and device of a GPU.
 
     Attributes
@@ -335,10 +326,10 @@ class HostCopy(SpecTable):
     direction: Literal["to_device", "to_host"]
     pinned: bool = False
     latency_s: Seconds
-    bytes_per_s: PositiveNumber
+    bytes_per_s: spec.PositiveNumber
 
 
-class AllReduce(SpecTable):
+class AllReduce(spec.SpecTable):
     """The sum of a tensor over processes of one machine; told, not predicted.
 
     Attributes
@@ -356,10 +347,10 @@ class AllReduce(SpecTable):
     library: Literal["gloo", "nccl"]
     process_count: Annotated[int, Field(ge=2, strict=True)]
     latency_s: Seconds
-    bytes_per_s: PositiveNumber
+    bytes_per_s: spec.PositiveNumber
 
 
-class MeasuredStorage(SpecTable):
+class MeasuredStorage(spec.SpecTable):
     """Reads from a disk.
 
     Attributes
@@ -372,9 +363,9 @@ class MeasuredStorage(SpecTable):
         Whether the page cache was avoided, and how. [-]
     """
 
-    sequential_bytes_per_s: PositiveNumber
+    sequential_bytes_per_s: spec.PositiveNumber
     random_read_s: Seconds
-    note: Text
+    note: spec.Text
 
 
 _TABLES: Final = ("machine", "software", "session", "peaks", "overheads")
@@ -426,7 +417,7 @@ class MeasuredMachine(Runnable):
         lacking = [dtype for dtype in self.dtypes if dtype not in peaks]
         if lacking:
             message = f"must have the rate in every data type of a kernel; {', '.join(lacking)} is missing"
-            raise fault_at(("peaks", "gemm_flop_per_s"), peaks, message)
+            raise spec.fault_at(("peaks", "gemm_flop_per_s"), peaks, message)
         return self
 
     @property
@@ -435,18 +426,7 @@ class MeasuredMachine(Runnable):
         return tuple(dict.fromkeys(each.dtype for each in self.kernel))
 
     def classes(self, dtype: str) -> dict[str, KernelClass]:
-        """Return the measured classes of a data type by name.
-
-        Parameters
-        ----------
-        dtype : str
-            Data type. [-]
-
-        Returns
-        -------
-        dict of str to KernelClass
-            Empty where nothing was measured in it. [-]
-        """
+        """Return the measured classes of a data type by name."""
         return {each.name: each for each in self.kernel if each.dtype == dtype}
 
     def describe(self) -> str:
@@ -464,11 +444,6 @@ class MeasuredMachine(Runnable):
     def save(self, path: str | Path) -> None:
         """Write the machine as a TOML that ``load_calibration`` and ``load_device`` read.
 
-        Parameters
-        ----------
-        path : str or Path
-            Where; an existing file is replaced only once the new one is whole. [-]
-
         Raises
         ------
         ArgumentError
@@ -483,16 +458,5 @@ Calibration = MeasuredMachine
 
 
 def measured_text(machine: MeasuredMachine) -> str:
-    """Return the text of a measured machine's file.
-
-    Parameters
-    ----------
-    machine : MeasuredMachine
-        The machine. [-]
-
-    Returns
-    -------
-    str
-        TOML; reading it gives an equal machine. [-]
-    """
+    """Return the text of a measured machine's file."""
     return toml_document(machine.model_dump(mode="python"), tables=_TABLES, lists=_LISTS)

@@ -14,26 +14,15 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from perfmodel.errors import nearest_hint
-from perfmodel.hardware.source import (
-    Count,
-    Fraction,
-    Identifier,
-    InRange,
-    NonNegativeNumber,
-    PositiveNumber,
-    SpecFile,
-    SpecTable,
-    Text,
-    fault_at,
-)
+from perfmodel.hardware import source as spec
 
-HourlyPrice = Annotated[PositiveNumber, AfterValidator(InRange(1e-4, 10_000, "USD/h"))]
+HourlyPrice = Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(1e-4, 10_000, "USD/h"))]
 
 HOURS_PER_MONTH: Final = 730.0
 """Hours of a month as clouds count them: 365 / 12 days. [h]"""
 
 
-class Accelerators(SpecTable):
+class Accelerators(spec.SpecTable):
     """Devices of one instance.
 
     Attributes
@@ -44,11 +33,11 @@ class Accelerators(SpecTable):
         Devices: dies, as one device is one die. [1]
     """
 
-    device: Text
-    count: Count
+    device: spec.Text
+    count: spec.Count
 
 
-class SustainedUse(SpecTable):
+class SustainedUse(spec.SpecTable):
     """Discount of a cloud on machines that run for much of a month, without being asked for.
 
     Attributes
@@ -59,11 +48,11 @@ class SustainedUse(SpecTable):
         Hours of a month. [h]
     """
 
-    tier_multipliers: Annotated[tuple[Fraction, ...], Field(min_length=1)]
-    hours_per_month: Annotated[PositiveNumber, AfterValidator(InRange(600, 800, "h"))] = HOURS_PER_MONTH
+    tier_multipliers: Annotated[tuple[spec.Fraction, ...], Field(min_length=1)]
+    hours_per_month: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(600, 800, "h"))] = HOURS_PER_MONTH
 
 
-class PublishedRow(SpecTable):
+class PublishedRow(spec.SpecTable):
     """A row of a published table of yearly costs, as it was printed.
 
     Attributes
@@ -82,15 +71,15 @@ class PublishedRow(SpecTable):
         Cost of a year. [USD]
     """
 
-    instance_count: Count
-    vcpu_count: Count
-    ram_gb: PositiveNumber
+    instance_count: spec.Count
+    vcpu_count: spec.Count
+    ram_gb: spec.PositiveNumber
     gpu_count: Annotated[int, Field(ge=0, strict=True)]
-    vram_gb: NonNegativeNumber
-    usd_per_year: PositiveNumber
+    vram_gb: spec.NonNegativeNumber
+    usd_per_year: spec.PositiveNumber
 
 
-class Correction(SpecTable):
+class Correction(spec.SpecTable):
     """An error of a published row.
 
     Attributes
@@ -103,13 +92,13 @@ class Correction(SpecTable):
         Why. [-]
     """
 
-    field: Text
-    printed: NonNegativeNumber
-    corrected: NonNegativeNumber
-    reason: Text
+    field: spec.Text
+    printed: spec.NonNegativeNumber
+    corrected: spec.NonNegativeNumber
+    reason: spec.Text
 
 
-class Price(SpecFile):
+class Price(spec.SpecFile):
     """What every price has.
 
     Attributes
@@ -127,8 +116,8 @@ class Price(SpecFile):
     """
 
     kind: str
-    provider: Identifier
-    region: Text
+    provider: spec.Identifier
+    region: spec.Text
     valid_from: date = Field(default=None, validate_default=True)
     currency: Literal["USD"]
 
@@ -136,8 +125,7 @@ class Price(SpecFile):
     @classmethod
     def _has_a_day(cls, given: object) -> object:
         if given is None:
-            message = "is missing: a price needs its date, e.g. valid_from = 2017-08-01"
-            raise ValueError(message)
+            spec.invalid("is missing: a price needs its date, e.g. valid_from = 2017-08-01")
         if not isinstance(given, date | str):
             message = "must be a date, e.g. 2017-08-01"
             raise ValueError(message)  # noqa: TRY004 - pydantic reports ValueError alone
@@ -185,14 +173,14 @@ class InstancePrice(Price):
     """
 
     kind: Literal["instance"]
-    instance: Text
+    instance: spec.Text
     purchase: Literal["on_demand", "capacity_block"] = "on_demand"
     usd_per_hour: HourlyPrice
     spot_usd_per_hour: HourlyPrice | None = None
     spot_valid_from: date | None = None
     accelerators: Accelerators | None = None
-    system: Text | None = None
-    vcpu_count: Count | None = None
+    system: spec.Text | None = None
+    vcpu_count: spec.Count | None = None
     sustained_use: SustainedUse | None = None
     published: PublishedRow | None = None
     correction: tuple[Correction, ...] = ()
@@ -201,7 +189,7 @@ class InstancePrice(Price):
     def _a_spot_price_has_a_day(self) -> Self:
         if (self.spot_usd_per_hour is None) != (self.spot_valid_from is None):
             allowed = "spot_usd_per_hour and spot_valid_from are given together: a price needs its date"
-            raise fault_at(("spot_valid_from",), self.spot_valid_from, allowed)
+            raise spec.fault_at(("spot_valid_from",), self.spot_valid_from, allowed)
         return self
 
     @model_validator(mode="after")
@@ -210,10 +198,10 @@ class InstancePrice(Price):
         for index, correction in enumerate(self.correction):
             if correction.field not in row:
                 allowed = f"must be a field of [published]{nearest_hint(correction.field, row)}"
-                raise fault_at(("correction", index, "field"), correction.field, allowed)
+                raise spec.fault_at(("correction", index, "field"), correction.field, allowed)
             if correction.printed != row[correction.field]:
                 allowed = f"must be {row[correction.field]:g}, as [published] has it"
-                raise fault_at(("correction", index, "printed"), correction.printed, allowed)
+                raise spec.fault_at(("correction", index, "printed"), correction.printed, allowed)
         return self
 
     @property
@@ -259,7 +247,7 @@ class StoragePrice(Price):
     """
 
     kind: Literal["storage"]
-    usd_per_gb_month: Annotated[PositiveNumber, AfterValidator(InRange(1e-5, 100, "USD per GB and month"))]
+    usd_per_gb_month: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(1e-5, 100, "USD per GB and month"))]
 
     def describe(self) -> str:
         """Return the price in one line."""

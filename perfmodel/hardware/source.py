@@ -6,16 +6,19 @@ estimate is welcome if it says so: ``title = "estimate"`` and a note that tells 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn, Self, get_args
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
+    PlainSerializer,
+    PlainValidator,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -28,10 +31,8 @@ from perfmodel.units import to_base_units
 
 PositiveNumber = Annotated[float, Field(gt=0, strict=True, allow_inf_nan=False)]
 """A finite number above zero; text and booleans are not numbers."""
-
 NonNegativeNumber = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
 """A finite number, zero allowed."""
-
 Fraction = Annotated[float, Field(gt=0, le=1, strict=True, allow_inf_nan=False)]
 """A number in (0, 1]."""
 
@@ -97,22 +98,16 @@ def at_least(field: str) -> Check:
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 """A whole number of at least one."""
-
 Identifier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$")]
 """Lower snake case, as in file stems."""
-
 Text = Annotated[str, Field(min_length=1)]
 """Text that is not empty."""
-
 ESTIMATE: Final = "estimate"
-
 Provenance = Literal["datasheet", "measured", "fitted", "calculation", "estimate", "memory"]
 """How sure a source is: a document about the thing (data sheet, manual, source code), a measurement of it, a fit to a
 measured table, arithmetic on other numbers, our own estimate, or a document that was remembered and not re-read."""
-
 PROVENANCES: Final[tuple[str, ...]] = get_args(Provenance)
 """All of them, as explain() and the tables name them."""
-
 _PROVENANCE_OF_TITLE: Final[dict[str, Provenance]] = {
     ESTIMATE: "estimate",
     "calculation": "calculation",
@@ -262,18 +257,7 @@ class SpecFile(SpecTable):
         return self
 
     def source_of(self, field: str) -> Source | None:
-        """Return where a number comes from: of the sources that cover it, the one that names it most closely.
-
-        Parameters
-        ----------
-        field : str
-            Dotted name of a number. [-]
-
-        Returns
-        -------
-        Source or None
-            The last of those that name it equally closely; None where none covers it. [-]
-        """
+        """Return where a number comes from: of the sources that cover it, the one that names it most closely."""
         found = [
             (len(name), place, source)
             for place, source in enumerate(self.source)
@@ -311,17 +295,16 @@ class SpecFile(SpecTable):
         return spec
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of the file as plain tables, lists, text and numbers.
-
-        Returns
-        -------
-        dict
-            What the file states, dates as ISO text; validating it again gives an equal object. [-]
-        """
+        """Return the content of the file as plain tables, lists, text and numbers."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
 _KEY_FAULTS = ("missing", "extra_forbidden")
+
+
+def invalid(message: str) -> NoReturn:
+    """Raise the ValueError with which a validator of one field says what is allowed."""
+    raise ValueError(message)
 
 
 def fault_at(location: tuple[int | str, ...], given: Any, message: str) -> ValidationError:
@@ -351,18 +334,6 @@ def _detail(kind: str, message: str, location: tuple[int | str, ...], given: Any
 
 def numbers_in(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Walk a table and yield each number, or list of numbers, with its dotted name.
-
-    Parameters
-    ----------
-    table : dict
-        Raw content of a spec file. [-]
-    prefix : str
-        Dotted name of the table, with a final dot. [-]
-
-    Yields
-    ------
-    tuple
-        Dotted name and value. The tables of a list share the list's name. [-]
 
     Examples
     --------
@@ -418,3 +389,73 @@ def _source_faults(numbers: dict[str, Any], raw: dict[str, Any], astray: list[st
             message = f"must name a field of this file{nearest_hint(name, sorted(existing), what='nearest field')}"
             faults.append(_detail("unknown_source_field", message, ("source", "fields"), name))
     return faults
+
+
+ConstantValue = float | tuple[float, ...]
+"""A constant is a number, or a list of numbers where it depends on a step (e.g. tile sizes)."""
+
+
+def _finite_numbers(given: Any) -> ConstantValue:
+    entries = given if isinstance(given, list | tuple) else [given]
+    for entry in entries:
+        if isinstance(entry, bool) or not isinstance(entry, int | float) or not math.isfinite(entry):
+            message = "must be a finite number, or a list of them"
+            raise ValueError(message)
+    if not entries:
+        message = "must not be an empty list"
+        raise ValueError(message)
+    return tuple(entries) if isinstance(given, list | tuple) else given
+
+
+def _plain(given: Any) -> Any:
+    return list(given) if isinstance(given, list | tuple) else given
+
+
+StrictConstant = Annotated[ConstantValue, PlainValidator(_finite_numbers), PlainSerializer(_plain, return_type=Any)]
+"""``ConstantValue`` as pydantic validates it: finite, neither text nor boolean."""
+FiniteNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+"""A finite number of any sign."""
+
+
+class Constant(SpecTable):
+    """Unit, meaning and validity range of one named constant.
+
+    Attributes
+    ----------
+    unit : str
+        Unit of the values as they stand in the file, ``1`` for a fraction or count. [-]
+    meaning : str
+        What the constant is, in a line. [-]
+    valid_min, valid_max : float
+        Smallest and largest value allowed. [``unit``]
+    """
+
+    unit: Text
+    meaning: Text
+    valid_min: FiniteNumber
+    valid_max: FiniteNumber
+
+    _range_is_not_empty = field_validator("valid_max")(at_least("valid_min"))
+
+    def admits(self, given: ConstantValue) -> bool:
+        """Tell whether a value, or every value of a list, lies in the range.
+
+        Examples
+        --------
+        >>> Constant(unit="1", meaning="share of peak", valid_min=0, valid_max=1).admits((0.5, 1.2))
+        False
+        """
+        entries = given if isinstance(given, tuple) else (given,)
+        return all(self.valid_min <= entry <= self.valid_max for entry in entries)
+
+
+def constant_faults(values: Mapping[str, ConstantValue], constants: Mapping[str, Constant]) -> Iterator[str]:
+    """Yield one line for each value whose constant is not described, or that lies outside its range."""
+    for name, given in values.items():
+        constant = constants.get(name)
+        if constant is None:
+            hint = nearest_hint(name, constants, what="nearest described constant")
+            yield f"{name}: value {given!r}: needs a table [constant.{name}]{hint}"
+        elif not constant.admits(given):
+            allowed = f"must be in [{constant.valid_min:g}, {constant.valid_max:g}] {constant.unit}"
+            yield f"{name}: value {given!r}: {allowed}"

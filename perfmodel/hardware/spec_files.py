@@ -1,4 +1,4 @@
-"""Where spec files are, and how they are found, read and loaded.
+"""Where spec files are, and how they are found, read and loaded, kept while unchanged, and their faults worded.
 
 A spec file is one TOML in one kind folder (``devices/``, ``links/`` ...) of a spec folder. The shipped spec
 folder comes last; the folders that the environment variable ``PERFMODEL_SPECS`` lists come first, so a user's
@@ -11,24 +11,208 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextvars import ContextVar
 from datetime import date
-from functools import lru_cache
+from functools import lru_cache, wraps
+from inspect import isclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, get_args
 
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError, nearest_hint, nearest_match
-from perfmodel.hardware.file_changes import MISSING, changed_ns
+from perfmodel.units import FACTOR_BY_SUFFIX
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
     from perfmodel.hardware.source import SpecFile
 
     Spec = TypeVar("Spec", bound=SpecFile)
 
+_LONGEST_VALUE: Final = 60
+_PYDANTIC_PREFIXES: Final = (("Input should be ", "must be "), ("Value error, ", ""))
+
+
+def faults_of(error: ValidationError, model_class: type[BaseModel]) -> list[str]:
+    """Turn a validation error into one line per fault."""
+    items = error.errors(include_url=False, include_context=False)
+    missing = {item["loc"] for item in items if item["type"] == "missing"}
+    explained: set[tuple[int | str, ...]] = set()
+    lines: dict[tuple[int | str, ...], list[str]] = {}
+    for item in items:
+        location = item["loc"]
+        if item["type"] == "extra_forbidden":
+            *parent, key = location
+            allowed = _keys_of(model_class, parent)
+            meant, advice = _meant_key(str(key), allowed, [str(loc[-1]) for loc in missing if [*loc[:-1]] == parent])
+            if meant is not None:
+                explained.add((*parent, meant))
+            lines.setdefault(location, []).append(_line(location, item["input"], advice))
+        elif item["type"] != "missing":
+            lines.setdefault(location, []).append(_line(location, item["input"], _readable(item["msg"])))
+    for location in sorted(missing - explained, key=str):
+        lines.setdefault(location, []).append(f"{dotted(location)}: required key is missing")
+    return [line for of_location in lines.values() for line in of_location]
+
+
+def dotted(location: Iterable[int | str]) -> str:
+    """Write the place of a fault the way a spec file's owner would.
+
+    Examples
+    --------
+    >>> dotted(("source", 0, "title"))
+    'source[0].title'
+    """
+    text = ""
+    for step in location:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return text.removeprefix(".") or "file"
+
+
+def _line(location: Iterable[int | str], given: Any, allowed: str) -> str:
+    value = repr(given)
+    if len(value) > _LONGEST_VALUE:
+        value = f"{value[:_LONGEST_VALUE]}..."
+    return f"{dotted(location)}: value {value}: {allowed}"
+
+
+def _readable(message: str) -> str:
+    for prefix, replacement in _PYDANTIC_PREFIXES:
+        if message.startswith(prefix):
+            return replacement + message.removeprefix(prefix)
+    return message
+
+
+def _meant_key(key: str, allowed: list[str], missing: list[str]) -> tuple[str | None, str]:
+    """Return the key that was probably meant, preferring missing ones, and the advice to give."""
+    for candidates in (missing, allowed):
+        same_stem = [other for other in candidates if _stem(other) == _stem(key) and _stem(other) != other]
+        if same_stem:
+            return same_stem[0], f"unknown key; the key carries its unit: {same_stem[0]}"
+    nearest = nearest_match(key, missing) or nearest_match(key, allowed)
+    if nearest is not None:
+        return nearest, f"unknown key; nearest key: {nearest}"
+    return None, f"unknown key; allowed: {', '.join(allowed)}"
+
+
+def _stem(key: str) -> str:
+    """Strip the unit suffix from a key."""
+    suffixes = [suffix for suffix in FACTOR_BY_SUFFIX if key.endswith(suffix)]
+    return key.removesuffix(max(suffixes, key=len)) if suffixes else key
+
+
+def _keys_of(model_class: type[BaseModel], location: Iterable[int | str]) -> list[str]:
+    """Return the keys that the table at a location may have."""
+    table = model_class
+    for step in location:
+        field = table.model_fields.get(str(step))
+        nested = _table_class(field.annotation) if field is not None else None
+        table = nested or table  # a list index or a free key stays within the same table class
+    return list(table.model_fields)
+
+
+def _table_class(annotation: Any) -> type[BaseModel] | None:
+    from pydantic import BaseModel
+
+    if isclass(annotation) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _table_class(part))), None)
+
+
+Name: TypeAlias = Any
+Loader = TypeVar("Loader", bound=Callable[[Name], Any])
+MISSING: Final = -1
+"""Time of change of a file that does not exist, or cannot be looked at. [ns]"""
+_MOST_KEPT: Final = 256
+"""Things that one loader keeps; each is small."""
+_looked_for: ContextVar[dict[str, int] | None] = ContextVar("_looked_for", default=None)
+"""Files that the loading under way has looked for, with their times of change; None where nothing is being loaded."""
+
+
+def changed_ns(path: Path) -> int:
+    """Return when a file last changed, and note that it was looked for. [ns]"""
+    found = _now_ns(path)
+    if (files := _looked_for.get()) is not None:
+        files[str(path.absolute())] = found
+    return found
+
+
+def _now_ns(path: str | Path) -> int:
+    try:
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 - asked of each file in each prediction, in half the time
+    except (OSError, ValueError):
+        return MISSING  # whoever reads it says what is wrong
+
+
+def kept_while_unchanged(
+    depends_on: Callable[[], Hashable], *, names: tuple[type, ...] = (str, Path)
+) -> Callable[[Loader], Loader]:
+    """Return a decorator: a loader gives the same object again while no file that it looked for has changed.
+
+    Parameters
+    ----------
+    depends_on : callable
+        Returns what else decides which files are looked for; called each time. [-]
+    names : tuple of type
+        Types of what the loader takes: a name or path, or names of several files that it loads together. [-]
+
+    Returns
+    -------
+    callable
+        The decorator, of a function that loads something immutable by name or path. A file that appears where one was
+        looked for in vain counts as a change; errors are not kept. [-]
+    """
+
+    def keeping(load: Loader) -> Loader:
+        kept: dict[Hashable, tuple[Any, dict[str, int]]] = {}
+
+        @wraps(load)
+        def kept_or_loaded(name_or_path: Name) -> Any:
+            if not isinstance(name_or_path, names):
+                return load(name_or_path)  # which says what it takes
+            key = (name_or_path, _here(), depends_on())
+            found = kept.get(key)
+            if found is None or not _unchanged(found[1]):
+                found = kept[key] = _loaded(load, name_or_path)
+                if len(kept) > _MOST_KEPT:
+                    kept.pop(next(iter(kept)), None)
+            if (around := _looked_for.get()) is not None:
+                around.update(found[1])
+            return found[0]
+
+        return cast("Loader", kept_or_loaded)
+
+    return keeping
+
+
+def _unchanged(files: dict[str, int]) -> bool:
+    for path, then_ns in files.items():
+        # of a file that was missing it is quicker to ask whether it is there than to be told that it is not
+        if os.access(path, os.F_OK) if then_ns == MISSING else _now_ns(path) != then_ns:
+            return False
+    return True
+
+
+def _here() -> str | None:
+    """Return the working folder, at which relative paths start; None where it is gone."""
+    try:
+        return os.getcwd()  # noqa: PTH109 - a key, not a path to walk
+    except OSError:
+        return None
+
+
+def _loaded(load: Callable[[Name], Any], name_or_path: Name) -> tuple[Any, dict[str, int]]:
+    """Return what a loader loads, and the files that it looked for."""
+    files: dict[str, int] = {}
+    token = _looked_for.set(files)
+    try:
+        return load(name_or_path), files
+    finally:
+        _looked_for.reset(token)
+
 
 ENVIRONMENT_VARIABLE: Final = "PERFMODEL_SPECS"
 """Names the user's own spec folders, separated as in ``PATH``."""
-
 NOUN_BY_FOLDER: Final[dict[str, str]] = {
     "devices": "device",
     "links": "link",
@@ -44,19 +228,12 @@ NOUN_BY_FOLDER: Final[dict[str, str]] = {
     "intervals": "interval scale",
 }
 """What one file of each kind folder describes; kinds that later versions will read are not among them yet."""
-
 _PACKAGE_ROOT = Path(__file__).resolve().parent.parent
 
 
 @lru_cache(maxsize=1)
 def shipped_folder() -> Path:
-    """Return the spec folder that comes with perfmodel, in a wheel or in a checkout.
-
-    Returns
-    -------
-    Path
-        ``perfmodel/hardware_specs`` where installed, ``hardware_specs`` beside the package in a checkout. [-]
-    """
+    """Return the spec folder that comes with perfmodel, in a wheel or in a checkout."""
     installed, checkout = (folder / "hardware_specs" for folder in (_PACKAGE_ROOT, _PACKAGE_ROOT.parent))
     return installed if installed.is_dir() else checkout
 
@@ -68,11 +245,6 @@ def folders_asked_for() -> str:
 
 def spec_folders() -> tuple[Path, ...]:
     """Return every spec folder in the order of precedence: the user's own first, the shipped one last.
-
-    Returns
-    -------
-    tuple of Path
-        Folders that hold kind folders. [-]
 
     Raises
     ------
@@ -112,16 +284,6 @@ def _misnamed_folders(folder: Path) -> list[str]:
 def names(kind_folder: str) -> tuple[str, ...]:
     """Return the names of all spec files of a kind, sorted.
 
-    Parameters
-    ----------
-    kind_folder : str
-        A kind folder, e.g. ``devices``. [-]
-
-    Returns
-    -------
-    tuple of str
-        File stems, as ``find`` accepts them. [-]
-
     Raises
     ------
     UnknownNameError
@@ -138,33 +300,12 @@ def names(kind_folder: str) -> tuple[str, ...]:
 
 
 def files(kind_folder: str) -> tuple[Path, ...]:
-    """Return the spec files of a kind in every spec folder, shadowed ones too.
-
-    Parameters
-    ----------
-    kind_folder : str
-        A kind folder, e.g. ``devices``. [-]
-
-    Returns
-    -------
-    tuple of Path
-        Folder by folder, the user's own first. [-]
-    """
+    """Return the spec files of a kind in every spec folder, shadowed ones too."""
     return tuple(path for folder in spec_folders() for path in sorted((folder / kind_folder).glob("*.toml")))
 
 
 def is_path(name_or_path: object) -> bool:
     """Tell a path to a spec file from the name of one: a ``Path``, a ``.toml`` ending, or a folder in it.
-
-    Parameters
-    ----------
-    name_or_path : object
-        What a user gave. [-]
-
-    Returns
-    -------
-    bool
-        True for a path. [-]
 
     Examples
     --------
@@ -183,18 +324,6 @@ def from_folder(folder: Path, name_or_path: str) -> str | Path:
 
 def find(kind_folder: str, name_or_path: str | Path) -> Path:
     """Return the path of a spec file given by name or by path.
-
-    Parameters
-    ----------
-    kind_folder : str
-        A kind folder, e.g. ``devices``; not consulted for a path. [-]
-    name_or_path : str or Path
-        A name such as ``gtx_1080``, or a path to a ``.toml`` file. [-]
-
-    Returns
-    -------
-    Path
-        An existing file. [-]
 
     Raises
     ------
@@ -241,38 +370,13 @@ def _kind_that_has(name: str) -> str | None:
 
 
 def lookup(kind_folder: str, name: str) -> Path | None:
-    """Return the path of the spec file of a name, if there is one.
-
-    Parameters
-    ----------
-    kind_folder : str
-        A kind folder, e.g. ``devices``. [-]
-    name : str
-        A name such as ``gtx_1080``. [-]
-
-    Returns
-    -------
-    Path or None
-        The file in the first spec folder that has it. [-]
-    """
+    """Return the path of the spec file of a name, if there is one."""
     candidates = (folder / kind_folder / f"{name}.toml" for folder in spec_folders())
     return next((path for path in candidates if changed_ns(path) != MISSING and path.is_file()), None)
 
 
 def origin_of(kind_folder: str, name: str) -> str:
     """Say whose file a name denotes.
-
-    Parameters
-    ----------
-    kind_folder : str
-        A kind folder, e.g. ``devices``. [-]
-    name : str
-        A name that ``names`` lists. [-]
-
-    Returns
-    -------
-    str
-        ``shipped``, ``yours``, or ``yours, shadows shipped``. [-]
 
     Examples
     --------
@@ -287,16 +391,6 @@ def origin_of(kind_folder: str, name: str) -> str:
 
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a TOML file.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file. [-]
-
-    Returns
-    -------
-    dict
-        Its tables, as the file states them. [-]
 
     Raises
     ------
@@ -319,18 +413,6 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 def load(path: str | Path, model_class: type[Spec]) -> Spec:
     """Read and validate a spec file; the same file is validated once.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file. [-]
-    model_class : type
-        The class of its kind, a ``SpecFile`` that pydantic validates. [-]
-
-    Returns
-    -------
-    SpecFile
-        An immutable object of ``model_class``; the same object while the file stays unchanged. [-]
-
     Raises
     ------
     SpecError
@@ -342,18 +424,6 @@ def load(path: str | Path, model_class: type[Spec]) -> Spec:
 
 def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> Spec:
     """Read and validate a spec file whose ``kind`` decides its class.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file. [-]
-    class_by_kind : mapping of str to type
-        The registry: class of each kind. [-]
-
-    Returns
-    -------
-    SpecFile
-        An immutable object of the class registered for the file's kind. [-]
 
     Raises
     ------
@@ -371,16 +441,6 @@ def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> S
 
 def kind_of(path: str | Path) -> str:
     """Return the ``kind`` that a spec file states; empty where it states none.
-
-    Parameters
-    ----------
-    path : str or Path
-        The file. [-]
-
-    Returns
-    -------
-    str
-        The kind. [-]
 
     Raises
     ------
@@ -400,8 +460,6 @@ def _tables(path: Path, changed_ns: int) -> dict[str, Any]:
 def _load_once(path: Path, changed_ns: int, model_class: type[SpecFile]) -> SpecFile:
     from pydantic import ValidationError
 
-    from perfmodel.hardware.faults import faults_of
-
     try:
         return model_class.model_validate(_tables(path, changed_ns)).loaded_from(path.stem)
     except ValidationError as error:
@@ -409,18 +467,7 @@ def _load_once(path: Path, changed_ns: int, model_class: type[SpecFile]) -> Spec
 
 
 def toml_entries(table: dict[str, Any]) -> list[str]:
-    """Return the lines of a table of a TOML file.
-
-    Parameters
-    ----------
-    table : dict
-        Text, truths, numbers, dates, lists and tables by key; None, False and empty lists are left out. [-]
-
-    Returns
-    -------
-    list of str
-        A line for each key. [-]
-    """
+    """Return the lines of a table of a TOML file."""
     return [
         f"{key} = {toml_value(value)}"
         for key, value in table.items()
@@ -430,16 +477,6 @@ def toml_entries(table: dict[str, Any]) -> list[str]:
 
 def toml_value(value: Any) -> str:
     """Return a value as TOML writes it.
-
-    Parameters
-    ----------
-    value : object
-        Text, a truth, a number, a date, or a list or table of them. [-]
-
-    Returns
-    -------
-    str
-        The value's text. [-]
 
     Examples
     --------

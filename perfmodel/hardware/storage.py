@@ -105,11 +105,6 @@ class Storage(SpecFile):
     def read_limits(self) -> ReadLimits:
         """Return what limits reads.
 
-        Returns
-        -------
-        ReadLimits
-            Latency and the highest rates. [-]
-
         Raises
         ------
         ArgumentError
@@ -117,18 +112,7 @@ class Storage(SpecFile):
         """
 
     def read_limits_of_loaders(self, loader_count: int) -> ReadLimits:
-        """Return what limits reads by several hosts at once, each with a loader of its own.
-
-        Parameters
-        ----------
-        loader_count : int
-            Hosts that read from it. [1]
-
-        Returns
-        -------
-        ReadLimits
-            Those of one loader, unless each of them adds to the rate. [-]
-        """
+        """Return what limits reads by several hosts at once, each with a loader of its own."""
         del loader_count
         return self.read_limits()
 
@@ -242,16 +226,6 @@ class CloudDisk(Storage):
     def of_size(self, size_gib: float) -> Self:
         """Return a disk of this class that has a size.
 
-        Parameters
-        ----------
-        size_gib : float
-            Size. [GiB]
-
-        Returns
-        -------
-        CloudDisk
-            The same with ``size_gib``. [-]
-
         Raises
         ------
         ArgumentError
@@ -262,11 +236,6 @@ class CloudDisk(Storage):
 
     def read_limits(self) -> ReadLimits:
         """Return what limits reads from a disk of its size.
-
-        Returns
-        -------
-        ReadLimits
-            Latency and the highest rates. [-]
 
         Raises
         ------
@@ -315,16 +284,6 @@ class ObjectStore(Storage):
     def read_limits(self, *, connection_count: float | None = None) -> ReadLimits:
         """Return what limits reads through a number of connections.
 
-        Parameters
-        ----------
-        connection_count : float or None
-            Connections; None for the count that the file states. [1]
-
-        Returns
-        -------
-        ReadLimits
-            Latency and the highest rates; the link to the store is another limit. [-]
-
         Raises
         ------
         ArgumentError
@@ -342,18 +301,7 @@ class ObjectStore(Storage):
         )
 
     def read_limits_of_loaders(self, loader_count: int) -> ReadLimits:
-        """Return what limits reads by several hosts, each of which opens connections of its own.
-
-        Parameters
-        ----------
-        loader_count : int
-            Hosts that read from it. [1]
-
-        Returns
-        -------
-        ReadLimits
-            Latency and the highest rates; the requests are those of the store, however many ask. [-]
-        """
+        """Return what limits reads by several hosts, each of which opens connections of its own."""
         return self.read_limits(connection_count=loader_count * self.connection_count)
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""Systems: sockets, memory and the links between sockets of one machine, and what is wired to them.
+"""Systems: sockets, memory and the links between sockets of one machine, and the parts that are wired to them.
 
 With two sockets and first-touch placement by one thread, all data lies on one socket's memory and half of the
 accesses of all threads are remote; the local and the remote part follow each other on each access path.
@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from perfmodel.hardware import source as spec
 from perfmodel.hardware.cpu import Cpu
-from perfmodel.hardware.source import Count, InRange, PositiveNumber, SpecFile, SpecTable, Text
-from perfmodel.hardware.system_parts import DeviceSlot, Hub, NicSlot, PartCount, PeerLink, PeerSwitch, StorageSlot
 from perfmodel.hardware.wired import Wired
 from perfmodel.hardware.wiring import Wiring
 from perfmodel.units import GIB, GIGA
@@ -23,13 +22,177 @@ from perfmodel.units import GIB, GIGA
 if TYPE_CHECKING:
     from perfmodel.hardware.device import Runnable
 
-SpareFraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
+Ports = spec.Identifier | Annotated[tuple[spec.Identifier, ...], Field(min_length=1)]
+"""What a part hangs off, or what several are dealt to in order."""
+PartCount = Annotated[spec.Count, Field(le=1024)]
+"""How many parts alike a machine has: more is a slip of the pen, which would take minutes to wire."""
+RESERVED_NAMES: Final = ("host", "memory")
+"""Names that mean host memory where a place is asked for, and so can name no part."""
+RESERVED_FAULT: Final = f"must not be {' or '.join(RESERVED_NAMES)}, which mean host memory"
+Pair = Annotated[tuple[spec.Identifier, ...], Field(min_length=2, max_length=2)]
 
-SocketCount = Annotated[Count, Field(le=64)]
+
+class PartTable(spec.SpecTable):
+    """What all parts that hang off another one have.
+
+    Attributes
+    ----------
+    names : tuple of str or None
+        One for each; None numbers them by kind. [-]
+    count : int
+        Parts alike. [1]
+    to : str or tuple of str
+        Socket, root or switch they hang off; a list deals them out in order. [-]
+    link : str
+        Link by which each of them does, e.g. ``pcie_3_x16``. [-]
+    """
+
+    names: tuple[spec.Identifier, ...] | None = None
+    count: PartCount = 1
+    to: Ports
+    link: spec.Text
+
+    @model_validator(mode="after")
+    def _names_and_ports_go_into_count(self) -> Self:
+        if self.names is not None and (len(self.names) != self.count or len(set(self.names)) != self.count):
+            message = f"must be as many different names as count = {self.count}"
+            raise spec.fault_at(("names",), list(self.names), message)
+        reserved = [name for name in self.names or () if name in RESERVED_NAMES]
+        if reserved:
+            raise spec.fault_at(("names",), reserved[0], RESERVED_FAULT)
+        if self.count % len(self.ports):
+            message = f"must be dealt evenly: count = {self.count} is no multiple of {len(self.ports)} ports"
+            raise spec.fault_at(("to",), list(self.ports), message)
+        return self
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """What they hang off, as a tuple."""
+        return (self.to,) if isinstance(self.to, str) else self.to
+
+    def port_of(self, index: int) -> str:
+        """Return what one of them hangs off."""
+        return self.ports[index // (self.count // len(self.ports))]
+
+
+class Hub(PartTable):
+    """PCIe roots or switches, whose upstream link all that hangs off them shares.
+
+    Attributes
+    ----------
+    latency_us : float or None
+        What passing it adds to a copy; None takes the upstream link's ``hop_latency_us``. [us]
+    """
+
+    latency_us: Annotated[spec.NonNegativeNumber, AfterValidator(spec.InRange(0, 1_000, "us"))] | None = None
+
+
+class DeviceSlot(PartTable):
+    """Slots with a device in each; ``link`` is what the slot can do, and the card what it has.
+
+    Attributes
+    ----------
+    device : str
+        Name of, or path to, the device's spec file. [-]
+    override : bool
+        Take the slot's link as it stands, whatever the card has. [-]
+    """
+
+    device: spec.Text
+    override: Annotated[bool, Field(strict=True)] = False
+
+
+class StorageSlot(PartTable):
+    """Drives; ``link`` is that of one drive.
+
+    Attributes
+    ----------
+    drive : str
+        Name of, or path to, the drive's spec file. [-]
+    raid : int or None
+        0 stripes all of them into one array; None leaves them apart. [-]
+    raid_efficiency : float
+        Share of the drives' summed rate that the array reaches. [1]
+    size_gib : float or None
+        Size of each, where a cloud grants the rate by it and the drive's file states none. [GiB]
+    """
+
+    drive: spec.Text
+    raid: Literal[0] | None = None
+    raid_efficiency: spec.Fraction = 1.0
+    size_gib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(1, 1_000_000, "GiB"))] | None = None
+
+    @model_validator(mode="after")
+    def _an_array_has_one_name(self) -> Self:
+        if self.raid is None and self.raid_efficiency != 1.0:
+            raise spec.fault_at(("raid_efficiency",), self.raid_efficiency, "only goes with raid = 0")
+        if self.raid is not None and len(self.ports) > 1:
+            raise spec.fault_at(("to",), list(self.ports), "must be one port: the drives of an array hang together")
+        return self
+
+
+class NicSlot(PartTable):
+    """Network adapters; ``link`` is the slot.
+
+    Attributes
+    ----------
+    network : str
+        Link to the network, e.g. ``infiniband_edr``. [-]
+    rdma : bool or None
+        Whether it reads and writes the memories of devices by itself; None: on InfiniBand it does. [-]
+    """
+
+    network: spec.Text
+    rdma: Annotated[bool, Field(strict=True)] | None = None
+
+
+class PeerLink(spec.SpecTable):
+    """Links straight between devices, all alike.
+
+    Attributes
+    ----------
+    between : tuple of pairs
+        The pairs that are joined. [-]
+    link : str
+        Link of one pair, e.g. ``nvlink_1_x1``. [-]
+    """
+
+    between: Annotated[tuple[Pair, ...], Field(min_length=1)]
+    link: spec.Text
+
+
+class PeerSwitch(spec.SpecTable):
+    """A non-blocking switch among devices, such as all NVSwitches of a machine together.
+
+    Attributes
+    ----------
+    name : str
+        Its name. [-]
+    among : tuple of str or None
+        Devices that it joins; None for all. [-]
+    link : str
+        Link of one device to it, e.g. ``nvlink_3_x12``. [-]
+    """
+
+    name: spec.Identifier = "nvswitch0"
+    among: Annotated[tuple[spec.Identifier, ...], Field(min_length=2)] | None = None
+    link: spec.Text
+
+    @model_validator(mode="after")
+    def _devices_are_joined_once(self) -> Self:
+        if self.among is not None and len(set(self.among)) < len(self.among):
+            raise spec.fault_at(("among",), list(self.among), "must be different devices, each once")
+        if self.name in RESERVED_NAMES:
+            raise spec.fault_at(("name",), self.name, RESERVED_FAULT)
+        return self
+
+
+SpareFraction = Annotated[float, Field(ge=0, le=1, strict=True, allow_inf_nan=False)]
+SocketCount = Annotated[spec.Count, Field(le=64)]
 """Sockets of one machine: fewer than other parts, as each is linked to each."""
 
 
-class Sockets(SpecTable):
+class Sockets(spec.SpecTable):
     """CPU sockets, all alike.
 
     Attributes
@@ -40,11 +203,11 @@ class Sockets(SpecTable):
         Sockets. [1]
     """
 
-    device: Text
+    device: spec.Text
     count: SocketCount
 
 
-class SystemMemory(SpecTable):
+class SystemMemory(spec.SpecTable):
     """Host memory.
 
     Attributes
@@ -60,13 +223,15 @@ class SystemMemory(SpecTable):
         What one socket's threads stream from another socket's memory; needed with several sockets. [GB/s]
     """
 
-    capacity_gib: Annotated[PositiveNumber, AfterValidator(InRange(0.5, 65_536, "GiB"))]
+    capacity_gib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.5, 65_536, "GiB"))]
     policy: Literal["first_touch", "interleave"]
     remote_fraction: SpareFraction
-    remote_bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 5_000, "GB/s"))] | None = None
+    remote_bandwidth_gb_per_s: (
+        Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.1, 5_000, "GB/s"))] | None
+    ) = None
 
 
-class SocketLink(SpecTable):
+class SocketLink(spec.SpecTable):
     """Links between two sockets.
 
     Attributes
@@ -79,12 +244,12 @@ class SocketLink(SpecTable):
         Of one link, per direction. [GB/s]
     """
 
-    name: Text
+    name: spec.Text
     link_count: PartCount
-    bandwidth_gb_per_s: Annotated[PositiveNumber, AfterValidator(InRange(0.1, 5_000, "GB/s"))]
+    bandwidth_gb_per_s: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.1, 5_000, "GB/s"))]
 
 
-class SystemFile(SpecFile):
+class SystemFile(spec.SpecFile):
     """A system as its file states it; ``System`` adds the CPU that the file names.
 
     Attributes
@@ -126,8 +291,7 @@ class SystemFile(SpecFile):
         sockets = info.data.get("sockets")
         if sockets is not None and (sockets.count > 1) != (link is not None):
             needed = "is needed" if link is None else "must not be given"
-            message = f"table [socket_link] {needed} with sockets.count = {sockets.count}"
-            raise ValueError(message)
+            spec.invalid(f"table [socket_link] {needed} with sockets.count = {sockets.count}")
         return link
 
     @field_validator("memory")

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import PerfmodelError, SpecError, nearest_hint
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.channel import Place, Wire
 from perfmodel.hardware.gpu import Gpu
-from perfmodel.hardware.link_catalogue import load_link, negotiated_link
+from perfmodel.hardware.part_catalogue import load_link, negotiated_link
 from perfmodel.hardware.source import ESTIMATE
-from perfmodel.hardware.system_parts import DeviceSlot, Hub, NicSlot, PartTable, StorageSlot
+from perfmodel.hardware.topology import Place, Wire
 from perfmodel.units import GIGA, MICROSECOND
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.device import Runnable
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.storage import Storage
-    from perfmodel.hardware.system import SystemFile
+    from perfmodel.hardware.system import DeviceSlot, Hub, NicSlot, PartTable, StorageSlot, SystemFile
 
 
 @dataclass(frozen=True, kw_only=True)

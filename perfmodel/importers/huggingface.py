@@ -12,11 +12,8 @@ from perfmodel import zoo
 from perfmodel.errors import ArgumentError, SpecError, check_known, nearest_match
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import check_choice, check_count, check_fraction
-from perfmodel.zoo.bert import bert
-from perfmodel.zoo.gpt import gpt
-from perfmodel.zoo.llama import llama
-from perfmodel.zoo.transformer import ATTENTIONS
-from perfmodel.zoo.vit import vit
+from perfmodel.zoo.encoders import bert, vit
+from perfmodel.zoo.transformer import ATTENTIONS, gpt, llama
 
 ACTIVATIONS: Final = {
     "gelu": "gelu",

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_axis, check_number, is_open_size, one_of
-from perfmodel.layers.passes import elementwise, one_pass
+from perfmodel.layers.passes import elementwise, only_pass
 from perfmodel.layers.shapes import (
     Shape,
-    ShapeMismatchError,
+    Shapes,
     axis_in,
     element_count,
+    mismatch,
     shape_text,
     with_extent,
     without_axis,
 )
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator, of_first
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation, of_first
 from perfmodel.numeric import share_of
-from perfmodel.records import Operation, Role
+from perfmodel.records import Role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,16 +38,16 @@ class Pointwise(Layer):
         """What the passes are called."""
         return self.kind
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape."""
         return input_shapes[0]
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x and writes y."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         return (elementwise(self.pass_name, elements, flop_per_element=self.flop_per_element[0]),)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads dy and what is kept of x and y, and writes dx."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         return (
@@ -72,8 +72,8 @@ class ReLU(Pointwise):
 
     kind: ClassVar[str] = "relu"
     examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.relu": lambda call: of_first(call, ReLU())}
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Relu": lambda call: of_first(call, ReLU())}
+    torch_operators: ClassVar[Operators] = {"aten.relu": lambda call: of_first(call, ReLU())}
+    onnx_operators: ClassVar[Operators] = {"Relu": lambda call: of_first(call, ReLU())}
     keeps_inputs: ClassVar[bool] = False
     keeps_output: ClassVar[bool] = True
     flop_per_element: ClassVar[tuple[int, int]] = (1, 1)
@@ -103,8 +103,8 @@ class ReLU6(Pointwise):
 
     kind: ClassVar[str] = "relu6"
     examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.hardtanh": _cut_at_six, "aten.clamp": _cut_at_six}
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Clip": _cut_at_six}
+    torch_operators: ClassVar[Operators] = {"aten.hardtanh": _cut_at_six, "aten.clamp": _cut_at_six}
+    onnx_operators: ClassVar[Operators] = {"Clip": _cut_at_six}
     flop_per_element: ClassVar[tuple[int, int]] = (2, 2)
 
 
@@ -128,10 +128,10 @@ class LeakyReLU(Pointwise):
 
     kind: ClassVar[str] = "leaky_relu"
     examples: ClassVar[Examples] = (({"slope": 0.2}, ((4, 9, 9),)),)
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten.leaky_relu": lambda call: of_first(call, LeakyReLU(slope=call["negative_slope"]))
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+    onnx_operators: ClassVar[Operators] = {
         "LeakyRelu": lambda call: of_first(call, LeakyReLU(slope=call.get("alpha", 0.01)))
     }
     flop_per_element: ClassVar[tuple[int, int]] = (2, 2)
@@ -150,8 +150,8 @@ class Sigmoid(Pointwise):
 
     kind: ClassVar[str] = "sigmoid"
     examples: ClassVar[Examples] = (({}, ((10,),)),)
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.sigmoid": lambda call: of_first(call, Sigmoid())}
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Sigmoid": lambda call: of_first(call, Sigmoid())}
+    torch_operators: ClassVar[Operators] = {"aten.sigmoid": lambda call: of_first(call, Sigmoid())}
+    onnx_operators: ClassVar[Operators] = {"Sigmoid": lambda call: of_first(call, Sigmoid())}
     keeps_inputs: ClassVar[bool] = False
     keeps_output: ClassVar[bool] = True
     flop_per_element: ClassVar[tuple[int, int]] = (4, 3)
@@ -168,8 +168,8 @@ class Tanh(Pointwise):
 
     kind: ClassVar[str] = "tanh"
     examples: ClassVar[Examples] = (({}, ((5, 6),)),)
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.tanh": lambda call: of_first(call, Tanh())}
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Tanh": lambda call: of_first(call, Tanh())}
+    torch_operators: ClassVar[Operators] = {"aten.tanh": lambda call: of_first(call, Tanh())}
+    onnx_operators: ClassVar[Operators] = {"Tanh": lambda call: of_first(call, Tanh())}
     keeps_inputs: ClassVar[bool] = False
     keeps_output: ClassVar[bool] = True
     flop_per_element: ClassVar[tuple[int, int]] = (1, 3)
@@ -192,8 +192,8 @@ class SiLU(Pointwise):
 
     kind: ClassVar[str] = "silu"
     examples: ClassVar[Examples] = (({}, ((5, 6),)),)
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.silu": lambda call: of_first(call, SiLU())}
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Swish": lambda call: of_first(call, SiLU())}
+    torch_operators: ClassVar[Operators] = {"aten.silu": lambda call: of_first(call, SiLU())}
+    onnx_operators: ClassVar[Operators] = {"Swish": lambda call: of_first(call, SiLU())}
     flop_per_element: ClassVar[tuple[int, int]] = (5, 9)
 
 
@@ -236,8 +236,8 @@ class GELU(Pointwise):
         ({"approximation": "tanh"}, ((10,),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.gelu": _gelu}
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Gelu": _gelu}
+    torch_operators: ClassVar[Operators] = {"aten.gelu": _gelu}
+    onnx_operators: ClassVar[Operators] = {"Gelu": _gelu}
     checks: ClassVar[Checks] = {"approximation": one_of(GELU_FLOP)}
     approximation: str = "none"
 
@@ -276,33 +276,30 @@ class GLU(Layer):
     kind: ClassVar[str] = "glu"
     examples: ClassVar[Examples] = (({}, ((10,),)), ({"axis": 0}, ((4, 9, 9),)))
     symbolic_example: ClassVar[SymbolicExample] = ({"axis": 0}, ((2, "F"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.glu": _from_torch_glu}
+    torch_operators: ClassVar[Operators] = {"aten.glu": _from_torch_glu}
     checks: ClassVar[Checks] = {"axis": check_axis}
     axis: int = -1
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape with the axis half as long."""
         shape = input_shapes[0]
         place = axis_in(shape, self.axis)
         if not is_open_size(shape[place]) and shape[place] % 2:
-            problem = f"takes two halves along axis {self.axis}, but its input is {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes two halves along axis {self.axis}, but its input is {shape_text(shape)}")
         return with_extent(shape, place, share_of(shape[place], 2))
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x and writes y."""
         inputs = element_count(input_shapes[0], batch_size=batch_size)
         outputs = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return (one_pass("glu", read=inputs, written=outputs, flop=GLU_FORWARD_FLOP * outputs),)
+        return only_pass("glu", read=inputs, written=outputs, flop=GLU_FORWARD_FLOP * outputs)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads dy and x and writes dx."""
         inputs = element_count(input_shapes[0], batch_size=batch_size)
         outputs = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return (
-            one_pass(
-                "glu", read=inputs + outputs, written=inputs, flop=GLU_BACKWARD_FLOP * outputs, role=Role.INPUT_GRADIENT
-            ),
+        return only_pass(
+            "glu", read=inputs + outputs, written=inputs, flop=GLU_BACKWARD_FLOP * outputs, role=Role.INPUT_GRADIENT
         )
 
 
@@ -321,7 +318,7 @@ class AlongAxis(Layer):
     checks: ClassVar[Checks] = {"axis": check_axis}
     axis: int = -1
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape."""
         axis_in(input_shapes[0], self.axis)
         return input_shapes[0]
@@ -364,20 +361,18 @@ class Softmax(AlongAxis):
         ({}, ((5, 6),)),
         ({"axis": 0}, ((4, 9, 9),)),
     )
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten._softmax": lambda call: _along(Softmax, call["self"], call["dim"]),
         "aten._safe_softmax": lambda call: _along(Softmax, call["self"], call["dim"]),
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
-        "Softmax": lambda call: _along(Softmax, call["0"], call.get("axis", -1))
-    }
+    onnx_operators: ClassVar[Operators] = {"Softmax": lambda call: _along(Softmax, call["0"], call.get("axis", -1))}
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x twice and writes y."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         return (elementwise("softmax", elements, reads=FORWARD_READS, flop_per_element=SOFTMAX_FORWARD_FLOP),)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads y and dy twice and writes dx."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         return (
@@ -412,21 +407,21 @@ class LogSoftmax(AlongAxis):
         ({}, ((10,),)),
         ({"axis": 0}, ((4, 9, 9),)),
     )
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten._log_softmax": lambda call: _along(LogSoftmax, call["self"], call["dim"])
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+    onnx_operators: ClassVar[Operators] = {
         "LogSoftmax": lambda call: _along(LogSoftmax, call["0"], call.get("axis", -1))
     }
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x twice and writes y."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         rows = element_count(without_axis(input_shapes[0], self.axis), batch_size=batch_size)
         one = elementwise("log_softmax", elements, reads=2, flop_per_element=5)
         return (replace(one, flop_count=one.flop_count + rows),)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads y once and dy twice and writes dx."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         return (elementwise("log_softmax", elements, reads=3, flop_per_element=4, role=Role.INPUT_GRADIENT),)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import (
     check_count,
     check_flag,
@@ -21,13 +21,14 @@ from perfmodel.layers.passes import bias_gradient
 from perfmodel.layers.shapes import (
     SEQUENCE,
     Shape,
-    ShapeMismatchError,
+    Shapes,
     check_divides,
     check_rank,
     element_count,
+    mismatch,
     shape_text,
 )
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.numeric import maximum, share_of
 from perfmodel.records import STATISTIC_BYTES, Attention, Contraction, Operation, Role
 
@@ -223,8 +224,8 @@ class ScaledDotProductAttention(Layer):
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "S", "D"), ("H", "S", "D")))
     input_counts: ClassVar[tuple[int, int | None]] = (3, 4)
     index_inputs: ClassVar[tuple[int, ...]] = (MASK,)
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.scaled_dot_product_attention": _from_torch}
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {"aten.scaled_dot_product_attention": _from_torch}
+    onnx_operators: ClassVar[Operators] = {
         "Attention": _from_onnx,
         "MultiHeadAttention": _from_onnx_heads,
     }
@@ -255,15 +256,14 @@ class ScaledDotProductAttention(Layer):
         """Return heads, positions and features per head of one input."""
         if len(shape) < len(SEQUENCE) or (heads is not None and len(shape) != len(SEQUENCE)):
             layout = "(positions, features)" if heads is not None else "(heads, positions, features)"
-            problem = f"takes samples of shape {layout}, but an input is {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes samples of shape {layout}, but an input is {shape_text(shape)}")
         *leading, positions, features = shape
         if heads is None:
             return math.prod(leading), positions, features
         check_divides(heads, features, f"its {heads} heads do not divide the {features} features of an input")
         return heads, positions, share_of(features, heads)
 
-    def _heads(self, input_shapes: tuple[Shape, ...]) -> Heads:
+    def _heads(self, input_shapes: Shapes) -> Heads:
         """Return the sizes; ShapeMismatchError where queries, keys and values do not fit one another."""
         key_heads = self.heads if self.key_heads is None else self.key_heads
         query, key, value = (
@@ -274,8 +274,7 @@ class ScaledDotProductAttention(Layer):
         if known and (query[2] != key[2] or key[:2] != value[:2]):
             shapes = ", ".join(map(shape_text, input_shapes[:MASK]))
             allowed = "queries and keys of one size, keys and values of as many heads and positions"
-            problem = f"takes {allowed}, but its inputs are {shapes}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes {allowed}, but its inputs are {shapes}")
         check_divides(key[0], query[0], f"{key[0]} heads of keys do not divide {query[0]} heads of queries")
         return Heads(
             heads=query[0],
@@ -289,22 +288,22 @@ class ScaledDotProductAttention(Layer):
             drops=self.dropout > 0,
         )
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the queries' shape with the features of the values."""
         sizes = self._heads(input_shapes)
         features = sizes.value_size if self.heads is None else sizes.heads * sizes.value_size
         return (*input_shapes[0][:-1], features)
 
-    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+    def at_inference(self, input_shapes: Shapes) -> Layer:
         """Return the layer without dropout."""
         return replace(self, dropout=0.0)
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return a statistic per row, or probabilities with what dropout left of them and its mask [B]."""
         return self._heads(input_shapes).kept_bytes(batch_size=batch_size, element_bytes=element_bytes)
 
     def backward_scratch_bytes(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
         """Return the gradients of probabilities and scores, as far as they need more than those of the inputs [B]."""
         operands = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[:MASK])
@@ -312,17 +311,17 @@ class ScaledDotProductAttention(Layer):
             batch_size=batch_size, element_bytes=element_bytes, kept_elements=0, made_elements=operands
         )
 
-    def _operation(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, role: Role) -> tuple[Operation, ...]:
+    def _operation(self, input_shapes: Shapes, *, batch_size: Any, role: Role) -> Operations:
         masks = input_shapes[MASK:]
         mask_elements = element_count(masks[0], batch_size=batch_size) if masks else None
         sizes = self._heads(input_shapes)
         return (sizes.operation(batch_size=batch_size, role=role, mask_elements=mask_elements),)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the attention of all heads."""
         return self._operation(input_shapes, batch_size=batch_size, role=Role.OUTPUT)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the gradients of queries, keys and values together."""
         return self._operation(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
 
@@ -391,14 +390,14 @@ class MultiHeadAttention(LayerByInput):
     scores: Literal["materialised", "recomputed"] = "recomputed"
     dropout: float = 0.0
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of x."""
         for shape in input_shapes:
             check_rank(shape, SEQUENCE)
         self._sizes(input_shapes)
         return input_shapes[0]
 
-    def _sizes(self, input_shapes: tuple[Shape, ...]) -> Heads:
+    def _sizes(self, input_shapes: Shapes) -> Heads:
         """Return the sizes of the attention; ShapeMismatchError where heads do not divide."""
         queries, features = input_shapes[0]
         key_heads = self.heads if self.key_heads is None else self.key_heads
@@ -419,7 +418,7 @@ class MultiHeadAttention(LayerByInput):
             drops=self.dropout > 0,
         )
 
-    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return weight and bias of queries, keys, values and output."""
         features, context_features = input_shapes[0][-1], input_shapes[-1][-1]
         width, key_width = self._widths(input_shapes)
@@ -433,27 +432,27 @@ class MultiHeadAttention(LayerByInput):
             return shapes
         return shapes | {name.replace("weight", "bias"): shape[1:] for name, shape in shapes.items()}
 
-    def _widths(self, input_shapes: tuple[Shape, ...]) -> tuple[Any, Any]:
+    def _widths(self, input_shapes: Shapes) -> tuple[Any, Any]:
         """Return the features of all heads of queries, and of keys."""
         sizes = self._sizes(input_shapes)
         return sizes.heads * sizes.head_size, sizes.key_heads * sizes.head_size
 
-    def _projections(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> list[tuple[Any, Any, Any]]:
+    def _projections(self, input_shapes: Shapes, *, batch_size: Any) -> list[tuple[Any, Any, Any]]:
         """Return rows, features read and features yielded of the products before the attention, one per input."""
         width, key_width = self._widths(input_shapes)
         yields = (width + 2 * key_width,) if len(input_shapes) == 1 else (width, 2 * key_width)
         pairs = zip(input_shapes, yields, strict=True)
         return [(batch_size * positions, features, columns) for (positions, features), columns in pairs]
 
-    def _output_projection(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Any, Any, Any]:
+    def _output_projection(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Any, Any, Any]:
         positions, features = input_shapes[0]
         return batch_size * positions, self._widths(input_shapes)[0], features
 
-    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+    def at_inference(self, input_shapes: Shapes) -> Layer:
         """Return the layer without dropout."""
         return replace(self, dropout=0.0)
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return queries, keys, values, the attention's output, and its statistics or probabilities [B]."""
         sizes = self._sizes(input_shapes)
         operation = sizes.operation(batch_size=batch_size, role=Role.OUTPUT)
@@ -461,7 +460,7 @@ class MultiHeadAttention(LayerByInput):
         return element_bytes * tensors + sizes.kept_bytes(batch_size=batch_size, element_bytes=element_bytes)
 
     def backward_scratch_bytes(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
         """Return the gradients of probabilities and scores, as far as they need more than is free by then [B]."""
         sizes = self._sizes(input_shapes)
@@ -474,7 +473,7 @@ class MultiHeadAttention(LayerByInput):
             made_elements=batch_size * sum(map(math.prod, input_shapes)),
         )
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the projections of each input, the attention, and the projection of its output."""
 
         def product(rows: Any, features: Any, columns: Any) -> Contraction:
@@ -486,9 +485,7 @@ class MultiHeadAttention(LayerByInput):
             product(*self._output_projection(input_shapes, batch_size=batch_size)),
         )
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return the same, without the products that lead to inputs that want no gradient."""
         output = self._output_projection(input_shapes, batch_size=batch_size)
         operations = [

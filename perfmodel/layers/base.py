@@ -11,15 +11,17 @@ from operator import add
 from typing import Any, ClassVar, TypeVar, dataclass_transform, final
 
 from perfmodel.layers.checks import Check
-from perfmodel.layers.shapes import Shape
-from perfmodel.layers.translation import Translator
+from perfmodel.layers.shapes import Shape, Shapes
+from perfmodel.layers.translation import Operators
 from perfmodel.records import ELEMENT_BYTES, Operation, Phase, Role, Work
 
-Examples = tuple[tuple[Mapping[str, Any], tuple[Shape, ...]], ...]
+Examples = tuple[tuple[Mapping[str, Any], Shapes], ...]
 """Options and input shapes on which the contract of all layers is tried, at least one pair."""
 SymbolicExample = tuple[Mapping[str, Any], tuple[tuple[str | int, ...], ...]]
 """Options and input shapes, letters for sizes, for which the documentation prints the counts."""
 
+Operations = tuple[Operation, ...]
+"""What a layer runs, in order."""
 Checks = dict[str, Check]
 Kind = TypeVar("Kind")
 
@@ -55,9 +57,9 @@ class Layer(ABC):
     none [-]."""
     keeps_output: ClassVar[bool] = False
     """Whether back-propagation reads the layer's output (ReLU, softmax), so that it stays in memory until then [-]."""
-    torch_operators: ClassVar[Mapping[str, Translator]] = {}
+    torch_operators: ClassVar[Operators] = {}
     """Names of torch operators, without namespace overload (``aten.relu``), to what reads a call of each [-]."""
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {}
+    onnx_operators: ClassVar[Operators] = {}
     """Names of ONNX operators (``Relu``) to what reads a node of each [-]."""
     is_view: ClassVar[bool] = False
     """True where the output is the input's memory under another shape (flatten): no operation, no copy
@@ -84,23 +86,21 @@ class Layer(ABC):
             check(option, getattr(self, option))
 
     @abstractmethod
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of one output sample; raise ShapeMismatchError for shapes that do not fit."""
 
     @abstractmethod
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return what computes the output of ``batch_size`` [samples], in order."""
 
     @abstractmethod
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return what computes all gradients from the output's, in order, each with its role.
 
         INPUT_GRADIENT marks what is only needed where the input wants a gradient, WEIGHT_GRADIENT the rest.
         """
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return the backward operations that are left where only the ``wanted`` inputs need a gradient.
 
         All of them where any input does, else those without the role INPUT_GRADIENT. Layers in which one pass
@@ -115,24 +115,24 @@ class Layer(ABC):
         """Tell for each of ``input_count`` inputs [1] whether a gradient can flow back to it."""
         return tuple(index not in self.index_inputs for index in range(input_count))
 
-    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return the trainable parameters by name; none unless a layer says otherwise."""
         return {}
 
-    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+    def at_inference(self, input_shapes: Shapes) -> Layer:
         """Return the layer that runs in its place where nothing is trained; itself where that makes no difference."""
         return self
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return bytes kept for back-propagation besides the layer's inputs and output, e.g. a mask [B]."""
         return 0
 
-    def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
+    def saved_index_count(self, input_shapes: Shapes, *, batch_size: Any) -> Any:
         """Return indices kept for back-propagation, e.g. where a maximum was [1]; the framework says how large."""
         return 0
 
     def backward_scratch_bytes(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
         """Return bytes back-propagation needs for a while besides what is kept and the gradients it yields [B].
 
@@ -158,17 +158,15 @@ class Layer(ABC):
         keeps = self.keeps_inputs and (is_trained or not self.inputs_serve_weights)
         return (keeps,) * len(wanted)
 
-    def label_bytes(self, input_shapes: tuple[Shape, ...]) -> int:
+    def label_bytes(self, input_shapes: Shapes) -> int:
         """Return bytes of labels one sample needs; zero unless the layer is a loss [B/sample]."""
         return 0
 
-    def parameter_count(self, input_shapes: tuple[Shape, ...]) -> int:
+    def parameter_count(self, input_shapes: Shapes) -> int:
         """Return the number of trainable parameters [1]."""
         return sum(math.prod(shape) for shape in self.parameter_shapes(input_shapes).values())
 
-    def operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, phase: Phase | str
-    ) -> tuple[Operation, ...]:
+    def operations(self, input_shapes: Shapes, *, batch_size: Any, phase: Phase | str) -> Operations:
         """Return the neutral operations of ``phase`` for ``batch_size`` [samples]; an update is no layer's.
 
         Examples
@@ -185,9 +183,7 @@ class Layer(ABC):
             for operation in parts[part](input_shapes, batch_size=batch_size)
         )
 
-    def work(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, phase: Phase | str, dtype: str = "fp32"
-    ) -> Work:
+    def work(self, input_shapes: Shapes, *, batch_size: Any, phase: Phase | str, dtype: str = "fp32") -> Work:
         """Return FLOP and bytes of ``phase`` for ``batch_size`` [samples]; the sum over the operations."""
         element_bytes = ELEMENT_BYTES[dtype]
         operations = self.operations(input_shapes, batch_size=batch_size, phase=phase)
@@ -202,14 +198,12 @@ class Layer(ABC):
 class LayerByInput(Layer):
     """A layer whose gradients are computed input by input, as far as each is wanted."""
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return what computes the gradients of all inputs."""
         return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
 
     @abstractmethod
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return what computes the wanted gradients."""
 
 

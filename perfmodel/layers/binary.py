@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_shape, one_of, optional
-from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient, elementwise, one_pass
+from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient, elementwise, one_pass, only_pass
 from perfmodel.layers.shapes import (
     Shape,
     ShapeMismatchError,
+    Shapes,
     SharedShape,
     broadcast_shape,
     element_count,
     is_spread,
+    mismatch,
     shape_text,
     stated_shape,
 )
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.records import Operation, Role
 
 
@@ -57,26 +59,25 @@ class Add(Layer):
         ({}, ((10,), (10,), (10,))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("C", "H", "W")))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.add": _from_torch_add}
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Add": _from_onnx_add, "Sum": _from_onnx_add}
+    torch_operators: ClassVar[Operators] = {"aten.add": _from_torch_add}
+    onnx_operators: ClassVar[Operators] = {"Add": _from_onnx_add, "Sum": _from_onnx_add}
     keeps_inputs: ClassVar[bool] = False
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that all inputs have."""
         for shape in input_shapes[1:]:
             if shape != input_shapes[0] or isinstance(shape, SharedShape) != isinstance(input_shapes[0], SharedShape):
-                problem = f"adds inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}"
-                raise ShapeMismatchError(problem)
+                mismatch(f"adds inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}")
         return input_shapes[0]
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads all inputs and writes their sum."""
         elements = batch_size * math.prod(input_shapes[0])
         count = len(input_shapes)
         return (elementwise("add", elements, reads=count, flop_per_element=count - 1),)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return nothing."""
         return ()
 
@@ -281,8 +282,8 @@ class Binary(LayerByInput):
         ({"function": "power"}, (SharedShape(()), (10,))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "multiply"}, (("C", "H", "W"), ("C", 1, 1)))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch_binary)
-    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_onnx_binary)
+    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch_binary)
+    onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_onnx_binary)
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS), "shape": optional(check_shape)}
     function: str
@@ -321,7 +322,7 @@ class Binary(LayerByInput):
         return "first" in read, "second" in read
 
     def backward_scratch_bytes(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
         """Return what the formulas make in between, and gradients of repeated operands before they are summed [B].
 
@@ -341,29 +342,25 @@ class Binary(LayerByInput):
         """Tell for each of ``input_count`` inputs [1] whether it has a gradient."""
         return tuple(each is not None for each in self._gradients)[:input_count]
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that both operands have together."""
         return broadcast_shape(input_shapes) if self.shape is None else stated_shape(self.shape, input_shapes)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads both operands and writes y."""
         of_function = FUNCTIONS[self.function]
         elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
         is_mask = of_function.writes == "mask"
-        return (
-            one_pass(
-                self.function,
-                read=sum(element_count(shape, batch_size=batch_size) for shape in input_shapes),
-                written=0 if is_mask else elements,
-                tensor=elements,
-                flop=of_function.flop * elements,
-                written_index_bytes=MASK_BYTES * elements if is_mask else 0,
-            ),
+        return only_pass(
+            self.function,
+            read=sum(element_count(shape, batch_size=batch_size) for shape in input_shapes),
+            written=0 if is_mask else elements,
+            tensor=elements,
+            flop=of_function.flop * elements,
+            written_index_bytes=MASK_BYTES * elements if is_mask else 0,
         )
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return a pass for each wanted gradient that is not passed on, and the sums over repeats."""
         output = self.output_shape(input_shapes)
         tensors = dict(zip(("first", "second", "output"), (*input_shapes, output), strict=True))
@@ -430,18 +427,18 @@ class Where(LayerByInput):
         ({}, (SharedShape((5, 6)), (5, 6), (1, 6))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "S"), ("H", "S", "S")))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten.where": _from_torch_where,
         "aten.masked_fill": _filled_from_torch,
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Where": _from_onnx_where}
+    onnx_operators: ClassVar[Operators] = {"Where": _from_onnx_where}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     mask_inputs: ClassVar[tuple[int, ...]] = (0,)
     checks: ClassVar[Checks] = {"shape": optional(check_shape)}
     shape: Shape | None = None
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that all inputs have together."""
         return broadcast_shape(input_shapes) if self.shape is None else stated_shape(self.shape, input_shapes)
 
@@ -450,7 +447,7 @@ class Where(LayerByInput):
         return (any(wanted), *(False for _ in wanted[1:]))
 
     def backward_scratch_bytes(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
         """Return the gradients of repeated tensors before they are summed [B]."""
         output = self.output_shape(input_shapes)
@@ -460,17 +457,15 @@ class Where(LayerByInput):
         )
         return element_bytes * repeated * element_count(output, batch_size=batch_size)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads the mask and the tensors and writes y."""
         mask, *tensors = (element_count(shape, batch_size=batch_size) for shape in input_shapes)
         elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return (
-            one_pass("where", read=sum(tensors), written=elements, flop=elements, read_index_bytes=MASK_BYTES * mask),
+        return only_pass(
+            "where", read=sum(tensors), written=elements, flop=elements, read_index_bytes=MASK_BYTES * mask
         )
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return a pass for each wanted gradient that is not passed on, and the sums over repeats."""
         output = self.output_shape(input_shapes)
         elements = element_count(output, batch_size=batch_size)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from perfmodel.layers.activation import FORWARD_READS, SOFTMAX_FORWARD_FLOP
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_axis, check_count, one_of, refuse
-from perfmodel.layers.passes import INDEX_BYTES, elementwise, one_pass
-from perfmodel.layers.shapes import SEQUENCE, Shape, ShapeMismatchError, check_rank, shape_text, without_axis
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
-from perfmodel.records import Contraction, Operation, Role
+from perfmodel.layers.passes import INDEX_BYTES, elementwise, one_pass, only_pass
+from perfmodel.layers.shapes import (
+    SEQUENCE,
+    Shape,
+    Shapes,
+    check_rank,
+    mismatch,
+    shape_text,
+    without_axis,
+)
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
+from perfmodel.records import Contraction, Role
 
 COUNTS_PER_ROW = {"probabilities": 2, "log_probabilities": 1}
 """Form of the scores -> per row the arithmetic forward (log, negate), and the arithmetic and reads backward: -dy / p
@@ -69,12 +77,12 @@ class CrossEntropy(Layer):
         ({"over": "log_probabilities", "axis": 0}, ((4, 9, 9), (9, 9))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten.cross_entropy_loss": _from_torch,
         "aten.nll_loss_forward": _from_torch,
         "aten.nll_loss2d_forward": _from_torch,
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+    onnx_operators: ClassVar[Operators] = {
         "SoftmaxCrossEntropyLoss": _from_onnx,
         "NegativeLogLikelihoodLoss": _from_onnx,
     }
@@ -90,30 +98,29 @@ class CrossEntropy(Layer):
         """Whether the gradient reads the scores; over logits it reads the probabilities made of them."""
         return self.over == "probabilities"
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the scores' shape without the axis of the classes."""
         rows = without_axis(input_shapes[0], self.axis)
         if input_shapes[1:] and tuple(input_shapes[1]) != tuple(rows):
-            problem = f"takes a label for each of {shape_text(rows)} rows, but they are {shape_text(input_shapes[1])}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes a label for each of {shape_text(rows)} rows, but they are {shape_text(input_shapes[1])}")
         return rows
 
-    def label_bytes(self, input_shapes: tuple[Shape, ...]) -> int:
+    def label_bytes(self, input_shapes: Shapes) -> int:
         """Return one index per row, where the labels are no input [B/sample]."""
         return 0 if input_shapes[1:] else INDEX_BYTES * math.prod(without_axis(input_shapes[0], self.axis))
 
     def backward_scratch_bytes(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
         """Return the gradient of the log-probabilities, from which that of the logits is made [B]."""
         return self.saved_bytes(input_shapes, batch_size=batch_size, element_bytes=element_bytes)
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return the probabilities, where this layer computes them [B]."""
         kept = math.prod(input_shapes[0]) if self.over == "logits" else 0
         return element_bytes * batch_size * kept
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that writes a loss per row."""
         elements, rows = self._counts(input_shapes, batch_size)
         if self.over == "logits":
@@ -122,22 +129,20 @@ class CrossEntropy(Layer):
         else:  # only the label's element of each row is touched
             read, written, tensor, flop = rows, rows, rows, COUNTS_PER_ROW[self.over] * rows
         index_bytes = INDEX_BYTES * rows
-        one = one_pass(
+        return only_pass(
             "cross_entropy", read=read, written=written, tensor=tensor, flop=flop, read_index_bytes=index_bytes
         )
-        return (one,)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that writes dx."""
         elements, rows = self._counts(input_shapes, batch_size)
         count = elements + rows if self.over == "logits" else COUNTS_PER_ROW[self.over] * rows
         index_bytes, role = INDEX_BYTES * rows, Role.INPUT_GRADIENT
-        one = one_pass(
+        return only_pass(
             "cross_entropy", read=count, written=elements, flop=count, read_index_bytes=index_bytes, role=role
         )
-        return (one,)
 
-    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any]:
+    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:
         """Return elements and rows of the scores."""
         shape = input_shapes[0]
         return batch_size * math.prod(shape), batch_size * math.prod(without_axis(shape, self.axis))
@@ -188,26 +193,26 @@ class ClassSoftmax(Layer):
         """Words in each class [1]."""
         return self.vocabulary // self.classes
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape without its last axis."""
         check_rank(input_shapes[0], ("features",), SEQUENCE)
         return input_shapes[0][:-1]
 
-    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return the matrices onto classes and onto words."""
         features = input_shapes[0][-1]
         return {"class_weight": (features, self.classes), "word_weight": (features, self.vocabulary)}
 
-    def label_bytes(self, input_shapes: tuple[Shape, ...]) -> int:
+    def label_bytes(self, input_shapes: Shapes) -> int:
         """Return one word index per row; its class follows from it [B/sample]."""
         return INDEX_BYTES * math.prod(input_shapes[0][:-1])
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return the probabilities of both levels [B]."""
         rows = batch_size * math.prod(input_shapes[0][:-1])
         return element_bytes * rows * (self.classes + self.words_per_class)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the product onto classes, those onto words, and the softmax with its loss."""
         *leading, features = input_shapes[0]
         rows = batch_size * math.prod(leading)
@@ -226,7 +231,7 @@ class ClassSoftmax(Layer):
             ),
         )
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the gradient of the logits, then of input (two products and their sum) and weights."""
         *leading, features = input_shapes[0]
         rows = batch_size * math.prod(leading)
@@ -282,12 +287,12 @@ class Accuracy(Layer):
     checks: ClassVar[Checks] = {"labels": one_of(SCANS)}
     labels: str = "index"
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape without its last axis."""
         check_rank(input_shapes[0], ("classes",), SEQUENCE)
         return input_shapes[0][:-1]
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one search per row of scores, and of one-hot labels."""
         *rows_of_sample, classes = input_shapes[0]
         rows = batch_size * math.prod(rows_of_sample)
@@ -302,6 +307,6 @@ class Accuracy(Layer):
         )
         return (search,) * SCANS[self.labels]
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return nothing: a metric has no gradient."""
         return ()

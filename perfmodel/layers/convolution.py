@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, check_flag, is_open_size, refuse
 from perfmodel.layers.passes import bias_gradient
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
+from perfmodel.layers.translation import Operand, OperatorCall, Translation
 from perfmodel.layers.window import Padding, Pair, Size, Window, as_sizes, check_map
 from perfmodel.layers.window_operators import both_sides, by_axis, holds_maps, onnx_window_options
 from perfmodel.numeric import share_of
-from perfmodel.records import Convolution, Operation, Role
+from perfmodel.records import Convolution, Role
 
 TORCH_NAMES = ("aten.convolution", "aten._convolution")
 """Operators of torch that are a convolution, or a transposed one where they say so."""
@@ -104,22 +104,20 @@ class FilterBank(Layer):
         shapes = {"weight": self.filter_shape(in_channels)}
         return shapes | {"bias": (self.out_channels,)} if self.bias else shapes
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return (out_channels, map)."""
         check_map(input_shapes[0], self.axis_count)
         images, channels, map_size = self._parts(input_shapes[0])
         rest = channels % self.groups
         if not is_open_size(rest) and rest:
-            problem = f"its {self.groups} groups do not divide the {channels} channels of its input"
-            raise ShapeMismatchError(problem)
+            mismatch(f"its {self.groups} groups do not divide the {channels} channels of its input")
         expected = tuple(self._given_shapes(channels).values())
         if input_shapes[1:] not in ((), expected):
             wanted, given = (" and ".join(map(shape_text, shapes)) for shapes in (expected, input_shapes[1:]))
-            problem = f"takes filters (and bias) of shape {wanted} behind its maps, or none, but they are {given}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes filters (and bias) of shape {wanted} behind its maps, or none, but they are {given}")
         return (*images, self.out_channels, *self.map_size(map_size))
 
-    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return the filter bank and, if any, the bias; nothing where they are inputs."""
         if len(input_shapes) > 1:
             return {}
@@ -145,11 +143,11 @@ class FilterBank(Layer):
             role=role,
         )
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the convolution."""
         return (self.convolution(input_shapes[0], batch_size=batch_size, role=Role.OUTPUT),)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the gradients of input and filters, and the bias's sum."""
         gradients = tuple(
             self.convolution(input_shapes[0], batch_size=batch_size, role=role)
@@ -160,9 +158,7 @@ class FilterBank(Layer):
         outputs = batch_size * math.prod(self.output_shape(input_shapes))
         return (*gradients, bias_gradient(outputs, bias_elements=self.out_channels))
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return what is left where only some inputs want a gradient; filters that are inputs may not."""
         if len(input_shapes) == 1:
             return super().gradient_operations(input_shapes, batch_size=batch_size, wanted=wanted)
@@ -187,6 +183,11 @@ class PlainConvolution(FilterBank):
     def map_size(self, map_size: Shape) -> Shape:
         """Return how many windows fit on a map [1]."""
         return self.window.output_size(map_size)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.torch_operators = dict.fromkeys(TORCH_NAMES, partial(_from_torch, kind=cls))
+        cls.onnx_operators = {"Conv": partial(_plain_from_onnx, kind=cls)}
 
     def filter_shape(self, in_channels: int) -> Shape:
         """Return (out_channels, channels of a group, taps) [1]."""
@@ -234,10 +235,6 @@ class Convolution1d(PlainConvolution):
         ({"out_channels": 6, "kernel_size": 3, "groups": 2, "dilation": 2, "bias": False}, ((4, 9),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = (PLAIN_OPTIONS, (("C", "L"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        TORCH_NAMES, lambda call: _from_torch(call, Convolution1d)
-    )
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Conv": lambda call: _plain_from_onnx(call, Convolution1d)}
     axis_count: ClassVar[int] = 1
 
 
@@ -252,10 +249,6 @@ class Convolution2d(PlainConvolution):
         ({"out_channels": 4, "kernel_size": 3, "padding": ((1, 2), (0, 1))}, ((4, 9, 9),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = (PLAIN_OPTIONS, (("C", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        TORCH_NAMES, lambda call: _from_torch(call, Convolution2d)
-    )
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Conv": lambda call: _plain_from_onnx(call, Convolution2d)}
     axis_count: ClassVar[int] = 2
 
 
@@ -269,10 +262,6 @@ class Convolution3d(PlainConvolution):
         ({"out_channels": 6, "kernel_size": (1, 2, 2), "groups": 2, "bias": False}, ((4, 5, 6, 7),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = (PLAIN_OPTIONS, (("C", "D", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        TORCH_NAMES, lambda call: _from_torch(call, Convolution3d)
-    )
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Conv": lambda call: _plain_from_onnx(call, Convolution3d)}
     axis_count: ClassVar[int] = 3
 
 
@@ -295,6 +284,11 @@ class TransposedConvolution(FilterBank):
 
     is_transposed: ClassVar[bool] = True
     output_padding: Size = 0
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.torch_operators = dict.fromkeys(TORCH_NAMES, partial(_from_torch, kind=cls))
+        cls.onnx_operators = {"ConvTranspose": partial(_transposed_from_onnx, kind=cls)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -319,8 +313,7 @@ class TransposedConvolution(FilterBank):
             (size - 1) * stride + extent + extra - sum(zeros) for size, stride, extent, extra, zeros in along
         )
         if any(not is_open_size(size) and size < 1 for size in reached):
-            problem = f"its padding {window.padding} leaves nothing of the output of an input {shape_text(map_size)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"its padding {window.padding} leaves nothing of the output of an input {shape_text(map_size)}")
         return reached
 
     def filter_shape(self, in_channels: int) -> Shape:
@@ -368,12 +361,6 @@ class TransposedConvolution1d(TransposedConvolution):
         ({"out_channels": 6, "kernel_size": 3, "groups": 2, "dilation": 2, "bias": False}, ((4, 9),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = (TRANSPOSED_OPTIONS, (("C", "L"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        TORCH_NAMES, lambda call: _from_torch(call, TransposedConvolution1d)
-    )
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
-        "ConvTranspose": lambda call: _transposed_from_onnx(call, TransposedConvolution1d)
-    }
     axis_count: ClassVar[int] = 1
 
 
@@ -388,12 +375,6 @@ class TransposedConvolution2d(TransposedConvolution):
         ({"out_channels": 4, "kernel_size": 3, "stride": 2, "padding": "same", "bias": False}, ((4, 9, 9),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = (TRANSPOSED_OPTIONS, (("C", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        TORCH_NAMES, lambda call: _from_torch(call, TransposedConvolution2d)
-    )
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
-        "ConvTranspose": lambda call: _transposed_from_onnx(call, TransposedConvolution2d)
-    }
     axis_count: ClassVar[int] = 2
 
 
@@ -407,10 +388,4 @@ class TransposedConvolution3d(TransposedConvolution):
         ({"out_channels": 6, "kernel_size": (1, 3, 2), "groups": 2, "bias": False}, ((4, 3, 4, 5),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = (TRANSPOSED_OPTIONS, (("C", "D", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        TORCH_NAMES, lambda call: _from_torch(call, TransposedConvolution3d)
-    )
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
-        "ConvTranspose": lambda call: _transposed_from_onnx(call, TransposedConvolution3d)
-    }
     axis_count: ClassVar[int] = 3

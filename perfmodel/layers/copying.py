@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_axes, check_count, check_flag, check_shape, refuse
-from perfmodel.layers.passes import broadcast_gradient, elementwise, one_pass
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, SharedShape, element_count, shape_text
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
-from perfmodel.records import Operation, Role
+from perfmodel.layers.passes import broadcast_gradient, elementwise, only_pass
+from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count, mismatch, shape_text
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
+from perfmodel.records import Role
 
 COPY_TORCH_NAMES = {
     "aten.clone": "self",
@@ -44,19 +44,19 @@ class Copy(Layer):
 
     kind: ClassVar[str] = "copy"
     examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(COPY_TORCH_NAMES, _from_torch_copy)
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Cast": _from_onnx_copy, "CastLike": _from_onnx_copy}
+    torch_operators: ClassVar[Operators] = dict.fromkeys(COPY_TORCH_NAMES, _from_torch_copy)
+    onnx_operators: ClassVar[Operators] = {"Cast": _from_onnx_copy, "CastLike": _from_onnx_copy}
     keeps_inputs: ClassVar[bool] = False
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape."""
         return input_shapes[0]
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x and writes y."""
         return (elementwise("copy", element_count(input_shapes[0], batch_size=batch_size)),)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return nothing."""
         return ()
 
@@ -105,11 +105,11 @@ class Concat(LayerByInput):
         ({"axis": 1, "new_axis": True}, ((5, 6), (5, 6), (5, 6))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("D", "H", "W")))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten.cat": _from_torch_concat,
         "aten.stack": _from_torch_concat,
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Concat": _from_onnx_concat}
+    onnx_operators: ClassVar[Operators] = {"Concat": _from_onnx_concat}
     keeps_inputs: ClassVar[bool] = False
     gradient_is_view: ClassVar[bool] = True
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
@@ -117,30 +117,26 @@ class Concat(LayerByInput):
     axis: int = 0
     new_axis: bool = False
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the first input's shape with the joined axis summed, or the new one put in."""
         first = input_shapes[0]
         if self.new_axis:
             if any(shape != first for shape in input_shapes) or self.axis > len(first):
                 shapes = " and ".join(map(shape_text, input_shapes))
-                problem = f"stacks inputs of one shape along a new axis {self.axis}, but they are {shapes}"
-                raise ShapeMismatchError(problem)
+                mismatch(f"stacks inputs of one shape along a new axis {self.axis}, but they are {shapes}")
             return (*first[: self.axis], len(input_shapes), *first[self.axis :])
         others = {(len(shape), shape[: self.axis], shape[self.axis + 1 :]) for shape in input_shapes}
         if self.axis >= len(first) or len(others) > 1:
             shapes = " and ".join(map(shape_text, input_shapes))
-            problem = f"joins along axis {self.axis} inputs that agree in all others, but they are {shapes}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"joins along axis {self.axis} inputs that agree in all others, but they are {shapes}")
         joined = sum(shape[self.axis] for shape in input_shapes)
         return (*first[: self.axis], joined, *first[self.axis + 1 :])
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that copies all inputs."""
         return (elementwise("concat", batch_size * sum(map(math.prod, input_shapes))),)
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return one pass that copies the wanted gradients."""
         if not any(wanted):
             return ()
@@ -197,12 +193,12 @@ class Transpose(Layer):
         ({"axes": (1, 0), "copies": True}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"axes": (1, 0), "copies": True}, (("S", "F"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten.permute": _permuted,
         "aten.transpose": _exchanged,
         "aten.t": _exchanged,
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Transpose": _from_onnx_transpose}
+    onnx_operators: ClassVar[Operators] = {"Transpose": _from_onnx_transpose}
     keeps_inputs: ClassVar[bool] = False
     checks: ClassVar[Checks] = {"axes": check_axes, "copies": check_flag}
     axes: tuple[int, ...]
@@ -223,19 +219,18 @@ class Transpose(Layer):
         """Whether axes change their order without a copy."""
         return not self.copies and self.axes != tuple(range(len(self.axes)))
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the extents in their new order."""
         if len(input_shapes[0]) != len(self.axes):
-            problem = f"orders {len(self.axes)} axes, but its input is {shape_text(input_shapes[0])}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"orders {len(self.axes)} axes, but its input is {shape_text(input_shapes[0])}")
         return tuple(input_shapes[0][axis] for axis in self.axes)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that moves all elements, or nothing."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         return (elementwise("transpose", elements),) if self.copies else ()
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that moves them back, or nothing."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         return (elementwise("transpose", elements, role=Role.INPUT_GRADIENT),) if self.copies else ()
@@ -293,11 +288,11 @@ class Rearrange(Layer):
         ({"shape": (10, 6)}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         **dict.fromkeys(REARRANGE_TORCH_NAMES, _from_call),
         "aten.clone": _from_copy,
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_call)
+    onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_call)
     keeps_inputs: ClassVar[bool] = False
     checks: ClassVar[Checks] = {"shape": check_shape, "per_sample": check_flag, "copies_back": check_flag}
     shape: Shape
@@ -309,22 +304,22 @@ class Rearrange(Layer):
         """Whether every sample gets its own part of the output."""
         return self.per_sample
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
         is_shared = isinstance(input_shapes[0], SharedShape) and not self.per_sample
         return SharedShape(self.shape) if is_shared else self.shape
 
-    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any]:
+    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:
         """Return elements of input and output."""
         output = self.output_shape(input_shapes)
         return element_count(input_shapes[0], batch_size=batch_size), element_count(output, batch_size=batch_size)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x and writes y."""
         read, written = self._counts(input_shapes, batch_size)
-        return (one_pass("rearrange", read=read, written=written),)
+        return only_pass("rearrange", read=read, written=written)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that moves dy back, or sums it, or nothing."""
         if not self.copies_back:
             return ()
@@ -332,4 +327,4 @@ class Rearrange(Layer):
         one_sample = self._counts(input_shapes, 1)
         if one_sample[0] != one_sample[1] or self.per_sample:
             return (broadcast_gradient(elements, operand_elements=own),)
-        return (one_pass("rearrange", read=elements, written=own, tensor=elements, role=Role.INPUT_GRADIENT),)
+        return only_pass("rearrange", read=elements, written=own, tensor=elements, role=Role.INPUT_GRADIENT)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from perfmodel.layers.activation import Sigmoid
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, check_fraction, is_open_size, refuse
-from perfmodel.layers.passes import MASK_BYTES, elementwise, one_pass
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, check_rank, shape_text
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.layers.passes import MASK_BYTES, elementwise, one_pass, only_pass
+from perfmodel.layers.shapes import Shape, Shapes, check_rank, mismatch, shape_text
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.layers.view import Reshape
-from perfmodel.records import Contraction, Operation, Role
+from perfmodel.records import Contraction, Role
 
 
 def _at_rate(x: Operand, rate: float, *, is_training: bool) -> Translation:
@@ -47,48 +47,44 @@ class Dropout(Layer):
 
     kind: ClassVar[str] = "dropout"
     examples: ClassVar[Examples] = (({"rate": 0.3}, ((4, 9, 9),)),)
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten.dropout": _from_torch,
         "aten.native_dropout": _from_torch,
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Dropout": _from_onnx}
+    onnx_operators: ClassVar[Operators] = {"Dropout": _from_onnx}
     keeps_inputs: ClassVar[bool] = False
     checks: ClassVar[Checks] = {"rate": check_fraction}
     rate: float = 0.5
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape."""
         return input_shapes[0]
 
-    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+    def at_inference(self, input_shapes: Shapes) -> Layer:
         """Return a layer that does nothing."""
         return Reshape(shape=tuple(input_shapes[0]))
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return the mask [B]."""
         return MASK_BYTES * batch_size * math.prod(input_shapes[0])
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x and writes y and the mask."""
         elements = batch_size * math.prod(input_shapes[0])
-        return (
-            one_pass(
-                "dropout", read=elements, written=elements, flop=2 * elements, written_index_bytes=MASK_BYTES * elements
-            ),
+        return only_pass(
+            "dropout", read=elements, written=elements, flop=2 * elements, written_index_bytes=MASK_BYTES * elements
         )
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads dy and the mask and writes dx."""
         elements = batch_size * math.prod(input_shapes[0])
-        return (
-            one_pass(
-                "dropout",
-                read=elements,
-                written=elements,
-                flop=elements,
-                read_index_bytes=MASK_BYTES * elements,
-                role=Role.INPUT_GRADIENT,
-            ),
+        return only_pass(
+            "dropout",
+            read=elements,
+            written=elements,
+            flop=elements,
+            read_index_bytes=MASK_BYTES * elements,
+            role=Role.INPUT_GRADIENT,
         )
 
 
@@ -113,18 +109,17 @@ class GaussianSample(LayerByInput):
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     keeps_inputs: ClassVar[bool] = False
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of the mean."""
         if tuple(input_shapes[0]) != tuple(input_shapes[1]):
-            problem = f"takes two inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes two inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}")
         return tuple(input_shapes[0])
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return the random numbers and standard deviations [B]."""
         return 2 * element_bytes * batch_size * math.prod(input_shapes[0])
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the drawing, and one pass that makes the sample."""
         elements = batch_size * math.prod(input_shapes[0])
         return (
@@ -132,9 +127,7 @@ class GaussianSample(LayerByInput):
             elementwise("gaussian_sample", elements, reads=3, writes=2, flop_per_element=4),
         )
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return it where it is wanted."""
         elements = batch_size * math.prod(input_shapes[0])
         one = elementwise("gaussian_sample", elements, reads=3, flop_per_element=3, role=Role.INPUT_GRADIENT)
@@ -186,12 +179,12 @@ class ContrastiveDivergence(Layer):
         if is_open_size(self.steps):
             refuse("steps", self.steps, "must be a number: reconstructions follow one another")
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return (hidden_units,)."""
         check_rank(input_shapes[0], ("visible units",))
         return (self.hidden_units,)
 
-    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return the weights, which both directions share, and the biases of both layers."""
         (visible,) = input_shapes[0]
         return {
@@ -200,12 +193,12 @@ class ContrastiveDivergence(Layer):
             "hidden_bias": (self.hidden_units,),
         }
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return the last reconstruction and its hidden units [B]."""
         (visible,) = input_shapes[0]
         return element_bytes * batch_size * (visible + self.hidden_units)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return hidden units given the data, then k times a drawing, a reconstruction, and hidden units."""
         (visible,) = input_shapes[0]
         hidden = self.hidden_units
@@ -221,7 +214,7 @@ class ContrastiveDivergence(Layer):
         )
         return (*to_hidden, *((draw, *to_visible, *to_hidden) * self.steps))
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the statistics of data and reconstruction, and their differences."""
         (visible,) = input_shapes[0]
         hidden = self.hidden_units

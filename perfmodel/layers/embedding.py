@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size
-from perfmodel.layers.passes import one_pass
-from perfmodel.layers.shapes import SEQUENCE, Shape, ShapeMismatchError, check_rank, shape_text
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
-from perfmodel.records import Gather, Operation, Role
+from perfmodel.layers.passes import only_pass
+from perfmodel.layers.shapes import SEQUENCE, Shape, Shapes, check_rank, mismatch, shape_text
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
+from perfmodel.records import Gather, Role
 
 TABLE_AXES = 2
 
@@ -56,29 +55,29 @@ class Embedding(Layer):
     symbolic_example: ClassVar[SymbolicExample] = ({"vocabulary": "V", "features": "F"}, (("S",),))
     inputs_serve_weights: ClassVar[bool] = True
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.embedding": _from_torch}
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Gather": _from_onnx_embedding}
+    torch_operators: ClassVar[Operators] = {"aten.embedding": _from_torch}
+    onnx_operators: ClassVar[Operators] = {"Gather": _from_onnx_embedding}
     checks: ClassVar[Checks] = {"vocabulary": check_count, "features": check_count}
     vocabulary: int
     features: int
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of the indices with an axis of features behind."""
         return (*input_shapes[0], self.features)
 
-    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return the table."""
         return {"weight": (self.vocabulary, self.features)}
 
-    def _gather(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, role: Role) -> Gather:
+    def _gather(self, input_shapes: Shapes, *, batch_size: Any, role: Role) -> Gather:
         rows = batch_size * math.prod(input_shapes[0])
         return Gather(rows=rows, width=self.features, table_rows=self.vocabulary, role=role)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the look-up."""
         return (self._gather(input_shapes, batch_size=batch_size, role=Role.OUTPUT),)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the addition of rows into the table's gradient; an index has none."""
         return (self._gather(input_shapes, batch_size=batch_size, role=Role.WEIGHT_GRADIENT),)
 
@@ -113,37 +112,34 @@ class PositionalEmbedding(Layer):
     checks: ClassVar[Checks] = {"positions": check_count}
     positions: int
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape."""
         check_rank(input_shapes[0], SEQUENCE)
         steps = input_shapes[0][0]
         if not is_open_size(steps) and not is_open_size(self.positions) and steps > self.positions:
-            problem = f"has {self.positions} positions, but its input {shape_text(input_shapes[0])} has {steps} steps"
-            raise ShapeMismatchError(problem)
+            mismatch(f"has {self.positions} positions, but its input {shape_text(input_shapes[0])} has {steps} steps")
         return input_shapes[0]
 
-    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return the table."""
         return {"weight": (self.positions, input_shapes[0][-1])}
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that adds the rows."""
         rows_in_use = math.prod(input_shapes[0])
         elements = batch_size * rows_in_use
-        return (one_pass(PASS, read=elements + rows_in_use, written=elements, flop=elements),)
+        return only_pass(PASS, read=elements + rows_in_use, written=elements, flop=elements)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that adds up the table's gradient."""
         elements = batch_size * math.prod(input_shapes[0])
-        return (
-            one_pass(
-                PASS,
-                read=elements,
-                written=self.positions * input_shapes[0][-1],
-                tensor=elements,
-                flop=elements,
-                role=Role.WEIGHT_GRADIENT,
-            ),
+        return only_pass(
+            PASS,
+            read=elements,
+            written=self.positions * input_shapes[0][-1],
+            tensor=elements,
+            flop=elements,
+            role=Role.WEIGHT_GRADIENT,
         )
 
 
@@ -181,34 +177,31 @@ class RotaryEmbedding(Layer):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"),))
     keeps_inputs: ClassVar[bool] = False
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"RotaryEmbedding": _from_onnx_rotary_embedding}
+    onnx_operators: ClassVar[Operators] = {"RotaryEmbedding": _from_onnx_rotary_embedding}
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape."""
         check_rank(input_shapes[0], SEQUENCE, HEADS)
         features = input_shapes[0][-1]
         if not is_open_size(features) and features % 2:
-            problem = f"turns pairs of features, but its input {shape_text(input_shapes[0])} has {features}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"turns pairs of features, but its input {shape_text(input_shapes[0])} has {features}")
         return input_shapes[0]
 
-    def _rotation(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, role: Role) -> tuple[Operation, ...]:
+    def _rotation(self, input_shapes: Shapes, *, batch_size: Any, role: Role) -> Operations:
         elements = batch_size * math.prod(input_shapes[0])
         tables = math.prod(input_shapes[0][-2:])  # a cosine and a sine for every two features
-        return (
-            one_pass(
-                "rotary_embedding",
-                read=elements + tables,
-                written=elements,
-                flop=FLOP_PER_ELEMENT * elements,
-                role=role,
-            ),
+        return only_pass(
+            "rotary_embedding",
+            read=elements + tables,
+            written=elements,
+            flop=FLOP_PER_ELEMENT * elements,
+            role=role,
         )
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that turns x."""
         return self._rotation(input_shapes, batch_size=batch_size, role=Role.OUTPUT)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that turns dy back."""
         return self._rotation(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import (
     check_axis,
     check_count,
@@ -17,20 +17,21 @@ from perfmodel.layers.checks import (
     one_of,
     refuse,
 )
-from perfmodel.layers.passes import INDEX_BYTES, one_pass
+from perfmodel.layers.passes import INDEX_BYTES, one_pass, only_pass
 from perfmodel.layers.shapes import (
     Shape,
-    ShapeMismatchError,
+    Shapes,
     SharedShape,
     axis_in,
     element_count,
+    mismatch,
     shape_text,
     stated_shape,
     with_extent,
 )
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.numeric import share_of
-from perfmodel.records import Operation, Role
+from perfmodel.records import Role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +94,13 @@ class Take(IndexedLayer):
         ({"shape": (4, 4, 8), "row_elements": 8}, (SharedShape((9, 8)), SharedShape((4, 4)))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("K", "F"), "row_elements": "F"}, (("S", "F"), ("K",)))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten.index": _indexed_from_torch,
         "aten.index_select": _from_torch_take,
         "aten.gather": _from_torch_take,
         "aten.take": _from_torch_take,
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+    onnx_operators: ClassVar[Operators] = {
         "Gather": _from_onnx_take,
         "GatherElements": _from_onnx_take,
         "GatherND": _from_onnx_take,
@@ -111,34 +112,32 @@ class Take(IndexedLayer):
     shape: Shape
     row_elements: int = 1
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
         return stated_shape(self.shape, input_shapes)
 
-    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any]:
+    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:
         """Return elements of the output, and bytes of indices that are read."""
         elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
         indices_per_row = len(input_shapes) - 1
         return elements, INDEX_BYTES * indices_per_row * share_of(elements, self.row_elements)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads rows and indices and writes the rows."""
         elements, index_bytes = self._counts(input_shapes, batch_size)
-        return (one_pass("take", read=elements, written=elements, read_index_bytes=index_bytes),)
+        return only_pass("take", read=elements, written=elements, read_index_bytes=index_bytes)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that clears the gradient and adds the rows into it."""
         elements, index_bytes = self._counts(input_shapes, batch_size)
-        return (
-            one_pass(
-                "take",
-                read=2 * elements,
-                written=elements + element_count(input_shapes[0], batch_size=batch_size),
-                tensor=elements,
-                flop=elements,
-                read_index_bytes=index_bytes,
-                role=Role.INPUT_GRADIENT,
-            ),
+        return only_pass(
+            "take",
+            read=2 * elements,
+            written=elements + element_count(input_shapes[0], batch_size=batch_size),
+            tensor=elements,
+            flop=elements,
+            read_index_bytes=index_bytes,
+            role=Role.INPUT_GRADIENT,
         )
 
 
@@ -206,8 +205,8 @@ class Scatter(IndexedLayer, LayerByInput):
         ({"has_source": False}, ((5, 6), (5, 1))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"), ("T", "F"), ("T",)))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch_scatter)
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch_scatter)
+    onnx_operators: ClassVar[Operators] = {
         "ScatterElements": _from_onnx_scatter,
         "ScatterND": _from_onnx_scatter,
     }
@@ -222,34 +221,30 @@ class Scatter(IndexedLayer, LayerByInput):
         values = 1 + self.has_source
         return (True,) * values + (False,) * (input_count - values)
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the first input's shape; each sample has its own where any input is the samples'."""
         return stated_shape(tuple(input_shapes[0]), input_shapes)
 
-    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, Any]:
+    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any, Any]:
         """Return elements of the output, elements written into it, and bytes of indices."""
         output = element_count(self.output_shape(input_shapes), batch_size=batch_size)
         _, *others = (element_count(shape, batch_size=batch_size) for shape in input_shapes)
         return output, others[0], INDEX_BYTES * sum(others[self.has_source :])
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that copies the first input and writes into the copy."""
         elements, written, index_bytes = self._counts(input_shapes, batch_size)
-        return (
-            one_pass(
-                "scatter",
-                read=element_count(input_shapes[0], batch_size=batch_size)
-                + (int(self.has_source) + int(self.adds)) * written,
-                written=elements + written,
-                tensor=elements,
-                flop=int(self.adds) * written,
-                read_index_bytes=index_bytes,
-            ),
+        return only_pass(
+            "scatter",
+            read=element_count(input_shapes[0], batch_size=batch_size)
+            + (int(self.has_source) + int(self.adds)) * written,
+            written=elements + written,
+            tensor=elements,
+            flop=int(self.adds) * written,
+            read_index_bytes=index_bytes,
         )
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return a pass for each wanted gradient that is not passed on."""
         elements, written, index_bytes = self._counts(input_shapes, batch_size)
         reads_and_writes = []
@@ -309,12 +304,12 @@ class TopK(Layer):
         ({"count": 3, "axis": 0, "result": "index"}, ((4, 9, 9),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"count": 2}, (("S", "F"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten.topk": _from_torch_top_k,
         "aten.sort": _from_torch_top_k,
         "aten.argsort": _from_torch_top_k,
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"TopK": _from_onnx_top_k}
+    onnx_operators: ClassVar[Operators] = {"TopK": _from_onnx_top_k}
     keeps_inputs: ClassVar[bool] = False
     checks: ClassVar[Checks] = {"count": check_count, "axis": check_axis, "result": one_of(RESULTS)}
     count: int
@@ -330,50 +325,45 @@ class TopK(Layer):
         """Tell for each of ``input_count`` inputs [1] whether it has a gradient: positions have none."""
         return (self.result == "values",) * input_count
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape with ``count`` along the axis."""
         shape = input_shapes[0]
         place = axis_in(shape, self.axis)
         if not is_open_size(shape[place]) and self.count > shape[place]:
-            problem = f"keeps {self.count} elements along axis {self.axis}, but its input is {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"keeps {self.count} elements along axis {self.axis}, but its input is {shape_text(shape)}")
         return with_extent(shape, place, self.count)
 
-    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any]:
+    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:
         """Return elements of the input, and those kept."""
         kept = element_count(self.output_shape(input_shapes), batch_size=batch_size)
         return element_count(input_shapes[0], batch_size=batch_size), kept
 
-    def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
+    def saved_index_count(self, input_shapes: Shapes, *, batch_size: Any) -> Any:
         """Return the positions of what is kept [1]."""
         return self._counts(input_shapes, batch_size)[1]
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x and writes values and indices."""
         elements, kept = self._counts(input_shapes, batch_size)
-        return (
-            one_pass(
-                "top_k",
-                read=elements,
-                written=kept,
-                tensor=elements,
-                flop=self.count.bit_length() * elements,
-                written_index_bytes=INDEX_BYTES * kept,
-            ),
+        return only_pass(
+            "top_k",
+            read=elements,
+            written=kept,
+            tensor=elements,
+            flop=self.count.bit_length() * elements,
+            written_index_bytes=INDEX_BYTES * kept,
         )
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that clears dx and writes dy into it; nothing for positions."""
         if self.result == "index":
             return ()
         elements, kept = self._counts(input_shapes, batch_size)
-        return (
-            one_pass(
-                "top_k",
-                read=kept,
-                written=elements + kept,
-                tensor=elements,
-                read_index_bytes=INDEX_BYTES * kept,
-                role=Role.INPUT_GRADIENT,
-            ),
+        return only_pass(
+            "top_k",
+            read=kept,
+            written=elements + kept,
+            tensor=elements,
+            read_index_bytes=INDEX_BYTES * kept,
+            role=Role.INPUT_GRADIENT,
         )

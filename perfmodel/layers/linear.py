@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, check_flag, refuse
 from perfmodel.layers.passes import bias_gradient, broadcast_gradient, one_pass
 from perfmodel.layers.shapes import (
     Shape,
     ShapeMismatchError,
+    Shapes,
     SharedShape,
     broadcast_shape,
     element_count,
     is_spread,
+    mismatch,
     shape_text,
 )
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.records import Contraction, Operation, Role
 
 MATRIX_AXES = 2
@@ -101,13 +103,13 @@ class Dense(Layer):
         ({"units": 3, "adds_bias_apart": True}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"units": "U"}, (("S", "F"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten.linear": _from_linear,
         "aten.addmm": _from_product,
         "aten.mm": _from_product,
         "aten.matmul": _from_product,
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Gemm": _from_gemm_dense, "MatMul": _from_onnx_product}
+    onnx_operators: ClassVar[Operators] = {"Gemm": _from_gemm_dense, "MatMul": _from_onnx_product}
     inputs_serve_weights: ClassVar[bool] = True
     checks: ClassVar[Checks] = {"units": check_count, "bias": check_flag, "adds_bias_apart": check_flag}
     units: int
@@ -119,19 +121,18 @@ class Dense(Layer):
         if self.adds_bias_apart and not self.bias:
             refuse("adds_bias_apart", self.adds_bias_apart, "must be False without a bias")
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input shape with its last axis replaced by ``units``."""
         if not input_shapes[0]:
-            problem = f"takes samples of (..., features), but its input is {shape_text(input_shapes[0])}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes samples of (..., features), but its input is {shape_text(input_shapes[0])}")
         return (*input_shapes[0][:-1], self.units)
 
-    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return the weight matrix and, if any, the bias."""
         shapes: dict[str, Shape] = {"weight": (input_shapes[0][-1], self.units)}
         return shapes | {"bias": (self.units,)} if self.bias else shapes
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one product of rows and weights, and the sum with the bias where that is apart."""
         *leading, features = input_shapes[0]
         rows = batch_size * math.prod(leading)
@@ -143,11 +144,11 @@ class Dense(Layer):
         added = one_pass("add", read=elements + self.units, written=elements, flop=elements)
         return (product, added)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the products dx = dy W^T and dW = x^T dy, and the bias's sum."""
         *leading, features = input_shapes[0]
         rows = batch_size * math.prod(leading)
-        products: tuple[Operation, ...] = (
+        products: Operations = (
             Contraction(m=rows, n=features, k=self.units, role=Role.INPUT_GRADIENT),
             Contraction(m=features, n=self.units, k=rows, role=Role.WEIGHT_GRADIENT),
         )
@@ -289,7 +290,7 @@ class MatMul(LayerByInput):
         ({"over_batch": True, "transpose_first": True}, ((9, 6), (9, 3))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "D", "K")))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten.mm": _from_torch,
         "aten.bmm": _from_torch,
         "aten.matmul": _from_torch,
@@ -299,7 +300,7 @@ class MatMul(LayerByInput):
         "aten.baddbmm": _added_from_torch,
         "aten.addmv": _added_from_torch,
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"MatMul": _from_onnx, "Gemm": _from_gemm_matmul}
+    onnx_operators: ClassVar[Operators] = {"MatMul": _from_onnx, "Gemm": _from_gemm_matmul}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
     checks: ClassVar[Checks] = {
         "transpose_first": check_flag,
@@ -323,11 +324,10 @@ class MatMul(LayerByInput):
         """Return each factor where the other's gradient is wanted; what is added to the product is not read."""
         return (wanted[1], wanted[0], *(False for _ in wanted[2:]))
 
-    def _refuse(self, input_shapes: tuple[Shape, ...]) -> NoReturn:
-        problem = f"takes matrices that fit one another, but they are {' and '.join(map(shape_text, input_shapes))}"
-        raise ShapeMismatchError(problem)
+    def _refuse(self, input_shapes: Shapes) -> NoReturn:
+        mismatch(f"takes matrices that fit one another, but they are {' and '.join(map(shape_text, input_shapes))}")
 
-    def _products(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> _Products:
+    def _products(self, input_shapes: Shapes, batch_size: Any) -> _Products:
         """Return what is multiplied; refuse shapes that do not fit."""
         if self.samples_are_inner or self.over_batch:
             return self._summed_products(input_shapes, batch_size)
@@ -361,7 +361,7 @@ class MatMul(LayerByInput):
         kind = SharedShape if first_shared and second_shared else tuple
         return _Products(count, rows, inner, columns, kind(output), repeated)
 
-    def _summed_products(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> _Products:
+    def _summed_products(self, input_shapes: Shapes, batch_size: Any) -> _Products:
         """Return products whose sums run over the samples, too."""
         first, second, *added = input_shapes
         if isinstance(first, SharedShape) or isinstance(second, SharedShape):
@@ -394,7 +394,7 @@ class MatMul(LayerByInput):
             repeated=(is_spread(leads[0], lead), is_spread(leads[1], lead)),
         )
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return leading axes, rows of the first and columns of the second input."""
         output = self._products(input_shapes, 1).output
         for added in input_shapes[2:]:
@@ -404,15 +404,13 @@ class MatMul(LayerByInput):
                 self._refuse(input_shapes)
         return output
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the products."""
         of = self._products(input_shapes, batch_size)
         added = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[2:])
         return (of.contraction(of.rows, of.columns, of.inner, bias_elements=added),)
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return the same for the wanted gradients."""
         of = self._products(input_shapes, batch_size)
         sizes = ((of.rows, of.inner, of.columns), (of.inner, of.columns, of.rows))

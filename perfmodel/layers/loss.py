@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import one_of
-from perfmodel.layers.passes import one_pass
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, element_count, shape_text
-from perfmodel.layers.translation import OperatorCall, Translation, Translator
-from perfmodel.records import Operation, Role
+from perfmodel.layers.passes import one_pass, only_pass
+from perfmodel.layers.shapes import Shape, Shapes, element_count, mismatch, shape_text
+from perfmodel.layers.translation import OperatorCall, Operators, Translation
+from perfmodel.records import Role
 
 LABEL_BYTES = 4
 """Size of one element of a target that comes with the samples [B]."""
@@ -55,39 +55,34 @@ class PairedLoss(LayerByInput):
     def flop_per_element(self) -> tuple[int, int, int]:
         """Arithmetic per element of a term, of the gradient to the prediction, and to the target [FLOP]."""
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of one number."""
         if input_shapes[1:] and tuple(input_shapes[0]) != tuple(input_shapes[1]):
-            problem = f"compares inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"compares inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}")
         return ()
 
-    def label_bytes(self, input_shapes: tuple[Shape, ...]) -> int:
+    def label_bytes(self, input_shapes: Shapes) -> int:
         """Return the target where it is no input [B/sample]."""
         return 0 if input_shapes[1:] else LABEL_BYTES * math.prod(input_shapes[0])
 
-    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any]:
+    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:
         """Return elements of the prediction, and those read as numbers: of both."""
         elements = batch_size * math.prod(input_shapes[0])
         return elements, sum(element_count(shape, batch_size=batch_size) for shape in input_shapes)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads prediction and target and writes a loss per sample."""
         elements, read = self._counts(input_shapes, batch_size)
-        return (
-            one_pass(
-                self.kind,
-                read=read,
-                written=batch_size,
-                tensor=elements,
-                flop=(self.flop_per_element[0] + 1) * elements + batch_size,
-                read_index_bytes=batch_size * self.label_bytes(input_shapes),
-            ),
+        return only_pass(
+            self.kind,
+            read=read,
+            written=batch_size,
+            tensor=elements,
+            flop=(self.flop_per_element[0] + 1) * elements + batch_size,
+            read_index_bytes=batch_size * self.label_bytes(input_shapes),
         )
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return one pass for each wanted gradient."""
         elements, read = self._counts(input_shapes, batch_size)
         return tuple(
@@ -122,9 +117,7 @@ class MeanSquaredError(PairedLoss):
         ({}, ((4, 9, 9), (4, 9, 9))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
-        "aten.mse_loss": lambda call: _compared(call, MeanSquaredError())
-    }
+    torch_operators: ClassVar[Operators] = {"aten.mse_loss": lambda call: _compared(call, MeanSquaredError())}
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 2, 2)
 
 
@@ -144,9 +137,7 @@ class MeanAbsoluteError(PairedLoss):
     kind: ClassVar[str] = "mean_absolute_error"
     examples: ClassVar[Examples] = (({}, ((5, 6), (5, 6))),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
-        "aten.l1_loss": lambda call: _compared(call, MeanAbsoluteError())
-    }
+    torch_operators: ClassVar[Operators] = {"aten.l1_loss": lambda call: _compared(call, MeanAbsoluteError())}
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 3, 3)
 
 
@@ -170,7 +161,7 @@ class Huber(PairedLoss):
     kind: ClassVar[str] = "huber"
     examples: ClassVar[Examples] = (({}, ((4,), (4,))),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+    torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.huber_loss", "aten.smooth_l1_loss"), lambda call: _compared(call, Huber())
     )
     flop_per_element: ClassVar[tuple[int, int, int]] = (5, 4, 4)
@@ -206,7 +197,7 @@ class BinaryCrossEntropy(PairedLoss):
         ({"over": "probabilities"}, ((5, 6), (5, 6))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten.binary_cross_entropy": lambda call: _compared(call, BinaryCrossEntropy(over="probabilities")),
         "aten.binary_cross_entropy_with_logits": lambda call: _compared(call, BinaryCrossEntropy(over="logits")),
     }
@@ -272,35 +263,30 @@ class KLDivergence(LayerByInput):
         ({"against": "distribution"}, ((5, 6), (5, 6))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.kl_div": _from_torch_kl_divergence}
+    torch_operators: ClassVar[Operators] = {"aten.kl_div": _from_torch_kl_divergence}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     is_loss: ClassVar[bool] = True
     checks: ClassVar[Checks] = {"against": one_of(_DIVERGENCES)}
     against: str = "standard_normal"
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of one number."""
         if tuple(input_shapes[0]) != tuple(input_shapes[1]):
-            problem = f"takes two inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes two inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}")
         return ()
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads both inputs and writes a loss per sample."""
         elements = batch_size * math.prod(input_shapes[0])
-        return (
-            one_pass(
-                "kl_divergence",
-                read=2 * elements,
-                written=batch_size,
-                tensor=elements,
-                flop=_DIVERGENCES[self.against].flop * elements + batch_size,
-            ),
+        return only_pass(
+            "kl_divergence",
+            read=2 * elements,
+            written=batch_size,
+            tensor=elements,
+            flop=_DIVERGENCES[self.against].flop * elements + batch_size,
         )
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return one pass for each wanted gradient."""
         elements = batch_size * math.prod(input_shapes[0])
         of_kind = _DIVERGENCES[self.against]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_axis, check_count, check_flag, is_open_size, one_of, optional
-from perfmodel.layers.passes import elementwise, one_pass
-from perfmodel.layers.shapes import IMAGE, Shape, axis_in, channel_count, check_rank
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator, affine_parameters
-from perfmodel.records import MemoryPass, Operation, Role
+from perfmodel.layers.passes import elementwise, one_pass, only_pass
+from perfmodel.layers.shapes import IMAGE, Shape, Shapes, axis_in, channel_count, check_rank
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation, affine_parameters
+from perfmodel.records import MemoryPass, Role
 
 STATISTICS_KINDS = ("batch", "given")
 """Where mean and variance come from."""
@@ -80,7 +80,7 @@ class BatchNorm(LayerByInput):
         ({"axis": 0, "statistics": "given"}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten.native_batch_norm": _from_torch,
         "aten._native_batch_norm_legit": _from_torch,
         "aten._native_batch_norm_legit_no_training": _from_torch,
@@ -90,7 +90,7 @@ class BatchNorm(LayerByInput):
         "aten.cudnn_batch_norm": _from_torch,
         "aten.miopen_batch_norm": _from_torch,
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"BatchNormalization": _from_onnx_batch_norm}
+    onnx_operators: ClassVar[Operators] = {"BatchNormalization": _from_onnx_batch_norm}
     checks: ClassVar[Checks] = {
         "affine": check_flag,
         "statistics": one_of(STATISTICS_KINDS),
@@ -111,39 +111,37 @@ class BatchNorm(LayerByInput):
     def _channels(self, shape: Shape) -> int:
         return channel_count(shape) if self.axis is None else shape[axis_in(shape, self.axis)]
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape."""
         self._channels(input_shapes[0])
         return input_shapes[0]
 
-    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return gamma and beta, if any."""
         channels = (self._channels(input_shapes[0]),)
         return {"gamma": channels, "beta": channels} if self.affine else {}
 
-    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+    def at_inference(self, input_shapes: Shapes) -> Layer:
         """Return the layer with given statistics."""
         return replace(self, statistics="given")
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return mean and inverse standard deviation of each channel [B]."""
         return element_bytes * STATISTICS * self._channels(input_shapes[0])
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x twice and writes y and the statistics."""
         elements = batch_size * math.prod(input_shapes[0])
         channels = self._channels(input_shapes[0])
         vectors = 2 * self.affine
         reads = 1 if self._is_frozen else 2
         summed_flop = 0 if self._is_frozen else 3
-        return (
-            one_pass(
-                self._pass_name,
-                read=reads * elements + (vectors + STATISTICS * self._is_frozen) * channels,
-                written=elements + STATISTICS * (not self._is_frozen) * channels,
-                tensor=elements,
-                flop=(2 + summed_flop + vectors) * elements,
-            ),
+        return only_pass(
+            self._pass_name,
+            read=reads * elements + (vectors + STATISTICS * self._is_frozen) * channels,
+            written=elements + STATISTICS * (not self._is_frozen) * channels,
+            tensor=elements,
+            flop=(2 + summed_flop + vectors) * elements,
         )
 
     def _frozen_gradient(self, elements: Any, channels: int, for_input: int) -> MemoryPass:
@@ -156,9 +154,7 @@ class BatchNorm(LayerByInput):
             role=Role.INPUT_GRADIENT if for_input else Role.WEIGHT_GRADIENT,
         )
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return one pass, without its second half where dx is not wanted; nothing where nothing is."""
         elements = batch_size * math.prod(input_shapes[0])
         channels = self._channels(input_shapes[0])
@@ -167,15 +163,13 @@ class BatchNorm(LayerByInput):
             return ()
         if self._is_frozen:
             return (self._frozen_gradient(elements, channels, for_input),)
-        return (
-            one_pass(
-                "batch_norm",
-                read=(2 + 2 * for_input) * elements + (STATISTICS + for_input * self.affine) * channels,
-                written=for_input * elements + 2 * self.affine * channels,
-                tensor=elements,
-                flop=(5 + 6 * for_input) * elements,
-                role=Role.INPUT_GRADIENT if for_input else Role.WEIGHT_GRADIENT,
-            ),
+        return only_pass(
+            "batch_norm",
+            read=(2 + 2 * for_input) * elements + (STATISTICS + for_input * self.affine) * channels,
+            written=for_input * elements + 2 * self.affine * channels,
+            tensor=elements,
+            flop=(5 + 6 * for_input) * elements,
+            role=Role.INPUT_GRADIENT if for_input else Role.WEIGHT_GRADIENT,
         )
 
 
@@ -209,43 +203,37 @@ class Scale(LayerByInput):
     def _vectors(self) -> int:
         return 1 + self.bias
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape."""
         return input_shapes[0]
 
-    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return gamma and, if any, beta."""
         channels: Shape = (channel_count(input_shapes[0]),)
         return {"gamma": channels, "beta": channels} if self.bias else {"gamma": channels}
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x and writes y."""
         elements = batch_size * math.prod(input_shapes[0])
-        return (
-            one_pass(
-                "scale",
-                read=elements + self._vectors * channel_count(input_shapes[0]),
-                written=elements,
-                flop=self._vectors * elements,
-            ),
+        return only_pass(
+            "scale",
+            read=elements + self._vectors * channel_count(input_shapes[0]),
+            written=elements,
+            flop=self._vectors * elements,
         )
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return one pass, without dx where it is not wanted."""
         elements = batch_size * math.prod(input_shapes[0])
         channels = channel_count(input_shapes[0])
         for_input = int(any(wanted))
-        return (
-            one_pass(
-                "scale",
-                read=2 * elements + for_input * channels,
-                written=for_input * elements + self._vectors * channels,
-                tensor=elements,
-                flop=(for_input + 1 + self._vectors) * elements,
-                role=Role.INPUT_GRADIENT if for_input else Role.WEIGHT_GRADIENT,
-            ),
+        return only_pass(
+            "scale",
+            read=2 * elements + for_input * channels,
+            written=for_input * elements + self._vectors * channels,
+            tensor=elements,
+            flop=(for_input + 1 + self._vectors) * elements,
+            role=Role.INPUT_GRADIENT if for_input else Role.WEIGHT_GRADIENT,
         )
 
 
@@ -284,12 +272,12 @@ class LocalResponseNorm(Layer):
     kind: ClassVar[str] = "local_response_norm"
     examples: ClassVar[Examples] = (({"size": 3}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"LRN": _from_onnx_local_response_norm}
+    onnx_operators: ClassVar[Operators] = {"LRN": _from_onnx_local_response_norm}
     keeps_output: ClassVar[bool] = True
     checks: ClassVar[Checks] = {"size": check_count}
     size: int = 5
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape."""
         check_rank(input_shapes[0], IMAGE)
         return input_shapes[0]
@@ -304,18 +292,18 @@ class LocalResponseNorm(Layer):
         pairs = sum(reach * channels - reach * (reach + 1) // 2 for reach in reaches)
         return math.prod(map_size) * (channels + pairs)
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return the sums s [B]."""
         return element_bytes * batch_size * math.prod(input_shapes[0])
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x and writes y and s."""
         elements = batch_size * math.prod(input_shapes[0])
         summed = batch_size * self._neighbours(input_shapes[0])
         one = elementwise("local_response_norm", elements, writes=2, flop_per_element=FORWARD_FLOP)
         return (replace(one, flop_count=one.flop_count + summed),)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x, y, s and dy and writes dx."""
         elements = batch_size * math.prod(input_shapes[0])
         summed = batch_size * self._neighbours(input_shapes[0])

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_flag, check_shape, check_text
-from perfmodel.layers.passes import one_pass
-from perfmodel.layers.shapes import Shape, SharedShape, element_count, stated_shape
-from perfmodel.records import Operation, Role
+from perfmodel.layers.passes import only_pass
+from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count, stated_shape
+from perfmodel.records import Role
 
 
 @layer_kind
@@ -44,23 +44,21 @@ class Opaque(LayerByInput):
     shape: Shape
     over_batch: bool = False
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for; all samples share it where they share all inputs, too."""
         return SharedShape(self.shape) if self.over_batch else stated_shape(self.shape, input_shapes)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads the inputs and writes the output."""
         read = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes)
         written = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return (one_pass("opaque", read=read, written=written, flop=read + written),)
+        return only_pass("opaque", read=read, written=written, flop=read + written)
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return one pass that writes the wanted gradients."""
         if not any(wanted):
             return ()
         counts = [element_count(shape, batch_size=batch_size) for shape in input_shapes]
         read = sum(counts) + element_count(self.output_shape(input_shapes), batch_size=batch_size)
         written = sum(count for count, is_wanted in zip(counts, wanted, strict=True) if is_wanted)
-        return (one_pass("opaque", read=read, written=written, flop=read + written, role=Role.INPUT_GRADIENT),)
+        return only_pass("opaque", read=read, written=written, flop=read + written, role=Role.INPUT_GRADIENT)

@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, final
 
 from perfmodel.errors import UnknownNameError
+from perfmodel.layers.base import Operations
 from perfmodel.layers.checks import check_choice, check_fraction, refuse
 from perfmodel.layers.passes import elementwise, one_pass
 from perfmodel.records import MemoryPass, Operation, Role
@@ -88,7 +89,7 @@ class Optimizer(ABC):
             "per_sample": by_layer,
         }[self.clipping]
 
-    def operations(self, parameter_counts: Mapping[str, int], *, batch_size: Any) -> tuple[Operation, ...]:
+    def operations(self, parameter_counts: Mapping[str, int], *, batch_size: Any) -> Operations:
         """Return the passes of one update in order, without their layers.
 
         Parameters

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec
 
 from perfmodel.records import MemoryPass, Role
 
+Counts = ParamSpec("Counts")
 MASK_BYTES = 1
 """Size of a truth value, one element of a mask [B]."""
 INDEX_BYTES = 4
@@ -51,6 +54,14 @@ def one_pass(
         role=role,
         **further,
     )
+
+
+def _alone(make: Callable[Counts, MemoryPass]) -> Callable[Counts, tuple[MemoryPass]]:
+    return wraps(make)(lambda *args, **counts: (make(*args, **counts),))
+
+
+only_pass = _alone(one_pass)
+"""``one_pass`` as all the operations of a layer."""
 
 
 def elementwise(
@@ -100,18 +111,6 @@ def elementwise(
 def bias_gradient(elements: Any, *, bias_elements: int) -> MemoryPass:
     """Return the sum of an output's gradient over all but its channels: a read and an add per element.
 
-    Parameters
-    ----------
-    elements : int, ndarray or sympy.Expr
-        Elements of the output's gradient. [1]
-    bias_elements : int
-        Elements of the bias. [1]
-
-    Returns
-    -------
-    MemoryPass
-        The operation. [-]
-
     Examples
     --------
     >>> bias_gradient(640, bias_elements=10).work(element_bytes=4)
@@ -122,18 +121,6 @@ def bias_gradient(elements: Any, *, bias_elements: int) -> MemoryPass:
 
 def broadcast_gradient(elements: Any, *, operand_elements: Any) -> MemoryPass:
     """Return the sum of a gradient over the axes along which an operand was repeated: a read and an add per element.
-
-    Parameters
-    ----------
-    elements : int, ndarray or sympy.Expr
-        Elements of the gradient of the repeated tensor. [1]
-    operand_elements : int, ndarray or sympy.Expr
-        Elements of the operand. [1]
-
-    Returns
-    -------
-    MemoryPass
-        The operation. [-]
 
     Examples
     --------

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.base import Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, refuse
-from perfmodel.layers.passes import INDEX_BYTES, one_pass
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
-from perfmodel.layers.translation import OperatorCall, Translation, Translator
+from perfmodel.layers.passes import INDEX_BYTES, only_pass
+from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
+from perfmodel.layers.translation import OperatorCall, Operators, Translation
 from perfmodel.layers.window import Padding, Size, Window, check_map
 from perfmodel.layers.window_operators import by_axis, holds_maps, onnx_window_options, torch_pooling_options
-from perfmodel.records import Operation, Role
-
-ONNX_AVERAGES = ("AveragePool", "GlobalAveragePool")
-ONNX_MAXIMA = ("MaxPool", "GlobalMaxPool")
+from perfmodel.records import Role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +23,7 @@ class WindowedLayer(Layer):
     """One number for each window of each channel, whatever makes the windows."""
 
     @abstractmethod
-    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, Any]:
+    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any, Any]:
         """Return elements of input and output, and taps of all windows that lie on the map."""
 
 
@@ -34,42 +31,41 @@ class WindowedLayer(Layer):
 class Averaging(WindowedLayer):
     """The average of each window: an add for each tap but the first, and a division; the same backward."""
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x and writes y."""
         inputs, outputs, taps = self._counts(input_shapes, batch_size)
-        return (one_pass("avg_pool", read=inputs, written=outputs, tensor=inputs, flop=taps),)
+        return only_pass("avg_pool", read=inputs, written=outputs, tensor=inputs, flop=taps)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that divides each gradient and adds it to all inputs of its window."""
         inputs, outputs, taps = self._counts(input_shapes, batch_size)
-        return (one_pass("avg_pool", read=outputs, written=inputs, flop=taps + outputs, role=Role.INPUT_GRADIENT),)
+        return only_pass("avg_pool", read=outputs, written=inputs, flop=taps + outputs, role=Role.INPUT_GRADIENT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Maximising(WindowedLayer):
     """The maximum of each window and where it is; backward a gradient is added there into a cleared dx."""
 
-    def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
+    def saved_index_count(self, input_shapes: Shapes, *, batch_size: Any) -> Any:
         """Return the positions of the maxima [1]."""
         return batch_size * math.prod(self.output_shape(input_shapes))
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x and writes y and the indices."""
         inputs, outputs, taps = self._counts(input_shapes, batch_size)
         index_bytes = INDEX_BYTES * outputs
         flop = taps - outputs
-        return (
-            one_pass(
-                "max_pool", read=inputs, written=outputs, tensor=inputs, flop=flop, written_index_bytes=index_bytes
-            ),
+        return only_pass(
+            "max_pool", read=inputs, written=outputs, tensor=inputs, flop=flop, written_index_bytes=index_bytes
         )
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads dy and the indices and writes dx."""
         inputs, outputs, _ = self._counts(input_shapes, batch_size)
         index_bytes, role = INDEX_BYTES * outputs, Role.INPUT_GRADIENT
-        one = one_pass("max_pool", read=outputs, written=inputs, flop=outputs, read_index_bytes=index_bytes, role=role)
-        return (one,)
+        return only_pass(
+            "max_pool", read=outputs, written=inputs, flop=outputs, read_index_bytes=index_bytes, role=role
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +89,22 @@ class Pooling(WindowedLayer):
 
     axis_count: ClassVar[int]
     """Axes of a map [1]."""
+    torch_names: ClassVar[tuple[str, ...]]
+    """Operators of torch that are it, with a place for the axes [-]."""
+    onnx_names: ClassVar[tuple[str, ...]]
+    """Operators of ONNX that are it [-]."""
     kernel_size: Size | None
     stride: Size | None = None
     padding: Padding = "valid"
     dilation: Size = 1
     ceil_mode: bool = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "axis_count" in vars(cls):
+            names = [name.format(cls.axis_count) for name in cls.torch_names]
+            cls.torch_operators = dict.fromkeys(names, partial(_pooling_from_torch, kind=cls))
+            cls.onnx_operators = dict.fromkeys(cls.onnx_names, partial(_pooling_from_onnx, kind=cls))
 
     def __post_init__(self) -> None:
         window = self.window((1,) * self.axis_count)
@@ -136,13 +143,13 @@ class Pooling(WindowedLayer):
             ceil_mode=self.ceil_mode,
         )
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return (channels, map)."""
         check_map(input_shapes[0], self.axis_count)
         map_size = input_shapes[0][-self.axis_count :]
         return (*input_shapes[0][: -self.axis_count], *self.window(map_size).output_size(map_size))
 
-    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, Any]:
+    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any, Any]:
         """Return elements of input and output, and taps of all windows that lie on the map."""
         leading, map_size = input_shapes[0][: -self.axis_count], input_shapes[0][-self.axis_count :]
         taps = math.prod(leading) * self.window(map_size).taps_inside(map_size)
@@ -178,6 +185,9 @@ class AveragePool(Averaging, Pooling):
     them, are not added. Forward t - o adds and o divisions. Backward o divisions and t adds; reads dy, writes dx.
     """
 
+    torch_names: ClassVar[tuple[str, ...]] = ("aten.avg_pool{}d",)
+    onnx_names: ClassVar[tuple[str, ...]] = ("AveragePool", "GlobalAveragePool")
+
 
 @layer_kind
 class AveragePool1d(AveragePool):
@@ -189,12 +199,6 @@ class AveragePool1d(AveragePool):
         ({"kernel_size": None}, ((4, 9),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": None}, (("C", "L"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
-        "aten.avg_pool1d": lambda call: _pooling_from_torch(call, AveragePool1d)
-    }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        ONNX_AVERAGES, lambda call: _pooling_from_onnx(call, AveragePool1d)
-    )
     axis_count: ClassVar[int] = 1
 
 
@@ -208,12 +212,6 @@ class AveragePool2d(AveragePool):
         ({"kernel_size": None}, ((4, 9, 9),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": None}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
-        "aten.avg_pool2d": lambda call: _pooling_from_torch(call, AveragePool2d)
-    }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        ONNX_AVERAGES, lambda call: _pooling_from_onnx(call, AveragePool2d)
-    )
     axis_count: ClassVar[int] = 2
 
 
@@ -227,12 +225,6 @@ class AveragePool3d(AveragePool):
         ({"kernel_size": None}, ((4, 5, 9, 9),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": None}, (("C", "D", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
-        "aten.avg_pool3d": lambda call: _pooling_from_torch(call, AveragePool3d)
-    }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        ONNX_AVERAGES, lambda call: _pooling_from_onnx(call, AveragePool3d)
-    )
     axis_count: ClassVar[int] = 3
 
 
@@ -247,6 +239,9 @@ class MaxPool(Maximising, Pooling):
     Backward adds each dy at its index (1 FLOP) into a cleared dx, so all n elements are written.
     """
 
+    torch_names: ClassVar[tuple[str, ...]] = ("aten.max_pool{}d", "aten.max_pool{}d_with_indices")
+    onnx_names: ClassVar[tuple[str, ...]] = ("MaxPool", "GlobalMaxPool")
+
 
 @layer_kind
 class MaxPool1d(MaxPool):
@@ -255,12 +250,6 @@ class MaxPool1d(MaxPool):
     kind: ClassVar[str] = "max_pool_1d"
     examples: ClassVar[Examples] = (({"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, ((4, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": 2}, (("C", "L"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        ("aten.max_pool1d", "aten.max_pool1d_with_indices"), lambda call: _pooling_from_torch(call, MaxPool1d)
-    )
-    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        ONNX_MAXIMA, lambda call: _pooling_from_onnx(call, MaxPool1d)
-    )
     axis_count: ClassVar[int] = 1
 
 
@@ -271,12 +260,6 @@ class MaxPool2d(MaxPool):
     kind: ClassVar[str] = "max_pool_2d"
     examples: ClassVar[Examples] = (({"kernel_size": 3, "stride": 2, "padding": 1}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": 2}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        ("aten.max_pool2d", "aten.max_pool2d_with_indices"), lambda call: _pooling_from_torch(call, MaxPool2d)
-    )
-    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        ONNX_MAXIMA, lambda call: _pooling_from_onnx(call, MaxPool2d)
-    )
     axis_count: ClassVar[int] = 2
 
 
@@ -287,12 +270,6 @@ class MaxPool3d(MaxPool):
     kind: ClassVar[str] = "max_pool_3d"
     examples: ClassVar[Examples] = (({"kernel_size": (1, 3, 3), "stride": 2, "padding": "same"}, ((4, 5, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": 2}, (("C", "D", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        ("aten.max_pool3d", "aten.max_pool3d_with_indices"), lambda call: _pooling_from_torch(call, MaxPool3d)
-    )
-    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
-        ONNX_MAXIMA, lambda call: _pooling_from_onnx(call, MaxPool3d)
-    )
     axis_count: ClassVar[int] = 3
 
 
@@ -320,15 +297,14 @@ class AdaptivePooling(WindowedLayer):
     def _sizes(self, shape: Shape) -> tuple[int, ...]:
         return self.output_size if isinstance(self.output_size, tuple) else (self.output_size,) * (len(shape) - 1)
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return (channels, parts)."""
         shape, sizes = input_shapes[0], self._sizes(input_shapes[0])
         if not 0 < len(sizes) < len(shape):
-            problem = f"pools maps of channels into {self.output_size} parts, but its input is {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"pools maps of channels into {self.output_size} parts, but its input is {shape_text(shape)}")
         return (*shape[: -len(sizes)], *sizes)
 
-    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, Any]:
+    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any, Any]:
         """Return elements of input and output, and of all parts together."""
         shape, sizes = input_shapes[0], self._sizes(input_shapes[0])
         leading, map_size = shape[: -len(sizes)], shape[-len(sizes) :]
@@ -351,8 +327,7 @@ def _common_divisor(first: Any, second: Any) -> Any:
     if not opened:
         return math.gcd(first, second)
     if len(opened) == 2:
-        problem = f"cannot divide {first} elements into {second} parts: one of them must be a number"
-        raise ShapeMismatchError(problem)
+        mismatch(f"cannot divide {first} elements into {second} parts: one of them must be a number")
     size, number = opened[0], second if opened[0] is first else first
     divisors = (divisor for divisor in range(1, number + 1) if number % divisor == 0)
     return sum(
@@ -384,7 +359,7 @@ class AdaptiveAveragePool(Averaging, AdaptivePooling):
         ({"output_size": (5,)}, ((2, 4, 12),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"output_size": 1}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+    torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.adaptive_avg_pool1d", "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d"),
         lambda call: _adaptive_from_torch(call, AdaptiveAveragePool),
     )
@@ -406,7 +381,7 @@ class AdaptiveMaxPool(Maximising, AdaptivePooling):
         ({"output_size": (5,)}, ((2, 4, 12),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"output_size": 1}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+    torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.adaptive_max_pool1d", "aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d"),
         lambda call: _adaptive_from_torch(call, AdaptiveMaxPool),
     )

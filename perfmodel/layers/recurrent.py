@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, check_flag, check_fraction, is_open_size, one_of, refuse
 from perfmodel.layers.drawing import Dropout
 from perfmodel.layers.passes import elementwise
-from perfmodel.layers.shapes import SEQUENCE, Shape, ShapeMismatchError, SharedShape, check_rank, shape_text
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.layers.shapes import (
+    SEQUENCE,
+    Shape,
+    Shapes,
+    SharedShape,
+    check_rank,
+    mismatch,
+    shape_text,
+)
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.layers.view import View
 from perfmodel.records import Operation, Recurrence, Role
 
@@ -101,7 +109,7 @@ class RecurrentLayer(LayerByInput):
         """Features that one layer of the stack yields."""
         return self.hidden_size * len(self._directions)
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return (steps, units of all directions), or the units for the last step only."""
         check_rank(input_shapes[0], SEQUENCE)
         count = self.layer_count * len(self._directions)
@@ -109,16 +117,15 @@ class RecurrentLayer(LayerByInput):
         for given in input_shapes[1:]:
             if tuple(given) not in states and not any(map(is_open_size, (*given, *states[0]))):
                 allowed = " or ".join(map(shape_text, states))
-                problem = f"its first state is of shape {shape_text(given)}, must be {allowed} (layers, hidden_size)"
-                raise ShapeMismatchError(problem)
+                mismatch(f"its first state is of shape {shape_text(given)}, must be {allowed} (layers, hidden_size)")
         units = (len(self._directions), self.hidden_size) if self.direction_axis else (self._width,)
         return (input_shapes[0][0], *units) if self.return_sequences else units
 
-    def _input_sizes(self, input_shapes: tuple[Shape, ...]) -> tuple[int, ...]:
+    def _input_sizes(self, input_shapes: Shapes) -> tuple[int, ...]:
         """Return the features each layer of the stack reads, lowest first."""
         return (input_shapes[0][-1], *[self._width] * (self.layer_count - 1))
 
-    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return matrices and biases, layer by layer: ``input_weight_0``, ``recurrent_weight_0``, their biases.
 
         One bias vector is ``bias_0``; of two, ``input_bias_0`` and ``recurrent_bias_0``. Names of the recurrence that
@@ -134,17 +141,17 @@ class RecurrentLayer(LayerByInput):
                 shapes |= {f"{bias}_{index}{direction}": (gates,) for bias in biases}
         return shapes
 
-    def _between_layers(self, input_shapes: tuple[Shape, ...]) -> tuple[Dropout, tuple[Shape, ...]] | None:
+    def _between_layers(self, input_shapes: Shapes) -> tuple[Dropout, Shapes] | None:
         """Return the dropout between two layers with the shape of its input; None where there is none."""
         if not self.dropout or self.layer_count == 1:
             return None
         return Dropout(rate=self.dropout), ((input_shapes[0][0], self._width),)
 
-    def at_inference(self, input_shapes: tuple[Shape, ...]) -> Layer:
+    def at_inference(self, input_shapes: Shapes) -> Layer:
         """Return the layer without dropout."""
         return replace(self, dropout=0.0)
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return what cells keep of every step, every h that is not the output, and masks of dropout [B]."""
         sequence = batch_size * input_shapes[0][0] * self._width
         between = self._between_layers(input_shapes)
@@ -158,7 +165,7 @@ class RecurrentLayer(LayerByInput):
         return element_bytes * sequence * (self.layer_count * self.kept_per_unit + hidden_sequences) + masks
 
     def _recurrences(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, role: Role, first_state_gradient: bool = False
+        self, input_shapes: Shapes, *, batch_size: Any, role: Role, first_state_gradient: bool = False
     ) -> Iterator[tuple[Recurrence, ...]]:
         """Yield the recurrences of each layer of the stack, one per direction, lowest layer first."""
         second_bias = self.gate_count if self.bias_vectors == MOST_BIAS_VECTORS else 0
@@ -177,7 +184,7 @@ class RecurrentLayer(LayerByInput):
             )
             yield (recurrence,) * len(self._directions)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one recurrence per layer of the stack and direction, lowest first, with dropout between layers."""
         operations: list[Operation] = []
         between = self._between_layers(input_shapes)
@@ -188,9 +195,7 @@ class RecurrentLayer(LayerByInput):
             operations += layer
         return tuple(operations)
 
-    def gradient_operations(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, wanted: Sequence[bool]
-    ) -> tuple[Operation, ...]:
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return the same; the lowest layer's recurrences yield no dx where it is not wanted."""
         through_time = self._recurrences(
             input_shapes,
@@ -212,7 +217,7 @@ class RecurrentLayer(LayerByInput):
                 operations += dropout.backward_operations(shapes, batch_size=batch_size)
         return tuple(operations)
 
-    def _sum_of_directions(self, input_shapes: tuple[Shape, ...], *, index: int, batch_size: Any) -> Operation:
+    def _sum_of_directions(self, input_shapes: Shapes, *, index: int, batch_size: Any) -> Operation:
         """Return the sum of the two gradients of what a bidirectional layer reads."""
         elements = batch_size * input_shapes[0][0] * self._input_sizes(input_shapes)[index]
         return elementwise("gradient_sum", elements, reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT)
@@ -346,11 +351,11 @@ class RNN(RecurrentLayer):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+    torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.rnn_tanh", "aten.rnn_relu"),
         lambda call: _torch_recurrence(call, RNN, function=call.operator.rpartition("_")[-1]),
     )
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"RNN": _from_onnx_rnn}
+    onnx_operators: ClassVar[Operators] = {"RNN": _from_onnx_rnn}
     gate_count: ClassVar[int] = 1
     state_count: ClassVar[int] = 1
     kept_per_unit: ClassVar[int] = 1
@@ -384,10 +389,8 @@ class GRU(RecurrentLayer):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.gru": lambda call: _torch_recurrence(call, GRU)}
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
-        "GRU": lambda call: _onnx_recurrence(call, GRU, ("Sigmoid", "Tanh"))
-    }
+    torch_operators: ClassVar[Operators] = {"aten.gru": lambda call: _torch_recurrence(call, GRU)}
+    onnx_operators: ClassVar[Operators] = {"GRU": lambda call: _onnx_recurrence(call, GRU, ("Sigmoid", "Tanh"))}
     gate_count: ClassVar[int] = 3
     """Reset and update gate, and candidate [1]."""
     state_count: ClassVar[int] = 1
@@ -432,8 +435,8 @@ class LSTM(RecurrentLayer):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 3)
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.lstm": lambda call: _torch_recurrence(call, LSTM)}
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"LSTM": _from_onnx_lstm}
+    torch_operators: ClassVar[Operators] = {"aten.lstm": lambda call: _torch_recurrence(call, LSTM)}
+    onnx_operators: ClassVar[Operators] = {"LSTM": _from_onnx_lstm}
     gate_count: ClassVar[int] = 4
     """Input, forget and output gate, and candidate [1]."""
     state_count: ClassVar[int] = 2
@@ -467,11 +470,10 @@ class RecurrentState(View):
         for extent in self.shape:
             check_count("shape", extent)
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of the states."""
         check_rank(input_shapes[0], ("features",), SEQUENCE, ("steps", "directions", "features"))
         features, units = input_shapes[0][-1], self.shape[-1]
         if not is_open_size(features) and not is_open_size(units) and features % units:
-            problem = f"holds {units} units, which the {features} features of {shape_text(input_shapes[0])} are not"
-            raise ShapeMismatchError(problem)
+            mismatch(f"holds {units} units, which the {features} features of {shape_text(input_shapes[0])} are not")
         return self.shape

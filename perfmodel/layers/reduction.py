@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.activation import Pointwise
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_axes, check_flag, one_of, optional
-from perfmodel.layers.passes import INDEX_BYTES, MASK_BYTES, one_pass
-from perfmodel.layers.shapes import Shape, SharedShape, axis_in, element_count
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
-from perfmodel.records import Operation, Role
+from perfmodel.layers.passes import INDEX_BYTES, MASK_BYTES, only_pass
+from perfmodel.layers.shapes import Shape, Shapes, SharedShape, axis_in, element_count
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
+from perfmodel.records import Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,8 @@ class Reduction(Layer):
         ({"function": "var"}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "mean", "axes": (1, 2)}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_torch)
-    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_onnx)
+    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch)
+    onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_onnx)
     checks: ClassVar[Checks] = {
         "function": one_of(FUNCTIONS),
         "axes": optional(check_axes),
@@ -199,7 +199,7 @@ class Reduction(Layer):
         return self._of_function.writes == "mask"
 
     def backward_scratch_bytes(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
         """Return the tensors like x between the operators of the formula [B]."""
         return self._of_function.scratch * element_bytes * element_count(input_shapes[0], batch_size=batch_size)
@@ -208,7 +208,7 @@ class Reduction(Layer):
         """Tell whether the function has a gradient, for each of ``input_count`` inputs [1]."""
         return (self._of_function.gradient is not None,) * input_count
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return what is left of the axes."""
         shape = input_shapes[0]
         reduced = set(range(len(shape))) if self.axes is None else {axis_in(shape, axis) for axis in self.axes}
@@ -218,30 +218,28 @@ class Reduction(Layer):
             left = (1, *left)
         return SharedShape(left) if self.over_batch or isinstance(shape, SharedShape) else left
 
-    def saved_index_count(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> Any:
+    def saved_index_count(self, input_shapes: Shapes, *, batch_size: Any) -> Any:
         """Return the places of the results, where they are found [1]."""
         if not self._of_function.finds_place:
             return 0
         return element_count(self.output_shape(input_shapes), batch_size=batch_size)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x and writes the results."""
         of_function = self._of_function
         elements = element_count(input_shapes[0], batch_size=batch_size)
         results = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return (
-            one_pass(
-                self.function,
-                read=elements,
-                written=results if of_function.writes == "elements" else 0,
-                tensor=elements,
-                flop=of_function.flop * elements + of_function.flop_per_result * results,
-                written_index_bytes=_RESULT_BYTES[of_function.writes] * results
-                + INDEX_BYTES * self.saved_index_count(input_shapes, batch_size=batch_size),
-            ),
+        return only_pass(
+            self.function,
+            read=elements,
+            written=results if of_function.writes == "elements" else 0,
+            tensor=elements,
+            flop=of_function.flop * elements + of_function.flop_per_result * results,
+            written_index_bytes=_RESULT_BYTES[of_function.writes] * results
+            + INDEX_BYTES * self.saved_index_count(input_shapes, batch_size=batch_size),
         )
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that writes dx; nothing for a sum, or where there is no gradient."""
         of_function = self._of_function
         if of_function.gradient in (None, (0, 0)) and not of_function.finds_place:
@@ -249,15 +247,13 @@ class Reduction(Layer):
         flop, flop_per_result = of_function.gradient or (0, 0)
         elements = element_count(input_shapes[0], batch_size=batch_size)
         results = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return (
-            one_pass(
-                self.function,
-                read=(1 + of_function.reads_output) * results + int(of_function.reads_input) * elements,
-                written=elements,
-                flop=flop * elements + flop_per_result * results,
-                read_index_bytes=INDEX_BYTES * self.saved_index_count(input_shapes, batch_size=batch_size),
-                role=Role.INPUT_GRADIENT,
-            ),
+        return only_pass(
+            self.function,
+            read=(1 + of_function.reads_output) * results + int(of_function.reads_input) * elements,
+            written=elements,
+            flop=flop * elements + flop_per_result * results,
+            read_index_bytes=INDEX_BYTES * self.saved_index_count(input_shapes, batch_size=batch_size),
+            role=Role.INPUT_GRADIENT,
         )
 
 
@@ -294,8 +290,8 @@ class Cumulative(Pointwise):
         ({"function": "product"}, ((10,),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S",),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.cumsum": _total, "aten.cumprod": _product}
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"CumSum": _total}
+    torch_operators: ClassVar[Operators] = {"aten.cumsum": _total, "aten.cumprod": _product}
+    onnx_operators: ClassVar[Operators] = {"CumSum": _total}
     checks: ClassVar[Checks] = {"function": one_of(FLOP_PER_ELEMENT)}
     function: str = "sum"
 
@@ -305,7 +301,7 @@ class Cumulative(Pointwise):
         return FLOP_PER_ELEMENT[self.function]
 
     def backward_scratch_bytes(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
         """Return dy turned round and its totals, before these are turned round again [B]."""
         return 2 * element_bytes * element_count(input_shapes[0], batch_size=batch_size)

@@ -8,15 +8,15 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, one_of, refuse
-from perfmodel.layers.passes import one_pass
-from perfmodel.layers.shapes import Shape, ShapeMismatchError, shape_text
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
+from perfmodel.layers.passes import only_pass
+from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.layers.window import Pair, Size
 from perfmodel.layers.window_operators import holds_maps, onnx_pads
 from perfmodel.numeric import minimum
-from perfmodel.records import Operation, Role
+from perfmodel.records import Role
 from perfmodel.symbolic import is_symbolic
 
 CONSTANT = "constant"
@@ -80,12 +80,12 @@ class Pad(Layer):
         ({"padding": ((2, 2),), "mode": "reflect"}, ((5,),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"padding": ((0, 0), (1, 1), (1, 1))}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten.constant_pad_nd": partial(_from_torch_pad, mode=CONSTANT, name="pad"),
         **{f"aten.reflection_pad{axes}d": partial(_from_torch_pad, mode="reflect") for axes in (1, 2, 3)},
         **{f"aten.replication_pad{axes}d": partial(_from_torch_pad, mode="replicate") for axes in (1, 2, 3)},
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Pad": _from_onnx_pad}
+    onnx_operators: ClassVar[Operators] = {"Pad": _from_onnx_pad}
     checks: ClassVar[Checks] = {"mode": one_of((CONSTANT, *COPIES))}
     padding: tuple[Pair, ...]
     mode: str = CONSTANT
@@ -105,16 +105,14 @@ class Pad(Layer):
         """Whether the input stays, as that of copies does."""
         return self.mode != CONSTANT
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape with every axis longer by what is put before and after it."""
         shape = input_shapes[0]
         if len(shape) != len(self.padding):
-            problem = f"pads samples of {len(self.padding)} axes, but its input is {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"pads samples of {len(self.padding)} axes, but its input is {shape_text(shape)}")
         padded = tuple(size + sum(pair) for size, pair in zip(shape, self.padding, strict=True))
         if any(not is_open_size(size) and size < 1 for size in padded):
-            problem = f"its padding {self.padding} leaves nothing of its input {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"its padding {self.padding} leaves nothing of its input {shape_text(shape)}")
         return padded
 
     def _counts(self, shape: Shape, batch_size: Any) -> tuple[Any, Any]:
@@ -122,24 +120,22 @@ class Pad(Layer):
         stay = math.prod(size + sum(map(_cut, pair)) for size, pair in zip(shape, self.padding, strict=True))
         return batch_size * stay, batch_size * math.prod(self.output_shape((shape,)))
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads what stays and writes the output."""
         stay, outputs = self._counts(input_shapes[0], batch_size)
-        return (one_pass("pad", read=stay, written=outputs),)
+        return only_pass("pad", read=stay, written=outputs)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads gradients of the output, or of what stayed of the input, and writes dx."""
         stay, outputs = self._counts(input_shapes[0], batch_size)
         copies = self.mode != CONSTANT
-        return (
-            one_pass(
-                "pad",
-                read=outputs if copies else stay,
-                written=batch_size * math.prod(input_shapes[0]),
-                tensor=outputs,
-                flop=outputs - stay if copies else 0,
-                role=Role.INPUT_GRADIENT,
-            ),
+        return only_pass(
+            "pad",
+            read=outputs if copies else stay,
+            written=batch_size * math.prod(input_shapes[0]),
+            tensor=outputs,
+            flop=outputs - stay if copies else 0,
+            role=Role.INPUT_GRADIENT,
         )
 
 
@@ -217,7 +213,7 @@ class Upsample(Layer):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"scale_factor": 2, "mode": "linear"}, (("C", "H", "W"),))
     keeps_inputs: ClassVar[bool] = False
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         **{
             f"aten.upsample_nearest{n}d": partial(_from_torch_upsample, axis_count=n, mode="nearest") for n in (1, 2, 3)
         },
@@ -230,7 +226,7 @@ class Upsample(Layer):
         "aten.upsample_trilinear3d": partial(_from_torch_upsample, axis_count=3, mode="linear"),
         "aten.upsample_bicubic2d": partial(_from_torch_upsample, axis_count=2, mode="cubic"),
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+    onnx_operators: ClassVar[Operators] = {
         "Resize": _from_onnx_upsample,
         "Upsample": _from_onnx_upsample,
     }
@@ -250,51 +246,47 @@ class Upsample(Layer):
             if not is_open_size(factor) and not is_number:
                 refuse("scale_factor", self.scale_factor, "must be a number above 0, or a tuple of them")
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return (channels, resampled map)."""
         shape = input_shapes[0]
         given: Any = self.scale_factor if self.output_size is None else self.output_size
         by_axis = given if isinstance(given, tuple) else (given,) * (len(shape) - 1)
         if not 0 < len(by_axis) < len(shape):
-            problem = f"resamples maps of channels by {given}, but its input is {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"resamples maps of channels by {given}, but its input is {shape_text(shape)}")
         leading, map_size = shape[: -len(by_axis)], shape[-len(by_axis) :]
         if self.output_size is not None:
             return (*leading, *by_axis)
         resampled = tuple(_scaled(size, factor) for size, factor in zip(map_size, by_axis, strict=True))
         if any(not is_open_size(size) and size < 1 for size in resampled):
-            problem = f"its factor {self.scale_factor} leaves nothing of its input {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"its factor {self.scale_factor} leaves nothing of its input {shape_text(shape)}")
         return (*leading, *resampled)
 
-    def _counts(self, input_shapes: tuple[Shape, ...], batch_size: Any) -> tuple[Any, Any, int]:
+    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any, int]:
         """Return elements of input and output, and axes that are resampled."""
         given = self.scale_factor if self.output_size is None else self.output_size
         axes = len(given) if isinstance(given, tuple) else len(input_shapes[0]) - 1
         outputs = math.prod(self.output_shape(input_shapes))
         return batch_size * math.prod(input_shapes[0]), batch_size * outputs, axes
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x and writes y."""
         inputs, outputs, axes = self._counts(input_shapes, batch_size)
         taps = TAPS[self.mode]
         flop_per_output = 0 if taps == 1 else (2 * taps - 1) * sum(taps**axis for axis in range(axes))
-        return (one_pass("upsample", read=inputs, written=outputs, flop=outputs * flop_per_output),)
+        return only_pass("upsample", read=inputs, written=outputs, flop=outputs * flop_per_output)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads dy and writes dx."""
         inputs, outputs, axes = self._counts(input_shapes, batch_size)
         taps = TAPS[self.mode]
         multiplications = 0 if taps == 1 else sum(taps ** (axis + 1) for axis in range(axes))
-        return (
-            one_pass(
-                "upsample",
-                read=outputs,
-                written=inputs,
-                tensor=outputs,
-                flop=outputs * (multiplications + taps**axes),
-                role=Role.INPUT_GRADIENT,
-            ),
+        return only_pass(
+            "upsample",
+            read=outputs,
+            written=inputs,
+            tensor=outputs,
+            flop=outputs * (multiplications + taps**axes),
+            role=Role.INPUT_GRADIENT,
         )
 
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, check_flag
-from perfmodel.layers.passes import one_pass
+from perfmodel.layers.passes import one_pass, only_pass
 from perfmodel.layers.shapes import (
     Shape,
-    ShapeMismatchError,
+    Shapes,
     check_divides,
     element_count,
     last_axes,
+    mismatch,
     shape_text,
     stated_shape,
     without_last_axes,
 )
-from perfmodel.layers.translation import OperatorCall, Translation, Translator, affine_parameters
-from perfmodel.records import Operation, Role
+from perfmodel.layers.translation import OperatorCall, Operators, Translation, affine_parameters
+from perfmodel.records import Role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,12 +61,12 @@ class SampleNorm(Layer):
     def _group_shape(self, shape: Shape) -> Shape:
         """Return a shape with one element for each group of a sample [1]."""
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape."""
         self._vector_shape(input_shapes[0])
         return input_shapes[0]
 
-    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return gamma and beta, if any."""
         vector = self._vector_shape(input_shapes[0])
         names = ("gamma",) * self.affine + ("beta",) * self.has_shift
@@ -79,26 +79,24 @@ class SampleNorm(Layer):
     def _vector_elements(self, shape: Shape) -> Any:
         return math.prod(self._vector_shape(shape))
 
-    def saved_bytes(self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int) -> Any:
+    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return the statistics of each group [B]."""
         return element_bytes * self._statistics(input_shapes[0], batch_size)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x twice and writes y and the statistics."""
         shape = input_shapes[0]
         elements = element_count(shape, batch_size=batch_size)
         vectors = self.affine + self.has_shift
-        return (
-            one_pass(
-                self.kind,
-                read=2 * elements + vectors * self._vector_elements(shape),
-                written=elements + self._statistics(shape, batch_size),
-                tensor=elements,
-                flop=(3 + 2 * self.centred + vectors) * elements,
-            ),
+        return only_pass(
+            self.kind,
+            read=2 * elements + vectors * self._vector_elements(shape),
+            written=elements + self._statistics(shape, batch_size),
+            tensor=elements,
+            flop=(3 + 2 * self.centred + vectors) * elements,
         )
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the pass that yields dx, and the one that yields the gradients of gamma and beta."""
         shape = input_shapes[0]
         elements = element_count(shape, batch_size=batch_size)
@@ -188,12 +186,8 @@ class LayerNorm(LastAxesNorm):
         ({"bias": False}, ((10,),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
-        "aten.native_layer_norm": lambda call: _over_last(call, LayerNorm)
-    }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
-        "LayerNormalization": lambda call: _over_last(call, LayerNorm)
-    }
+    torch_operators: ClassVar[Operators] = {"aten.native_layer_norm": lambda call: _over_last(call, LayerNorm)}
+    onnx_operators: ClassVar[Operators] = {"LayerNormalization": lambda call: _over_last(call, LayerNorm)}
     checks: ClassVar[Checks] = LastAxesNorm.checks | {"bias": check_flag}
     bias: bool = True
 
@@ -245,11 +239,11 @@ class GroupNorm(SampleNorm):
         ({"groups": 5, "affine": False}, ((5, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"groups": 4}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         "aten.native_group_norm": _in_groups,
         "aten.instance_norm": _in_groups,
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+    onnx_operators: ClassVar[Operators] = {
         "GroupNormalization": _in_groups,
         "InstanceNormalization": _in_groups,
     }
@@ -258,8 +252,7 @@ class GroupNorm(SampleNorm):
 
     def _vector_shape(self, shape: Shape) -> Shape:
         if not shape:
-            problem = f"takes samples of (channels, ...), but its input is {shape_text(shape)}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes samples of (channels, ...), but its input is {shape_text(shape)}")
         problem = f"its {self.groups} groups do not divide the {shape[0]} channels of its input {shape_text(shape)}"
         check_divides(self.groups, shape[0], problem)
         return tuple(shape[:1])
@@ -294,10 +287,10 @@ class RMSNorm(LastAxesNorm):
         ({"affine": False}, ((10,),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+    torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.rms_norm", "aten._fused_rms_norm"), lambda call: _over_last(call, RMSNorm)
     )
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"RMSNormalization": lambda call: _over_last(call, RMSNorm)}
+    onnx_operators: ClassVar[Operators] = {"RMSNormalization": lambda call: _over_last(call, RMSNorm)}
     centred: ClassVar[bool] = False
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.layers.checks import is_open_size
@@ -12,6 +12,8 @@ from perfmodel.layers.checks import is_open_size
 Shape = tuple[int, ...]
 """Shape of one sample: ``(features,)``, ``(channels, height, width)``, ``(steps,)`` or ``(steps, features)``; extents
 may be symbols."""
+Shapes = tuple[Shape, ...]
+"""Shapes of a layer's inputs, in order."""
 
 
 class SharedShape(tuple[int, ...]):
@@ -48,6 +50,11 @@ class ShapeMismatchError(PerfmodelError, ValueError):
         super().__init__(problem)
 
 
+def mismatch(problem: str) -> NoReturn:
+    """Raise ShapeMismatchError."""
+    raise ShapeMismatchError(problem)
+
+
 def shape_text(shape: Shape) -> str:
     """Return a sample's shape as people write it.
 
@@ -68,8 +75,7 @@ def check_rank(shape: Shape, *layouts: Sequence[str]) -> None:
     """
     if len(shape) not in [len(layout) for layout in layouts]:
         allowed = " or ".join(f"({', '.join(layout)})" for layout in layouts)
-        problem = f"takes samples of shape {allowed}, but its input is {shape_text(shape)}"
-        raise ShapeMismatchError(problem)
+        mismatch(f"takes samples of shape {allowed}, but its input is {shape_text(shape)}")
 
 
 IMAGE = ("channels", "height", "width")
@@ -96,8 +102,7 @@ def axis_in(shape: Shape, axis: int) -> int:
     2
     """
     if not -len(shape) <= axis < len(shape):
-        problem = f"works along axis {axis} of its samples, but its input is {shape_text(shape)}"
-        raise ShapeMismatchError(problem)
+        mismatch(f"works along axis {axis} of its samples, but its input is {shape_text(shape)}")
     return axis % len(shape)
 
 
@@ -161,8 +166,7 @@ def last_axes(shape: Shape, axis_count: int) -> Shape:
     (768,)
     """
     if axis_count > len(shape):
-        problem = f"works on the last {axis_count} axes of its samples, but its input is {shape_text(shape)}"
-        raise ShapeMismatchError(problem)
+        mismatch(f"works on the last {axis_count} axes of its samples, but its input is {shape_text(shape)}")
     return tuple(shape[len(shape) - axis_count :])
 
 
@@ -179,18 +183,6 @@ def without_last_axes(shape: Shape, axis_count: int) -> Shape:
 
 def is_spread(own: Shape, over: Shape) -> bool:
     """Tell whether a tensor is repeated to make another: along axes of extent 1, or for every sample.
-
-    Parameters
-    ----------
-    own : tuple of int
-        What is repeated. [1]
-    over : tuple of int
-        What it is broadcast to. [1]
-
-    Returns
-    -------
-    bool
-        False where both have the same elements. [-]
 
     Examples
     --------
@@ -223,8 +215,7 @@ def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
     for extents in zip(*aligned, strict=True):
         longer = {extent for extent in extents if extent != 1}
         if len(longer) > 1:
-            problem = f"takes inputs that broadcast to one shape, but they are {' and '.join(map(shape_text, shapes))}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes inputs that broadcast to one shape, but they are {' and '.join(map(shape_text, shapes))}")
         together.append(longer.pop() if longer else 1)
     return SharedShape(together) if all(shared) else tuple(together)
 

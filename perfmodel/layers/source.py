@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_flag, check_shape, one_of
-from perfmodel.layers.passes import one_pass
-from perfmodel.layers.shapes import Shape, SharedShape, element_count
-from perfmodel.layers.translation import OperatorCall, Translation, Translator
+from perfmodel.layers.passes import only_pass
+from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count
+from perfmodel.layers.translation import OperatorCall, Operators, Translation
 from perfmodel.layers.view import View
-from perfmodel.records import Operation
 
 
 @layer_kind
@@ -34,7 +32,7 @@ class Constant(View):
     shape: Shape
     is_index: bool = False
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return its shape, shared by all samples."""
         return SharedShape(self.shape)
 
@@ -60,11 +58,11 @@ class Parameter(View):
     checks: ClassVar[Checks] = {"shape": check_shape}
     shape: Shape
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return its shape, shared by all samples."""
         return SharedShape(self.shape)
 
-    def parameter_shapes(self, input_shapes: tuple[Shape, ...]) -> dict[str, Shape]:
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
         """Return itself."""
         return {"weight": self.shape}
 
@@ -135,25 +133,25 @@ class Fill(Layer):
         ({"shape": (5,), "function": "range"}, ()),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F"), "per_sample": True}, ())
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(TORCH_NAMES, _from_call)
-    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(ONNX_NAMES, _from_call)
+    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_call)
+    onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_call)
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
     checks: ClassVar[Checks] = {"shape": check_shape, "function": one_of(FILLINGS), "per_sample": check_flag}
     shape: Shape
     function: str = "zeros"
     per_sample: bool = False
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
         return self.shape if self.per_sample else SharedShape(self.shape)
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that writes y, or nothing."""
         if self.function == "empty":
             return ()
         elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return (one_pass("fill", read=0, written=elements, flop=FILLINGS[self.function].flop * elements),)
+        return only_pass("fill", read=0, written=elements, flop=FILLINGS[self.function].flop * elements)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return nothing."""
         return ()

@@ -129,18 +129,7 @@ COMPLEX_OPERATORS: Final = frozenset(
 
 
 def is_uncounted_complex(call: OperatorCall) -> bool:
-    """Tell whether a call computes with complex numbers in a way that no layer counts.
-
-    Parameters
-    ----------
-    call : OperatorCall
-        The call. [-]
-
-    Returns
-    -------
-    bool
-        False where it only moves or adds them, scales them by real numbers, or multiplies them by one another. [-]
-    """
+    """Tell whether a call computes with complex numbers in a way that no layer counts."""
     if not any(each.is_complex for each in (*call.operands, *call.outputs)):
         return False
     by = call.get("other")
@@ -186,3 +175,5 @@ def affine_parameters(scale: Operand | None, shift: Operand | None) -> dict[str,
 
 Translator = Callable[[OperatorCall], Translation | None]
 """Reads a call; None where the layer is not what this call is."""
+Operators = Mapping[str, Translator]
+"""Names of operators to what reads a call of each."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.activation import RELU6_TOP, Pointwise
-from perfmodel.layers.base import Checks, Examples, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import one_of
-from perfmodel.layers.passes import MASK_BYTES, one_pass
-from perfmodel.layers.shapes import Shape, element_count
-from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator
-from perfmodel.records import Operation
+from perfmodel.layers.passes import MASK_BYTES, only_pass
+from perfmodel.layers.shapes import Shapes, element_count
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +185,14 @@ class Unary(Pointwise):
         ({"function": "add_number"}, ((10,),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "exp"}, (("F",),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {
+    torch_operators: ClassVar[Operators] = {
         **dict.fromkeys(TORCH_NAMES, _from_call),
         **dict.fromkeys(WITH_NUMBER, _with_number),
         "aten.pow": _power,
         **dict.fromkeys(("aten.clamp", "aten.clamp_min", "aten.clamp_max"), _clamp_from_torch),
         "aten.hardtanh": _hard_tanh,
     }
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+    onnx_operators: ClassVar[Operators] = {
         **dict.fromkeys(ONNX_NAMES, _from_call),
         "Clip": _clip_from_onnx,
     }
@@ -235,7 +234,7 @@ class Unary(Pointwise):
         return (0,) if self.function == "logical_not" else ()
 
     def backward_scratch_bytes(
-        self, input_shapes: tuple[Shape, ...], *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
+        self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
         """Return the tensors like x between the operators of the formula [B]."""
         of_function = self._of_function
@@ -246,23 +245,21 @@ class Unary(Pointwise):
         """Tell whether the function has a gradient, for each of ``input_count`` inputs [1]."""
         return (self._of_function.backward_flop is not None,) * input_count
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that reads x and writes y."""
         if self._of_function.writes == "elements":
             return super().forward_operations(input_shapes, batch_size=batch_size)
         elements = element_count(input_shapes[0], batch_size=batch_size)
-        return (
-            one_pass(
-                self.function,
-                read=elements,
-                written=0,
-                tensor=elements,
-                flop=self._of_function.forward_flop * elements,
-                written_index_bytes=MASK_BYTES * elements,
-            ),
+        return only_pass(
+            self.function,
+            read=elements,
+            written=0,
+            tensor=elements,
+            flop=self._of_function.forward_flop * elements,
+            written_index_bytes=MASK_BYTES * elements,
         )
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that writes dx; nothing where dy is passed on or there is no gradient."""
         if not self._of_function.backward_flop:
             return ()

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_axis, check_count, check_flag, check_shape, is_open_size
-from perfmodel.layers.passes import broadcast_gradient, elementwise, one_pass
+from perfmodel.layers.passes import broadcast_gradient, elementwise, only_pass
 from perfmodel.layers.shapes import (
     Shape,
-    ShapeMismatchError,
+    Shapes,
     SharedShape,
     axis_in,
     check_divides,
     element_count,
     is_spread,
+    mismatch,
     shape_text,
     with_extent,
 )
-from perfmodel.layers.translation import OperatorCall, Translation, Translator, of_first
+from perfmodel.layers.translation import OperatorCall, Operators, Translation, of_first
 from perfmodel.numeric import share_of, where
-from perfmodel.records import Operation, Role
+from perfmodel.records import Role
 from perfmodel.symbolic import is_symbolic
 
 RESHAPE_TORCH_NAMES = (
@@ -42,15 +42,15 @@ class View(Layer):
     keeps_inputs: ClassVar[bool] = False
     is_view: ClassVar[bool] = True
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape."""
         return input_shapes[0]
 
-    def forward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return nothing."""
         return ()
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return nothing."""
         return ()
 
@@ -68,24 +68,23 @@ class Reshape(View):
     kind: ClassVar[str] = "reshape"
     examples: ClassVar[Examples] = (({"shape": (9, 36)}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("F", "S")}, (("S", "F"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+    torch_operators: ClassVar[Operators] = dict.fromkeys(
         RESHAPE_TORCH_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
     )
-    onnx_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys(
+    onnx_operators: ClassVar[Operators] = dict.fromkeys(
         ONNX_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
     )
     checks: ClassVar[Checks] = {"shape": check_shape}
     shape: Shape
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
         given, asked = math.prod(input_shapes[0]), math.prod(self.shape)
         if given != asked and not is_open_size(given) and not is_open_size(asked):
-            problem = (
+            mismatch(
                 f"has samples of {shape_text(self.shape)}, {asked} elements, but its input is "
                 f"{shape_text(input_shapes[0])}, {given} elements"
             )
-            raise ShapeMismatchError(problem)
         return self.shape
 
 
@@ -96,13 +95,13 @@ class Flatten(View):
     kind: ClassVar[str] = "flatten"
     examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {
+    onnx_operators: ClassVar[Operators] = {
         "Flatten": lambda call: of_first(
             call, Flatten() if len(call.output.shape) == 1 else Reshape(shape=tuple(call.output.shape))
         )
     }
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return (features,)."""
         return (math.prod(input_shapes[0]),)
 
@@ -135,8 +134,8 @@ class Expand(View):
         ({"shape": (1, 6), "per_sample": True}, (SharedShape((1, 1, 6)),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", 1, 1),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.expand": _from_call_expand}
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Expand": _from_call_expand}
+    torch_operators: ClassVar[Operators] = {"aten.expand": _from_call_expand}
+    onnx_operators: ClassVar[Operators] = {"Expand": _from_call_expand}
     checks: ClassVar[Checks] = {"shape": check_shape, "per_sample": check_flag}
     shape: Shape
     per_sample: bool = False
@@ -146,19 +145,18 @@ class Expand(View):
         """Whether every sample gets its own part of the output."""
         return self.per_sample
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
         given = input_shapes[0]
         while len(given) > len(self.shape) and given[0] == 1:
             given = given[1:]
         ends = zip(reversed(given), reversed(self.shape), strict=False)
         if len(given) > len(self.shape) or any(extent not in (1, wanted) for extent, wanted in ends):
-            problem = f"repeats its input to {shape_text(self.shape)}, which {shape_text(input_shapes[0])} does not fit"
-            raise ShapeMismatchError(problem)
+            mismatch(f"repeats its input to {shape_text(self.shape)}, which {shape_text(input_shapes[0])} does not fit")
         is_shared = isinstance(input_shapes[0], SharedShape) and not self.per_sample
         return SharedShape(self.shape) if is_shared else self.shape
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the sum over the repeats; nothing where there are none."""
         output = self.output_shape(input_shapes)
         if not is_spread(input_shapes[0], output):
@@ -199,7 +197,7 @@ class BatchView(View):
         """Whether the output has a part for every sample."""
         return not self.whole
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
         return SharedShape(self.shape) if self.whole else self.shape
 
@@ -252,8 +250,8 @@ class Slice(View):
         ({"shape": (2, 9, 9), "is_joined": True}, ((4, 9, 9),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("T", "F")}, (("S", "F"),))
-    torch_operators: ClassVar[Mapping[str, Translator]] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS), _part)
-    onnx_operators: ClassVar[Mapping[str, Translator]] = {"Slice": _part, "Split": _part}
+    torch_operators: ClassVar[Operators] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS), _part)
+    onnx_operators: ClassVar[Operators] = {"Slice": _part, "Split": _part}
     checks: ClassVar[Checks] = {"shape": check_shape, "is_joined": check_flag}
     shape: Shape
     is_joined: bool = False
@@ -268,15 +266,14 @@ class Slice(View):
         """Whether the part of dx is dy itself until then."""
         return self.is_joined
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
         given, asked = math.prod(input_shapes[0]), math.prod(self.shape)
         if not is_open_size(given) and not is_open_size(asked) and asked > given:
-            problem = f"takes a part of {shape_text(self.shape)}, but its input is only {shape_text(input_shapes[0])}"
-            raise ShapeMismatchError(problem)
+            mismatch(f"takes a part of {shape_text(self.shape)}, but its input is only {shape_text(input_shapes[0])}")
         return self.shape
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that writes dx, unless the graph counts it."""
         if self.is_joined:
             return ()
@@ -285,13 +282,11 @@ class Slice(View):
             return ()
         whole = is_part * element_count(input_shapes[0], batch_size=batch_size)
         part = SharedShape(self.shape) if isinstance(input_shapes[0], SharedShape) else self.shape
-        return (
-            one_pass(
-                "slice",
-                read=is_part * element_count(part, batch_size=batch_size),
-                written=whole,
-                role=Role.INPUT_GRADIENT,
-            ),
+        return only_pass(
+            "slice",
+            read=is_part * element_count(part, batch_size=batch_size),
+            written=whole,
+            role=Role.INPUT_GRADIENT,
         )
 
 
@@ -342,7 +337,7 @@ class ShardView(View):
     gathered: bool
     axis: int = 0
 
-    def output_shape(self, input_shapes: tuple[Shape, ...]) -> Shape:
+    def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape with one axis longer or shorter."""
         place = axis_in(input_shapes[0], self.axis)
         extent: Any = input_shapes[0][place]
@@ -361,7 +356,7 @@ class Detach(View):
 
     kind: ClassVar[str] = "detach"
     examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
-    torch_operators: ClassVar[Mapping[str, Translator]] = {"aten.detach": lambda call: of_first(call, Detach())}
+    torch_operators: ClassVar[Operators] = {"aten.detach": lambda call: of_first(call, Detach())}
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
 
 
@@ -380,7 +375,7 @@ class Overwrite(View):
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"), ("P", "F")))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
 
-    def backward_operations(self, input_shapes: tuple[Shape, ...], *, batch_size: Any) -> tuple[Operation, ...]:
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the copy of dy with the part cleared."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         return (elementwise("overwrite", elements, role=Role.INPUT_GRADIENT),)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from perfmodel.layers.checks import check_choice, check_flag, is_open_size, refuse
-from perfmodel.layers.shapes import IMAGE, Shape, ShapeMismatchError, check_rank, shape_text
+from perfmodel.layers.shapes import IMAGE, Shape, check_rank, mismatch, shape_text
 from perfmodel.numeric import maximum, minimum
 from perfmodel.symbolic import is_symbolic
 
@@ -183,12 +183,11 @@ class Window:
         )
         if any(not is_open_size(count) and count < 1 for count in counts):
             padded = tuple(size + sum(around) for size, around in zip(map_size, zeros, strict=True))
-            problem = (
+            mismatch(
                 f"its window spans {shape_text(self.extent)} (kernel {shape_text(self.kernel_size)}, dilation "
                 f"{shape_text(self.dilation)}) and is larger than its input {shape_text(map_size)}, "
                 f"{shape_text(padded)} with padding"
             )
-            raise ShapeMismatchError(problem)
         return counts
 
     def taps_inside(self, map_size: Shape) -> int:

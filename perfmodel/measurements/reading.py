@@ -343,7 +343,7 @@ def _path_of(key_or_path: str | Path) -> Path:
 def _read_description(path: Path) -> TableDescription:
     from pydantic import ValidationError  # only here, so that importing measurements stays light
 
-    from perfmodel.hardware.faults import faults_of
+    from perfmodel.hardware.spec_files import faults_of
     from perfmodel.measurements.description import TableDescription
 
     try:

@@ -1,12 +1,13 @@
-"""What a parallelism makes of a network: the graphs that devices run, and what they exchange."""
+"""What a parallelism makes of a network: the graphs that devices run, and what they exchange in each phase."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Literal
 
+from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.records import Phase
@@ -181,17 +182,7 @@ class Layout:
         return self.stages == self.tensor_size == self.interleave == self.parts == 1
 
     def micro_batch_size(self, batch_size: int) -> int:
-        """Return the samples of a micro-batch.
-
-        Parameters
-        ----------
-        batch_size : int
-            Samples of a data-parallel worker per step. [samples]
-
-        Returns
-        -------
-        int
-            Samples. [samples]
+        """Return the samples of a micro-batch. [samples]
 
         Raises
         ------
@@ -288,20 +279,7 @@ class Parallelism(ABC):
 
 
 def in_order(graph: LayerGraph, exchanges: Iterable[Exchange]) -> tuple[Exchange, ...]:
-    """Return exchanges in the order of execution: forward, backward from the last layer on, update.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The stage they belong to. [-]
-    exchanges : iterable of Exchange
-        In any order; those after the same layer stay as they are. [-]
-
-    Returns
-    -------
-    tuple of Exchange
-        The same. [-]
-    """
+    """Return exchanges in the order of execution: forward, backward from the last layer on, update."""
     places = {node.name: place for place, node in enumerate(graph.layers)}
     phases = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
 
@@ -310,3 +288,46 @@ def in_order(graph: LayerGraph, exchanges: Iterable[Exchange]) -> tuple[Exchange
         return phases.index(exchange.phase), -place if exchange.phase is Phase.BACKWARD else place
 
     return tuple(sorted(exchanges, key=key))
+
+
+def placement_of_phase(placement: Placement, phase: Phase) -> Placement:
+    """Return a placement with the exchanges of one phase."""
+    if phase is Phase.STEP:
+        return placement
+
+    def happens(exchange: Exchange) -> bool:
+        if exchange.phase is Phase.UPDATE:  # sums of tied tables' gradients are no part of an update's own work
+            return Phase.BACKWARD in phase.parts and exchange.kind != "all_gather"
+        return exchange.phase in phase.parts
+
+    stages = tuple(
+        replace(stage, exchanges=tuple(each for each in stage.exchanges if happens(each))) for stage in placement.stages
+    )
+    return replace(placement, stages=stages)
+
+
+@derived
+def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> StageGraph:
+    """Return a stage with the exchanges within layers that are computed again.
+
+    Notes
+    -----
+    As operations do, only those run again whose result back-propagation reads: not the sum that yields the next
+    checkpoint.
+    """
+    inside = [each for each in stage.exchanges if each.group == "tensor" and each.phase is Phase.FORWARD]
+    if not inside:
+        return replace(stage)
+    again = _again(stage.graph, len(stage.graph.layers), stage.input_gradient, recompute)
+    repeated: list[Exchange] = [
+        replace(exchange, phase=Phase.BACKWARD) for exchange in inside if exchange.after_layer in again
+    ]
+    return replace(stage, exchanges=(*stage.exchanges, *repeated))
+
+
+@derived
+def _again(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: str | None) -> frozenset[str]:
+    """Return the layers that are computed again."""
+    del layer_count  # a graph may have grown since
+    parts = graph.segments(input_gradient=input_gradient, recompute=recompute)
+    return frozenset(node.name for part in parts for node in part.again)

@@ -1,4 +1,4 @@
-"""Layers shared by a group, cut into stages, copied for data-parallel workers: one after the other."""
+"""Layers shared by a group, cut into stages, copied for data-parallel workers (ZeRO too): one after the other."""
 
 from __future__ import annotations
 
@@ -12,30 +12,76 @@ from weakref import WeakKeyDictionary
 from perfmodel.derived import derived
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size
-from perfmodel.parallelism.base import Exchange, Layout, Request, StageGraph, in_order
-from perfmodel.parallelism.sharded import gradient_exchanges
+from perfmodel.parallelism.base import Exchange, ExchangeKind, Layout, Request, StageGraph, in_order
 from perfmodel.parallelism.stages import Cut, chosen_cuts, known_cuts, stage_between
 from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.records import Phase
 
+KINDS: Final[tuple[tuple[tuple[ExchangeKind, Phase], ...], ...]] = (
+    (("all_reduce", Phase.BACKWARD),),
+    (("reduce_scatter", Phase.BACKWARD), ("all_gather", Phase.UPDATE)),
+    (("reduce_scatter", Phase.BACKWARD), ("all_gather", Phase.UPDATE)),
+    (("all_gather", Phase.FORWARD), ("all_gather", Phase.BACKWARD), ("reduce_scatter", Phase.BACKWARD)),
+)
+"""Exchanges of each layer's parameters and gradients, by what is shared (stage 0 to 3)."""
+
+
+def gradient_exchanges(
+    graph: LayerGraph, *, data_size: int, shard_stage: int, element_bytes: int
+) -> tuple[Exchange, ...]:
+    """Return what data-parallel workers exchange of a stage: gradients, and parameters where these are shared.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The stage. [-]
+    data_size : int
+        Workers with the same layers and other samples. [1]
+    shard_stage : int
+        What they share: the optimizer's state (1), gradients too (2), parameters too (3), or nothing (0). [1]
+    element_bytes : int
+        Size of an element of parameters and gradients. [B]
+
+    Returns
+    -------
+    tuple of Exchange
+        One of each kind for each layer with trained parameters; none for one worker. [-]
+
+    Notes
+    -----
+    In elements per parameter that a ring moves: 2 with an all-reduce (stage 0), with a reduce-scatter of gradients and
+    an all-gather of updated parameters (stages 1 and 2); 3 with stage 3, which gathers parameters in both phases.
+
+    References
+    ----------
+    .. [1] Rajbhandari, Rasley, Ruwase, He, ZeRO, SC 2020, arXiv:1910.02054, section 7.
+    """
+    if data_size == 1:
+        return ()
+    return _exchanges(graph, len(graph.layers), shard_stage, element_bytes)
+
+
+@derived
+def _exchanges(graph: LayerGraph, layer_count: int, shard_stage: int, element_bytes: int) -> tuple[Exchange, ...]:
+    del layer_count  # a graph may have grown since
+    counts = graph.trained_parameter_counts
+
+    def exchange(kind: ExchangeKind, phase: Phase, name: str) -> Exchange:
+        size = element_bytes * counts[name]
+        hides = phase is not Phase.UPDATE  # what a layer computes next does not read it
+        return Exchange(kind=kind, group="data", phase=phase, after_layer=name, fixed_bytes=size, hidden=hides)
+
+    found = (exchange(kind, phase, name) for name in counts for kind, phase in KINDS[shard_stage])
+    return in_order(graph, found)
+
+
 MOST_PLACED: Final = 1024
 """Ways to place a graph that are kept; the oldest goes first. [1]"""
-
 _PLACED: WeakKeyDictionary[LayerGraph, dict[Hashable, tuple[StageGraph, ...]]] = WeakKeyDictionary()
 
 
 def combined(request: Request) -> tuple[StageGraph, ...]:
     """Return the stages of a network whose layers groups of devices share.
-
-    Parameters
-    ----------
-    request : Request
-        The network and how many devices do what. [-]
-
-    Returns
-    -------
-    tuple of StageGraph
-        In order; stage i on device i modulo the pipeline's devices. [-]
 
     Raises
     ------
@@ -114,20 +160,7 @@ def _placed(
 
 @derived
 def shared_as(stage: StageGraph, **sizes: int) -> StageGraph:
-    """Return a stage with what data-parallel workers exchange of it where they share something else.
-
-    Parameters
-    ----------
-    stage : StageGraph
-        On a device. [-]
-    **sizes : int
-        As ``gradient_exchanges`` takes them. [1]
-
-    Returns
-    -------
-    StageGraph
-        The same layers. [-]
-    """
+    """Return a stage with what data-parallel workers exchange of it where they share something else."""
     within = tuple(each for each in stage.exchanges if each.group != "data")
     return replace(stage, exchanges=(*within, *gradient_exchanges(stage.graph, **sizes)))
 

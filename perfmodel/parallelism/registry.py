@@ -1,15 +1,187 @@
-"""The parallelisms by name, and a network placed by one of them."""
+"""The parallelisms, each a class and a line of the list, and a network placed by one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, ClassVar, final
 
-from perfmodel.errors import UnknownNameError
+from perfmodel.cost.pipeline_order import SCHEDULES, orders_of
+from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.graph import LayerGraph
-from perfmodel.parallelism.base import LayerSeconds, Layout, Parallelism, Placement, Request
-from perfmodel.parallelism.hybrid import HybridParallelism
-from perfmodel.parallelism.kinds import DataParallelism, ModelParallelism, PipelineParallelism, TensorParallelism
+from perfmodel.layers import Dense
+from perfmodel.parallelism.base import (
+    SIZES,
+    Exchange,
+    LayerSeconds,
+    Layout,
+    Parallelism,
+    Placement,
+    Request,
+    StageGraph,
+    in_order,
+)
+from perfmodel.parallelism.combine import combined, cut_places, gradient_exchanges
+from perfmodel.parallelism.stages import Cut, cuts_of, part_of
+from perfmodel.parallelism.tensor_split import tensor_split
+from perfmodel.records import Phase
+
+
+class Combined(Parallelism):
+    """Stages of shards that have copies, as the layout says; a kind says which of these it has."""
+
+    def stages(self, request: Request) -> tuple[StageGraph, ...]:
+        """Return the stages of the layout."""
+        return combined(request)
+
+    def cut(self, request: Request) -> tuple[int, ...]:
+        """Return the layers before each stage but the first."""
+        return cut_places(request)
+
+
+@final
+class DataParallelism(Combined):
+    """Copies of the network add up their gradients; they may share optimizer state, gradients and parameters."""
+
+    name: ClassVar[str] = "data"
+    uses: ClassVar[frozenset[str]] = frozenset({"micro_batches", "shard_stage", "accumulation_steps"})
+
+
+@final
+class ModelParallelism(Combined):
+    """The network cut into stages; a mini-batch goes through as a whole, and the whole may be copied for others.
+
+    It takes the sum of the stages and of the transfers between them: memory adds up, speed does not.
+    """
+
+    name: ClassVar[str] = "model"
+    uses: ClassVar[frozenset[str]] = frozenset({"stages", "accumulation_steps"})
+    grouped_by: ClassVar[str | None] = "stages"
+
+    def resolved(self, layout: Layout) -> Layout:
+        """Return the layout; a mini-batch that goes through as a whole has but one order."""
+        return replace(super().resolved(layout), schedule="gpipe")
+
+
+@final
+class PipelineParallelism(Combined):
+    """The network cut into stages; each may be shared by a tensor group, and the whole be copied for other samples."""
+
+    name: ClassVar[str] = "pipeline"
+    uses: ClassVar[frozenset[str]] = frozenset(SIZES)
+
+    def resolved(self, layout: Layout) -> Layout:
+        """Return the layout, its schedule held against micro-batches and interleaving."""
+        layout = super().resolved(layout)
+        if layout.schedule not in SCHEDULES:
+            noun = "schedule of a pipeline"
+            raise UnknownNameError(noun, str(layout.schedule), SCHEDULES)
+        if layout.interleave > 1 and layout.stages == 1:
+            raise ArgumentError("interleave", layout.interleave, "1 with one stage, which waits for nobody")
+        if layout.stages > 1:
+            orders_of(
+                layout.schedule,
+                stage_count=layout.stages,
+                micro_batch_count=layout.micro_batches,
+                interleave=layout.interleave,
+                trains=True,
+            )
+        if layout.shard_stage == 3 and layout.stages > 1:
+            allowed = "0, 1 or 2 in a pipeline, every micro-batch of which would gather the parameters anew"
+            raise ArgumentError("shard_stage", layout.shard_stage, allowed)
+        return layout
+
+
+@final
+class TensorParallelism(Combined):
+    """Heads, pairs of products, tables of words and scores split over a group; more groups for other samples."""
+
+    name: ClassVar[str] = "tensor"
+    uses: ClassVar[frozenset[str]] = frozenset(
+        {"tensor_size", "sequence_parallel", "micro_batches", "shard_stage", "accumulation_steps"}
+    )
+    grouped_by: ClassVar[str | None] = "tensor_size"
+
+
+@final
+class HybridParallelism(Parallelism):
+    """Convolutions data-parallel; dense layers split over all workers, each computing its share for all samples.
+
+    Of an AlexNet the convolutions have 5 % of the parameters and most of the FLOP, so that neither large gradients nor
+    large activations are exchanged [1]_ (variant (a) of section 4: activations are gathered before the dense layers).
+
+    References
+    ----------
+    .. [1] Krizhevsky, One weird trick for parallelizing convolutional neural networks, arXiv:1404.5997.
+    """
+
+    name: ClassVar[str] = "hybrid"
+    uses: ClassVar[frozenset[str]] = frozenset()
+
+    def used_by(self, workers: int) -> frozenset[str]:
+        """Return those of data parallelism for one worker, which shares nothing; none for several."""
+        return DataParallelism.uses if workers == 1 else self.uses
+
+    def stages(self, request: Request) -> tuple[StageGraph, ...]:
+        """Return both parts, which every worker runs in turn."""
+        graph, workers = request.graph, request.layout.workers
+        if workers == 1:  # its layers are shared with nobody
+            return (StageGraph(graph=graph),)
+        cut = _before_dense_layers(graph)
+        (first, _), (second, _) = (
+            part_of(graph, graph.layers[start:end], name=f"{graph.name}, {part}")
+            for (start, end), part in zip(
+                pairwise((0, cut.place, len(graph.layers))), ("samples of its own", "all samples"), strict=True
+            )
+        )
+        front = StageGraph(
+            graph=first,
+            exchanges=gradient_exchanges(first, data_size=workers, shard_stage=0, element_bytes=request.element_bytes),
+        )
+        shard = tensor_split(second, tensor_size=workers, element_bytes=request.element_bytes)
+        return front, replace(
+            shard,
+            input_gradient=cut.wanted,
+            batch_factor=workers,
+            exchanges=_gathered_input(shard, cut, element_bytes=request.element_bytes),
+        )
+
+
+def _before_dense_layers(graph: LayerGraph) -> Cut:
+    """Return the last cut in front of the first dense layer."""
+    first = next((place for place, node in enumerate(graph.layers) if isinstance(node.layer, Dense)), 0)
+    cuts = [cut for cut in cuts_of(graph) if cut.place <= first]
+    if not cuts or isinstance(graph.layers[0].layer, Dense):
+        allowed = f"a parallelism for a network without layers in front of its dense ones, as {graph.name} is: 'tensor'"
+        raise ArgumentError("parallelism", HybridParallelism.name, allowed)
+    return cuts[-1]
+
+
+def _gathered_input(shard: StageGraph, cut: Cut, *, element_bytes: int) -> tuple[Exchange, ...]:
+    """Return a shard's exchanges with those that bring all samples to all devices, and take their gradients home."""
+    size = element_bytes * cut.elements
+    first = shard.graph.layers[0].name
+    within = [
+        exchange
+        for exchange in shard.exchanges
+        if not (exchange.phase is Phase.BACKWARD and exchange.after_layer == _first_product(shard))
+    ]
+    gathered = Exchange(
+        kind="all_gather", group="tensor", phase=Phase.FORWARD, after_layer=first, bytes_per_sample=size
+    )
+    home = Exchange(
+        kind="reduce_scatter", group="tensor", phase=Phase.BACKWARD, after_layer=first, bytes_per_sample=size
+    )
+    # the gathering comes before the first layer's own exchanges, the way home after those of all
+    ordered = in_order(shard.graph, [gathered, *within])
+    return in_order(shard.graph, [*ordered, home] if cut.wanted else ordered)
+
+
+def _first_product(shard: StageGraph) -> str:
+    """Return the first product: the gradient of its input is the one that goes home."""
+    return next(node.name for node in shard.graph.layers if isinstance(node.layer, Dense))
+
 
 PARALLELISMS: dict[str, Parallelism] = {
     each.name: each()

@@ -15,7 +15,7 @@ from perfmodel.units import MIB
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.parallelism import Placement
+    from perfmodel.parallelism.base import Placement
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.job import Job
     from perfmodel.prediction.machine import Machine

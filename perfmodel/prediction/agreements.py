@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import extra_service_time
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.collective_library import CollectiveLibrary, load_collective_library
+from perfmodel.hardware.library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
-from perfmodel.parallelism import Layout, Placement
+from perfmodel.parallelism.base import Layout, Placement
 from perfmodel.prediction.agreement import Agreement, Asynchronous
 from perfmodel.prediction.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER, with_habits_of
 from perfmodel.prediction.parameter_server import (
@@ -25,8 +25,7 @@ from perfmodel.prediction.synchronous_agreement import AllReduced, Reduction, Sy
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
-from perfmodel.sync.collectives import ALL_REDUCES, collective
-from perfmodel.sync.library import LibraryCollective, place_library
+from perfmodel.sync.collectives import ALL_REDUCES, LibraryCollective, collective, place_library
 from perfmodel.sync.placed import Placed, place, placed_once
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import FrameworkProfile
-from perfmodel.graph.checkpoints import check_recompute
+from perfmodel.graph.execution import check_recompute
 from perfmodel.prediction.arguments.checks import DTYPES, one_of
 from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.prepared import Prepared

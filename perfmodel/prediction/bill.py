@@ -223,7 +223,7 @@ def hire_of(p: Prediction, price: str | Path | InstancePrice | float, *, spot: b
     ArgumentError
         If the instance is not one that the prediction is for, or has no price on spot.
     """
-    from perfmodel.hardware.price_catalogue import load_instance_price
+    from perfmodel.hardware.catalogue import load_instance_price
 
     if is_number(price):
         if spot:

@@ -19,10 +19,10 @@ from perfmodel.cost.input_pipeline import (
 )
 from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
 from perfmodel.hardware.catalogue import load_dataset, load_storage
-from perfmodel.hardware.channel import Channel, Route
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.spec_files import names
 from perfmodel.hardware.storage import Drive, Storage
+from perfmodel.hardware.topology import Channel, Route
 from perfmodel.numeric import exceeds, maximum, minimum
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import HOST_MEMORY as HOST_MEMORY

@@ -18,7 +18,7 @@ from perfmodel.records import ELEMENT_BYTES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from perfmodel.parallelism import Layout
+    from perfmodel.parallelism.base import Layout
     from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.stage import Stage, TimedStage
 

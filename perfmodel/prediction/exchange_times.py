@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.sync.collectives import collective
-from perfmodel.sync.library import place_library
+from perfmodel.sync.collectives import collective, place_library
 from perfmodel.sync.placed import placed_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from perfmodel.hardware.collective_library import CollectiveLibrary
+    from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.topology import Topology
-    from perfmodel.parallelism import Exchange, Placement, StageGraph
+    from perfmodel.parallelism.base import Exchange, Placement, StageGraph
     from perfmodel.sync.base import Collective
-    from perfmodel.sync.library import LibraryCollective
+    from perfmodel.sync.collectives import LibraryCollective
     from perfmodel.sync.placed import Placed
 
 RING: Final = "ring_all_reduce"

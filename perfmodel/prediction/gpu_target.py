@@ -14,15 +14,14 @@ import numpy as np
 
 from perfmodel.cost.gpu import stream_time, write_out_steps
 from perfmodel.derived import derived
-from perfmodel.framework.passes import pass_class
+from perfmodel.framework.kernel_classes import pass_class
 from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.hardware.catalogue import load_device, load_link, load_machine
 from perfmodel.hardware.cpu import Cpu
-from perfmodel.hardware.file_changes import kept_while_unchanged
 from perfmodel.hardware.gpu import STORAGE_TYPES, Gpu
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.link import Link
-from perfmodel.hardware.spec_files import folders_asked_for
+from perfmodel.hardware.spec_files import folders_asked_for, kept_while_unchanged
 from perfmodel.numeric import first_array_length, maximum
 from perfmodel.prediction.copies import NO_COPY, Copy
 from perfmodel.prediction.gpu_libraries import (

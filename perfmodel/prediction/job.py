@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.calibration import CalibrationFile
-    from perfmodel.parallelism import Placement
+    from perfmodel.parallelism.base import Placement
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.prediction.prepared import Prepared

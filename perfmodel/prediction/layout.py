@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.parallelism import Layout
-from perfmodel.parallelism.base import SIZES
+from perfmodel.parallelism.base import SIZES, Layout
 from perfmodel.parallelism.registry import PARALLELISMS
 from perfmodel.prediction.agreement_options import WITH_SERVER
 from perfmodel.prediction.arguments.checks import NO_SYNC

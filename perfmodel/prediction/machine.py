@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.cost.transfer import max_min_rates
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.hardware.channel import Channel, Route
+from perfmodel.hardware.topology import Channel, Route
 from perfmodel.numeric import largest
 from perfmodel.symbolic import is_symbolic
 
@@ -308,7 +308,7 @@ def slowest_rate(routes: tuple[Route, ...]) -> Any:
         Rate. [B/s]
     """
     if is_symbolic(*(channel.capacity_bytes_per_s for route in routes for channel in route.channels)):
-        from perfmodel.sync.open_routes import byte_times
+        from perfmodel.sync.placed import byte_times
 
         return 1 / largest(byte_times(routes))
     return float(shared_rates(routes).min(initial=math.inf))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, NotYetAvailableError
-from perfmodel.parallelism import Layout, Placement, Request, StageGraph
+from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
 from perfmodel.prediction.plan import kept as _kept
 from perfmodel.prediction.plan import plan_for
 from perfmodel.prediction.prepared import Prepared
@@ -361,8 +361,7 @@ class Lowering:
         if layout.workers == layout.interleave == 1:
             whole = StageGraph(graph=self.subject.graph)
             return Placement(parallelism=self.parallelism, layout=layout, stages=(whole,))
-        from perfmodel.parallelism.phases import placement_of_phase
-        from perfmodel.parallelism.recompute import with_repeated_exchanges
+        from perfmodel.parallelism.base import placement_of_phase, with_repeated_exchanges
         from perfmodel.parallelism.registry import PARALLELISMS
 
         placed = PARALLELISMS[self.parallelism].place(self._request(samples, cuts))
@@ -417,7 +416,7 @@ class Lowering:
         is_fed = placed.graph is whole.graph or set(placed.graph.input_shapes) <= set(whole.graph.input_shapes)
         graph = whole.graph
         if placed.graph is not graph:
-            from perfmodel.parallelism.part import first_alike
+            from perfmodel.parallelism.stages import first_alike
 
             graph = first_alike(placed.graph, of=whole.graph)
         subject = whole

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.hardware.collective_library import CollectiveLibrary
+    from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.parallelism import Exchange, Layout, Placement, StageGraph
+    from perfmodel.parallelism.base import Exchange, Layout, Placement, StageGraph
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.data_path import DataPath
     from perfmodel.prediction.gradients import GradientSchedule

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.framework.kernel_table import KernelTable
-    from perfmodel.parallelism import Exchange, Layout
+    from perfmodel.parallelism.base import Exchange, Layout
     from perfmodel.prediction.prepared import Prepared, TimedStep
     from perfmodel.prediction.stage import Stage, TimedStage
     from perfmodel.prediction.step_time import GroupTimes

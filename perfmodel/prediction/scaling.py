@@ -21,9 +21,8 @@ from perfmodel.symbolic import is_symbolic
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.hardware.constant import Constant
     from perfmodel.hardware.library import LibraryProfile
-    from perfmodel.hardware.source import Source, SpecFile
+    from perfmodel.hardware.source import Constant, Source, SpecFile
 
 
 Quantity = Any

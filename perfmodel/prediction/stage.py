@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from perfmodel.measurements.table import FeedItem
-    from perfmodel.parallelism import StageGraph
+    from perfmodel.parallelism.base import StageGraph
     from perfmodel.prediction.plan import Plan
     from perfmodel.prediction.subject import Subject
     from perfmodel.prediction.target import Target

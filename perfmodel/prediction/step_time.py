@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from perfmodel.cost.roofline import exposed_dispatch_time, queued_dispatch_time, roofline_time
-from perfmodel.framework.flat_columns import ColumnsAt, columns_at
+from perfmodel.framework.kernel_table import ColumnsAt, columns_at
 from perfmodel.numeric import exceeds, maximum, total, where
 from perfmodel.records import Phase, Role
 from perfmodel.symbolic import is_symbolic, named

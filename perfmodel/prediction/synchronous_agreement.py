@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from perfmodel.simulation import Task
     from perfmodel.simulation.synchronous import PlayedStep
     from perfmodel.symbolic import Quantity
-    from perfmodel.sync.library import LibraryCollective
+    from perfmodel.sync.collectives import LibraryCollective
 
 
 class Reduction(ABC):

@@ -9,10 +9,9 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_device, load_system
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Runnable
-from perfmodel.hardware.file_changes import kept_while_unchanged
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.source import SpecFile
-from perfmodel.hardware.spec_files import folders_asked_for
+from perfmodel.hardware.spec_files import folders_asked_for, kept_while_unchanged
 from perfmodel.hardware.system import System
 from perfmodel.hardware.wired import Wired
 from perfmodel.prediction.arguments.checks import whole_number

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.cost.transfer import PERIOD_BY_READING, copy_time, staging
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_device, load_link, load_system
-from perfmodel.hardware.channel import Route
 from perfmodel.hardware.link import Link
-from perfmodel.hardware.link_catalogue import negotiated_link
+from perfmodel.hardware.part_catalogue import negotiated_link
+from perfmodel.hardware.topology import Route
 from perfmodel.hardware.wired import Wired
 from perfmodel.prediction.arguments.checks import flag, one_of, positive, whole_number
 from perfmodel.prediction.machine import saturated_channels

@@ -13,7 +13,7 @@ from perfmodel.presentation.quantities import bytes_text, flop_text, percent_tex
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
-    from perfmodel.parallelism import Layout, Placement
+    from perfmodel.parallelism.base import Layout, Placement
     from perfmodel.prediction.agreement import Agreement
     from perfmodel.prediction.basis import Basis
     from perfmodel.prediction.parameter_server import ServerMemory

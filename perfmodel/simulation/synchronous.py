@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.cost.pipeline_order import Orders, Turn
-    from perfmodel.hardware.channel import Route
-    from perfmodel.sync.library import LibraryCollective
+    from perfmodel.hardware.topology import Route
+    from perfmodel.sync.collectives import LibraryCollective
     from perfmodel.sync.placed import Placed, PlacedRound
 
 

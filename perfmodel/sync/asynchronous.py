@@ -65,16 +65,6 @@ class BoundedStaleness(AsynchronousScheme):
     def times(self, numbers: AsynchronousNumbers) -> AsynchronousTimes:
         """Return what the scheme comes to: Downpour, and waiting for those behind.
 
-        Parameters
-        ----------
-        numbers : AsynchronousNumbers
-            Times and counts. [-]
-
-        Returns
-        -------
-        AsynchronousTimes
-            Per step of a worker.
-
         Notes
         -----
         With a bound of 0 all come to the server at about the same time, and a step lasts until the last is served. With

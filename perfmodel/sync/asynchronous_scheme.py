@@ -9,16 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from perfmodel.cost import queueing
 from perfmodel.cost.order_statistics import RelativeTimes
-from perfmodel.cost.queueing import (
-    ClosedNetwork,
-    closed_network,
-    knee,
-    mean_staleness,
-    staleness_of_rates,
-    throughput_bound,
-    unequal_workers,
-)
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum
 from perfmodel.symbolic import Quantity, is_symbolic
@@ -119,16 +111,6 @@ class UnequalPace:
 def unequal_pace(numbers: AsynchronousNumbers) -> UnequalPace:
     """Return what visitors of several speeds come to, who wait for nobody but the server.
 
-    Parameters
-    ----------
-    numbers : AsynchronousNumbers
-        Those in effect, with lasting times. [-]
-
-    Returns
-    -------
-    UnequalPace
-        Kind by kind, and together.
-
     Raises
     ------
     ArgumentError
@@ -156,15 +138,15 @@ def unequal_pace(numbers: AsynchronousNumbers) -> UnequalPace:
     counts, relative = zip(*numbers.kinds, strict=True)
     away_s = numbers.group_sync_s + numbers.on_the_way_s
     think_s = [numbers.compute_s * each + away_s for each in relative]
-    rates = unequal_workers(
+    rates = queueing.unequal_workers(
         worker_counts=counts, think_s=think_s, station_s=numbers.station_s, server_count=numbers.server_count
     )
     of_all = sum(count * rate for count, rate in zip(counts, rates, strict=True))
     service_s = sum(numbers.station_s)
     alone = sum(count / (seconds + service_s) for count, seconds in zip(counts, think_s, strict=True))
-    periods = mean_staleness(worker_count=2, push_period=numbers.push_period, pull_period=numbers.pull_period)
+    periods = queueing.mean_staleness(worker_count=2, push_period=numbers.push_period, pull_period=numbers.pull_period)
     each = [rate for count, rate in zip(counts, rates, strict=True) for _ in range(count)]
-    stale = staleness_of_rates(rates_per_s=each)
+    stale = queueing.staleness_of_rates(rates_per_s=each)
     firsts = np.cumsum((0, *counts[:-1]))
     computed = sum(n * rate * factor for n, rate, factor in zip(counts, rates, relative, strict=True))
     return UnequalPace(
@@ -386,31 +368,10 @@ class AsynchronousScheme(ABC):
 
     @abstractmethod
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without those that this scheme has no use for.
-
-        Parameters
-        ----------
-        numbers : AsynchronousNumbers
-            Whatever a caller has. [-]
-
-        Returns
-        -------
-        AsynchronousNumbers
-            What decides the times; the simulator plays just this.
-        """
+        """Return the numbers without those that this scheme has no use for."""
 
     def times(self, numbers: AsynchronousNumbers) -> AsynchronousTimes:
         """Return what the scheme comes to.
-
-        Parameters
-        ----------
-        numbers : AsynchronousNumbers
-            Times and counts. [-]
-
-        Returns
-        -------
-        AsynchronousTimes
-            Per step of a worker.
 
         Notes
         -----
@@ -427,43 +388,18 @@ class AsynchronousScheme(ABC):
         )
 
     def backup_bytes(self, *, parameter_bytes: Quantity, worker_count: Quantity) -> Quantity:
-        """Return the memory that copies of the parameters take on the server, besides these themselves.
-
-        Parameters
-        ----------
-        parameter_bytes : float, ndarray or sympy.Expr
-            Bytes of the parameters. [B]
-        worker_count : float, ndarray or sympy.Expr
-            Workers. [1]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Bytes on all shards together; none unless the scheme keeps copies. [B]
-        """
+        """Return the memory that copies of the parameters take on the server, besides these themselves. [B]"""
         return 0 * parameter_bytes * worker_count
 
 
-def server_network(numbers: AsynchronousNumbers, *, held_back_s: Quantity = 0.0) -> ClosedNetwork:
+def server_network(numbers: AsynchronousNumbers, *, held_back_s: Quantity = 0.0) -> queueing.ClosedNetwork:
     """Return the closed network of the numbers.
-
-    Parameters
-    ----------
-    numbers : AsynchronousNumbers
-        Those in effect. [-]
-    held_back_s : float, ndarray or sympy.Expr
-        Time per step that a worker waits for others before it computes. [s]
-
-    Returns
-    -------
-    ClosedNetwork
-        Steps per second of all visitors, and their time at the server.
 
     Notes
     -----
     Visitors who share the busiest part with some others only queue with these: so many networks alike, each by itself.
     """
-    one = closed_network(
+    one = queueing.closed_network(
         worker_count=numbers.sharers,
         think_s=numbers.think_s + held_back_s,
         station_s=numbers.station_s,
@@ -479,7 +415,7 @@ def _queues(numbers: AsynchronousNumbers) -> Quantity:
 
 
 def at_the_server(
-    numbers: AsynchronousNumbers, *, network: ClosedNetwork, held_back_s: Quantity = 0.0
+    numbers: AsynchronousNumbers, *, network: queueing.ClosedNetwork, held_back_s: Quantity = 0.0
 ) -> AsynchronousTimes:
     """Return the times that belong to a closed network.
 
@@ -532,7 +468,7 @@ def _times(
         group_sync_s=numbers.group_sync_s,
         updates_per_s=numbers.visitors / step_s / numbers.push_period,
         batches_per_update=numbers.group_size * numbers.push_period,
-        mean_staleness=mean_staleness(
+        mean_staleness=queueing.mean_staleness(
             worker_count=numbers.visitors, push_period=numbers.push_period, pull_period=numbers.pull_period
         ),
         **times,
@@ -545,5 +481,5 @@ def _asymptotes(numbers: AsynchronousNumbers, *, think_s: Quantity) -> dict[str,
     if not is_symbolic(*numbers.station_s) and not np.any(np.asarray(sum(numbers.station_s)) > 0):
         return {"knee": np.inf, "most_updates_per_s": numbers.visitors / think_s / numbers.push_period}  # never bounds
     server = {"think_s": think_s, "station_s": numbers.station_s, "server_count": numbers.server_count}
-    most = throughput_bound(worker_count=numbers.sharers, **server) * _queues(numbers)
-    return {"knee": knee(**server) * _queues(numbers), "most_updates_per_s": most / numbers.push_period}
+    most = queueing.throughput_bound(worker_count=numbers.sharers, **server) * _queues(numbers)
+    return {"knee": queueing.knee(**server) * _queues(numbers), "most_updates_per_s": most / numbers.push_period}

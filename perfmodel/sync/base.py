@@ -79,18 +79,7 @@ class Hockney:
     gamma: Quantity = 0.0
 
     def times(self, *, alpha: Quantity = 0, beta: Quantity = 0, gamma: Quantity = 0) -> Quantity:
-        """Return so many latencies and so many times the bytes over the port and through the adder.
-
-        Parameters
-        ----------
-        alpha, beta, gamma : float, ndarray or sympy.Expr
-            How often each is paid. [1]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Their sum. [s]
-        """
+        """Return so many latencies and so many times the bytes over the port and through the adder. [s]"""
         return alpha * self.alpha + beta * (self.n * self.beta) + gamma * (self.n * self.gamma)
 
 
@@ -116,53 +105,14 @@ class Collective(ABC):
 
     @abstractmethod
     def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:
-        """Return the time for two or more workers.
-
-        Parameters
-        ----------
-        link : Hockney
-            Bytes, latency, inverse bandwidth, cost of adding. [-]
-        worker_count : int, ndarray or sympy.Expr
-            Workers, p >= 2. [1]
-        **options : object
-            The algorithm's own. [-]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Duration. [s]
-        """
+        """Return the time for two or more workers. [s]"""
 
     @abstractmethod
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:
-        """Return the rounds for two or more workers.
-
-        Parameters
-        ----------
-        worker_count : int
-            Workers, p >= 2. [1]
-        **options : object
-            The algorithm's own. [-]
-
-        Returns
-        -------
-        tuple of Round
-            In order. [-]
-        """
+        """Return the rounds for two or more workers."""
 
     def server_count_of(self, **options: Any) -> int:
-        """Return how many servers take part that are no ranks.
-
-        Parameters
-        ----------
-        **options : object
-            The algorithm's own. [-]
-
-        Returns
-        -------
-        int
-            Servers. [1]
-        """
+        """Return how many servers take part that are no ranks. [1]"""
         return 1 if self.server_kind else 0
 
     def fill_rounds(self, worker_count: int) -> int:
@@ -183,11 +133,6 @@ class Collective(ABC):
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Refuse an option that the algorithm does not have.
 
-        Parameters
-        ----------
-        options : mapping of str to object
-            Options by name. [-]
-
         Raises
         ------
         ArgumentError
@@ -203,18 +148,6 @@ class Collective(ABC):
 
     def rounds(self, worker_count: int, **options: Any) -> tuple[Round, ...]:
         """Return what is sent, round by round.
-
-        Parameters
-        ----------
-        worker_count : int
-            Workers, p. [1]
-        **options : object
-            The algorithm's own. [-]
-
-        Returns
-        -------
-        tuple of Round
-            In order; none for one worker. [-]
 
         Raises
         ------
@@ -235,27 +168,7 @@ class Collective(ABC):
         reduce_s_per_byte: Quantity = 0.0,
         **options: Any,
     ) -> Quantity:
-        """Return the time on equal full-duplex links without contention, one port for each worker.
-
-        Parameters
-        ----------
-        size_bytes : float, ndarray or sympy.Expr
-            Bytes that each worker contributes, n; of ``all_gather`` what each has in the end. [B]
-        worker_count : int, ndarray or sympy.Expr
-            Workers, p. [1]
-        latency_s : float, ndarray or sympy.Expr
-            Of one message. [s]
-        seconds_per_byte : float, ndarray or sympy.Expr
-            Inverse bandwidth of a port, per direction. [s/B]
-        reduce_s_per_byte : float, ndarray or sympy.Expr
-            Time to add one byte to another. [s/B]
-        **options : object
-            The algorithm's own. [-]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Duration; zero for one worker. [s]
+        """Return the time on equal full-duplex links without contention, one port for each worker. [s]
 
         Raises
         ------
@@ -271,22 +184,7 @@ class Collective(ABC):
         return 0.0 * size_bytes if worker_count == 1 else self.cost(link, worker_count, **options)
 
     def wire_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:
-        """Return the most bytes that any worker or server must send or receive: what bounds the time from below.
-
-        Parameters
-        ----------
-        size_bytes : float, ndarray or sympy.Expr
-            Bytes of the collective, n. [B]
-        worker_count : int
-            Workers, p. [1]
-        **options : object
-            The algorithm's own. [-]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Bytes over the busiest port in its busier direction. [B]
-        """
+        """Return the most bytes that any worker or server must send or receive: what bounds the time from below. [B]"""
         sent: Counter[tuple[str, int]] = Counter()
         for each in self.rounds(worker_count, **options):
             for message in each.messages:
@@ -297,33 +195,13 @@ class Collective(ABC):
         return size_bytes * max(loads, default=0.0)
 
     def sent_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:
-        """Return the bytes of all messages together.
-
-        Parameters
-        ----------
-        size_bytes : float, ndarray or sympy.Expr
-            Bytes of the collective, n. [B]
-        worker_count : int
-            Workers, p. [1]
-        **options : object
-            The algorithm's own. [-]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Sum over all rounds. [B]
-        """
+        """Return the bytes of all messages together. [B]"""
         rounds = self.rounds(worker_count, **options)
         return size_bytes * sum(each.repeat * message.share for each in rounds for message in each.messages)
 
 
 def check_rank_count(worker_count: Quantity) -> None:
     """Refuse what is no number of workers; symbols pass.
-
-    Parameters
-    ----------
-    worker_count : int, ndarray or sympy.Expr
-        Workers, p. [1]
 
     Raises
     ------
@@ -338,17 +216,7 @@ def check_rank_count(worker_count: Quantity) -> None:
 
 
 def levels(worker_count: Quantity) -> Quantity:
-    r"""Return the rounds of doubling that reach all workers, :math:`\lceil \log_2 p \rceil`.
-
-    Parameters
-    ----------
-    worker_count : int, ndarray or sympy.Expr
-        Workers, p. [1]
-
-    Returns
-    -------
-    int, ndarray or sympy.Expr
-        Rounds, L. [1]
+    r"""Return the rounds of doubling that reach all workers, :math:`\lceil \log_2 p \rceil`. [1]
 
     Examples
     --------
@@ -363,17 +231,7 @@ def levels(worker_count: Quantity) -> Quantity:
 
 
 def paired(worker_count: Quantity) -> tuple[Quantity, Quantity]:
-    r"""Return how often the workers pair up, and whether some must fold theirs into others before.
-
-    Parameters
-    ----------
-    worker_count : int, ndarray or sympy.Expr
-        Workers, p. [1]
-
-    Returns
-    -------
-    tuple of int, ndarray or sympy.Expr
-        Doublings, :math:`\lfloor \log_2 p \rfloor`, and 1 where some must fold, else 0. [1, 1]
+    r"""Return how often the workers pair up, and whether some must fold theirs into others before. [1, 1]
 
     Examples
     --------
@@ -397,19 +255,7 @@ def _of_symbol(rounding: str, worker_count: Quantity) -> Any:
 
 
 def group_count(worker_count: Quantity, group_size: int | None) -> Quantity:
-    """Return how many groups of a size the workers make.
-
-    Parameters
-    ----------
-    worker_count : int, ndarray or sympy.Expr
-        Workers, p. [1]
-    group_size : int or None
-        Workers of a group, g, e.g. the devices of a machine. [1]
-
-    Returns
-    -------
-    int, ndarray or sympy.Expr
-        Groups, p / g. [1]
+    """Return how many groups of a size the workers make. [1]
 
     Raises
     ------

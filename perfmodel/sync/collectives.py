@@ -1,15 +1,27 @@
-"""The registry of collective algorithms: each is a class, and a line here."""
+"""The registry of collective algorithms, each a class and a line here, and what a library chooses among them."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.cost.collective import protocol_time, units_taken_share
 from perfmodel.errors import UnknownNameError
+from perfmodel.numeric import largest, minimum
+from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync.base import Collective
 from perfmodel.sync.pairs import AllToAll, HalvingDoubling, RecursiveDoubling, SendReceive
+from perfmodel.sync.placed import Call, Placed, place
 from perfmodel.sync.rings import AllGather, Hierarchical, ReduceScatter, RingAllReduce
 from perfmodel.sync.stars import HostTree, InNetwork, OneToAll, ParameterServer
 from perfmodel.sync.trees import BinomialTree, Broadcast, DoubleBinaryTree
+from perfmodel.units import GIGA, MICROSECOND
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.library import BlocksTable, CollectiveLibrary
+    from perfmodel.hardware.topology import Topology
 
 ALL_REDUCES: Final[dict[str, Collective]] = {
     each.name: each
@@ -27,7 +39,6 @@ ALL_REDUCES: Final[dict[str, Collective]] = {
     )
 }
 """Algorithms after which every worker has the sum of what all had, by name."""
-
 COLLECTIVES: Final[dict[str, Collective]] = ALL_REDUCES | {
     each.name: each for each in (ReduceScatter(), AllGather(), AllToAll(), Broadcast(), SendReceive())
 }
@@ -36,16 +47,6 @@ COLLECTIVES: Final[dict[str, Collective]] = ALL_REDUCES | {
 
 def collective(name: str) -> Collective:
     """Return a collective algorithm by name.
-
-    Parameters
-    ----------
-    name : str
-        Its name. [-]
-
-    Returns
-    -------
-    Collective
-        The algorithm. [-]
 
     Raises
     ------
@@ -61,3 +62,175 @@ def collective(name: str) -> Collective:
         kind = "collective algorithm"
         raise UnknownNameError(kind, name, COLLECTIVES)
     return COLLECTIVES[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """How a library moves bytes between two devices.
+
+    Parameters
+    ----------
+    name : str
+        Its name. [-]
+    launch_s : float
+        What a call costs however short the message. [s]
+    hop_factor : float
+        Latency of a round over that of the links. [1]
+    bandwidth_efficiency : float
+        Share of the links' bandwidth that carries the message. [1]
+    """
+
+    name: str
+    launch_s: float
+    hop_factor: float
+    bandwidth_efficiency: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryCollective:
+    """An operation of a library among certain devices.
+
+    Parameters
+    ----------
+    algorithms : tuple of Placed
+        Its algorithms on these devices. [-]
+    protocols : tuple of Protocol
+        Its protocols. [-]
+    blocks : BlocksTable or None
+        What carries its messages. [-]
+    """
+
+    algorithms: tuple[Placed, ...]
+    protocols: tuple[Protocol, ...]
+    blocks: BlocksTable | None = None
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Nodes that are its servers: none, as a library's ranks do it among themselves."""
+        return ()
+
+    def time(self, size_bytes: Quantity) -> Quantity:
+        """Return the time of a call. [s]"""
+        return reduce(minimum, [self._time(placed, protocol, size_bytes) for placed, protocol in self._ways()])
+
+    def choice(self, size_bytes: float) -> tuple[str, str]:
+        """Return what the library does at a size."""
+        placed, protocol = self._way(size_bytes)
+        return placed.collective.name, protocol.name
+
+    def taken_share(self, *, unit_count: int) -> Quantity:
+        """Return the share of a device that messages keep from computing. [1]"""
+        rates = [rate for placed in self.algorithms for each in placed.rounds for rate in each.rates_bytes_per_s]
+        if self.blocks is None or not rates:
+            return 0.0
+        share = units_taken_share(
+            bytes_per_s=largest(rates),
+            block_bytes_per_s=self.blocks.gb_per_s * GIGA,
+            fewest=self.blocks.fewest,
+            most=self.blocks.most,
+            unit_count=unit_count,
+        )
+        return share if is_symbolic(share) else float(share)
+
+    def call(self, size_bytes: float) -> Call:
+        """Return what the library runs for so many bytes."""
+        placed, protocol = self._way(size_bytes)
+        if not placed.rounds:
+            return placed.call(size_bytes)
+        return Call(
+            placed=placed.with_latencies(protocol.hop_factor),
+            wire_bytes=size_bytes / protocol.bandwidth_efficiency,
+            launch_s=protocol.launch_s,
+        )
+
+    def channel_bytes(self, size_bytes: float) -> Mapping[str, Quantity]:
+        """Return what of a message of so many bytes [B] passes each channel, without a protocol's flags. [B]"""
+        return self._way(size_bytes)[0].channel_bytes(size_bytes)
+
+    def _way(self, size_bytes: float) -> tuple[Placed, Protocol]:
+        return min(self._ways(), key=lambda way: float(self._time(way[0], way[1], size_bytes)))
+
+    def _ways(self) -> list[tuple[Placed, Protocol]]:
+        return [(placed, protocol) for placed in self.algorithms for protocol in self.protocols]
+
+    @staticmethod
+    def _time(placed: Placed, protocol: Protocol, size_bytes: Quantity) -> Quantity:
+        if not placed.rounds:
+            return 0.0 * size_bytes
+        return protocol_time(
+            fill_s=placed.latency_s,
+            stream_s=placed.seconds_per_byte * size_bytes,
+            launch_s=protocol.launch_s,
+            hop_factor=protocol.hop_factor,
+            bandwidth_efficiency=protocol.bandwidth_efficiency,
+            fill_rounds=placed.fill_rounds,
+        )
+
+
+def protocols_of(library: CollectiveLibrary) -> tuple[Protocol, ...]:
+    """Return the protocols of a library in base units."""
+    found = []
+    for name, table in library.protocol.items():
+        constants: dict[str, Any] = table.constants
+        launch_s = constants["launch_us"] * MICROSECOND
+        found.append(
+            Protocol(
+                name=name,
+                launch_s=launch_s,
+                hop_factor=constants["hop_factor"],
+                bandwidth_efficiency=constants["bandwidth_efficiency"],
+            )
+        )
+    return tuple(found)
+
+
+def place_library(
+    library: CollectiveLibrary,
+    operation: str,
+    topology: Topology,
+    ranks: Sequence[str],
+    *,
+    beside: Sequence[Sequence[str]] = (),
+) -> LibraryCollective:
+    """Put an operation of a library on devices of a system.
+
+    Parameters
+    ----------
+    library : CollectiveLibrary
+        The library. [-]
+    operation : str
+        For example ``all_reduce``. [-]
+    topology : Topology
+        The system. [-]
+    ranks : sequence of str
+        Names of devices. [-]
+    beside : sequence of sequence of str
+        Further groups, each as large as ``ranks``, that do the same at the same time. [-]
+
+    Returns
+    -------
+    LibraryCollective
+        With its time. [-]
+
+    Raises
+    ------
+    UnknownNameError
+        If the library has no such operation, or there is no such device.
+    ArgumentError
+        If no link leads from one device to another.
+
+    Examples
+    --------
+    >>> from perfmodel.hardware.catalogue import load_system
+    >>> from perfmodel.hardware.library import load_collective_library
+    >>> topology = load_system("dgx_a100").topology
+    >>> nccl = place_library(load_collective_library("nccl_2_27"), "all_reduce", topology, topology.devices())
+    >>> [nccl.choice(size_bytes)[1] for size_bytes in (1e3, 5e5, 1e8)]
+    ['ll', 'll128', 'simple']
+    """
+    how = library.operation_named(operation)
+    placed = []
+    for each in map(collective, how.algorithms):
+        options: dict[str, Any] = {"at_once": True} if how.at_once and "at_once" in each.option_names else {}
+        placed.append(place(each, topology, ranks, beside=beside, **options))
+    return LibraryCollective(algorithms=tuple(placed), protocols=protocols_of(library), blocks=library.blocks)

@@ -78,16 +78,6 @@ class AllToAll(Collective):
 def folding(worker_count: int) -> tuple[tuple[int, ...], tuple[Round, ...], tuple[Round, ...]]:
     """Return who takes part where the workers are no power of two, and how the others join and learn the sum.
 
-    Parameters
-    ----------
-    worker_count : int
-        Workers, p. [1]
-
-    Returns
-    -------
-    tuple
-        Ranks that are left, a power of two of them; rounds before, and after. [-]
-
     Examples
     --------
     >>> folding(5)[0]

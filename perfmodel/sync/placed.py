@@ -13,17 +13,32 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from perfmodel.cost.collective import pipelined_time
-from perfmodel.cost.transfer import max_min_rates
+from perfmodel.cost.transfer import longest_byte_time, max_min_rates
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, maximum, undominated
 from perfmodel.symbolic import Quantity, is_symbolic, named
 from perfmodel.sync.base import SERVER, Collective, Message, Round
-from perfmodel.sync.open_routes import byte_times, has_open_links
 from perfmodel.sync.ring_order import ring_order, way_between
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.channel import Route
-    from perfmodel.hardware.topology import Topology
+    from perfmodel.hardware.topology import Route, Topology
+
+
+def has_open_links(routes: Sequence[Route]) -> bool:
+    """Tell whether what any channel on some routes carries is an expression."""
+    return is_symbolic(*(channel.capacity_bytes_per_s for route in routes for channel in route.channels))
+
+
+def byte_times(routes: Sequence[Route]) -> list[Quantity]:
+    """Return the time of a byte of each flow, when one takes each route. [s/B]"""
+    flows = Counter(channel.name for route in routes for channel in route.channels)
+    return [
+        longest_byte_time(
+            capacity=[channel.capacity_bytes_per_s for channel in route.channels],
+            flow_counts=[flows[channel.name] for channel in route.channels],
+        )
+        for route in routes
+    ]
 
 
 Line = tuple[float, float]
@@ -70,18 +85,7 @@ class PlacedRound:
         return tuple(reversed(found))
 
     def time(self, size_bytes: Quantity) -> Quantity:
-        """Return the time until the last message of one round has arrived.
-
-        Parameters
-        ----------
-        size_bytes : float, ndarray or sympy.Expr
-            Bytes of the collective, n. [B]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Duration without adding up. [s]
-        """
+        """Return the time until the last message of one round has arrived. [s]"""
         lines = [
             (named(latency_s, "latency"), named(per_byte, "seconds per byte")) for latency_s, per_byte in self.lines
         ]
@@ -167,17 +171,7 @@ class Placed:
         return sum(each.repeat * each.reduced_share for each in self.rounds)
 
     def time(self, size_bytes: Quantity) -> Quantity:
-        """Return the time of a collective of so many bytes.
-
-        Parameters
-        ----------
-        size_bytes : float, ndarray or sympy.Expr
-            Bytes, n, as the algorithm counts them. [B]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Duration; zero for one rank. [s]
+        """Return the time of a collective of so many bytes. [s]
 
         Notes
         -----
@@ -224,33 +218,11 @@ class Placed:
         return sum(slopes) + self.reduce_s_per_byte * self.reduced_share
 
     def sent_bytes(self, size_bytes: Quantity) -> Quantity:
-        """Return the bytes of all messages together, those of groups beside it among them.
-
-        Parameters
-        ----------
-        size_bytes : float, ndarray or sympy.Expr
-            Bytes, n, as the algorithm counts them. [B]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Sum over all rounds, of each message once however many channels it passes. [B]
-        """
+        """Return the bytes of all messages together, those of groups beside it among them. [B]"""
         return size_bytes * sum(each.repeat * message.share for each in self.rounds for message in each.messages)
 
     def channel_bytes(self, size_bytes: Quantity) -> Mapping[str, Quantity]:
-        """Return what passes each channel.
-
-        Parameters
-        ----------
-        size_bytes : float, ndarray or sympy.Expr
-            Bytes, n, as the algorithm counts them. [B]
-
-        Returns
-        -------
-        mapping of str to float, ndarray or sympy.Expr
-            Channel name to bytes, of channels that are used. [B]
-        """
+        """Return what passes each channel. [B]"""
         shares: dict[str, float] = {}
         for each in self.rounds:
             for message, route in zip(each.messages, each.routes, strict=True):
@@ -435,7 +407,6 @@ def _switch(topology: Topology, ranks: Sequence[str]) -> str:
 
 MOST_PLACED: Final = 1024
 """Collectives kept for one topology; the oldest goes first. [1]"""
-
 _PLACED: WeakKeyDictionary[Topology, dict[Any, Placed]] = WeakKeyDictionary()
 
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Final
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.channel import Route
-    from perfmodel.hardware.topology import Topology
+    from perfmodel.hardware.topology import Route, Topology
 
 Distance = Callable[[int, int], tuple[float, float]]
 

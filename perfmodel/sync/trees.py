@@ -12,16 +12,6 @@ from perfmodel.sync.base import Collective, Hockney, Message, Round, levels
 def broadcast_rounds(worker_count: int) -> tuple[Round, ...]:
     """Return the rounds in which the number of those who have the message doubles.
 
-    Parameters
-    ----------
-    worker_count : int
-        Workers, p; rank 0 has the message. [1]
-
-    Returns
-    -------
-    tuple of Round
-        In order. [-]
-
     Examples
     --------
     >>> [len(each.messages) for each in broadcast_rounds(6)]
@@ -103,16 +93,6 @@ Edge = tuple[int, int]
 def two_trees(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
     """Return the edges, from parent to child, of two trees in which those with children in one have none in the other.
 
-    Parameters
-    ----------
-    worker_count : int
-        Workers, p. [1]
-
-    Returns
-    -------
-    tuple of tuple
-        Edges of both trees; the second mirrors the first, or for an odd p is it with each rank moved by one. [-]
-
     Examples
     --------
     >>> two_trees(4)
@@ -134,16 +114,6 @@ def _parent(rank: int, worker_count: int) -> int:
 
 def colours(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
     """Return the edges of both trees in two sets, in each of which everybody sends and receives once at most.
-
-    Parameters
-    ----------
-    worker_count : int
-        Workers, p. [1]
-
-    Returns
-    -------
-    tuple of tuple
-        Edges from parent to child that are used in turn. [-]
 
     Examples
     --------

@@ -12,11 +12,10 @@ import numpy as np
 
 from perfmodel.errors import TableError
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.collective_library import load_collective_library
+from perfmodel.hardware.library import load_collective_library
 from perfmodel.measurements.kernel_tables import CollectiveMeasurements, MeasuredCollective, read_collectives
 from perfmodel.presentation.tables import Table
-from perfmodel.sync.collectives import collective
-from perfmodel.sync.library import place_library
+from perfmodel.sync.collectives import collective, place_library
 from perfmodel.validation.scoreboard import PERFMODEL
 from perfmodel.validation.table_report import EVERY_ROW, PartScore, RowReport, score
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from perfmodel import zoo
 from perfmodel.calibration.kernel_boards import boards_of, dtype_of_text, operations_of
 from perfmodel.errors import PerfmodelError, TableError, check_known, nearest_hint
-from perfmodel.hardware.wording import device_of_text
+from perfmodel.hardware.library import device_of_text
 from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash, read_collectives
 from perfmodel.measurements.reading import read_lines, table_error
 from perfmodel.measurements.table import PHASES

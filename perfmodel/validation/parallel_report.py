@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import zoo
 from perfmodel.framework.profile import load_framework
-from perfmodel.hardware.link_catalogue import load_link
+from perfmodel.hardware.part_catalogue import load_link
 from perfmodel.measurements.scaling_tables import ParallelRow, ParallelTable, load_parallel, load_scaling
-from perfmodel.parallelism import Layout
+from perfmodel.parallelism.base import Layout
 from perfmodel.prediction.agreements import SHARED
 from perfmodel.prediction.exchange_times import LinkExchanges, OnLink
 from perfmodel.prediction.prepare import prepare

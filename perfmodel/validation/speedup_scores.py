@@ -13,7 +13,7 @@ from perfmodel.errors import TableError, UnknownNameError, check_known
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.wording import device_of_text
+from perfmodel.hardware.library import device_of_text
 from perfmodel.measurements.reading import positive_seconds, read_lines, table_error, whole_number
 from perfmodel.measurements.scaling_tables import SpeedupJob, load_speedup_job
 from perfmodel.measurements.table import Evidence, FeedItem, MeasuredRow, MeasurementTable, Run

@@ -1,6 +1,6 @@
-"""Published networks: each a function that returns a LayerGraph, one file per architecture.
+"""Published networks: each a function that returns a LayerGraph, one file per family.
 
-``__init__.pyi`` is the list of them all; a network's file is loaded when its name is first used.
+``__init__.pyi`` is the list of them all; a family's file is loaded when its name is first used.
 
 >>> import perfmodel as pm
 >>> pm.zoo.resnet50().parameter_count
@@ -9,10 +9,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import UnknownNameError
@@ -42,17 +40,6 @@ class _Builders(Mapping[str, "Callable[..., LayerGraph]"]):
 
 BUILDERS = _Builders()
 """Name to builder: all that the list names."""
-
-
-class _Zoo(ModuleType):
-    """A package in which a name that its list has is a builder, also where its file has the same name."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        own = isinstance(value, ModuleType) and name in _MODULE_OF
-        super().__setattr__(name, getattr(value, name, value) if own else value)
-
-
-sys.modules[__name__].__class__ = _Zoo
 
 
 def __getattr__(name: str) -> Any:

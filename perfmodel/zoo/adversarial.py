@@ -1,4 +1,4 @@
-"""The generative adversarial network of vectors."""
+"""Generative adversarial networks: of vectors, and of images by convolutions (DCGAN)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import BinaryCrossEntropy, Dense, Detach, Reduction, ReLU, Reshape, Sigmoid
-from perfmodel.layers.checks import one_of
+from perfmodel.layers.checks import one_of, refuse
+from perfmodel.zoo.blocks import chain, image_graph
 from perfmodel.zoo.options import checked, numbered
 
 SAMPLES = ("fresh", "reused")
@@ -28,22 +29,24 @@ class _Pass:
         own = self.name == self.owner
         shared = None if own else {parameter: (owner, parameter) for parameter in ("weight", "bias")}
         name = f"{self.name}_{layer}"
-        return self.graph.add(name, Dense(units=units), inputs=x, shared_parameters=shared, is_trained=self.is_trained)
+        return self.graph.add(
+            name, nn.Dense(units=units), inputs=x, shared_parameters=shared, is_trained=self.is_trained
+        )
 
     def generator(self, x: str, *, hidden: Sequence[Any], features: Any) -> str:
         for index, units in enumerate(hidden, start=1):
             x = self.dense(x, units, layer=f"fc{index}")
-            x = self.graph.add(f"{self.name}_relu{index}", ReLU(), inputs=x)
+            x = self.graph.add(f"{self.name}_relu{index}", nn.ReLU(), inputs=x)
         x = self.dense(x, features, layer="sample")
-        return self.graph.add(f"{self.name}_sigmoid", Sigmoid(), inputs=x)
+        return self.graph.add(f"{self.name}_sigmoid", nn.Sigmoid(), inputs=x)
 
     def discriminator(self, x: str, *, hidden: Sequence[Any], pieces: int) -> None:
         for index, units in enumerate(hidden, start=1):
             x = self.dense(x, units * pieces, layer=f"fc{index}")
-            x = self.graph.add(f"{self.name}_pieces{index}", Reshape(shape=(units, pieces)), inputs=x)
-            x = self.graph.add(f"{self.name}_maxout{index}", Reduction(function="max", axes=(1,)), inputs=x)
+            x = self.graph.add(f"{self.name}_pieces{index}", nn.Reshape(shape=(units, pieces)), inputs=x)
+            x = self.graph.add(f"{self.name}_maxout{index}", nn.Reduction(function="max", axes=(1,)), inputs=x)
         x = self.dense(x, 1, layer="score")
-        self.graph.add(f"{self.name}_loss", BinaryCrossEntropy(over="logits"), inputs=x)
+        self.graph.add(f"{self.name}_loss", nn.BinaryCrossEntropy(over="logits"), inputs=x)
 
 
 @checked(discriminator_steps=numbered(), samples=one_of(SAMPLES))
@@ -117,7 +120,7 @@ def generative_adversarial_network(
             once = _Pass(graph=graph, name=name, owner="generator", is_trained=False)
             judged = once.generator(f"noise_{step}", **makes)
         else:
-            judged = graph.add("detached", Detach(), inputs=made)
+            judged = graph.add("detached", nn.Detach(), inputs=made)
         _Pass(graph=graph, name=f"made_{step}", owner="real_1").discriminator(judged, **judges)
     _Pass(graph=graph, name="judged", owner="real_1", is_trained=False).discriminator(made, **judges)
     return graph
@@ -128,3 +131,114 @@ def _input_shapes(features: Any, noise: Any, *, steps: int, samples: str) -> Map
     shapes = {"noise": (noise,)}
     shapes |= {f"real_{step}_input": (features,) for step in range(1, steps + 1)}
     return shapes | {f"noise_{step}": (noise,) for step in range(1, makes_own + 1)}
+
+
+SMALLEST_MAP = 4
+"""Height and width of the map between the dense product and the first doubling [1]."""
+KERNEL_SIZE = 4
+SLOPE = 0.2
+
+
+def _halvings(image_size: int) -> int:
+    """Return how often the image is halved until its map is the smallest [1]."""
+    count = 0
+    while SMALLEST_MAP * 2**count < image_size:
+        count += 1
+    if SMALLEST_MAP * 2**count != image_size or not count:
+        refuse("image_size", image_size, f"must be {SMALLEST_MAP} times a power of two, e.g. 64")
+    return count
+
+
+@checked(image_size=numbered())
+def dcgan_generator(*, noise: Any = 100, width: Any = 64, image_size: int = 64, out_channels: Any = 3) -> LayerGraph:
+    """Return the generator of DCGAN [1]_ with the sizes of PyTorch's example [2]_: 3,576,704 parameters.
+
+    105 M multiply-adds forward. Transposed convolutions spread a vector of noise to an image; what scores the image is
+    :func:`dcgan_discriminator`, so the graph ends without a loss.
+
+    Parameters
+    ----------
+    noise : int or sympy.Symbol
+        Elements of the noise. [1]
+    width : int or sympy.Symbol
+        Channels before the image; double with each halving of the map. [1]
+    image_size : int
+        Height and width of the image, 4 times a power of two. [1]
+    out_channels : int or sympy.Symbol
+        Channels of the image. [1]
+
+    Returns
+    -------
+    LayerGraph
+        The network. [-]
+
+    References
+    ----------
+    .. [1] Radford, Metz, Chintala, Unsupervised representation learning with deep convolutional generative adversarial
+       networks, ICLR 2016, arXiv:1511.06434, figure 1.
+    .. [2] https://github.com/pytorch/examples/blob/main/dcgan/main.py
+    """
+    halvings = _halvings(image_size)
+    graph = LayerGraph("dcgan_generator", input_shape=(noise, 1, 1))
+    x = graph.input
+    for index in range(halvings):
+        stride, padding = (2, 1) if index else (1, 0)
+        layer = nn.TransposedConvolution2d(
+            out_channels=width * 2 ** (halvings - 1 - index),
+            kernel_size=KERNEL_SIZE,
+            stride=stride,
+            padding=padding,
+            bias=False,
+        )
+        x = chain(graph, x, (f"up{index}", layer), (f"up{index}_norm", nn.BatchNorm()), (f"up{index}_relu", nn.ReLU()))
+    last = nn.TransposedConvolution2d(
+        out_channels=out_channels, kernel_size=KERNEL_SIZE, stride=2, padding=1, bias=False
+    )
+    chain(graph, x, (f"up{halvings}", last), ("image", nn.Tanh()))
+    return graph
+
+
+@checked(image_size=numbered())
+def dcgan_discriminator(*, width: Any = 64, image_size: int = 64, in_channels: Any = 3) -> LayerGraph:
+    """Return the discriminator of DCGAN [1]_ with the sizes of PyTorch's example: 2,765,568 parameters.
+
+    104 M multiply-adds forward. It tells made images from real ones; a step of training runs it on both.
+
+    Parameters
+    ----------
+    width : int or sympy.Symbol
+        Channels of the first convolution; double with each halving of the map. [1]
+    image_size : int
+        Height and width of the image, 4 times a power of two. [1]
+    in_channels : int or sympy.Symbol
+        Channels of the image. [1]
+
+    Returns
+    -------
+    LayerGraph
+        The network with its loss. [-]
+
+    References
+    ----------
+    .. [1] Radford, Metz, Chintala, Unsupervised representation learning with deep convolutional generative adversarial
+       networks, ICLR 2016, arXiv:1511.06434.
+    """
+    graph = image_graph("dcgan_discriminator", image_size=image_size, in_channels=in_channels)
+    x = graph.input
+    for index in range(_halvings(image_size)):
+        layer = nn.Convolution2d(
+            out_channels=width * 2**index, kernel_size=KERNEL_SIZE, stride=2, padding=1, bias=False
+        )
+        x = graph.add(f"down{index + 1}", layer, inputs=x)
+        # the paper leaves the norm out behind the image
+        x = graph.add(f"down{index + 1}_norm", nn.BatchNorm(), inputs=x) if index else x
+        x = graph.add(f"down{index + 1}_relu", nn.LeakyReLU(slope=SLOPE), inputs=x)
+    chain(
+        graph,
+        x,
+        ("score", nn.Convolution2d(out_channels=1, kernel_size=SMALLEST_MAP, bias=False)),
+        ("flatten", nn.Flatten()),
+        ("probability", nn.Sigmoid()),
+        ("loss", nn.BinaryCrossEntropy(over="probabilities")),
+    )
+    return graph

@@ -1,11 +1,22 @@
-"""What networks on images are made of: the image, chains, normalised convolutions, the end of a classifier."""
+"""What networks on images are made of: the image, chains, normalised convolutions, the end; activations by name."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import AveragePool2d, BatchNorm, Convolution2d, CrossEntropy, Dense, Dropout, Flatten, Layer, ReLU
+
+ACTIVATIONS: dict[str, nn.Layer] = {
+    "gelu": nn.GELU(),
+    "gelu_tanh": nn.GELU(approximation="tanh"),
+    "leaky_relu": nn.LeakyReLU(slope=0.2),
+    "relu": nn.ReLU(),
+    "sigmoid": nn.Sigmoid(),
+    "silu": nn.SiLU(),
+    "tanh": nn.Tanh(),
+}
+"""Name to layer; ``gelu_tanh`` is GELU by its approximation with a tanh."""
 
 
 def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:
@@ -33,7 +44,7 @@ def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:
     return LayerGraph(name, input_shape=(in_channels, image_size, image_size))
 
 
-def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, Layer | None]) -> str:
+def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, nn.Layer | None]) -> str:
     """Add layers that each read the one before; None where a variant has none.
 
     Parameters
@@ -55,7 +66,9 @@ def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, Layer | None]) ->
     return x
 
 
-def normalised(graph: LayerGraph, name: str, x: str, layer: Convolution2d, *, activation: Layer | None = None) -> str:
+def normalised(
+    graph: LayerGraph, name: str, x: str, layer: nn.Convolution2d, *, activation: nn.Layer | None = None
+) -> str:
     """Add a convolution, its batch normalisation and a rectifier.
 
     Parameters
@@ -76,8 +89,8 @@ def normalised(graph: LayerGraph, name: str, x: str, layer: Convolution2d, *, ac
     str
         Name of the rectifier. [-]
     """
-    last = ReLU() if activation is None else activation
-    return chain(graph, x, (f"{name}_conv", layer), (f"{name}_norm", BatchNorm()), (f"{name}_relu", last))
+    last = nn.ReLU() if activation is None else activation
+    return chain(graph, x, (f"{name}_conv", layer), (f"{name}_norm", nn.BatchNorm()), (f"{name}_relu", last))
 
 
 def classified(graph: LayerGraph, x: str, *, classes: Any, dropout: float = 0.0, name: str = "") -> LayerGraph:
@@ -101,13 +114,13 @@ def classified(graph: LayerGraph, x: str, *, classes: Any, dropout: float = 0.0,
     LayerGraph
         The graph. [-]
     """
-    x = chain(graph, x, (f"{name}pool", AveragePool2d(kernel_size=None)), (f"{name}flatten", Flatten()))
-    dropped = Dropout(rate=dropout) if dropout else None
+    x = chain(graph, x, (f"{name}pool", nn.AveragePool2d(kernel_size=None)), (f"{name}flatten", nn.Flatten()))
+    dropped = nn.Dropout(rate=dropout) if dropout else None
     chain(
         graph,
         x,
         (f"{name}dropout", dropped),
-        (f"{name}fc", Dense(units=classes)),
-        (f"{name}loss", CrossEntropy()),
+        (f"{name}fc", nn.Dense(units=classes)),
+        (f"{name}loss", nn.CrossEntropy()),
     )
     return graph

@@ -1,16 +1,17 @@
-"""Recurrent networks that predict from sequences: Elman's, and a classifier of texts by LSTM."""
+"""Recurrent networks: Elman's, LSTM classifiers, language models, sequence to sequence, and trees."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
+from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import LSTM, RNN, BinaryCrossEntropy, CrossEntropy, Dense, Embedding
 from perfmodel.layers.checks import check_count, one_of
 from perfmodel.layers.recurrent import FUNCTIONS
 from perfmodel.zoo.blocks import chain
-from perfmodel.zoo.options import checked, numbered
+from perfmodel.zoo.options import checked, member, numbered
 
 READ_STEPS: dict[str, bool] = {"every": True, "last": False}
 """Which steps the output layer reads, to whether the recurrent layer returns all of them."""
@@ -66,7 +67,7 @@ def recurrent_network(
     .. [1] Elman, Finding structure in time, Cognitive Science 14, 1990.
     """
     graph = LayerGraph("recurrent_network", input_shape=(steps, features))
-    layer = RNN(
+    layer = nn.RNN(
         hidden_size=hidden_size,
         layer_count=layer_count,
         bias_vectors=bias_vectors,
@@ -74,7 +75,7 @@ def recurrent_network(
         return_sequences=READ_STEPS[read_steps],
     )
     x = graph.add("rnn", layer, inputs=graph.input)
-    chain(graph, x, ("scores", Dense(units=classes)), ("loss", CrossEntropy()))
+    chain(graph, x, ("scores", nn.Dense(units=classes)), ("loss", nn.CrossEntropy()))
     return graph
 
 
@@ -128,8 +129,8 @@ def lstm_classifier(
     .. [1] https://keras.io/examples/nlp/bidirectional_lstm_imdb/
     """
     graph = LayerGraph("lstm_classifier", inputs={"tokens": (steps,)})
-    x = graph.add("embedding", Embedding(vocabulary=vocabulary, features=features), inputs="tokens")
-    layer = LSTM(
+    x = graph.add("embedding", nn.Embedding(vocabulary=vocabulary, features=features), inputs="tokens")
+    layer = nn.LSTM(
         hidden_size=hidden_size,
         layer_count=layer_count,
         bias_vectors=bias_vectors,
@@ -138,6 +139,216 @@ def lstm_classifier(
     )
     x = graph.add("lstm", layer, inputs=x)
     is_logistic = classes == 2
-    x = graph.add("scores", Dense(units=1 if is_logistic else classes), inputs=x)
-    graph.add("loss", BinaryCrossEntropy(over="logits") if is_logistic else CrossEntropy(), inputs=x)
+    x = graph.add("scores", nn.Dense(units=1 if is_logistic else classes), inputs=x)
+    graph.add("loss", nn.BinaryCrossEntropy(over="logits") if is_logistic else nn.CrossEntropy(), inputs=x)
     return graph
+
+
+VOCABULARY = 10_000
+HIDDEN_SIZE = 256
+
+
+SOFTMAXES = ("full", "classes")
+"""What the output layer computes the scores of: every word, or its class and the words of that class."""
+
+
+def _language_model(steps: int, *, work: str) -> Callable[..., LayerGraph]:
+    """Return the builder of the network over so many words, and its published multiply-adds."""
+    name = f"lstm{steps}"
+
+    def build(*, layer_count: int = 2, bias_vectors: int = 1, softmax: str = "full", classes: int = 50) -> LayerGraph:
+        """Return LSTM-{steps} [1]_: {steps} words, embedding of 256, two LSTM layers of 256, softmax over 10,000 words.
+
+        6,180,624 parameters with one bias vector (6,182,672 with two, as torch), {work} multiply-adds forward.
+        The paper's "13 million" would be a one-hot input; its scripts embed.
+
+        Parameters
+        ----------
+        layer_count : int
+            LSTM layers in the stack. [1]
+        bias_vectors : int
+            Bias vectors per gate. [1]
+        softmax : str
+            ``full``, or ``classes``: the two-level output layer of CNTK's script, without bias. [-]
+        classes : int
+            Classes of the two-level softmax. [1]
+
+        Returns
+        -------
+        LayerGraph
+            The network with its loss. [-]
+
+        References
+        ----------
+        .. [1] Shi, Wang, Xu, Chu, Benchmarking state-of-the-art deep learning software tools, arXiv:1608.07249,
+           Table 2, and https://github.com/hclhkbu/dlbench.
+        """
+        graph = LayerGraph(name, inputs={"tokens": (steps,)})
+        embedding = nn.Embedding(vocabulary=VOCABULARY, features=HIDDEN_SIZE)
+        layer = nn.LSTM(hidden_size=HIDDEN_SIZE, layer_count=layer_count, bias_vectors=bias_vectors)
+        x = chain(graph, graph.input, ("embedding", embedding), ("lstm", layer))
+        if softmax == "full":
+            chain(graph, x, ("scores", nn.Dense(units=VOCABULARY)), ("loss", nn.CrossEntropy()))
+        else:
+            graph.add("loss", nn.ClassSoftmax(vocabulary=VOCABULARY, classes=classes), inputs=x)
+        return graph
+
+    options = {"layer_count": numbered(), "bias_vectors": numbered(minimum=0), "softmax": one_of(SOFTMAXES)}
+    return checked(**options)(member(build, name, steps=steps, work=work))
+
+
+lstm32 = _language_model(32, work="115.5 M")
+lstm64 = _language_model(64, work="231.0 M")
+
+
+@checked(layer_count=numbered(), bias_vectors=numbered(minimum=0))
+def seq2seq(
+    *,
+    source_vocabulary: Any = 160_000,
+    target_vocabulary: Any = 80_000,
+    features: Any = 1000,
+    hidden_size: Any = 1000,
+    layer_count: int = 4,
+    source_steps: Any = 30,
+    target_steps: Any = 30,
+    bias_vectors: int = 1,
+) -> LayerGraph:
+    """Return the translator of Sutskever, Vinyals and Le [1]_: 384 million weights, and 112,000 biases.
+
+    The encoder reads the source sentence; the final h and c of its layers are the first of the decoder's, which
+    reads the target sentence and gives scores of every word at each step.
+
+    Parameters
+    ----------
+    source_vocabulary, target_vocabulary : int or sympy.Symbol
+        Words of the two languages. [1]
+    features : int or sympy.Symbol
+        Features of a word. [1]
+    hidden_size : int or sympy.Symbol
+        Units of an LSTM layer. [1]
+    layer_count : int
+        LSTM layers in each of the two stacks. [1]
+    source_steps, target_steps : int or sympy.Symbol
+        Words of the two sentences; the paper gives no mean. [1]
+    bias_vectors : int
+        Bias vectors per gate: 1, or 2 as cuDNN and torch keep them. [1]
+
+    Returns
+    -------
+    LayerGraph
+        The network with its loss. [-]
+
+    Examples
+    --------
+    >>> seq2seq().parameter_count
+    384112000
+
+    References
+    ----------
+    .. [1] Sutskever, Vinyals, Le, Sequence to sequence learning with neural networks, arXiv:1409.3215.
+    """
+    graph = LayerGraph("seq2seq", inputs={"source": (source_steps,), "target": (target_steps,)})
+    layer = nn.LSTM(hidden_size=hidden_size, layer_count=layer_count, bias_vectors=bias_vectors)
+    table = nn.Embedding(vocabulary=source_vocabulary, features=features)
+    x = graph.add("source_embedding", table, inputs="source")
+    encoder = graph.add("encoder", layer, inputs=x)
+    states = [
+        graph.add(f"encoder_{state}", nn.RecurrentState(shape=(layer_count, hidden_size)), inputs=encoder)
+        for state in ("hidden_state", "cell_state")
+    ]
+    table = nn.Embedding(vocabulary=target_vocabulary, features=features)
+    x = graph.add("target_embedding", table, inputs="target")
+    x = graph.add("decoder", layer, inputs=(x, *states))
+    chain(graph, x, ("scores", nn.Dense(units=target_vocabulary)), ("loss", nn.CrossEntropy()))
+    return graph
+
+
+TREES = ("balanced", "chain")
+CLASSIFIED = ("every_node", "root")
+
+
+def _merges(leaves: int, *, tree: str) -> list[tuple[int, int]]:
+    """Return the two nodes that each composition joins: 0 .. leaves - 1 are leaves, then compositions in order."""
+    merges: list[tuple[int, int]] = []
+
+    def joined(left: int, right: int) -> int:
+        merges.append((left, right))
+        return leaves + len(merges) - 1
+
+    nodes = list(range(leaves))
+    while len(nodes) > 1:
+        pairs = 1 if tree == "chain" else len(nodes) // 2
+        parents = [joined(nodes[2 * index], nodes[2 * index + 1]) for index in range(pairs)]
+        nodes = parents + nodes[2 * pairs :]
+    return merges
+
+
+@checked(leaves=numbered(minimum=2), tree=one_of(TREES), classified=one_of(CLASSIFIED))
+def recursive_network(
+    *,
+    leaves: int = 16,
+    features: Any = 30,
+    vocabulary: Any = 10_000,
+    classes: Any = 5,
+    tree: str = "balanced",
+    classified: str = "every_node",
+) -> LayerGraph:
+    """Return Socher's recursive neural network [1]_ over a binary tree, with the classifier of its nodes [2]_.
+
+    A sentence of n words takes n - 1 compositions p = tanh(W [a; b] + c), all with the same W and c.
+
+    Parameters
+    ----------
+    leaves : int
+        Words of a sentence, n. [1]
+    features : int or sympy.Symbol
+        Features of a word or phrase; the paper's are 25 to 35. [1]
+    vocabulary : int or sympy.Symbol
+        Words that are known. [1]
+    classes : int or sympy.Symbol
+        Classes of a node, e.g. five of sentiment. [1]
+    tree : str
+        ``balanced``: neighbours are joined in pairs, level by level, log2 n
+        compositions from leaf to root; ``chain``: each word is
+        joined to all before it, n - 1 compositions deep. [-]
+    classified : str
+        ``every_node``, words included, as in [2]_; or the ``root`` alone. [-]
+
+    Returns
+    -------
+    LayerGraph
+        The network with its losses. [-]
+
+    Examples
+    --------
+    Words 10,000 x 30, composition 60 x 30 + 30, classifier 30 x 5 + 5:
+
+    >>> recursive_network().parameter_count
+    301985
+
+    References
+    ----------
+    .. [1] Socher, Lin, Ng, Manning, Parsing natural scenes and natural language with recursive neural networks,
+       ICML 2011.
+    .. [2] Socher et al., Recursive deep models for semantic compositionality over a sentiment treebank, EMNLP 2013.
+    """
+    graph = LayerGraph("recursive_network", inputs={"words": (leaves,)})
+    words = graph.add("embedding", nn.Embedding(vocabulary=vocabulary, features=features), inputs="words")
+    nodes = []
+    for leaf in range(1, leaves + 1):
+        row = graph.add(f"word{leaf}_row", nn.Slice(shape=(1, features)), inputs=words)
+        nodes.append(graph.add(f"word{leaf}", nn.Reshape(shape=(features,)), inputs=row))
+    for index, (left, right) in enumerate(_merges(leaves, tree=tree), start=1):
+        pair = graph.add(f"pair{index}", nn.Concat(), inputs=(nodes[left], nodes[right]))
+        x = _shared_dense(graph, f"composition{index}", units=features, inputs=pair, owner="composition1")
+        nodes.append(graph.add(f"tanh{index}", nn.Tanh(), inputs=x))
+    for index, node in enumerate(nodes if classified == "every_node" else nodes[-1:], start=1):
+        x = _shared_dense(graph, f"scores{index}", units=classes, inputs=node, owner="scores1")
+        graph.add(f"loss{index}", nn.CrossEntropy(), inputs=x)
+    return graph
+
+
+def _shared_dense(graph: LayerGraph, name: str, *, units: Any, inputs: str, owner: str) -> str:
+    """Add a dense layer whose parameters are the owner's, unless it is the owner."""
+    shared = None if name == owner else {parameter: (owner, parameter) for parameter in ("weight", "bias")}
+    return graph.add(name, nn.Dense(units=units), inputs=inputs, shared_parameters=shared)

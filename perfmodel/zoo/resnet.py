@@ -1,4 +1,4 @@
-"""Residual networks: as they were first, and pre-activated, whose blocks normalise before they convolve."""
+"""Networks with shortcuts: residual ones as they were first and pre-activated, DenseNet, MobileNet v2."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import partial
 from typing import Any
 
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import Add, BatchNorm, Convolution2d, MaxPool2d, ReLU, Scale
+from perfmodel.layers import Add, AveragePool2d, BatchNorm, Concat, Convolution2d, MaxPool2d, ReLU, ReLU6, Scale
 from perfmodel.layers.checks import check_count, one_of
 from perfmodel.layers.normalisation import STATISTICS_KINDS
 from perfmodel.zoo.blocks import chain, classified, image_graph, normalised
-from perfmodel.zoo.options import checked, member
+from perfmodel.zoo.options import check_factor, checked, member
 
 EXPANSION = 4
 """Output channels of a bottleneck block over its width [1]."""
@@ -280,3 +280,147 @@ def resnet200(*, classes: Any = 1000, image_size: Any = 224, in_channels: Any = 
     """
     graph = image_graph("resnet200", image_size=image_size, in_channels=in_channels)
     return _Preactivated(graph=graph).network(BLOCKS_200, classes=classes, width=width)
+
+
+BLOCKS_121 = (6, 12, 24, 16)
+"""Layers in each of the four blocks [1]."""
+BOTTLENECK = 4
+"""Channels between the two convolutions of a layer over those that it adds [1]."""
+
+
+def _dense_layer(graph: LayerGraph, name: str, x: str, *, growth: Any) -> str:
+    """Add norm, rectifier, 1x1, norm, rectifier, 3x3."""
+    x = chain(graph, x, (f"{name}_norm", BatchNorm()), (f"{name}_relu", ReLU()))
+    bottleneck = Convolution2d(out_channels=BOTTLENECK * growth, kernel_size=1, bias=False)
+    x = normalised(graph, f"{name}_a", x, bottleneck)
+    return graph.add(
+        f"{name}_b_conv", Convolution2d(out_channels=growth, kernel_size=3, padding=1, bias=False), inputs=x
+    )
+
+
+def _dense_block(graph: LayerGraph, name: str, x: str, *, layer_count: int, growth: Any) -> str:
+    """Add layers that each read what all before them made, side by side."""
+    parts = [x]
+    for index in range(1, layer_count + 1):
+        parts.append(_dense_layer(graph, f"{name}_layer{index}", x, growth=growth))
+        x = graph.add(f"{name}_concat{index}", Concat(), inputs=parts)
+    return x
+
+
+@checked()
+def densenet121(*, classes: Any = 1000, image_size: Any = 224, in_channels: Any = 3, growth: int = 32) -> LayerGraph:
+    """Return DenseNet-121 [1]_: 7,978,856 parameters, 2.83 G multiply-adds forward.
+
+    Parameters
+    ----------
+    classes : int or sympy.Symbol
+        Classes. [1]
+    image_size : int or sympy.Symbol
+        Height and width of the image. [1]
+    in_channels : int or sympy.Symbol
+        Channels of the image. [1]
+    growth : int
+        Channels that each layer adds, even; the first convolution has twice as many. [1]
+
+    Returns
+    -------
+    LayerGraph
+        The network with its loss. [-]
+
+    References
+    ----------
+    .. [1] Huang, Liu, van der Maaten, Weinberger, Densely connected convolutional networks, CVPR 2017,
+       arXiv:1608.06993, table 1.
+    """
+    graph = image_graph("densenet121", image_size=image_size, in_channels=in_channels)
+    first = Convolution2d(out_channels=2 * growth, kernel_size=7, stride=2, padding=3, bias=False)
+    x = normalised(graph, "first", graph.input, first)
+    x = graph.add("first_pool", MaxPool2d(kernel_size=3, stride=2, padding=1), inputs=x)
+    for index, layer_count in enumerate(BLOCKS_121, start=1):
+        x = _dense_block(graph, f"block{index}", x, layer_count=layer_count, growth=growth)
+        x = chain(graph, x, (f"block{index}_norm", BatchNorm()), (f"block{index}_relu", ReLU()))
+        if index < len(BLOCKS_121):
+            halved = Convolution2d(out_channels=graph.shape(x)[0] // 2, kernel_size=1, bias=False)
+            pool = AveragePool2d(kernel_size=2)
+            x = chain(graph, x, (f"transition{index}_conv", halved), (f"transition{index}_pool", pool))
+    return classified(graph, x, classes=classes)
+
+
+INVERTED_STAGES = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+"""Table 2 of the paper: expansion, channels, blocks, stride of the first [1]."""
+FIRST_CHANNELS = 32
+LAST_CHANNELS = 1280
+CHANNEL_STEP = 8
+"""Channels are multiples of it [1]."""
+
+
+def _scaled(channels: int, width: float) -> int:
+    """Return the multiple of 8 nearest to width times channels, but not less than nine tenths of it."""
+    wanted = width * channels
+    nearest = max(CHANNEL_STEP, int(wanted + CHANNEL_STEP / 2) // CHANNEL_STEP * CHANNEL_STEP)
+    return nearest + CHANNEL_STEP if nearest < 0.9 * wanted else nearest
+
+
+def _inverted_block(graph: LayerGraph, name: str, x: str, *, channels: int, expansion: int, stride: int) -> str:
+    """Add 1x1 that widens, 3x3 depth-wise, 1x1 that narrows without a non-linearity, and the shortcut."""
+    shortcut, inputs = x, graph.shape(x)[0]
+    hidden = expansion * inputs
+    if expansion > 1:
+        wide = Convolution2d(out_channels=hidden, kernel_size=1, bias=False)
+        x = normalised(graph, f"{name}_a", x, wide, activation=ReLU6())
+    deep = Convolution2d(out_channels=hidden, kernel_size=3, stride=stride, padding=1, groups=hidden, bias=False)
+    x = normalised(graph, f"{name}_b", x, deep, activation=ReLU6())
+    narrow = Convolution2d(out_channels=channels, kernel_size=1, bias=False)
+    x = chain(graph, x, (f"{name}_c_conv", narrow), (f"{name}_c_norm", BatchNorm()))
+    return graph.add(f"{name}_add", Add(), inputs=(shortcut, x)) if stride == 1 and inputs == channels else x
+
+
+@checked(width=check_factor)
+def mobilenet_v2(*, width: float = 1.0, classes: Any = 1000, image_size: Any = 224, in_channels: Any = 3) -> LayerGraph:
+    """Return MobileNet v2 [1]_: 3,504,872 parameters, 0.301 G multiply-adds forward.
+
+    Parameters
+    ----------
+    width : float
+        What the channels of every layer are multiplied with, then rounded to multiples of 8. [1]
+    classes : int or sympy.Symbol
+        Classes. [1]
+    image_size : int or sympy.Symbol
+        Height and width of the image. [1]
+    in_channels : int or sympy.Symbol
+        Channels of the image. [1]
+
+    Returns
+    -------
+    LayerGraph
+        The network with its loss. [-]
+
+    References
+    ----------
+    .. [1] Sandler, Howard, Zhu, Zhmoginov, Chen, MobileNetV2: inverted residuals and linear bottlenecks, CVPR 2018,
+       arXiv:1801.04381, table 2.
+    """
+    graph = image_graph("mobilenet_v2", image_size=image_size, in_channels=in_channels)
+    first = Convolution2d(out_channels=_scaled(FIRST_CHANNELS, width), kernel_size=3, stride=2, padding=1, bias=False)
+    x = normalised(graph, "first", graph.input, first, activation=ReLU6())
+    for stage, (expansion, channels, count, stride) in enumerate(INVERTED_STAGES, start=1):
+        for index in range(count):
+            x = _inverted_block(
+                graph,
+                f"stage{stage}_inverted_block{index + 1}",
+                x,
+                channels=_scaled(channels, width),
+                expansion=expansion,
+                stride=1 if index else stride,
+            )
+    last = Convolution2d(out_channels=_scaled(LAST_CHANNELS, max(width, 1.0)), kernel_size=1, bias=False)
+    x = normalised(graph, "last", x, last, activation=ReLU6())
+    return classified(graph, x, classes=classes, dropout=0.2)

@@ -1,4 +1,4 @@
-"""The transformer block that language and vision networks stack, with every choice they make differently."""
+"""The transformer block with every choice that networks make differently; GPT and Llama, stacks of it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import (
-    GELU,
-    Add,
-    Binary,
-    CrossEntropy,
-    Dense,
-    Dropout,
-    Layer,
-    LayerNorm,
-    MultiHeadAttention,
-    Reshape,
-    RotaryEmbedding,
-    ScaledDotProductAttention,
-    Transpose,
-)
-from perfmodel.layers.checks import check_choice, is_open_size, refuse
+from perfmodel.layers.checks import check_choice, is_open_size, one_of, refuse
 from perfmodel.numeric import share_of
+from perfmodel.zoo.blocks import ACTIVATIONS
+from perfmodel.zoo.options import checked, numbered
 
 ATTENTIONS: dict[str, Literal["materialised", "recomputed"]] = {
     "fused": "recomputed",
@@ -92,8 +80,8 @@ class TransformerBlock:
     head_size: Any = None
     causal: bool = False
     order: str = "pre"
-    norm: Layer = field(default_factory=LayerNorm)
-    activation: Layer = field(default_factory=GELU)
+    norm: nn.Layer = field(default_factory=nn.LayerNorm)
+    activation: nn.Layer = field(default_factory=nn.GELU)
     gated: bool = False
     attention_bias: bool = True
     mlp_bias: bool = True
@@ -149,14 +137,14 @@ class TransformerBlock:
         inside = graph.add(f"{name}_norm", self.norm, inputs=x) if self.order == "pre" else x
         y = branch(graph, inside, name=name)
         if self.dropout:
-            y = graph.add(f"{name}_dropout", Dropout(rate=self.dropout), inputs=y)
-        x = graph.add(f"{name}_add", Add(), inputs=(x, y))
+            y = graph.add(f"{name}_dropout", nn.Dropout(rate=self.dropout), inputs=y)
+        x = graph.add(f"{name}_add", nn.Add(), inputs=(x, y))
         return graph.add(f"{name}_norm", self.norm, inputs=x) if self.order == "post" else x
 
     def _attention(self, graph: LayerGraph, x: str, *, name: str) -> str:
         if self.rotary or self.attention == SELECTIVE:
             return self._separate_attention(graph, x, name=name)
-        layer = MultiHeadAttention(
+        layer = nn.MultiHeadAttention(
             heads=self.heads,
             key_heads=self.key_heads,
             head_size=self.head_size,
@@ -174,36 +162,36 @@ class TransformerBlock:
         is_copied = self.attention == "materialised"  # a product of matrices wants its heads side by side
         operands = {}
         for part, heads in (("query", self.heads), ("key", key_heads), ("value", key_heads)):
-            dense = Dense(units=heads * self._head_size, bias=self.attention_bias)
+            dense = nn.Dense(units=heads * self._head_size, bias=self.attention_bias)
             y = graph.add(f"{name}_{part}", dense, inputs=x)
-            y = graph.add(f"{name}_{part}_split", Reshape(shape=(positions, heads, self._head_size)), inputs=y)
-            y = graph.add(f"{name}_{part}_heads", Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
+            y = graph.add(f"{name}_{part}_split", nn.Reshape(shape=(positions, heads, self._head_size)), inputs=y)
+            y = graph.add(f"{name}_{part}_heads", nn.Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
             if self.rotary and part != "value":
-                y = graph.add(f"{name}_{part}_rotary", RotaryEmbedding(), inputs=y)
+                y = graph.add(f"{name}_{part}_rotary", nn.RotaryEmbedding(), inputs=y)
             operands[part] = y
         scores = ATTENTIONS[self.attention]
-        layer = ScaledDotProductAttention(causal=self.causal, scores=scores, dropout=self._attention_dropout)
+        layer = nn.ScaledDotProductAttention(causal=self.causal, scores=scores, dropout=self._attention_dropout)
         region: dict[str, Any] = {"recomputed_in": name, "reruns_all": True} if self.attention == SELECTIVE else {}
         y = graph.add(name, layer, inputs=tuple(operands.values()), **region)
-        y = graph.add(f"{name}_positions", Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
-        y = graph.add(f"{name}_join", Reshape(shape=(positions, self.heads * self._head_size)), inputs=y)
+        y = graph.add(f"{name}_positions", nn.Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
+        y = graph.add(f"{name}_join", nn.Reshape(shape=(positions, self.heads * self._head_size)), inputs=y)
         has_bias = self.attention_bias if self.output_bias is None else self.output_bias
-        return graph.add(f"{name}_output", Dense(units=self.width, bias=has_bias), inputs=y)
+        return graph.add(f"{name}_output", nn.Dense(units=self.width, bias=has_bias), inputs=y)
 
     def _mlp(self, graph: LayerGraph, x: str, *, name: str) -> str:
-        up = Dense(units=self.intermediate, bias=self.mlp_bias)
+        up = nn.Dense(units=self.intermediate, bias=self.mlp_bias)
         if self.gated:
             gate = graph.add(f"{name}_gate", up, inputs=x)
             gate = graph.add(f"{name}_activation", self.activation, inputs=gate)
             y = graph.add(f"{name}_up", up, inputs=x)
-            y = graph.add(f"{name}_product", Binary(function="multiply"), inputs=(gate, y))
+            y = graph.add(f"{name}_product", nn.Binary(function="multiply"), inputs=(gate, y))
         else:
             y = graph.add(f"{name}_up", up, inputs=x)
             y = graph.add(f"{name}_activation", self.activation, inputs=y)
-        return graph.add(f"{name}_down", Dense(units=self.width, bias=self.mlp_bias), inputs=y)
+        return graph.add(f"{name}_down", nn.Dense(units=self.width, bias=self.mlp_bias), inputs=y)
 
 
-def language_head(graph: LayerGraph, x: str, *, norm: Layer, vocabulary: Any, tied: bool) -> None:
+def language_head(graph: LayerGraph, x: str, *, norm: nn.Layer, vocabulary: Any, tied: bool) -> None:
     """Add the end of a language model: a norm, a score of every word at every position, the loss.
 
     Parameters
@@ -221,5 +209,272 @@ def language_head(graph: LayerGraph, x: str, *, norm: Layer, vocabulary: Any, ti
     """
     x = graph.add("norm", norm, inputs=x)
     shared = {"weight": ("tokens_embedding", "weight")} if tied else None
-    x = graph.add("scores", Dense(units=vocabulary, bias=False), inputs=x, shared_parameters=shared)
-    graph.add("loss", CrossEntropy(), inputs=x)
+    x = graph.add("scores", nn.Dense(units=vocabulary, bias=False), inputs=x, shared_parameters=shared)
+    graph.add("loss", nn.CrossEntropy(), inputs=x)
+
+
+GPT2_SIZES: dict[str, dict[str, Any]] = {
+    "small": {"layers": 12, "width": 768, "heads": 12},
+    "medium": {"layers": 24, "width": 1024, "heads": 16},
+    "large": {"layers": 36, "width": 1280, "heads": 20},
+    "xl": {"layers": 48, "width": 1600, "heads": 25},
+}
+"""Name to what differs between GPT-2's published sizes."""
+
+
+@checked(layers=numbered(), activation=one_of(ACTIVATIONS), attention=one_of(ATTENTIONS))
+def gpt(
+    *,
+    layers: int = 12,
+    width: Any = 768,
+    heads: int = 12,
+    sequence_length: Any = 1024,
+    vocabulary: Any = 50_257,
+    positions: Any = None,
+    intermediate: Any = None,
+    tied: bool = True,
+    bias: bool = True,
+    activation: str = "gelu_tanh",
+    dropout: float = 0.0,
+    attention_dropout: float | None = None,
+    attention: str = "fused",
+    checkpointed: bool = False,
+    name: str = "gpt",
+) -> LayerGraph:
+    """Return a language model in the manner of GPT-2 [1]_ with sizes of one's own.
+
+    Parameters
+    ----------
+    layers : int
+        Transformer blocks. [1]
+    width : int or sympy.Symbol
+        Features of a position. [1]
+    heads : int
+        Heads of attention. [1]
+    sequence_length : int or sympy.Symbol
+        Positions of a sample. [1]
+    vocabulary : int or sympy.Symbol
+        Words. [1]
+    positions : int, sympy.Symbol or None
+        Rows of the table of positions; None for as many as a sample has. [1]
+    intermediate : int, sympy.Expr or None
+        Units inside the feed-forward part; None for four times the width. [1]
+    tied : bool
+        Whether the last product uses the table of words. [-]
+    bias : bool
+        Whether the products of the blocks, and the norms, have a bias. [-]
+    activation : str
+        Non-linearity of the feed-forward part. [-]
+    dropout : float
+        Rate of dropout; zero for none. [1]
+    attention_dropout : float or None
+        Rate of dropout on attention weights; None for the same. [1]
+    attention : str
+        ``fused`` or ``materialised``: whether the scores stay on chip or go through memory; ``selective``: they go
+        through memory and are made again in the backward phase. [-]
+    checkpointed : bool
+        Whether each block keeps its input only and runs again, all of it, in the backward phase. [-]
+    name : str
+        What the graph is called. [-]
+
+    Returns
+    -------
+    LayerGraph
+        The network with its loss. [-]
+
+    Examples
+    --------
+    GPT-3 in its largest size has 175 billion parameters (arXiv:2005.14165, table 2.1):
+
+    >>> gpt(layers=96, width=12288, heads=96, sequence_length=2048).parameter_count
+    174604259328
+
+    References
+    ----------
+    .. [1] Radford, Wu, Child, Luan, Amodei, Sutskever, Language models are unsupervised multitask learners, 2019.
+    """
+    graph = LayerGraph(name, inputs={"tokens": (sequence_length,)})
+    rows = sequence_length if positions is None else positions
+    x = graph.add("tokens_embedding", nn.Embedding(vocabulary=vocabulary, features=width), inputs="tokens")
+    x = graph.add("positions_embedding", nn.PositionalEmbedding(positions=rows), inputs=x)
+    if dropout:
+        x = graph.add("embedding_dropout", nn.Dropout(rate=dropout), inputs=x)
+    block = TransformerBlock(
+        width=width,
+        heads=heads,
+        intermediate=4 * width if intermediate is None else intermediate,
+        causal=True,
+        norm=nn.LayerNorm(bias=bias),
+        activation=ACTIVATIONS[activation],
+        attention_bias=bias,
+        mlp_bias=bias,
+        dropout=dropout,
+        attention_dropout=attention_dropout,
+        attention=attention,
+    )
+    x = block.stack(graph, x, count=layers)
+    language_head(graph, x, norm=nn.LayerNorm(bias=bias), vocabulary=vocabulary, tied=tied)
+    return _with_checkpoints(graph) if checkpointed else graph
+
+
+def _with_checkpoints(graph: LayerGraph) -> LayerGraph:
+    """Return the same network, every block of which is a region that runs again."""
+    marked = LayerGraph(graph.name, inputs=graph.input_shapes)
+    for node in graph.layers:
+        block = node.name.partition("_")[0]
+        region = {"recomputed_in": block, "reruns_all": True} if block.startswith("block") else {}
+        marked.add(node.name, node.layer, inputs=node.input_names, **node.usage.options | region)
+    return marked
+
+
+@checked(size=one_of(GPT2_SIZES), attention=one_of(ATTENTIONS))
+def gpt2(
+    *, size: str = "small", sequence_length: Any = 1024, dropout: float = 0.1, attention: str = "fused"
+) -> LayerGraph:
+    """Return GPT-2 [1]_: 124,439,808 parameters in size ``small``, up to 1,557,611,200 in ``xl``.
+
+    Parameters
+    ----------
+    size : str
+        ``small`` (12 layers, width 768, 12 heads), ``medium`` (24, 1,024, 16), ``large`` (36, 1,280, 20) or ``xl``
+        (48, 1,600, 25). The paper's own counts of parameters are wrong, as its authors say beside the checkpoints. [-]
+    sequence_length : int or sympy.Symbol
+        Positions of a sample, up to 1,024. [1]
+    dropout : float
+        Rate of dropout; zero for none, as in inference. [1]
+    attention : str
+        ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
+
+    Returns
+    -------
+    LayerGraph
+        The network with its loss. [-]
+
+    Examples
+    --------
+    >>> gpt2().parameter_count, gpt2(size="xl").parameter_count
+    (124439808, 1557611200)
+
+    References
+    ----------
+    .. [1] Radford, Wu, Child, Luan, Amodei, Sutskever, Language models are unsupervised multitask learners, 2019,
+       and https://github.com/openai/gpt-2.
+    """
+    options = {"sequence_length": sequence_length, "positions": 1024, "dropout": dropout, "attention": attention}
+    return gpt(name=f"gpt2_{size}", **GPT2_SIZES[size], **options)
+
+
+LLAMA_SIZES: dict[str, dict[str, int]] = {
+    "llama2_7b": {"layers": 32, "width": 4096, "heads": 32, "key_heads": 32, "intermediate": 11008},
+    "llama2_13b": {"layers": 40, "width": 5120, "heads": 40, "key_heads": 40, "intermediate": 13824},
+    "llama2_70b": {"layers": 80, "width": 8192, "heads": 64, "key_heads": 8, "intermediate": 28672},
+    "llama3_8b": {"layers": 32, "width": 4096, "heads": 32, "key_heads": 8, "intermediate": 14336},
+    "llama3_70b": {"layers": 80, "width": 8192, "heads": 64, "key_heads": 8, "intermediate": 28672},
+}
+"""Name to what differs between the published sizes, besides vocabulary and context."""
+VOCABULARIES: dict[str, int] = {"llama2": 32_000, "llama3": 128_256}
+CONTEXTS: dict[str, int] = {"llama2": 4096, "llama3": 8192}
+
+
+@checked(size=one_of(LLAMA_SIZES), layers=numbered(), activation=one_of(ACTIVATIONS), attention=one_of(ATTENTIONS))
+def llama(
+    *,
+    size: str = "llama2_7b",
+    sequence_length: Any = None,
+    layers: int | None = None,
+    width: Any = None,
+    heads: int | None = None,
+    key_heads: int | None = None,
+    head_size: Any = None,
+    intermediate: Any = None,
+    vocabulary: Any = None,
+    tied: bool = False,
+    gated: bool = True,
+    attention_bias: bool = False,
+    output_bias: bool | None = None,
+    mlp_bias: bool = False,
+    activation: str = "silu",
+    attention_dropout: float = 0.0,
+    attention: str = "fused",
+) -> LayerGraph:
+    """Return Llama 2 [1]_ or Llama 3 [2]_, or a network of their kind with sizes of one's own.
+
+    6,738,415,616 parameters in size ``llama2_7b``, 8,030,261,248 in ``llama3_8b``.
+
+    Parameters
+    ----------
+    size : str
+        ``llama2_7b``, ``llama2_13b``, ``llama2_70b``, ``llama3_8b`` or ``llama3_70b``; what is given below replaces
+        single ones of its sizes. [-]
+    sequence_length : int, sympy.Symbol or None
+        Positions of a sample; None for the size's context, 4,096 or 8,192. [1]
+    layers : int or None
+        Transformer blocks. [1]
+    width : int, sympy.Symbol or None
+        Features of a position. [1]
+    heads, key_heads : int or None
+        Heads of the queries, and of keys and values. [1]
+    head_size : int, sympy.Expr or None
+        Features of a head; None for ``width / heads``. [1]
+    intermediate : int, sympy.Expr or None
+        Units inside the feed-forward part. [1]
+    vocabulary : int, sympy.Symbol or None
+        Words. [1]
+    tied : bool
+        Whether the last product uses the table of words. [-]
+    gated : bool
+        Whether a third product gates the units of the feed-forward part. [-]
+    attention_bias, mlp_bias : bool
+        Whether the products of attention, and of the feed-forward part, add a bias. [-]
+    output_bias : bool or None
+        Whether the product behind attention adds one; None for as the others of attention. [-]
+    activation : str
+        Non-linearity of the feed-forward part. [-]
+    attention_dropout : float
+        Rate of dropout on attention weights; zero for none. [1]
+    attention : str
+        ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
+
+    Returns
+    -------
+    LayerGraph
+        The network with its loss. [-]
+
+    Examples
+    --------
+    >>> llama().parameter_count, llama(size="llama3_8b").parameter_count
+    (6738415616, 8030261248)
+
+    References
+    ----------
+    .. [1] Touvron et al., Llama 2, arXiv:2307.09288.
+    .. [2] Grattafiori et al., The Llama 3 herd of models, arXiv:2407.21783.
+    """
+    family = size.partition("_")[0]
+    published = {**LLAMA_SIZES[size], "vocabulary": VOCABULARIES[family], "sequence_length": CONTEXTS[family]}
+    given = {"layers": layers, "width": width, "heads": heads, "key_heads": key_heads, "intermediate": intermediate}
+    given |= {"vocabulary": vocabulary, "sequence_length": sequence_length}
+    sizes: dict[str, Any] = published | {name: value for name, value in given.items() if value is not None}
+    graph = LayerGraph(size, inputs={"tokens": (sizes["sequence_length"],)})
+    table = nn.Embedding(vocabulary=sizes["vocabulary"], features=sizes["width"])
+    x = graph.add("tokens_embedding", table, inputs="tokens")
+    block = TransformerBlock(
+        width=sizes["width"],
+        heads=sizes["heads"],
+        intermediate=sizes["intermediate"],
+        key_heads=sizes["key_heads"],
+        head_size=head_size,
+        causal=True,
+        norm=nn.RMSNorm(),
+        activation=ACTIVATIONS[activation],
+        gated=gated,
+        attention_bias=attention_bias,
+        output_bias=output_bias,
+        attention_dropout=attention_dropout,
+        mlp_bias=mlp_bias,
+        rotary=True,
+        attention=attention,
+    )
+    x = block.stack(graph, x, count=sizes["layers"])
+    language_head(graph, x, norm=nn.RMSNorm(), vocabulary=sizes["vocabulary"], tied=tied)
+    return graph

@@ -16,12 +16,11 @@ from perfmodel.hardware.catalogue import (
     load_system,
 )
 from perfmodel.hardware.cluster import ClusterFile
-from perfmodel.hardware.collective_library import CollectiveLibrary
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.hardware.gpu import Gpu
-from perfmodel.hardware.library import LibraryProfile
+from perfmodel.hardware.library import CollectiveLibrary, LibraryProfile
 from perfmodel.hardware.link import LinkFamily
-from perfmodel.hardware.link_catalogue import names_of_family
+from perfmodel.hardware.part_catalogue import names_of_family
 from perfmodel.hardware.price import KINDS as PRICE_KINDS
 from perfmodel.hardware.source import ESTIMATE, SpecFile, numbers_in
 from perfmodel.hardware.storage import KINDS as STORAGE_KINDS

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.channel import Place, Wire
-from perfmodel.hardware.topology import Topology
+from perfmodel.hardware.topology import Place, Topology, Wire
 from perfmodel.sync.collectives import ALL_REDUCES, COLLECTIVES, collective
 from perfmodel.sync.placed import place
 from played_collectives import play_collective

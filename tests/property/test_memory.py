@@ -7,7 +7,7 @@ from hypothesis import given
 
 import perfmodel as pm
 from perfmodel.graph import LayerGraph
-from perfmodel.graph.checkpoints import RECOMPUTE
+from perfmodel.graph.execution import RECOMPUTE
 from perfmodel.graph.liveness import MemoryRules
 from perfmodel.layers import Add, CrossEntropy, Dense, Dropout, ReLU, Sigmoid
 

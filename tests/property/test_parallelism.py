@@ -11,8 +11,7 @@ from perfmodel import zoo
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import CrossEntropy, Dense, ReLU
-from perfmodel.parallelism import Layout
-from perfmodel.parallelism.recompute import with_repeated_exchanges
+from perfmodel.parallelism.base import Layout, with_repeated_exchanges
 from perfmodel.parallelism.registry import PARALLELISMS, place
 from perfmodel.parallelism.stages import balanced_cuts, cuts_of
 from perfmodel.records import Phase

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import perfmodel as pm
-from perfmodel.hardware.rewired import rewired, with_network
+from perfmodel.hardware.cluster import rewired, with_network
 from perfmodel.prediction.agreement_options import WAITING
 
 WAITS_FOR_NOBODY = {"downpour", "delay_compensated", "bounded_staleness", "mixed"}

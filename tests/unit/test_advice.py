@@ -16,7 +16,7 @@ import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.rewired import system_with, with_fields, with_own_lanes
+from perfmodel.hardware.cluster import system_with, with_fields, with_own_lanes
 from perfmodel.planning.changes import CHANGES, NotApplicableError, Situation
 from perfmodel.prediction.arguments.table import ARGUMENTS
 

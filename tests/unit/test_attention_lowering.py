@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 import perfmodel as pm
-from perfmodel.framework.attention import visible_keys
-from perfmodel.framework.lowering import lower
+from perfmodel.framework.lowering import lower, visible_keys
 from perfmodel.framework.rules import LoweringRules
 from perfmodel.kernels import Matmul, Stream
 from perfmodel.layers import CrossEntropy, Dense, MultiHeadAttention

@@ -10,12 +10,10 @@ from perfmodel.cli import app
 from perfmodel.errors import ArgumentError, SpecError, TableError, UnknownNameError
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.channel import Place
-from perfmodel.hardware.collective_library import load_collective_library
-from perfmodel.hardware.topology import Topology
+from perfmodel.hardware.library import load_collective_library
+from perfmodel.hardware.topology import Place, Topology
 from perfmodel.measurements.kernel_tables import read_collectives, read_data_folder
-from perfmodel.sync.collectives import collective
-from perfmodel.sync.library import place_library
+from perfmodel.sync.collectives import collective, place_library
 from perfmodel.sync.placed import place
 from perfmodel.validation.collective_scores import (
     CONSTANT,

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.link import Link
-from perfmodel.hardware.open_links import with_links_scaled
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.planning.formulas.workers import in_stretches
+from perfmodel.hardware.wired import with_links_scaled
+from perfmodel.planning.formulas.system import in_stretches
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import place
 from perfmodel.sync.rings import RingAllReduce

@@ -8,7 +8,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.open_links import with_links_scaled
+from perfmodel.hardware.wired import with_links_scaled
 from perfmodel.prediction.step_time import PARTS
 
 GRAPH = pm.zoo.lenet5()

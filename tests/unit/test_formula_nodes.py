@@ -9,8 +9,7 @@ import sympy
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.formulas.bounds import Bounded
-from perfmodel.planning.formulas.definitions import Definitions
-from perfmodel.planning.formulas.values import AtPoint
+from perfmodel.planning.formulas.values import AtPoint, Definitions
 
 X, P = sympy.Symbol("x", positive=True), sympy.Symbol("p", positive=True)
 SHIFTED = sympy.Min(X, 3.0, evaluate=False) - 2

@@ -7,10 +7,9 @@ import pytest
 import sympy
 
 import perfmodel as pm
-from perfmodel.planning.formulas.bounds import Bounded
-from perfmodel.planning.formulas.definitions import Definitions
-from perfmodel.planning.formulas.search import Search
+from perfmodel.planning.formulas.bounds import Bounded, Search
 from perfmodel.planning.formulas.solutions import GRID
+from perfmodel.planning.formulas.values import Definitions
 
 FREE = ("memory_bandwidth_bytes_per_s", "peak_flop_per_s", "batch_size")
 

@@ -7,7 +7,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.framework import kernel_table
-from perfmodel.framework.flat_columns import columns_at
+from perfmodel.framework.kernel_table import columns_at
 from perfmodel.prediction.gpu_products import product_rows, product_times
 from perfmodel.prediction.prepared import Prepared
 

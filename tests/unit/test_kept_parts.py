@@ -8,9 +8,9 @@ import pytest
 import perfmodel as pm
 from perfmodel.graph.liveness import MemoryRules
 from perfmodel.layers import CrossEntropy, Dense, ReLU
-from perfmodel.parallelism import part
-from perfmodel.parallelism.part import first_alike, structure_of
+from perfmodel.parallelism import stages as parts_of_graphs
 from perfmodel.parallelism.registry import place
+from perfmodel.parallelism.stages import first_alike, structure_of
 
 PIPELINE = {"system": "dgx_1_p100", "batch_size": 16, "parallelism": "pipeline", "stages": 4, "micro_batches": 4}
 TENSOR = {"system": "dgx_1_p100", "batch_size": 16, "parallelism": "tensor", "tensor_size": 2, "workers": 2}
@@ -60,7 +60,7 @@ def test_stages_that_differ_in_names_alone_keep_their_own_names():
 
 
 def test_the_first_part_of_its_structure_stands_for_all_and_goes_with_its_graph(monkeypatch):
-    monkeypatch.setattr(part, "MOST_PARTS", 2)
+    monkeypatch.setattr(parts_of_graphs, "MOST_PARTS", 2)
     graph = chain(32, 32, 32, 8)
     stages = [stage.graph for stage in place(graph, parallelism="pipeline", workers=4, stages=4).stages]
     again = [stage.graph for stage in place(graph, parallelism="pipeline", workers=4, stages=4).stages]

@@ -47,7 +47,7 @@ def test_a_prediction_of_one_device_loads_nothing_heavy_and_nothing_for_several(
     assert not heavy(modules)
     assert not {name for name in modules if name.startswith(FOR_SEVERAL)} - RECORDS
     assert "perfmodel.layers.recurrent" not in modules
-    assert "perfmodel.zoo.vgg" not in modules
+    assert "perfmodel.zoo.image_classifiers" not in modules
 
 
 def test_a_prediction_of_four_devices_loads_nothing_heavy():

@@ -9,8 +9,7 @@ import sympy
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.graph import LayerGraph
-from perfmodel.graph.checkpoints import segments
-from perfmodel.graph.execution import wants_gradient
+from perfmodel.graph.execution import segments, wants_gradient
 from perfmodel.graph.liveness import MemoryRules
 from perfmodel.layers import (
     Accuracy,

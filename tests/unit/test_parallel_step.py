@@ -9,7 +9,7 @@ from perfmodel import zoo
 from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import load_framework
-from perfmodel.parallelism import Layout
+from perfmodel.parallelism.base import Layout
 from perfmodel.parallelism.registry import PARALLELISMS
 from perfmodel.prediction.basis import timed_prediction
 from perfmodel.prediction.composition.compose import compose

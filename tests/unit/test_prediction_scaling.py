@@ -7,7 +7,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.framework.profile import load_framework
-from perfmodel.hardware.constant import Constant
+from perfmodel.hardware.source import Constant
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.prediction.prepare import prepare
 from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, scaled

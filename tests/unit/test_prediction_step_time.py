@@ -16,7 +16,7 @@ from perfmodel.framework.rules import LoweringRules, PassRule
 from perfmodel.graph import LayerGraph
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU, load_optimizer
-from perfmodel.planning.formulas.definitions import Definitions
+from perfmodel.planning.formulas.values import Definitions
 from perfmodel.prediction.composition.compose import compose
 from perfmodel.prediction.composition.work import StageWork
 from perfmodel.prediction.cpu_target import CpuNumbers

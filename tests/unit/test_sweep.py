@@ -16,7 +16,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
-from perfmodel.hardware.rewired import system_with
+from perfmodel.hardware.cluster import system_with
 from perfmodel.planning.sweeps import evaluation as sweep_evaluation
 from perfmodel.planning.sweeps import sweep as sweep_module
 from perfmodel.planning.sweeps.results import memory_reason

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.channel import Channel, Place, Wire
-from perfmodel.hardware.topology import Topology
+from perfmodel.hardware.topology import Channel, Place, Topology, Wire
 
 GB = 1e9
 PCIE_3_X16 = 8e9 / 8 * 16 * 128 / 130 * 0.79

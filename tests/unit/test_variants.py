@@ -4,7 +4,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
-from perfmodel.hardware.rewired import system_with
+from perfmodel.hardware.cluster import system_with
 
 
 def test_without_parts_it_is_the_system():

@@ -13,6 +13,8 @@ from perfmodel.calibration.machine.fit import FittedCurve, fit_curve, repeat_spr
 from perfmodel.calibration.machine.surroundings import cold_rate
 from perfmodel.cost.measured_kernel import kernel_features
 from perfmodel.framework.kernel_classes import (
+    CLASS_OF_PASS,
+    ELEMENTWISE,
     POOLED_CONTRACTION,
     POOLED_CONVOLUTION,
     POOLED_RECURRENCE,
@@ -21,7 +23,6 @@ from perfmodel.framework.kernel_classes import (
     pooled_classes,
 )
 from perfmodel.framework.kernel_table import MATMUL_COLUMNS, STREAM_COLUMNS
-from perfmodel.framework.passes import CLASS_OF_PASS, ELEMENTWISE
 from perfmodel.kernels import Matmul
 from perfmodel.records import ELEMENT_BYTES, Operation, Role
 from perfmodel.units import MIB

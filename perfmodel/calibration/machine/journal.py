@@ -17,9 +17,9 @@ from pydantic import Field, ValidationError, field_validator
 from perfmodel.atomic_write import replacement_of
 from perfmodel.calibration.machine.benchmark import Benchmark, Point
 from perfmodel.errors import ArgumentError, PerfmodelWarning
-from perfmodel.hardware.faults import faults_of
 from perfmodel.hardware.measured_machine import AllReduce, HostCopy, MeasuredStorage, Overheads, Peaks
 from perfmodel.hardware.source import NonNegativeNumber, PositiveNumber, SpecTable
+from perfmodel.hardware.spec_files import faults_of
 
 VERSION: Final = 2
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from perfmodel.planning.changes import arguments, machines
-from perfmodel.planning.changes.situation import Change, NotApplicableError, Situation
+from perfmodel.planning.changes.arguments import Change, NotApplicableError, Situation
 from perfmodel.prediction.arguments.table import ARGUMENTS
 
 __all__ = ["CHANGES", "Change", "NotApplicableError", "Situation"]

@@ -7,9 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.cluster import Cluster
-from perfmodel.hardware.link_catalogue import load_link, names_of_family
-from perfmodel.hardware.rewired import (
+from perfmodel.hardware.cluster import (
+    Cluster,
     rewired,
     with_bridges,
     with_fields,
@@ -21,7 +20,8 @@ from perfmodel.hardware.rewired import (
     with_peer_links,
     with_striped_drives,
 )
-from perfmodel.planning.changes.situation import Change, Situation
+from perfmodel.hardware.part_catalogue import load_link, names_of_family
+from perfmodel.planning.changes.arguments import Change, Situation
 from perfmodel.prediction.cpu_target import CpuTarget
 from perfmodel.prediction.data_path import HOST_MEMORY
 

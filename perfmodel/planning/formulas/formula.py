@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,13 +13,10 @@ import sympy
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.measurements.table import Run
-from perfmodel.planning.formulas.definitions import Definitions
-from perfmodel.planning.formulas.limits import refuse_open_ended
-from perfmodel.planning.formulas.points import checked_point, common_shape
-from perfmodel.planning.formulas.symbols import Opened, open_up, refuse_fractions
-from perfmodel.planning.formulas.system import most_workers
-from perfmodel.planning.formulas.values import AtPoint, single_values
-from perfmodel.planning.formulas.workers import NoForm
+from perfmodel.planning.formulas.branches import checked_point, common_shape, refuse_open_ended
+from perfmodel.planning.formulas.symbols import FREE, Opened, open_up, refuse_fractions, words_of
+from perfmodel.planning.formulas.system import NoForm, most_workers
+from perfmodel.planning.formulas.values import AtPoint, Definitions, single_values
 from perfmodel.prediction.arguments.table import asked_of
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.step_time import PARTS, TOTALS
@@ -26,15 +24,109 @@ from perfmodel.symbolic import naming
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
-    from perfmodel.planning.formulas.elasticities import Elasticities
     from perfmodel.planning.formulas.solutions import Solution
+    from perfmodel.planning.formulas.values import AtPoint
     from perfmodel.planning.formulas.words import Active
     from perfmodel.prediction.arguments.typed import JobArguments
     from perfmodel.prediction.prediction import Prediction
 
+MORE = 0.1
+"""By how much more of each number the sentences ask. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elasticity:
+    """What one number is worth.
+
+    Parameters
+    ----------
+    symbol : str
+        Name of the number. [-]
+    total : float
+        d log T / d log x of the quantity: at -0.3, one per cent more of x takes 0.3 % off. [1]
+    by_part : dict of str to float
+        What each exclusive part adds to that of ``step_s``: d T_part / d log x over the step. [1]
+    gain : float
+        What a tenth more of x takes off the quantity, computed there, not extrapolated; below zero where it adds, not a
+        number where there is no more of it. [1]
+    sentence : str
+        The same in words. [-]
+    """
+
+    symbol: str
+    total: float
+    by_part: Mapping[str, float]
+    gain: float
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Elasticities(Mapping[str, Elasticity]):
+    """Elasticities by symbol, the largest first; printed as sentences. ``rows`` holds them. [1]"""
+
+    rows: Mapping[str, Elasticity]
+
+    def __getitem__(self, symbol: str) -> Elasticity:
+        return self.rows[symbol]
+
+    def __iter__(self):  # type: ignore[no-untyped-def]  # noqa: ANN204
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __str__(self) -> str:
+        return "\n".join(row.sentence for row in self.rows.values())
+
+
+def elasticities(formula: Formula, at: Mapping[str, float] | None) -> Elasticities:
+    """Return the elasticities of a formula at a point. [1]"""
+    point = formula.point(at)
+    value = point.value(formula.named_parts[formula.quantity])
+    step_s = point.value(formula.named_parts["step_s"])
+    slopes = point.gradient(formula.named_parts[formula.quantity])
+    of_parts = {part: point.gradient(formula.named_parts[part]) for part in PARTS}
+    found = {}
+    for name, symbol in formula.symbols.items():
+        here = point.at[symbol]
+        gain = _gain(formula, point, name, value)
+        shares = {part: here * slope[symbol] / step_s for part, slope in of_parts.items() if slope[symbol]}
+        found[name] = Elasticity(
+            symbol=name,
+            total=here * slopes[symbol] / value if value else 0.0,
+            by_part=shares,
+            gain=gain,
+            sentence=_sentence(formula, name, gain, shares),
+        )
+    return Elasticities(dict(sorted(found.items(), key=lambda item: -abs(item[1].total))))
+
+
+def _gain(formula: Formula, point: AtPoint, name: str, value: float) -> float:
+    """Return what a tenth more of a number takes off the quantity; not a number where there is no more of it. [1]"""
+    more = {each: point.at[symbol] for each, symbol in formula.symbols.items()}
+    more[name] *= 1 + MORE
+    limits = formula.opened.ranges.get(name)
+    if limits is not None and not limits.holds(np.array(more[name])):
+        return math.nan
+    return 1 - formula.point(more).value(formula.named_parts[formula.quantity]) / value if value else 0.0
+
+
+def _sentence(formula: Formula, name: str, gain: float, shares: Mapping[str, float]) -> str:
+    quantity = formula.quantity
+    if math.isnan(gain):
+        if name in FREE and FREE[name].whole:
+            return f"there are no more {words_of(name)}"
+        return f"{MORE:.0%} more {words_of(name)} is another step: {formula.opened.ranges[name].allowed}"
+    what = "" if quantity == "step_s" else f" of {quantity}"
+    # of a rate more is better, of a time less
+    verb = "buys" if (gain <= 0 if quantity == "samples_per_s" else gain >= 0) else "costs"
+    largest = max(shares, key=lambda part: abs(shares[part]), default=None)
+    where = f", most of it in {largest}" if largest and quantity == "step_s" else ""
+    return f"{MORE:.0%} more {words_of(name)} {verb} {abs(gain):.1%}{what}{where}"
+
+
 QUANTITIES: Final = ("step_s", *PARTS, *TOTALS, "device_s", "samples_per_s")
 """What there is a formula of."""
-
 Point = Mapping[str, float]
 
 
@@ -179,8 +271,6 @@ class Formula:
         Elasticities
             d log T / d log x of each symbol, with what each part adds to it. [1]
         """
-        from perfmodel.planning.formulas.elasticities import elasticities
-
         return elasticities(self, at)
 
     def solve_for(
@@ -266,12 +356,12 @@ class Formula:
         return f"<Formula {self.quantity} of {self.prediction.subject} on {self.prediction.target} in {free}>"
 
     def __str__(self) -> str:
-        from perfmodel.planning.formulas.latex import plain_text
+        from perfmodel.planning.formulas.words import plain_text
 
         return plain_text(self)
 
     def _repr_latex_(self) -> str:
-        from perfmodel.planning.formulas.latex import latex
+        from perfmodel.planning.formulas.words import latex
 
         return latex(self)
 

@@ -12,10 +12,8 @@ import numpy as np
 import sympy
 
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.formulas.bounds import Bounded, Bounds, constant
-from perfmodel.planning.formulas.branches import on_branch
-from perfmodel.planning.formulas.points import by_names, checked_point, known_symbol
-from perfmodel.planning.formulas.search import Search, Turn
+from perfmodel.planning.formulas.bounds import Bounded, Bounds, Search, Turn, constant
+from perfmodel.planning.formulas.branches import by_names, checked_point, known_symbol, on_branch
 from perfmodel.planning.formulas.symbols import FREE
 from perfmodel.planning.formulas.values import AtPoint, single_values
 from perfmodel.planning.formulas.words import changed_branches

@@ -1,4 +1,4 @@
-"""Numbers of a system left open: workers, and bandwidth and latency of its links.
+"""Numbers of a system left open: workers with their exchange, and bandwidth and latency of its links.
 
 The job is made ready on a system whose links carry the symbols, at every number of workers; what that comes to is
 joined in the workers, and the composed step is held against numbers of them and of links that lie far apart.
@@ -8,44 +8,329 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import sympy
 
+from perfmodel.cost.collective import pipelined_time
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.open_links import with_links_scaled
-from perfmodel.hardware.wired import Wired
-from perfmodel.planning.formulas.workers import TOLERANCE, InWorkers, in_workers
+from perfmodel.hardware.wired import Wired, with_links_scaled
+from perfmodel.numeric import exceeds, maximum, where
+from perfmodel.planning.formulas.values import Definitions
 from perfmodel.prediction.agreements import Crowded
 from perfmodel.prediction.machine import Machine
 from perfmodel.prediction.step_time import PARTS, TOTALS
 from perfmodel.prediction.synchronous_agreement import AllReduced, Synchronous, ThroughServer
+from perfmodel.symbolic import is_symbolic, named, naming
+from perfmodel.sync.collectives import LibraryCollective
 
 if TYPE_CHECKING:
-    from perfmodel.parallelism import Exchange, StageGraph
-    from perfmodel.planning.formulas.definitions import Definitions
+    from numpy.typing import NDArray
+
+    from perfmodel.parallelism.base import Exchange, StageGraph
+    from perfmodel.planning.formulas.values import Definitions
     from perfmodel.prediction.job import Job
     from perfmodel.prediction.prepared import Prepared
     from perfmodel.prediction.synchronous_agreement import Reduction
+    from perfmodel.sync.placed import Placed
+
+TOLERANCE: Final = 1e-11
+"""How far a closed form may be from any number that it stands for. [1]"""
+BASES: Final = ((0,), (1,), (0, 1), (0, 1, -1))
+"""Powers of the number of workers whose sums numbers are written as, the simplest first. [1]"""
+PROBES_BYTES: Final = np.array([1e3, 1e6, 1e9])
+"""Messages at which a form is held against numbers where their own size is open. [B]"""
+PROBED_RATIOS: Final = (1e-2, 1.0, 1e2)
+"""Numbers of open links at which that is done, over the stated ones. [1]"""
+
+
+def in_stretches(symbol: sympy.Symbol, counts: Sequence[int], numbers: Sequence[float]) -> Any:
+    """Return numbers at numbers of workers as a closed form, stretch by stretch.
+
+    Parameters
+    ----------
+    symbol : sympy.Symbol
+        Number of workers, p. [1]
+    counts : sequence of int
+        Numbers of workers, one after the other. [1]
+    numbers : sequence of float
+        What they come to there. [any one unit]
+
+    Returns
+    -------
+    sympy.Expr
+        One of the sums of ``BASES`` on each stretch, which has more numbers than terms, or is one number. [same unit]
+    """
+    p, values = np.asarray(counts, dtype=float), np.asarray(numbers, dtype=float)
+    pieces, start = [], 0
+    while start < len(p):
+        stretches = [_stretch(p[start:], values[start:], powers) for powers in BASES]
+        length, factors, powers = max(stretches, key=lambda each: each[0])  # the simplest of equally long ones
+        form = sum(factor * symbol**power for factor, power in zip(factors, powers, strict=True))
+        start += length
+        pieces.append((form, symbol <= counts[start - 1]))
+    return pieces[0][0] if len(pieces) == 1 else sympy.Piecewise(*pieces[:-1], (pieces[-1][0], True))
+
+
+def _stretch(
+    p: NDArray[np.float64], values: NDArray[np.float64], powers: tuple[int, ...]
+) -> tuple[int, list[Any], tuple[int, ...]]:
+    """Return how many numbers from the first on are a sum of powers, and its factors."""
+    basis = np.stack([p**power for power in powers], axis=1)
+    factors: NDArray[np.floating[Any]] = np.zeros(len(powers))
+    found = 0
+    for end in range(1 if powers == (0,) else len(powers) + 1, len(p) + 1):
+        fitted = np.linalg.lstsq(basis[:end], values[:end], rcond=None)[0]
+        if (np.abs(basis[:end] @ fitted - values[:end]) > TOLERANCE * np.abs(values[:end])).any():
+            break
+        found, factors = end, fitted
+    return found, [_rounded(factor, np.abs(factors).max()) for factor in factors], powers
+
+
+def _rounded(factor: float, scale: float) -> Any:
+    """Return a factor, or the whole number that it is but for rounding: nothing, where it is small against others."""
+    whole = round(factor)
+    return whole if abs(factor - whole) <= TOLERANCE * max(scale, abs(whole)) else float(factor)
+
+
+def in_workers(symbol: sympy.Symbol, counts: Sequence[int], values: Sequence[Any]) -> Any:
+    """Return numbers, or expressions in links, at numbers of workers as one expression.
+
+    Parameters
+    ----------
+    symbol : sympy.Symbol
+        Number of workers, p. [1]
+    counts : sequence of int
+        Numbers of workers. [1]
+    values : sequence of float or sympy.Expr
+        What they come to there. [any one unit]
+
+    Returns
+    -------
+    sympy.Expr
+        Of sums, or of maxima, term by term. [same unit]
+    """
+    values = [sympy.sympify(value) for value in values]
+    if all(value == values[0] for value in values):
+        return values[0]
+    joins = sympy.Max if any(isinstance(value, sympy.Max) for value in values) else sympy.Add
+    factors = [_factors(value, joins) for value in values]
+    terms = dict.fromkeys(term for each in factors for term in each)
+    forms = [in_stretches(symbol, counts, [each.get(term, 0.0) for each in factors]) * term for term in terms]
+    return reduce(maximum, forms) if joins is sympy.Max else sympy.Add(*forms)
+
+
+def _factors(value: Any, joins: Any) -> dict[Any, float]:
+    """Return the number before each term of a sum, or of a maximum."""
+    if isinstance(value, joins):
+        inner = [_factors(each, joins) for each in value.args]
+        return {term: factor for each in inner for term, factor in each.items()}
+    factor, term = value.as_coeff_Mul()
+    return {term: float(factor)} if factor else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """A collective in closed form.
+
+    Parameters
+    ----------
+    cost : callable
+        Its time by size [B], latency of a message [s], and seconds per byte [s/B]. [s]
+    port : tuple of 2 float or sympy.Expr
+        Latency, and seconds per byte, that a message gets. [s, s/B]
+    fill_rounds : int
+        Above 0 where the message is cut into chunks. [1]
+    rounds : bool
+        That anything is sent, as a library asks. [-]
+    """
+
+    cost: Callable[..., Any]
+    port: tuple[Any, Any]
+    fill_rounds: int = 0
+    rounds: bool = True
+
+    def time(self, size_bytes: Any) -> Any:
+        """Return the time of a message [s] of so many bytes [B]."""
+        return self.cost(size_bytes, named(self.port[0], "latency"), named(self.port[1], "seconds per byte"))
+
+    @property
+    def latency_s(self) -> Any:
+        """Time of an empty message. [s]"""
+        return self.cost(0.0, named(self.port[0], "latency"), 0.0)
+
+    @property
+    def seconds_per_byte(self) -> Any:
+        """What each further byte of a large one adds. [s/B]"""
+        return self.cost(1.0, 0.0, named(self.port[1], "seconds per byte"))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InWorkers:
+    """A collective among any number of workers, held against how it lies on the system at each.
+
+    Parameters
+    ----------
+    symbol : sympy.Symbol
+        Number of workers. [1]
+    counts : tuple of int
+        Numbers of workers. [1]
+    placed : tuple of Placed, LibraryCollective or None
+        The collective at each; None where nobody is there to exchange with. [-]
+    links : mapping of sympy.Symbol to float
+        Open numbers of links, and what they stand for. [unit of each]
+    """
+
+    symbol: sympy.Symbol
+    counts: tuple[int, ...]
+    placed: tuple[Any, ...]
+    links: Mapping[sympy.Symbol, float]
+
+    def time(self, size_bytes: Any) -> Any:
+        """Return the time of messages [s] of so many bytes [B]."""
+        probes = PROBES_BYTES if is_symbolic(size_bytes) else np.atleast_1d(np.asarray(size_bytes, dtype=float))
+        for way in self._ways:
+            with naming(_unnamed):
+                stands = self._holds(way(probes), probes)
+            if stands:
+                return way(size_bytes)
+        return self._written(size_bytes, probes)
+
+    @cached_property
+    def _ways(self) -> list[Callable[[Any], Any]]:
+        form = self._form
+        if form is None:
+            return []
+        return [form.time, lambda size_bytes: where(exceeds(self.symbol, 1), form.time(size_bytes), 0.0 * size_bytes)]
+
+    @cached_property
+    def _form(self) -> Any:
+        there = [(count, each) for count, each in zip(self.counts, self.placed, strict=True) if each is not None]
+        if not there:
+            return None
+        first = there[0][1]
+        try:
+            if not isinstance(first, LibraryCollective):
+                return self._algorithm(there)
+            algorithms = range(len(first.algorithms))
+            forms = [self._algorithm([(count, each.algorithms[at]) for count, each in there]) for at in algorithms]
+        except (ArgumentError, ZeroDivisionError):
+            return None  # its formula wants more than a number of workers, as groups of some size
+        return replace(first, algorithms=tuple(forms))  # type: ignore[arg-type]
+
+    def _algorithm(self, there: Sequence[tuple[int, Placed]]) -> Form:
+        placed, counts = [each for _, each in there], [count for count, _ in there]
+        last = placed[-1]
+        if last.collective.server_kind or any(len(each.order) != count for count, each in there):
+            if len({_schedule(each) for each in placed}) > 1:
+                raise ArgumentError("workers", counts, "those among whom the collective has the same rounds")
+            costs = [_by_rounds(last)] * (len(placed) + 1)
+        else:
+            costs = [_by_formula(last, count) for count in (*counts, self.symbol)]
+            costs[-1](1.0, 1.0, 1.0)  # refused where it wants more than a number of workers
+        ports = [_port(each, cost) for each, cost in zip(placed, costs, strict=False)]
+        latency_s, per_byte = (in_workers(self.symbol, counts, of_each) for of_each in zip(*ports, strict=True))
+        return Form(cost=costs[-1], port=(latency_s, per_byte), fill_rounds=last.fill_rounds)
+
+    def _holds(self, form: Any, probes: NDArray[np.float64]) -> bool:
+        """Tell whether a form of some messages is what these take at every number of workers."""
+        points, answers = self._answers(probes)
+        wanted = [sympy.sympify(each) for each in np.atleast_1d(form)]
+        with np.errstate(all="ignore"):
+            found = Definitions().function([self.symbol, *self.links], wanted)(*points)
+        columns = np.stack([np.broadcast_to(np.asarray(each, dtype=float), len(answers)) for each in found], axis=1)
+        return bool((np.abs(columns - answers) <= TOLERANCE * np.abs(answers)).all())
+
+    def _answers(self, probes: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return workers and numbers of links, shape (symbols, places), and messages there, shape (places, probes)."""
+        ratios = np.array(list(itertools.product(PROBED_RATIOS, repeat=len(self.links))))
+        links = ratios * np.array(list(self.links.values()))
+        points, answers = [], []
+        for count, each in zip(self.counts, self.placed, strict=True):
+            taken = np.zeros(len(probes)) if each is None else each.time(probes)
+            if is_symbolic(taken):
+                taken = np.stack(
+                    np.broadcast_arrays(*Definitions().function(list(self.links), list(taken))(*links.T)), 1
+                )
+            answers.append(np.broadcast_to(np.asarray(taken, dtype=float), (len(links), len(probes))))
+            points.append(np.column_stack([np.full(len(links), float(count)), links]))
+        return np.concatenate(points).T, np.concatenate(answers)
+
+    def _written(self, size_bytes: Any, probes: NDArray[np.float64]) -> Any:
+        """Return what messages take, or what empty ones and each further byte do, as numbers in closed form."""
+        if not self.links:
+            _, answers = self._answers(probes)
+            if not is_symbolic(size_bytes):
+                found = np.empty(len(probes), dtype=object)
+                found[:] = [in_stretches(self.symbol, self.counts, column) for column in answers.T]
+                return found if np.ndim(size_bytes) else found[0]
+            lines = [(0.0, 0.0) if each is None else (each.latency_s, each.seconds_per_byte) for each in self.placed]
+            latency_s, per_byte = (in_stretches(self.symbol, self.counts, each) for each in zip(*lines, strict=True))
+            if self._holds(latency_s + per_byte * probes, probes):
+                return latency_s + per_byte * size_bytes
+        raise NoForm
+
+
+class NoForm(Exception):  # noqa: N818 - a turn of the algorithm, no error
+    """What messages take has no one form in the workers and links."""
+
+
+def _unnamed(value: Any, name: str, place: int, part: object = None) -> Any:
+    del name, place, part
+    return value
+
+
+def _schedule(placed: Placed) -> tuple[Any, ...]:
+    return tuple((each.repeat, max(message.share for message in each.messages)) for each in placed.rounds)
+
+
+def _by_formula(placed: Placed, count: Any) -> Callable[..., Any]:
+    def cost(size_bytes: Any, latency_s: Any, seconds_per_byte: Any) -> Any:
+        return placed.collective.time(
+            size_bytes=size_bytes, worker_count=count, latency_s=latency_s, seconds_per_byte=seconds_per_byte
+        )
+
+    return cost
+
+
+def _by_rounds(placed: Placed) -> Callable[..., Any]:
+    rounds, fill_rounds = _schedule(placed), placed.fill_rounds
+    repeats, shares = sum(repeat for repeat, _ in rounds), sum(repeat * share for repeat, share in rounds)
+
+    def cost(size_bytes: Any, latency_s: Any, seconds_per_byte: Any) -> Any:
+        stream_s = shares * seconds_per_byte * size_bytes
+        if fill_rounds:
+            return pipelined_time(fill_s=fill_rounds * latency_s, stream_s=stream_s, fill_rounds=fill_rounds)
+        return repeats * latency_s + stream_s
+
+    return cost
+
+
+def _port(placed: Placed, cost: Callable[..., Any]) -> tuple[Any, Any]:
+    """Return latency [s] and seconds per byte [s/B] of a message: as in all rounds, or on average."""
+    latencies_s, byte_times = ({getattr(each, name) for each in placed.rounds} for name in ("latency_s", "byte_s"))
+    share = cost(1.0, 0.0, 1.0)
+    mean_s = placed.seconds_per_byte / share if share else 0.0
+    return (
+        latencies_s.pop() if len(latencies_s) == 1 else placed.latency_s / cost(0.0, 1.0, 0.0),
+        byte_times.pop() if len(byte_times) == 1 else mean_s,
+    )
+
 
 WORKERS: Final = "workers"
 BANDWIDTH: Final = "link_bandwidth_bytes_per_s"
 LATENCY: Final = "link_latency_s"
-
 RATIOS: Final = tuple(float(ratio) for ratio in np.geomspace(1e-3, 1e3, 25))
 """Bandwidths, or latencies, that a closed form is held against, over the stated one. [1]"""
-
 FEW_RATIOS: Final = (1e-2, 1.0, 1e2)
 """The same where more than one number of a system is free. [1]"""
-
 ROUNDING: Final = 1e-2
 """Share of the step from which on differences of parts are more than rounding, over the tolerance. [1]"""
-
 ONE_OF_THEM: Final = "one of them: here messages differ in their ways, and no single expression holds for all of them"
 ALONE: Final = (
     "with device=, or links that alone limit what is exchanged: here others share in it, "
@@ -195,17 +480,6 @@ class OpenSystem:
 
     def hold(self, definitions: Definitions, parts: Mapping[str, Any], *, factors: Mapping[str, Any], at: Any) -> None:
         """Raise where a composed step is not what numbers give.
-
-        Parameters
-        ----------
-        definitions : Definitions
-            Expressions under names. [-]
-        parts : mapping of str to sympy.Expr
-            Parts of the step. [s]
-        factors : mapping of str to float or sympy.Expr
-            Factors on constants. [1]
-        at : mapping of sympy.Symbol to float
-            What each symbol stands for. [unit of each]
 
         Raises
         ------

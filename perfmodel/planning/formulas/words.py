@@ -1,31 +1,306 @@
-"""The branches of a formula in words: what wins in each Max, Min and choice, part by part."""
+"""A formula as text: its branches in words, part by part, and its equations in LaTeX."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import sympy
 
-from perfmodel.planning.formulas.places import Chosen, kernels_of, where_of
-from perfmodel.planning.formulas.symbols import words_of
+from perfmodel.planning.formulas.branches import leading_terms
+from perfmodel.planning.formulas.symbols import FREE, latex_of, words_of
 from perfmodel.planning.formulas.values import AtPoint
-from perfmodel.prediction.step_time import PARTS
+from perfmodel.prediction.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import seconds_text
 
 if TYPE_CHECKING:
-    from perfmodel.planning.formulas.definitions import Meaning
+    from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.planning.formulas.formula import Formula
+    from perfmodel.planning.formulas.values import Meaning
+
+OF_ROWS: Final = frozenset(
+    ("arithmetic", "traffic", "kernel", "launch", "exposed dispatch", "longer of kernel and dispatch")
+)
+"""Names of expressions of which there is one for each kernel."""
+OF_GROUPS: Final = frozenset(("chosen", "shortest", "operation"))
+"""Names of expressions of which there is one for each operation."""
+OF_ALTERNATIVES: Final = frozenset(("alternative", "allowed alternative"))
+"""Names of expressions of which there is one for each algorithm of an operation."""
+
+
+@lru_cache(maxsize=16)
+def _layers_of_groups(table: KernelTable) -> tuple[str, ...]:
+    found: dict[int, list[str]] = {}
+    for each in table.occurrences:
+        found.setdefault(each.group, []).append(f"{each.layer} {each.phase.value}")
+    return tuple(
+        found[group][0] + (f" (and {len(found[group]) - 1} alike)" if len(found[group]) > 1 else "")
+        for group in range(len(table.multiplicity))
+    )
+
+
+@lru_cache(maxsize=16)
+def _groups_of_alternatives(table: KernelTable) -> dict[int, int]:
+    return {int(each): group for choices in table.choices for group, each in reversed(list(enumerate(choices)))}
+
+
+@lru_cache(maxsize=16)
+def _alternatives_of_rows(table: KernelTable) -> dict[int, tuple[int, ...]]:
+    """Return the algorithms that a kernel is part of, by its row."""
+    ends = [*table.alternative_starts[1:].tolist(), len(table.row_order)]
+    found: dict[int, tuple[int, ...]] = {}
+    for each, (start, end) in enumerate(zip(table.alternative_starts.tolist(), ends, strict=True)):
+        for row in table.row_order[start:end].tolist():
+            found[row] = (*found.get(row, ()), each)
+    return found
+
+
+class Chosen:
+    """Algorithms that are chosen at a point, stage by stage, as the numbers behind a formula tell.
+
+    Parameters
+    ----------
+    formula : Formula
+        The formula. [-]
+    point : AtPoint
+        The point. [-]
+    """
+
+    def __init__(self, formula: Formula, point: AtPoint) -> None:
+        basis, opened = formula.prediction.basis, formula.opened
+        assert basis is not None
+        size: Any = point.value(opened.prepared.batch_size)
+        factors = {name: point.value(factor) for name, factor in opened.factors.items()}
+        self._of_groups: dict[int, list[int]] = {}
+        self._counts: dict[int, Counter[int]] = {}
+        for timed in replace(basis.prepared, batch_size=size).step(factors).stages:
+            table, of_groups = timed.stage.plan.table, timed.groups.chosen.tolist()
+            self._of_groups[id(table)], counts = of_groups, Counter[int]()
+            for alternative, count in zip(of_groups, table.multiplicity.tolist(), strict=True):
+                counts[alternative] += int(count)
+            self._counts[id(table)] = counts
+
+    def of_group(self, meaning: Meaning) -> str:
+        """Return the name of the algorithm that an operation of a stage takes."""
+        assert meaning.part is not None
+        return meaning.part.alternative_names[self._of_groups[id(meaning.part)][meaning.place]]
+
+    def count(self, table: KernelTable, alternative: int) -> int:
+        """Return how many operations of a stage take an alternative. [1]"""
+        return self._counts[id(table)][alternative]
+
+
+def _alternatives(meaning: Meaning) -> Iterable[int]:
+    """Return every algorithm that a name is a kernel or the total time of, once per launch."""
+    if meaning.part is not None and meaning.name in OF_ROWS:
+        return _alternatives_of_rows(meaning.part).get(meaning.place, ())
+    return (meaning.place,) if meaning.name in OF_ALTERNATIVES else ()
+
+
+def where_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen | None = None) -> str:
+    """Return what a name of a formula is, with the layer that it belongs to.
+
+    Parameters
+    ----------
+    formula : Formula
+        The formula. [-]
+    symbol : sympy.Symbol
+        The name. [-]
+    chosen : Chosen or None
+        Algorithms at a point: of kernels that take the same time, one that runs is told. [-]
+
+    Returns
+    -------
+    str
+        In words. [-]
+    """
+    definitions = formula.definitions
+    meaning = definitions.meanings[symbol]
+    if meaning.part is not None and meaning.name in OF_GROUPS:
+        layers = _layers_of_groups(meaning.part)
+        if meaning.place < len(layers):
+            what = "algorithm" if meaning.name == "chosen" else meaning.name
+            return f"{what} of {layers[meaning.place]}"
+    met = [
+        (each.part, alternative)
+        for each in definitions.alike[symbol]
+        if each.part is not None
+        for alternative in _alternatives(each)
+        if alternative in _groups_of_alternatives(each.part)
+    ]
+    if not met:
+        return meaning.name
+    table, alternative = next((each for each in met if chosen is not None and chosen.count(*each)), met[0])
+    layer = _layers_of_groups(table)[_groups_of_alternatives(table)[alternative]]
+    return f"{meaning.name} of {layer} ({table.alternative_names[alternative]})"
+
+
+def kernels_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen) -> int:
+    """Return how many kernels take what a name says, by the algorithms that are chosen.
+
+    Parameters
+    ----------
+    formula : Formula
+        The formula. [-]
+    symbol : sympy.Symbol
+        The name. [-]
+    chosen : Chosen
+        The algorithms. [-]
+
+    Returns
+    -------
+    int
+        Kernels, of all layers and one micro-batch. [1]
+    """
+    count = 0
+    for each in formula.definitions.alike[symbol]:
+        if each.name == "kernel" and each.part is not None:
+            count += sum([chosen.count(each.part, alternative) for alternative in _alternatives(each)])
+    return count
+
+
+SHOWN_TERMS: Final = 8
+"""Terms of a sum that are written. [1]"""
+SHOWN_NAMES: Final = 12
+"""Names that are explained. [1]"""
+
+
+def _parts(formula: Formula) -> dict[str, sympy.Expr]:
+    """Return the parts that are not zero, and the quantity itself where it is another one."""
+    found = {name: formula.named_parts[name] for name in PARTS if not formula.named_parts[name].is_zero}
+    return {formula.quantity: formula.named_parts[formula.quantity]} if formula.quantity in PARTS else found
+
+
+def _opened(formula: Formula, expression: Any) -> Any:
+    """Return what a name stands for, if the expression is a name alone."""
+    while expression in formula.definitions.expressions:
+        expression = formula.definitions.expressions[expression]
+    return expression
+
+
+def _shortened(expression: sympy.Expr) -> tuple[sympy.Expr, int]:
+    """Return a sum with its first terms, and how many are left out."""
+    terms = sympy.Add.make_args(expression)
+    if len(terms) <= SHOWN_TERMS:
+        return expression, 0
+    return sympy.Add(*terms[:SHOWN_TERMS], evaluate=False), len(terms) - SHOWN_TERMS
+
+
+def _text_of(expression: sympy.Expr, names: dict[Any, str]) -> str:
+    return str(sympy.latex(expression.xreplace(_rounded(expression)), symbol_names=names, min=-3, max=4))
+
+
+def _rounded(expression: sympy.Expr) -> dict[sympy.Float, sympy.Float]:
+    return {each: sympy.Float(each, 4) for each in expression.atoms(sympy.Float)}
+
+
+def _label(quantity: str) -> str:
+    if quantity == "samples_per_s":
+        return r"R_{\text{samples}}"
+    return r"T_{\text{" + quantity.removesuffix("_s").replace("_", " ") + "}}"
+
+
+def _quantities(formula: Formula) -> dict[Any, str]:
+    """Return the names that stand for a whole quantity, which are written as that."""
+    found = {}
+    for symbol, each in formula.definitions.expressions.items():
+        for quantity in ("step_s", *PARTS):
+            if formula.named_parts[quantity] in (symbol, each):
+                found[symbol] = quantity
+    return found
+
+
+def _on_branch(formula: Formula, parts: dict[str, sympy.Expr], names: dict[Any, str]) -> list[str]:
+    """Return a line for each part with what it is while the branches of the stated values count."""
+    point = formula.point()
+    there = ", ".join(f"{names[symbol]} = {point.at[symbol]:.4g}" for symbol in formula.symbols.values())
+    lines = [rf"&\text{{while the branches that count at }} {there} \text{{ do:}}"]
+    for name, each in parts.items():
+        leading = leading_terms(point, each)
+        written = [_text_of(term, names) for term in leading.terms]
+        if leading.others:
+            what = "others" if written else "terms that cancel one another"
+            written.append(rf"\underbrace{{{leading.value_of_others:.3g}}}_{{\text{{{leading.others} {what}, there}}}}")
+        lines.append(f"{_label(name)} &= {' + '.join(written)}")
+    return lines
+
+
+def _told_of(formula: Formula, written: list[str], symbols: list[Any]) -> str:
+    """Return a line on names that are used but not written out: of what kind they are, and where they stand."""
+    kinds = Counter(formula.definitions.meanings[symbol].name for symbol in symbols)
+    told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()).replace("_", r"\_")
+    first = [*written[:SHOWN_TERMS], *([r"\ldots"] if len(written) > SHOWN_TERMS else [])]
+    return rf"{', '.join(first)} &: \text{{all other names, in definitions: {told}}}"
+
+
+def latex(formula: Formula) -> str:
+    """Return the formula in LaTeX, grouped by part, for a notebook."""
+    names: dict[Any, str] = {symbol: latex_of(name) for name, symbol in formula.symbols.items()}
+    names |= {symbol: f"x_{{{place}}}" for place, symbol in enumerate(formula.definitions.expressions, start=1)}
+    parts = _parts(formula)
+
+    quantities = _quantities(formula)
+    names |= {symbol: _label(quantity) for symbol, quantity in quantities.items()}
+    lines = [f"{_label('step_s')} &= {' + '.join(map(_label, parts))}"] if formula.quantity not in PARTS else []
+    lines += [*_on_branch(formula, parts, names), r"&\text{with all branches:}"]
+    explained: dict[Any, None] = {}
+    with sympy.evaluate(False):
+        own = (
+            {} if formula.quantity in ("step_s", *parts) else {formula.quantity: formula.named_parts[formula.quantity]}
+        )
+        for name, each in (own | parts).items():
+            short, left_out = _shortened(_opened(formula, each))
+            more = rf" + \cdots\ (\text{{{left_out} more terms}})" if left_out else ""
+            lines.append(f"{_label(name)} &= {_text_of(short, names)}{more}")
+            explained |= dict.fromkeys(each for each in _in_order(formula, short))
+        shown = [symbol for symbol in explained if symbol not in quantities][:SHOWN_NAMES]
+        for symbol in shown:
+            short, left_out = _shortened(formula.definitions.expressions[symbol])
+            more = rf" + \cdots\ ({left_out})" if left_out else ""
+            what = where_of(formula, symbol).replace("_", r"\_")
+            lines.append(rf"{names[symbol]} &= {_text_of(short, names)}{more} && \text{{{what}}}")
+            explained |= dict.fromkeys(_in_order(formula, short))
+    if further := [symbol for symbol in explained if symbol not in shown and symbol not in quantities]:
+        lines.append(_told_of(formula, [names[each] for each in further], further))
+    for name, symbol in formula.symbols.items():
+        unit = FREE[name].unit if name in FREE else "as its file states it"
+        told = f"{words_of(name)} [{unit}]" if name in FREE else f"{name} [{unit}]".replace("_", r"\_")
+        lines.append(rf"{names[symbol]} &: \text{{{told}}}")
+    return "$$\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}$$"
+
+
+def _in_order(formula: Formula, expression: sympy.Expr) -> list[Any]:
+    free = expression.free_symbols
+    return [symbol for symbol in formula.definitions.expressions if symbol in free]
+
+
+def plain_text(formula: Formula) -> str:
+    """Return the formula in plain text, part by part, at the values that its symbols stand for."""
+    point = formula.point()
+    lines = [repr(formula)]
+    own = {formula.quantity: formula.named_parts[formula.quantity]}
+    for name, each in (own | _parts(formula)).items():
+        count = len(sympy.Add.make_args(_opened(formula, each)))
+        terms = "1 term" if count == 1 else f"{count} terms"
+        unit = formula.unit if name == formula.quantity else "s"
+        lines.append(f"  {name}: {terms}, {point.value(each):.6g} {unit} where nothing else is said")
+        leading = leading_terms(point, each) if name in (*PARTS, *TOTALS) else None
+        if leading is not None and leading.terms:
+            written = [str(term.xreplace(_rounded(term))) for term in leading.terms]
+            rest = [f"{leading.value_of_others:.3g} of {leading.others} others"] if leading.others else []
+            lines.append(f"    there: {' + '.join([*written, *rest])}")
+    lines += [f"  {name} = {value:.6g}" for name, value in formula.stated.items()]
+    return "\n".join(lines)
+
 
 BOUNDS: Final = ("arithmetic", "traffic")
 """What a kernel is bound by, of which the longer one counts."""
-
 LONGEST: Final = 8.0
 """From here on a number is taken for an extent or a count, not for the time of a kernel. [s]"""
-
 SHOWN: Final = 6
 """Branches of a part that are printed, the longest times first. [1]"""
 

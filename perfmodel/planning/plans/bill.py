@@ -7,20 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.cost.money import (
-    daly_interval,
-    energy,
-    energy_cost,
-    hire_cost,
-    interrupted_time,
-    storage_cost,
-    sustained_use_hours,
-)
+from perfmodel.cost import money
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.catalogue import load_dataset, load_storage
+from perfmodel.hardware.catalogue import load_dataset, load_storage, load_storage_price
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.price import HOURS_PER_MONTH, InstancePrice
-from perfmodel.hardware.price_catalogue import load_storage_price
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.table import Run
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
@@ -139,20 +130,7 @@ class Hired:
     device_w: float | None
 
     def bill(self, terms: Terms, *, share: float = 1.0) -> Bill:
-        """Return what the work comes to, or what a share of it would.
-
-        Parameters
-        ----------
-        terms : Terms
-            What is the same for every candidate. [-]
-        share : float
-            Part of the work, or the time of a faster step over that of the present one. [1]
-
-        Returns
-        -------
-        Bill
-            Hours and money. [-]
-        """
+        """Return what the work comes to, or what a share of it would."""
         work_s = share * self.work_s
         duration_s, interval_s = self._duration(terms, work_s)
         if math.isinf(duration_s):
@@ -169,7 +147,7 @@ class Hired:
         energy_kwh = energy_usd = None
         if self.device_w is not None:
             energy_j = float(
-                energy(
+                money.energy(
                     duration_s=duration_s,
                     busy_w=self.device_w,
                     device_count=self.device_count,
@@ -178,8 +156,8 @@ class Hired:
             )
             energy_kwh = energy_j / (KILO * SECONDS_PER_HOUR)
             if not isinstance(self.price, InstancePrice):  # the price of an instance has its electricity in it
-                energy_usd = float(energy_cost(energy_j=energy_j, usd_per_kwh=terms.usd_per_kwh))
-        storage_usd = storage_cost(
+                energy_usd = float(money.energy_cost(energy_j=energy_j, usd_per_kwh=terms.usd_per_kwh))
+        storage_usd = money.storage_cost(
             size_bytes=self.host_count * terms.storage_bytes,
             duration_s=duration_s,
             usd_per_gb_month=terms.storage_usd_per_gb_month,
@@ -202,12 +180,12 @@ class Hired:
             return work_s, None
         mean_uptime_s = SECONDS_PER_HOUR / rate_per_hour
         checkpoint_s = terms.checkpoint_bytes / terms.write_bytes_per_s
-        interval_s = float(daly_interval(checkpoint_s=checkpoint_s, mean_uptime_s=mean_uptime_s))
+        interval_s = float(money.daly_interval(checkpoint_s=checkpoint_s, mean_uptime_s=mean_uptime_s))
         interval_s = min(interval_s, work_s)
         restart_s = terms.restart_s + terms.checkpoint_bytes / terms.read_bytes_per_s
         if restart_s + interval_s + checkpoint_s > mean_uptime_s * math.log(MOST_TRIES):
             return math.inf, interval_s  # e to the power of the quotient are the tries
-        duration_s = interrupted_time(
+        duration_s = money.interrupted_time(
             work_s=work_s,
             interval_s=interval_s,
             checkpoint_s=checkpoint_s,
@@ -226,9 +204,11 @@ class Hired:
         else:
             usd_per_hour = self.price.usd_per_hour
             if self.price.sustained_use is not None:
-                hours = float(sustained_use_hours(used_hours=hours, **self.price.sustained_use.model_dump()))
+                hours = float(money.sustained_use_hours(used_hours=hours, **self.price.sustained_use.model_dump()))
         duration_s = hours * SECONDS_PER_HOUR
-        return float(hire_cost(duration_s=duration_s, usd_per_hour=usd_per_hour, instance_count=self.instance_count))
+        return float(
+            money.hire_cost(duration_s=duration_s, usd_per_hour=usd_per_hour, instance_count=self.instance_count)
+        )
 
 
 MOST_INTERRUPTIONS: Final = 3600.0
@@ -265,18 +245,7 @@ class Job:
         return self.counted_in, self.epochs if self.counted_in == "epochs" else self.dataset_size
 
     def of(self, count: int) -> Job:
-        """Return the job with another amount.
-
-        Parameters
-        ----------
-        count : int
-            Epochs or samples, whatever it is counted in. [1]
-
-        Returns
-        -------
-        Job
-            The job. [-]
-        """
+        """Return the job with another amount."""
         return replace(self, epochs=count) if self.counted_in == "epochs" else replace(self, dataset_size=count)
 
     def describe(self) -> str:
@@ -408,18 +377,6 @@ def spot_terms(
 
 def storage_terms(*, storage_price: Any, storage_gb: Any) -> dict[str, float]:
     """Read what storage costs.
-
-    Parameters
-    ----------
-    storage_price : str, Path, StoragePrice or None
-        Price of it. [-]
-    storage_gb : float or None
-        Reserved for each instance. [GB]
-
-    Returns
-    -------
-    dict
-        Terms by name; none without storage. [-]
 
     Raises
     ------

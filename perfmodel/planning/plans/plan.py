@@ -375,13 +375,7 @@ class Verdict:
         return tuple(dict.fromkeys(str(entry.row.limited_by) for entry in self.entries))
 
     def nearest_miss(self) -> tuple[PlanRow, float] | None:
-        """Return the row that would keep the limits with the least speed-up, and that; None where none would.
-
-        Returns
-        -------
-        tuple or None
-            Row, and factor on its speed [1].
-        """
+        """Return the row that would keep the limits with the least speed-up, and that; None where none would. [1]"""
         shares = [
             (self._share_that_fits(entry.hired), entry.row)
             for entry in self.entries
@@ -402,13 +396,7 @@ class Verdict:
         return _largest(fits)
 
     def changes(self) -> tuple[Change, ...]:
-        """Return what would have to change for another choice, or for any.
-
-        Returns
-        -------
-        tuple of Change
-            Computed from the rows. [-]
-        """
+        """Return what would have to change for another choice, or for any."""
         finders = {DEADLINE: self._of_deadline, BUDGET: self._of_budget, MEMORY: self._of_memory}
         found: list[Change | None] = [finder() for name, finder in finders.items() if self._better(name) is not None]
         if self.best is None:

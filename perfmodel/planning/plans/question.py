@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.hardware.catalogue import load_device, load_system
+from perfmodel.hardware.catalogue import load_device, load_instance_price, load_system
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.price import InstancePrice
-from perfmodel.hardware.price_catalogue import load_instance_price
 from perfmodel.hardware.wired import Wired
 from perfmodel.planning.asked import listed, options_of
 from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Job, Terms
@@ -99,22 +98,7 @@ class Question:
     predictions: dict[Any, Prediction | ArgumentError | UnknownNameError] = field(default_factory=dict)
 
     def predicted(self, candidate: Candidate, sync: str, workers: int) -> Prediction | ArgumentError | UnknownNameError:
-        """Return a step on a candidate, or why there is none; prices of the same hardware share it.
-
-        Parameters
-        ----------
-        candidate : Candidate
-            Hardware with a price. [-]
-        sync : str
-            How workers agree. [-]
-        workers : int
-            Workers. [1]
-
-        Returns
-        -------
-        Prediction or Exception
-            The step, or what is wrong. [-]
-        """
+        """Return a step on a candidate, or why there is none; prices of the same hardware share it."""
         (kind, thing), *_ = candidate.hardware.items()
         feed = self.feed_of(candidate)
         fed = tuple((name, str(value)) for name, value in feed.items())
@@ -132,18 +116,7 @@ class Question:
         return self.predictions[key]
 
     def feed_of(self, candidate: Candidate) -> dict[str, Any]:
-        """Return how examples reach a candidate where that is its own; a device's host has the cores of its price.
-
-        Parameters
-        ----------
-        candidate : Candidate
-            Hardware with a price. [-]
-
-        Returns
-        -------
-        dict
-            ``input_from`` and ``decode_cores`` that go before those of all candidates. [-]
-        """
+        """Return how examples reach a candidate where that is its own; a device's host has the cores of its price."""
         asked = {name: self.options.get(name) for name in FEED} | candidate.feed
         is_decoded = isinstance(self.job.dataset, Dataset) and self.job.dataset.decode_rate_per_core is not None
         if not is_decoded or asked["decode_cores"] is not None or asked["input_from"] == HOST_MEMORY:
@@ -152,24 +125,7 @@ class Question:
         return candidate.feed if cores is None else candidate.feed | {"decode_cores": cores}
 
     def entry(self, candidate: Candidate, sync: str, workers: int, purchase: str) -> Entry:
-        """Return one row with what it is made of.
-
-        Parameters
-        ----------
-        candidate : Candidate
-            Hardware with a price. [-]
-        sync : str
-            How workers agree. [-]
-        workers : int
-            Workers. [1]
-        purchase : str
-            How it is bought. [-]
-
-        Returns
-        -------
-        Entry
-            The row. [-]
-        """
+        """Return one row with what it is made of."""
         price = candidate.price
         bought = purchase
         if purchase == ON_DEMAND:
@@ -196,22 +152,7 @@ class Question:
         return Entry(row=self._billed(row, p, hired), candidate=candidate, hired=hired, prediction=p)
 
     def again(self, entry: Entry, *, amount: int | None = None, batch_size: int | None = None) -> Entry:
-        """Return an entry as it is for less work or another mini-batch.
-
-        Parameters
-        ----------
-        entry : Entry
-            As it is now. [-]
-        amount : int or None
-            Epochs or samples, whatever the job is counted in; None for as many as now. [1]
-        batch_size : int or None
-            Samples of each worker; None for as many as now. [samples]
-
-        Returns
-        -------
-        Entry
-            As planning again has it. [-]
-        """
+        """Return an entry as it is for less work or another mini-batch."""
         row, question = entry.row, self
         if amount is not None:
             question = replace(question, job=question.job.of(amount))
@@ -377,19 +318,6 @@ class Candidate:
 
 def read_candidates(given: Any, *, devices_per_worker: int = 1) -> list[Candidate]:
     """Read what a caller says may be hired.
-
-    Parameters
-    ----------
-    given : iterable
-        Prices, or mappings with ``price``, ``device`` or ``system``, ``workers``, ``name``, ``input_from`` and
-        ``decode_cores``. [-]
-    devices_per_worker : int
-        Devices of each worker: as many workers as an instance has room for, unless told. [1]
-
-    Returns
-    -------
-    list of Candidate
-        At least one. [-]
 
     Raises
     ------

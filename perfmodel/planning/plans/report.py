@@ -382,55 +382,18 @@ class Limits:
 
     @classmethod
     def of(cls, *, deadline_hours: float | None, budget_usd: float | None) -> Limits:
-        """Return the limits of a question: with a budget alone the fastest is wanted.
-
-        Parameters
-        ----------
-        deadline_hours : float or None
-            Most hours. [h]
-        budget_usd : float or None
-            Most money. [USD]
-
-        Returns
-        -------
-        Limits
-            Both, and what is best. [-]
-        """
+        """Return the limits of a question: with a budget alone the fastest is wanted."""
         wants_speed = deadline_hours is None and budget_usd is not None
         return cls(deadline_hours=deadline_hours, budget_usd=budget_usd, wants_speed=wants_speed)
 
     def missed(self, hours: float, usd: float) -> tuple[str, ...]:
-        """Return which of both are exceeded.
-
-        Parameters
-        ----------
-        hours : float
-            Time of a job. [h]
-        usd : float
-            Its cost. [USD]
-
-        Returns
-        -------
-        tuple of str
-            ``deadline``, ``budget``. [-]
-        """
+        """Return which of both are exceeded."""
         late = self.deadline_hours is not None and hours > self.deadline_hours
         dear = self.budget_usd is not None and usd > self.budget_usd
         return tuple(name for name, exceeded in ((DEADLINE, late), (BUDGET, dear)) if exceeded)
 
     def without(self, name: str) -> Limits:
-        """Return the limits with one of them lifted.
-
-        Parameters
-        ----------
-        name : str
-            ``deadline`` or ``budget``. [-]
-
-        Returns
-        -------
-        Limits
-            The other one. [-]
-        """
+        """Return the limits with one of them lifted."""
         return replace(self, deadline_hours=None) if name == DEADLINE else replace(self, budget_usd=None)
 
     @property
@@ -440,52 +403,19 @@ class Limits:
         return tuple(name for name, limit in asked if limit is not None)
 
     def best_of(self, rows: Iterable[PlanRow]) -> PlanRow | None:
-        """Return the best of rows that keep the limits.
-
-        Parameters
-        ----------
-        rows : iterable of PlanRow
-            With hours and money. [-]
-
-        Returns
-        -------
-        PlanRow or None
-            The cheapest, or with a budget alone the fastest; None where none keeps them. [-]
-        """
+        """Return the best of rows that keep the limits."""
         within = [row for row in rows if not self.missed(row.hours or 0.0, row.usd or 0.0)]
         return min(within, key=self.order, default=None)
 
     def order(self, row: PlanRow) -> tuple[float, float]:
-        """Return what is wanted small first.
-
-        Parameters
-        ----------
-        row : PlanRow
-            With hours and money. [-]
-
-        Returns
-        -------
-        tuple of float
-            Money and hours, or with a budget alone hours and money. [USD, h]
-        """
+        """Return what is wanted small first. [USD, h]"""
         assert row.hours is not None
         assert row.usd is not None
         return (row.hours, row.usd) if self.wants_speed else (row.usd, row.hours)
 
 
 def with_front(rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Mark the rows that can run and that no other beats in both time and money.
-
-    Parameters
-    ----------
-    rows : sequence of PlanRow
-        All rows. [-]
-
-    Returns
-    -------
-    list of PlanRow
-        The same in the same order, marked. [-]
-    """
+    """Mark the rows that can run and that no other beats in both time and money."""
     front: set[int] = set()
     least_usd = float("inf")
     running = [place for place, row in enumerate(rows) if row.can_run]

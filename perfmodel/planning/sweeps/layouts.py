@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel.cost.pipeline_order import orders_of
 from perfmodel.errors import PerfmodelError
 from perfmodel.numeric import maximum
-from perfmodel.parallelism import Layout
+from perfmodel.parallelism.base import Layout
 from perfmodel.planning.sweeps.axes import OF_WORKER
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.units import Kind, Unit

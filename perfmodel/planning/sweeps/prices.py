@@ -10,8 +10,8 @@ from typing import Any
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware import spec_files
+from perfmodel.hardware.catalogue import FOLDER, load_price
 from perfmodel.hardware.price import InstancePrice
-from perfmodel.hardware.price_catalogue import FOLDER, load_price
 from perfmodel.prediction.arguments.checks import positive
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.errors import ArgumentError
+from perfmodel.hardware.cluster import system_with
 from perfmodel.hardware.link import Link
-from perfmodel.hardware.rewired import system_with
 from perfmodel.planning.sweeps.axes import DEFAULTS, DEVICES, LINK, Axis, axis_of, label
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.predict import predict

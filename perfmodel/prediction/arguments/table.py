@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.framework.profile import load_framework
-from perfmodel.graph.checkpoints import check_recompute
+from perfmodel.graph.execution import check_recompute
 from perfmodel.hardware.catalogue import load_dataset, load_device, load_library, load_system
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
