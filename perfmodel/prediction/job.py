@@ -144,7 +144,8 @@ class Job(JobAttributes):
         SpecError
             If a spec file is wrong; lists every fault.
         """
-        if self.__dict__.setdefault("_made_of", _content(self.graph)) != _content(self.graph):  # it has grown since
+        layers = None if (kept := getattr(self.graph, "kept", None)) is None else kept("jobs")
+        if self.__dict__.setdefault("_layers", layers) is not layers:  # the graph has grown since
             return Job(self.graph, **self.asked).predict()
         return timed_prediction(self.prepared, calibration=None if self.calibration is None else self.fit, job=self)
 
@@ -256,8 +257,8 @@ class Job(JobAttributes):
 
 
 def _content(graph: LayerGraph | Run) -> Any:
-    """Return what tells a network from others: its fingerprint, which changes as it grows."""
-    return graph if isinstance(graph, Run) else getattr(graph, "fingerprint", graph)
+    """Return what tells a network from others."""
+    return graph if isinstance(graph, Run) or graph.free_sizes else graph.fingerprint
 
 
 @lru_cache(maxsize=64)

@@ -336,8 +336,6 @@ def test_what_does_not_fit_is_refused_with_what_is_allowed():
         Layout(micro_batches=5).micro_batch_size(12)
     with pytest.raises(ArgumentError, match="'tensor'"):
         place(zoo.feed_forward(), parallelism="hybrid", workers=2)
-    with pytest.raises(ArgumentError, match="tensor_size=1"):
-        place(graph, parallelism="tensor", workers=1, sequence_parallel=True)
     with pytest.raises(ArgumentError, match="divides the 1023 positions"):
         place(zoo.gpt2(sequence_length=1023), parallelism="tensor", workers=2, sequence_parallel=True)
     with pytest.raises(ArgumentError, match="1 with parallelism='data'"):

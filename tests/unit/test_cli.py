@@ -469,12 +469,12 @@ class TestReviewed:
         ("argument", "value"), [("workers", True), ("stages", 1.5), ("pinned", "no"), ("workers", np.array([1, 2]))]
     )
     def test_arguments_of_the_wrong_type(self, argument: str, value: object) -> None:
-        graph = perfmodel.zoo.image_classifiers()
+        graph = perfmodel.zoo.alexnet()
         with pytest.raises((ArgumentError, NotYetAvailableError), match=f"{argument}="):
             perfmodel.predict(graph, batch_size=1, device="gtx_1080", **{argument: value})
 
     def test_a_prediction_is_one_short_line(self) -> None:
-        prediction = perfmodel.predict(perfmodel.zoo.image_classifiers(), batch_size=1, device="gtx_1080")
+        prediction = perfmodel.predict(perfmodel.zoo.alexnet(), batch_size=1, device="gtx_1080")
         assert repr(prediction).startswith("<Prediction alexnet on NVIDIA GeForce GTX 1080 with")
         assert len(repr(prediction)) < 160
 
@@ -533,7 +533,7 @@ class TestFitting:
         assert fitted["executed"]["prediction"]["step_s"] != plain["executed"]["prediction"]["step_s"]
         assert fitted["step_s"] == pytest.approx(
             perfmodel.predict(
-                perfmodel.zoo.image_classifiers(),
+                perfmodel.zoo.alexnet(),
                 batch_size=16,
                 device="gtx_980",
                 framework="caffe_1_0_rc3",

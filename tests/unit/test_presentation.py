@@ -170,7 +170,7 @@ class TestTable:
             Table(ROWS).to_frame()
 
     def test_rows_must_be_dataclasses_of_one_class(self) -> None:
-        with pytest.raises(ArgumentError, match="must be dataclasses"):
+        with pytest.raises(ArgumentError, match="rows of a dataclass or named tuple"):
             Table([1, 2])
         with pytest.raises(ArgumentError, match="every row must be a Row"):
             Table([ROWS[0], 5])  # type: ignore[list-item]
