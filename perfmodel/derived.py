@@ -5,9 +5,32 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 Result = TypeVar("Result")
+
+
+if TYPE_CHECKING:
+    from functools import cached_property
+
+    derived_property = cached_property
+else:
+
+    class derived_property:  # noqa: N801 - a decorator, as property is
+        """A property of a record, worked out when it is first asked for and kept in the record's ``__dict__``.
+
+        As ``functools.cached_property``, without the lock that Python 3.11 takes for it, which costs as much as a
+        formula does.
+        """
+
+        def __init__(self, derive: Callable[[Any], Any]) -> None:
+            self.derive, self.name, self.__doc__ = derive, derive.__name__, derive.__doc__
+
+        def __get__(self, of: Any, owner: type) -> Any:
+            if of is None:
+                return self
+            value = of.__dict__[self.name] = self.derive(of)
+            return value
 
 
 def derived(function: Callable[..., Result]) -> Callable[..., Result]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.prepare import prepare
@@ -44,7 +44,7 @@ class Basis:
     calibration: CalibrationFile | None = None
     job: Job | None = None
 
-    @cached_property
+    @derived_property
     def remarks(self) -> tuple[str, ...]:
         """How far the step is from what was measured, and what checkpoints cost and are worth."""
         return (*self.prepared.target.step_remarks(self.prepared, self.timed), *self._on_checkpoints)

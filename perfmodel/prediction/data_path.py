@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, lru_cache, reduce
+from functools import lru_cache, reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from perfmodel.cost.input_pipeline import (
     read_rate,
     stage_periods,
 )
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
 from perfmodel.hardware.catalogue import load_dataset, load_storage
 from perfmodel.hardware.dataset import Dataset
@@ -101,7 +102,7 @@ class DataPath:
         """Workers that are fed at once. [1]"""
         return 1 if self.machine is None else self.machine.worker_count
 
-    @cached_property
+    @derived_property
     def read_routes(self) -> tuple[Route, ...]:
         """The way from storage to the memory of each worker's host; none without a storage of the system."""
         own = self.dataset is not None and (self.input_from is None or isinstance(self.input_from, str))
@@ -130,14 +131,14 @@ class DataPath:
         names = dict.fromkeys(route.nodes[0] for route in self.read_routes)
         return " and ".join(names) or HOST_MEMORY
 
-    @cached_property
+    @derived_property
     def _separate(self) -> Reading | None:
         """What a storage given by its file delivers; None without one."""
         if self.dataset is None or not isinstance(self.input_from, Storage):
             return None
         return reading_from(self.input_from, machine=self.machine, hosts=self.hosts, read_bytes=self._read_bytes)
 
-    @cached_property
+    @derived_property
     def read_bytes_per_s(self) -> float:
         """Rate at which all workers together read, when the one who gets least is waited for. [B/s]"""
         if self._separate is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from perfmodel.cost.gpu import stream_time, write_out_steps
-from perfmodel.derived import derived
+from perfmodel.derived import derived, derived_property
 from perfmodel.framework.kernel_classes import pass_class
 from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.hardware.catalogue import load_device, load_link, load_machine
@@ -328,13 +327,13 @@ class GpuTarget(Target):
         self.processor_spec = device
         self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
 
-    @cached_property
+    @derived_property
     def link(self) -> Link:
         """The device's own link to the host."""
         machine = self.machine
         return load_link(self.device.host_link.link_name) if machine is None else machine.link_of(machine.names[0])
 
-    @cached_property
+    @derived_property
     def copy_latency_s(self) -> Any:
         """Time before the first byte of a copy arrives. [s]"""
         return self.link.latency_s if self.machine is None else self.machine.copy_latency_s
@@ -353,7 +352,7 @@ class GpuTarget(Target):
             return self._files.libraries
         return super().libraries(profile, override)
 
-    @cached_property
+    @derived_property
     def specs_by_place(self) -> dict[str, SpecFile]:  # type: ignore[override]
         """The files of the hardware by kind folder and stem, the GPU's first."""
         host, machine = self.host, self.machine
@@ -365,12 +364,12 @@ class GpuTarget(Target):
             specs[f"systems/{machine.system.file.stem}"] = machine.system.file
         return specs
 
-    @cached_property
+    @derived_property
     def capacity_bytes(self) -> float:  # type: ignore[override]
         """Memory that a program sees. [B]"""
         return self.device.usable_memory_bytes
 
-    @cached_property
+    @derived_property
     def context_bytes(self) -> float:  # type: ignore[override]
         """Memory that a context takes. [B]"""
         return self.device.context_bytes

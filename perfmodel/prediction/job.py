@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, short_repr
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wired import Wired
@@ -149,7 +150,7 @@ class Job(JobAttributes):
             return Job(self.graph, **self.asked).predict()
         return timed_prediction(self.prepared, calibration=None if self.calibration is None else self.fit, job=self)
 
-    @cached_property
+    @derived_property
     def prepared(self) -> Prepared:
         """Its step, lowered and placed: everything but the numbers of hardware and software."""
         return self.prepared_on(None)
@@ -180,7 +181,7 @@ class Job(JobAttributes):
         """Whether anything is asked of several workers or devices."""
         return not _OF_SEVERAL.isdisjoint(self.asked)
 
-    @cached_property
+    @derived_property
     def layout(self) -> Layout:
         """How many devices do what, held against the parallelism."""
         if _SPREAD.isdisjoint(self.asked):
@@ -189,7 +190,7 @@ class Job(JobAttributes):
 
         return layout_of(self)
 
-    @cached_property
+    @derived_property
     def target(self) -> Target:
         """What it runs on."""
         framework = self._framework
@@ -203,7 +204,7 @@ class Job(JobAttributes):
             refuse_missing_devices(self, system)
         return resolve_target(device=self.device, system=system, threads=self.threads, workers=self.device_count)
 
-    @cached_property
+    @derived_property
     def profile(self) -> FrameworkProfile:
         """The framework; of a Run the one that executed it."""
         return self.target.profile_of(self._framework)
@@ -212,12 +213,12 @@ class Job(JobAttributes):
     def _framework(self) -> Any:
         return self.graph.framework if isinstance(self.graph, Run) else self.framework
 
-    @cached_property
+    @derived_property
     def data_path(self) -> DataPath:
         """What brings its mini-batches."""
         return resolve_data_path(self.target, self)
 
-    @cached_property
+    @derived_property
     def subject(self) -> Subject:
         """What runs, with the facts of how."""
         if not isinstance(self.graph, Run):
@@ -231,12 +232,12 @@ class Job(JobAttributes):
                 raise ArgumentError(name, value, f"{ran!r}, which the Run executed (or leave it out)")
         return subject_of_run(self.graph)
 
-    @cached_property
+    @derived_property
     def element_type(self) -> str:
         """Data type; of a Run the one in which it computed. [-]"""
         return self.graph.dtype_on(self.target.processor) if isinstance(self.graph, Run) else self.dtype
 
-    @cached_property
+    @derived_property
     def samples(self) -> int:
         """Samples per worker and step: of the job, else of the Run or graph. [samples]"""
         batch_size = self.batch_size
@@ -247,7 +248,7 @@ class Job(JobAttributes):
             batch_size = graph.batch_size if isinstance(graph, Run) else graph.fixed_batch_size
         return resolved_batch_size(batch_size, self.global_batch_size, workers=self.workers)
 
-    @cached_property
+    @derived_property
     def fit(self) -> CalibrationFile:
         """Fitted factors on the constants of the files."""
         from perfmodel.hardware.calibration import load_fit

@@ -6,12 +6,12 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.cost.transfer import max_min_rates
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.topology import Channel, Route
 from perfmodel.numeric import largest
@@ -103,7 +103,7 @@ class Machine:
         """Return the job's devices in a few words."""
         return f"{self.worker_count} x {self.device.name} of {self.system.name}"
 
-    @cached_property
+    @derived_property
     def device(self) -> Gpu:
         """The device of each worker, at the clock of the slowest: beside working dies where any two share a board."""
         device = self.system.devices[0][1]
@@ -132,7 +132,7 @@ class Machine:
         """Return the machine that a device stands in; empty where there is only one."""
         return self.system.topology.places[name].node
 
-    @cached_property
+    @derived_property
     def hosts(self) -> tuple[Host, ...]:
         """The machines that the workers' devices stand in."""
         workers = Counter(self.node_of(name) for name in self.names)
@@ -170,13 +170,13 @@ class Machine:
         names = self.given or tuple(name for name, _ in self.system.devices)
         return names[: self.worker_count]
 
-    @cached_property
+    @derived_property
     def input_routes(self) -> tuple[Route, ...]:
         """The way of a mini-batch from the host's memory to each worker's device."""
         topology = self.system.topology
         return tuple(topology.route(topology.home_memory(name), name) for name in self.names)
 
-    @cached_property
+    @derived_property
     def network_routes(self) -> tuple[tuple[Route, ...], ...]:
         """The ways of each worker's examples from the network to the memory it uses, one over each of its adapters."""
         topology = self.system.topology

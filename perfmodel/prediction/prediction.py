@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.bill import Billed
@@ -111,23 +111,23 @@ class Prediction(Billed):
         message = f"a Prediction has no {name!r}; its times are {', '.join(_STEP_NAMES)}"
         raise AttributeError(message)
 
-    @cached_property
+    @derived_property
     def memory(self) -> MemoryFootprint:
         """What the step keeps in memory. [B]"""
         return self.basis.prepared.footprint(self.basis.timed)
 
-    @cached_property
+    @derived_property
     def sources(self) -> tuple[SpecFile, ...]:
         """The files whose numbers were used: framework, libraries, device, system, link, calibration."""
         calibration = self.basis.calibration
         return (*self.basis.prepared.sources, *(() if calibration is None else (calibration,)))
 
-    @cached_property
+    @derived_property
     def remarks(self) -> tuple[str, ...]:
         """What the user should know: a library is not native, constants are estimates, what checkpoints are worth."""
         return (*self.basis.prepared.remarks, *self.basis.remarks)
 
-    @cached_property
+    @derived_property
     def interval(self) -> Interval:
         """The 80 % interval of the step time, and what it is made of.
 
@@ -143,7 +143,7 @@ class Prediction(Billed):
         """Ends of the 80 % interval of the step time, low and high. [s]"""
         return self.interval.low_s, self.interval.high_s
 
-    @cached_property
+    @derived_property
     def provenance(self) -> Table[ConstantRow]:
         """Where each constant that moves the step time comes from, the most uncertain first; has ``to_frame()``."""
         from perfmodel.prediction.doubt import constant_table
@@ -205,7 +205,7 @@ class Prediction(Billed):
         """Updates of others that a gradient has missed on average when it is applied; 0 where all wait. [1]"""
         return 0.0 if self.visits is None else float(self.visits.mean_staleness)
 
-    @cached_property
+    @derived_property
     def visits(self) -> AsynchronousTimes | None:
         """What visits of a server come to, with knee and utilisation; None where nobody visits without waiting."""
         return None if self.agreement is None else self.agreement.visits(self.basis.timed.own)
@@ -255,7 +255,7 @@ class Prediction(Billed):
             return "compute" if compute_bound else "memory_bandwidth"
         return BOTTLENECK_OF_PART[largest]
 
-    @cached_property
+    @derived_property
     def layers(self) -> Table[LayerRow]:
         """Every operation of the step in the order it runs; iterable, prints as a table, has ``to_frame()``.
 
@@ -271,7 +271,7 @@ class Prediction(Billed):
         """How the network is spread over devices or micro-batches; None where each worker has all of it in one."""
         return None if self.basis.prepared.is_whole else self.basis.prepared
 
-    @cached_property
+    @derived_property
     def stages(self) -> Table[StageRow]:
         """Stages of a network on several devices, with what each computes, keeps and sends; none if it is whole."""
         from perfmodel.prediction.rows import NO_STAGES, stage_rows
@@ -309,7 +309,7 @@ class Prediction(Billed):
         figure = part_figure(self)
         return saved(figure, path)
 
-    @cached_property
+    @derived_property
     def timeline(self) -> Timeline:
         """Steps of the job played through time, channel by channel; ``save`` it for a trace viewer, or ``plot`` it."""
         return self.play()

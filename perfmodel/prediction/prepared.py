@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from perfmodel.cost.pipeline_order import Orders, orders_of
-from perfmodel.derived import derived
+from perfmodel.derived import derived, derived_property
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import maximum
 from perfmodel.prediction.composition.compose import Composed, Longest, compose
@@ -248,7 +248,7 @@ class Prepared:
             return self.layout.micro_batch_size(self.batch_size)
         return self.batch_size / self.layout.parts
 
-    @cached_property
+    @derived_property
     def constant_names(self) -> tuple[str, ...]:
         """Full names of all constants of files that this step's time depends on."""
         asked = AskedNames()
@@ -258,7 +258,7 @@ class Prepared:
             self.data_path.stages(self.batch_size, factors=asked)
         return tuple(asked.names)
 
-    @cached_property
+    @derived_property
     def specs(self) -> dict[str, SpecFile]:
         """Files whose constants the step's time may depend on, by kind folder and stem."""
         libraries = {f"libraries/{library.stem}": library for library in self.libraries.values()}
@@ -298,7 +298,7 @@ class Prepared:
         """
         return self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
 
-    @cached_property
+    @derived_property
     def nominal(self) -> TimedStep:
         """The step with the constants of the files. [s]"""
         return self._timed(NO_FACTORS)
@@ -387,7 +387,7 @@ class Prepared:
             **self._how,
         )
 
-    @cached_property
+    @derived_property
     def _how(self) -> dict[str, Any]:
         layout, agreement = self.layout, self.agreement
         sharing = layout.data_size if agreement is None else agreement.worker_count  # a formula may leave it open

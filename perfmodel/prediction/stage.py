@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.derived import derived_property
 from perfmodel.prediction.gradients import GradientSchedule, gradient_schedule
 from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, step_time
 from perfmodel.records import Phase
@@ -88,27 +88,27 @@ class TimedStage:
         with naming_of(table):
             return step_time(table, self.numbers, groups=self.groups, phase=phase, **self.how)
 
-    @cached_property
+    @derived_property
     def whole(self) -> StepTime:
         """All phases. [s]"""
         return self._of(None) if self.alike is None else self.alike.whole
 
-    @cached_property
+    @derived_property
     def forward(self) -> StepTime:
         """The forward phase. [s]"""
         return self._of(Phase.FORWARD) if self.alike is None else self.alike.forward
 
-    @cached_property
+    @derived_property
     def backward(self) -> StepTime:
         """The backward phase; zero in inference. [s]"""
         return self._of(Phase.BACKWARD) if self.alike is None else self.alike.backward
 
-    @cached_property
+    @derived_property
     def update(self) -> StepTime:
         """The update; zero where it does not run. [s]"""
         return self._of(Phase.UPDATE) if self.alike is None else self.alike.update
 
-    @cached_property
+    @derived_property
     def gradients(self) -> GradientSchedule:
         """When the gradients of its layers are ready. [s]"""
         if self.alike is not None:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.transfer import PERIOD_BY_READING, copy_time, staging
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_device, load_link, load_system
 from perfmodel.hardware.link import Link
@@ -135,11 +136,11 @@ class _Copy:
     def name(self) -> str:
         return f"{self.source}:{self.sink}"
 
-    @cached_property
+    @derived_property
     def route(self) -> Route:
         return reduce(Route.then, self.legs)
 
-    @cached_property
+    @derived_property
     def pace(self) -> tuple[float, float]:
         """Latency [s] and own rate [B/s]."""
         if len(self.legs) == 1:

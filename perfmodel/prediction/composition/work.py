@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+from perfmodel.derived import derived_property
 from perfmodel.symbolic import named
 
 if TYPE_CHECKING:
@@ -76,17 +76,17 @@ class StageWork:
     tied_s: Quantity = 0.0
     gathered_s: Quantity = 0.0
 
-    @cached_property
+    @derived_property
     def forward_s(self) -> Quantity:
         """Turn of a micro-batch going forward. [s]"""
         return named(self.times.forward.step_s + self.group_s[0], "forward turn")
 
-    @cached_property
+    @derived_property
     def backward_s(self) -> Quantity:
         """Turn of a micro-batch going back. [s]"""
         return named(self.times.backward.step_s + self.group_s[1], "backward turn")
 
-    @cached_property
+    @derived_property
     def computed(self) -> StepTime:
         """What its device computes for one micro-batch. [s]"""
         return self.times.forward + self.times.backward
