@@ -14,21 +14,6 @@ from perfmodel.errors import ArgumentError
 def replacement_of(path: str | Path) -> Iterator[Path]:
     """Give a temporary file to write in the block; it takes the place of ``path`` once the block succeeds.
 
-    Parameters
-    ----------
-    path : str or Path
-        Where to write; an existing file is replaced, and a link is followed to the file it names. [-]
-
-    Yields
-    ------
-    Path
-        The temporary file, in the same folder and not yet there; gone if the block fails. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the path cannot be written, or is a device, pipe or folder, which a replacement would destroy.
-
     Examples
     --------
     >>> from tempfile import TemporaryDirectory

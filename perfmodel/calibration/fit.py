@@ -210,20 +210,6 @@ def _descend(
 def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float) -> NDArray[np.float64]:
     """Return the loss of squared residuals with its two derivatives, as scipy wants it.
 
-    Parameters
-    ----------
-    squared : ndarray, shape (rows + unknowns,)
-        Squared residuals: those of rows first, then those of the prior. [1]
-    row_count : int
-        How many belong to rows. [1]
-    outlier : float
-        Residual from which on a row counts linearly. [1]
-
-    Returns
-    -------
-    ndarray, shape (3, rows + unknowns)
-        Loss, first and second derivative by the squared residual: soft-L1 for rows, quadratic for the prior. [1]
-
     Examples
     --------
     >>> robust_loss(np.array([0.0, 8.0, 8.0]), row_count=2, outlier=1.0)[0]
@@ -346,29 +332,6 @@ def fit_folds(
 ) -> list[Fit]:
     """Fit the unknowns to each set of rows.
 
-    Parameters
-    ----------
-    problem : FitProblem
-        Compiled rows. [-]
-    trained : sequence of tuple of int
-        Rows of each fit. [1]
-    progress : callable or None
-        Called after each fit. [-]
-    processes : int or None
-        Processes to use; None for one per processor. [1]
-
-    Returns
-    -------
-    list of Fit
-        In the order of ``trained``.
-
-    Raises
-    ------
-    CalibrationError
-        If a fit has nothing to fit.
-
-    Notes
-    -----
     Every fit starts at its priors, or, where there are many, from the fit of a group of folds. The minimum of a fit to
     all rows would be nearer, but it has seen the rows that a fold holds out, and a cost with kinks has several minima:
     the start would tell the fold of them. The fit of a group is made without the rows that any fold of it holds out.
@@ -390,24 +353,7 @@ def cached_fits(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Fit]:
-    """Return the fit to each set of rows, from the cache where the same was fitted before.
-
-    Parameters
-    ----------
-    problem : FitProblem
-        Compiled rows. [-]
-    trained : sequence of tuple of int
-        Rows of each fit. [1]
-    key : str
-        Fingerprint of all that the fits follow from. [-]
-    progress : callable or None
-        Told how many fits are there, and of how many. [-]
-
-    Returns
-    -------
-    list of Fit
-        In the order of ``trained``.
-    """
+    """Return the fit to each set of rows, from the cache where the same was fitted before."""
     told = progress or (lambda done, total: None)
     fits = kept_fits(key)
     if fits is None or len(fits) != len(trained):
@@ -421,17 +367,7 @@ def cached_fits(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Folds that one process fits one after the other.
-
-    Parameters
-    ----------
-    places : tuple of int
-        Places of the folds among all. [1]
-    trained : tuple of tuple of int
-        Rows of each. [1]
-    common : tuple of int
-        Rows that all of them fit; empty where each starts at its priors. [1]
-    """
+    """Folds that one process fits one after the other."""
 
     places: tuple[int, ...]
     trained: tuple[tuple[int, ...], ...]

@@ -40,17 +40,7 @@ ESTIMATED: Final[dict[str, float]] = {"dtype": 0.25, "architecture": 0.2}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedSpread:
-    """Parameters of a spread with the quantile that calibrates them.
-
-    Parameters
-    ----------
-    parameters : SpreadParameters
-        What each part of an exposure adds. [1]
-    quantile : mapping of str to float
-        Damped spreads to either side that hold the level, by regime. [1]
-    damping : float
-        How far widths follow spreads. [1]
-    """
+    """Parameters of a spread with the quantile that calibrates them."""
 
     parameters: SpreadParameters
     quantile: Mapping[str, float]

@@ -164,25 +164,6 @@ OPERATIONS: Final[dict[str, Callable[[MeasuredKernel], Operations]]] = {
 def operations_of(row: MeasuredKernel, *, kind: str) -> Operations:
     """Return what a row computed.
 
-    Parameters
-    ----------
-    row : MeasuredKernel
-        The row. [-]
-    kind : str
-        Name of its table's format. [-]
-
-    Returns
-    -------
-    tuple of Operation
-        In the order they run. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If the phase, cell or type of layer is unknown; names the nearest.
-    TableError
-        If its operands lie as no layer's do.
-
     Examples
     --------
     >>> row = MeasuredKernel(row_number=2, device="Tesla M40", software="CUDA 7.5; cuDNN 5", precision="Float",
@@ -207,18 +188,6 @@ INTEGER_WORD = "int8"
 def dtype_of_text(text: str, *, kind: str) -> str | None:
     """Return the data type that a table's text names.
 
-    Parameters
-    ----------
-    text : str
-        Precision as a table writes it. [-]
-    kind : str
-        Name of the table's format. [-]
-
-    Returns
-    -------
-    str or None
-        None where perfmodel has no such type. [-]
-
     Examples
     --------
     >>> dtype_of_text("16 bit inputs, 16 bit multiplication, 32 bit addition", kind="gemm")
@@ -232,31 +201,7 @@ def dtype_of_text(text: str, *, kind: str) -> str | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KernelBoard:
-    """Measured kernels of one board with one software and data type.
-
-    Parameters
-    ----------
-    device, software, dtype : str
-        Device file, versions as the table writes them, data type. [-]
-    kind : KernelFormat
-        What a row is. [-]
-    rows : tuple of MeasuredKernel
-        Timed calls. [-]
-    target : Target
-        The device. [-]
-    profile : FrameworkProfile
-        Who calls. [-]
-    libraries : mapping of str to LibraryProfile
-        Libraries by role. [-]
-    table : KernelTable
-        The kernels of all rows. [-]
-    groups : ndarray of int, shape (operations,)
-        Group of the table that each operation of each row is. [1]
-    starts : ndarray of int, shape (rows,)
-        First operation of each row. [1]
-    work : ndarray, shape (rows, 2)
-        Arithmetic and compulsory traffic of each row. [FLOP, B]
-    """
+    """Measured kernels of one board with one software and data type."""
 
     device: str
     software: str

@@ -25,22 +25,7 @@ STEP = 0.01
 
 
 def shifted_either_way(log_factors: NDArray[np.float64], reached: Sequence[int], *, step: float) -> NDArray[np.float64]:
-    """Return the unknowns as they are, each reached one raised alone, and each lowered alone.
-
-    Parameters
-    ----------
-    log_factors : ndarray, shape (unknowns,)
-        Logarithms of the unknowns. [1]
-    reached : sequence of int
-        Unknowns to shift, n of them. [1]
-    step : float
-        How far, in ln(factor). [1]
-
-    Returns
-    -------
-    ndarray, shape (unknowns, 2 n + 1)
-        One configuration a column. [1]
-    """
+    """Return the unknowns as they are, each reached one raised alone, and each lowered alone."""
     half = len(reached)
     shifted = np.repeat(log_factors[:, None], 2 * half + 1, axis=1)
     shifted[list(reached), np.arange(1, half + 1)] += step
@@ -51,24 +36,7 @@ def shifted_either_way(log_factors: NDArray[np.float64], reached: Sequence[int],
 def central_gradient(
     log_times: NDArray[np.float64], reached: Sequence[int], *, unknown_count: int, step: float
 ) -> NDArray[np.float64]:
-    """Return the gradients that times of the configurations of ``shifted_either_way`` tell.
-
-    Parameters
-    ----------
-    log_times : ndarray, shape (..., 2 n + 1)
-        ln(seconds) of each configuration. [1]
-    reached : sequence of int
-        Unknowns that were shifted, n of them. [1]
-    unknown_count : int
-        Unknowns in all. [1]
-    step : float
-        How far, in ln(factor). [1]
-
-    Returns
-    -------
-    ndarray, shape (..., unknowns)
-        Gradients; zero for unknowns that were not shifted. [1]
-    """
+    """Return the gradients that times of the configurations of ``shifted_either_way`` tell."""
     half = len(reached)
     gradient = np.zeros((*log_times.shape[:-1], unknown_count))
     gradient[..., list(reached)] = (log_times[..., 1 : half + 1] - log_times[..., half + 1 :]) / (2 * step)
@@ -77,17 +45,7 @@ def central_gradient(
 
 @dataclass(frozen=True, eq=False)
 class CompiledRow:
-    """One measured row: how its predicted time depends on the unknowns that reach it.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The step, lowered. [-]
-    unknowns_of : dict of str to tuple of int
-        Unknowns that scale each constant, by index. [1]
-    reached : tuple of int
-        All unknowns that scale any of its constants. [1]
-    """
+    """One measured row: how its predicted time depends on the unknowns that reach it."""
 
     prepared: Prepared
     unknowns_of: dict[str, tuple[int, ...]]
@@ -115,19 +73,7 @@ class CompiledRow:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """All rows of a fit, with the prior of its unknowns.
-
-    Parameters
-    ----------
-    rows : tuple of CompiledRow
-        Measured rows. [-]
-    log_measured : ndarray, shape (rows,)
-        ln of the measured times. [1]
-    unknowns : tuple of Unknown
-        Free numbers. [-]
-    plan : FitPlan
-        Noise, outliers, spreads. [-]
-    """
+    """All rows of a fit, with the prior of its unknowns."""
 
     rows: tuple[CompiledRow, ...]
     log_measured: NDArray[np.float64]
@@ -173,11 +119,6 @@ class Problem:
         """Return the matrix W for which W x are independent unit normals under the prior.
 
         Unknowns of one group share a common part, so that one without rows of its own moves with its group's mean.
-
-        Returns
-        -------
-        ndarray, shape (unknowns, unknowns)
-            Inverse of the Cholesky root of the covariance. [1]
         """
         return prior_root(self.unknowns)
 
@@ -193,19 +134,7 @@ Times = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
 
 @dataclass(frozen=True, eq=False)
 class CompiledBoard:
-    """A board, and how the constants of its times follow from the unknowns.
-
-    Parameters
-    ----------
-    board : KernelBoard
-        Rows, lowered. [-]
-    unknowns_of : dict of str to tuple of int
-        Unknowns that scale each constant, by index. [1]
-    starts : dict of str to float
-        Logarithm of the factor that each constant has where all unknowns are at their start. [1]
-    reached : tuple of int
-        All unknowns that scale any of its constants. [1]
-    """
+    """A board, and how the constants of its times follow from the unknowns."""
 
     board: KernelBoard
     unknowns_of: dict[str, tuple[int, ...]]
@@ -256,21 +185,7 @@ def _start(name: str, matching: Sequence[Unknown], values: Mapping[str, object])
 
 @dataclass(frozen=True, eq=False)
 class KernelProblem:
-    """Rows of some boards, with the prior of the unknowns; rows are numbered board after board.
-
-    Parameters
-    ----------
-    boards : tuple of CompiledBoard
-        Measured rows. [-]
-    first : tuple of int
-        Number of the first row of each board. [1]
-    log_measured : ndarray, shape (rows,)
-        ln of the measured times. [1]
-    unknowns : tuple of Unknown
-        Free numbers. [-]
-    plan : FitPlan
-        Noise, outliers, spreads. [-]
-    """
+    """Rows of some boards, with the prior of the unknowns; rows are numbered board after board."""
 
     boards: tuple[CompiledBoard, ...]
     first: tuple[int, ...]

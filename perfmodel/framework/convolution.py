@@ -189,13 +189,7 @@ _SUFFIX = {Role.OUTPUT: "", Role.INPUT_GRADIENT: "", Role.WEIGHT_GRADIENT: "_wei
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductShape:
-    """The matrix product that a convolution of one group, or one of its gradients, amounts to.
-
-    Parameters
-    ----------
-    m, n, k : int, float, ndarray or sympy.Expr
-        Rows and columns of the result, and length of the sum. [1]
-    """
+    """The matrix product that a convolution of one group, or one of its gradients, amounts to."""
 
     m: Quantity
     n: Quantity

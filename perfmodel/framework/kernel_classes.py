@@ -129,24 +129,7 @@ def _of_convolution(operation: Convolution, *, element_bytes: int) -> Kernel:
 
 
 def streamed(operation: Operation, name: str, *, element_bytes: int, serial_steps: Any = 0) -> Stream:
-    """Return an operation as one kernel that streams its bytes.
-
-    Parameters
-    ----------
-    operation : Operation
-        The operation. [-]
-    name : str
-        Class of the kernel, whose efficiency it has. [-]
-    element_bytes : int
-        Size of one element. [B]
-    serial_steps : int
-        Steps that wait for one another. [1]
-
-    Returns
-    -------
-    Stream
-        The kernel. [-]
-    """
+    """Return an operation as one kernel that streams its bytes."""
     work = operation.work(element_bytes=element_bytes)
     return Stream(
         read_bytes=work.read_bytes,
@@ -200,22 +183,7 @@ def measured_kernel(operation: Operation, *, element_bytes: int) -> Kernel:
 
 
 def lower_as_measured(operation: Operation, *, element_bytes: int, **_: Any) -> tuple[Alternative, ...]:
-    """Lower an operation to the one kernel of a measured machine, whatever a framework's rules say.
-
-    Parameters
-    ----------
-    operation : Operation
-        What is computed. [-]
-    element_bytes : int
-        Size of one element. [B]
-    **_ : object
-        Rules of a framework, which no measured machine needs. [-]
-
-    Returns
-    -------
-    tuple of Alternative
-        A single one. [-]
-    """
+    """Lower an operation to the one kernel of a measured machine, whatever a framework's rules say."""
     kernel = measured_kernel(operation, element_bytes=element_bytes)
     return (Alternative(name=kernel.efficiency, kernels=(kernel,)),)
 
@@ -247,18 +215,6 @@ def family_of(name: str) -> str:
 
 def pooled_classes(name: str) -> tuple[str, ...]:
     """Return the classes that stand in for one that was not measured, the nearest first.
-
-    Parameters
-    ----------
-    name : str
-        Name of a class. [-]
-
-    Returns
-    -------
-    tuple of str
-        A grouped convolution falls back to one that is not grouped, one over 1 or 3 axes to one over 2, one of stride
-        2 to stride 1, then to all convolutions of that role, then to all products; a pass to its class of passes, then
-        to element-wise ones. [-]
 
     Examples
     --------

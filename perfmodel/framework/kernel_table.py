@@ -37,19 +37,7 @@ STREAM_COLUMNS = ("read_bytes", "written_bytes", "flop_count", "serial_steps", "
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """One operation of the graph: which layer and phase it belongs to, and which group of the table costs it.
-
-    Parameters
-    ----------
-    layer : str
-        Name of the layer. [-]
-    phase : Phase
-        FORWARD, BACKWARD or UPDATE. [-]
-    role : Role
-        What the operation yields. [-]
-    group : int
-        Row of the table's groups. [1]
-    """
+    """One operation of the graph: which layer and phase it belongs to, and which group of the table costs it."""
 
     layer: str
     phase: Phase
@@ -59,15 +47,7 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AffineColumns:
-    """Columns of one kernel class, each row affine in the batch size.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Column names. [-]
-    constant, slope : ndarray, shape (columns, rows)
-        Coefficients c0 and c1. [unit of the column]
-    """
+    """Columns of one kernel class, each row affine in the batch size."""
 
     names: tuple[str, ...]
     constant: NDArray[np.float64]
@@ -100,31 +80,6 @@ class KernelTable:
 
     Kernel rows are numbered matmuls first, then streams. An alternative is a run of rows; a group (a unique
     operation) chooses among its alternatives; an occurrence is where in the graph a group is used.
-
-    Parameters
-    ----------
-    matmul, stream : AffineColumns
-        Columns by kernel class. [-]
-    matmul_efficiency, stream_efficiency : tuple of str
-        Name of the efficiency each row looks up. [-]
-    row_order : ndarray, shape (entries,)
-        Kernel row of each entry; entries of one alternative are contiguous. [1]
-    alternative_starts : ndarray, shape (alternatives,)
-        First entry of each alternative. [1]
-    alternative_names : tuple of str
-        Algorithm of each alternative. [-]
-    workspace : AffineColumns
-        Scratch memory of each alternative, one column. [B]
-    choices : ndarray, shape (most alternatives, groups)
-        Alternatives of each group; unused places repeat the first. [1]
-    multiplicity : ndarray, shape (groups,)
-        Occurrences of each group. [1]
-    is_update : ndarray of bool, shape (groups,)
-        Whether the group belongs to the optimizer. [-]
-    operation_kinds : tuple of str
-        Kind of each group's operation; ``update`` for those of the optimizer. [-]
-    occurrences : tuple of Occurrence
-        Every operation in the order it runs. [-]
     """
 
     matmul: AffineColumns
@@ -160,20 +115,7 @@ class KernelTable:
 
 
 class GroupWeights(NamedTuple):
-    """How often each group of a table counts, in which sum.
-
-    Parameters
-    ----------
-    every, forward_backward, update : ndarray, shape (groups,)
-        Occurrences: all, those outside the optimizer, and those in it. [1]
-    has_library_launches : bool
-        Whether any row is launched inside a library's call. [-]
-    issuer_of_row : ndarray of int, shape (rows,), or None
-        0 for rows that the framework launches, 1 for those launched inside a library's call; None where both launch
-        the same row. [1]
-    every_group : ndarray of int, shape (groups,)
-        The numbers of all groups. [1]
-    """
+    """How often each group of a table counts, in which sum."""
 
     every: NDArray[np.float64]
     forward_backward: NDArray[np.float64]
@@ -217,17 +159,7 @@ def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
 
 @dataclass(frozen=True, slots=True)
 class LayerOperation:
-    """An operation of a graph with the layer and phase it belongs to, at one batch size.
-
-    Parameters
-    ----------
-    layer : str
-        Name of the layer. [-]
-    phase : Phase
-        FORWARD, BACKWARD or UPDATE. [-]
-    operation : Operation
-        The operation. [-]
-    """
+    """An operation of a graph with the layer and phase it belongs to, at one batch size."""
 
     layer: str
     phase: Phase
@@ -345,29 +277,7 @@ class _TableBuilder:
 def build_kernel_table(
     probes: Iterable[Sequence[LayerOperation]], *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> KernelTable:
-    """Lower a graph's operations, given at the probe batch sizes, into one table.
-
-    Parameters
-    ----------
-    probes : iterable of sequences of LayerOperation
-        The graph's operations at each of ``PROBE_BATCH_SIZES``, in the same order. [-]
-    rules : LoweringRules
-        The framework's rules on this kind of processor. [-]
-    element_bytes : int
-        Size of one element. [B]
-    processor : str
-        ``gpu`` or ``cpu``. [-]
-
-    Returns
-    -------
-    KernelTable
-        Unique kernels, alternatives, groups and occurrences.
-
-    Raises
-    ------
-    GraphError
-        If a count is not affine in the batch size.
-    """
+    """Lower a graph's operations, given at the probe batch sizes, into one table."""
     builder = _TableBuilder()
     group_of: dict[Hashable, int] = {}
     occurrences = []
@@ -393,17 +303,7 @@ LAUNCH_COLUMNS = ("launches", "library_launches")
 
 
 class ColumnsAt(NamedTuple):
-    """Every column of a kernel table at a batch size.
-
-    Parameters
-    ----------
-    matmul, stream : mapping of str to ndarray
-        Columns by kernel class, each of shape (rows,) or (rows, configurations). [unit of the column]
-    launches, library_launches : ndarray
-        Launches of all rows, matmuls first, and those inside a library's call. [1]
-    workspace_bytes : ndarray
-        Scratch memory of each alternative. [B]
-    """
+    """Every column of a kernel table at a batch size."""
 
     matmul: Mapping[str, Any]
     stream: Mapping[str, Any]

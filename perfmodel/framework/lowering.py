@@ -412,24 +412,7 @@ LOWERING_ON: dict[str, Mapping[str, Callable[..., Alternatives]]] = {
 
 
 def lower(operation: Operation, *, rules: LoweringRules, element_bytes: int, processor: str) -> Alternatives:
-    """Turn one operation into the alternative kernel sequences a framework could run for it.
-
-    Parameters
-    ----------
-    operation : Operation
-        What is to be computed. [-]
-    rules : LoweringRules
-        The framework's rules on this kind of processor. [-]
-    element_bytes : int
-        Size of one element. [B]
-    processor : str
-        ``gpu``, ``cpu``, or ``measured`` for either where it was calibrated. [-]
-
-    Returns
-    -------
-    tuple of Alternative
-        At least one; the fastest whose workspace fits is chosen when times are known.
-    """
+    """Turn one operation into the alternative kernel sequences a framework could run for it."""
     return LOWERING_ON[processor][operation.kind](
         operation, rules=rules, element_bytes=element_bytes, processor=processor
     )

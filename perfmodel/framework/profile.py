@@ -25,17 +25,7 @@ from perfmodel.units import MIB, to_base_units
 
 
 class LibraryNames(spec.SpecTable):
-    """The libraries a framework calls, as file stems of ``hardware_specs/libraries``.
-
-    Attributes
-    ----------
-    gpu_blas, gpu_dnn, cpu_blas : str
-        Names. [-]
-    by_architecture : dict of str to dict of str to str
-        Other names on some architectures, where a framework was built with another version for them. [-]
-    tf32 : tuple of str
-        GPU libraries whose products of single-precision tensors it lets round to TF32, on devices that have it. [-]
-    """
+    """The libraries a framework calls, as file stems of ``hardware_specs/libraries``."""
 
     gpu_blas: spec.Identifier
     gpu_dnn: spec.Identifier
@@ -63,17 +53,7 @@ def in_base_units(constants: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class PassTable(spec.SpecTable):
-    """Traffic and launches of one kind of pass, in units of the operation's main tensor.
-
-    Attributes
-    ----------
-    reads, writes : float
-        Times the tensor is read and written. [1]
-    launches : int
-        Kernels it takes; zero where the framework does without the pass. [1]
-    bandwidth_of : str or None
-        The pass whose rate its kernels reach, where it is composed of others than its own name says. [-]
-    """
+    """Traffic and launches of one kind of pass, in units of the operation's main tensor."""
 
     reads: spec.NonNegativeNumber
     writes: spec.NonNegativeNumber
@@ -82,19 +62,7 @@ class PassTable(spec.SpecTable):
 
 
 class RecurrentTable(spec.SpecTable):
-    """How recurrent layers run; see :class:`perfmodel.framework.rules.RecurrentRules`.
-
-    Attributes
-    ----------
-    gate_products, input_product, weight_gradient : str
-        Grouping of gates, place of the input product, products of the weight gradient. [-]
-    forward_pointwise_kernels, backward_pointwise_kernels : int
-        Element-wise kernels per step and layer. [1]
-    library : bool
-        Whether layers are the DNN library's own wherever it has them; else cells run as stated above. [-]
-    persistent_units : int or None
-        Most units of a layer for which a persistent kernel is asked for. [1]
-    """
+    """How recurrent layers run; see :class:`perfmodel.framework.rules.RecurrentRules`."""
 
     gate_products: Literal["grouped", "per_gate"]
     input_product: Literal["per_step", "concatenated", "hoisted"]
@@ -111,32 +79,7 @@ class RecurrentTable(spec.SpecTable):
 
 
 class LoweringTable(spec.SpecTable):
-    """The rules for one kind of processor; see :class:`perfmodel.framework.rules.LoweringRules`.
-
-    Attributes
-    ----------
-    convolution_algorithms : tuple of str or None
-        The framework's own choice of algorithms; None for all that the DNN library offers. [-]
-    workspace_limit_mib : float or None
-        Most scratch memory one convolution may take; None for no limit. [MiB]
-    bias, batched_contraction : str
-        ``fused`` or ``separate``; ``batched`` or ``loop``. [-]
-    image_layout : str
-        How images lie where tensor cores are used: ``channels_first`` (a library then transposes what each
-        convolution reads) or ``channels_last``. [-]
-    gradient_accumulation, input_gradient_accumulation, convolution_transposes, padding_copies : bool
-        Policies on gradients and layouts. [-]
-    pointwise_products, depthwise_kernel : bool
-        Kernels of the framework's own. [-]
-    weight_layout : str
-        ``in_out`` or ``out_in``: how the weights of dense layers lie. [-]
-    serial_rows : tuple of str
-        Reductions whose every row one GPU thread goes through alone, at the constant ``serial_row_cycles``. [-]
-    recurrent : RecurrentTable
-        How recurrent layers run. [-]
-    passes : dict of str to PassTable
-        Passes that differ from the compulsory traffic. [-]
-    """
+    """The rules for one kind of processor; see :class:`perfmodel.framework.rules.LoweringRules`."""
 
     convolution_algorithms: tuple[spec.Identifier, ...] | None = None
     workspace_limit_mib: spec.PositiveNumber | None = None
@@ -174,15 +117,7 @@ class LoweringTable(spec.SpecTable):
 
 
 class ProcessorTable(spec.SpecTable):
-    """A framework on one kind of processor: how it lowers, and its own constants there.
-
-    Attributes
-    ----------
-    lowering : LoweringTable
-        Rules. [-]
-    constants : dict of str to float
-        The framework's own constants, each described by a ``[constant.<name>]`` table. [unit of the constant]
-    """
+    """A framework on one kind of processor: how it lowers, and its own constants there."""
 
     lowering: LoweringTable
     constants: dict[spec.Identifier, spec.StrictConstant]
@@ -217,27 +152,7 @@ class CpuTable(ProcessorTable):
 
 
 class MemoryTable(spec.SpecTable):
-    """What a framework keeps in device memory during a training step.
-
-    Attributes
-    ----------
-    in_place : tuple of str
-        Layer kinds whose output overwrites their input. [-]
-    activation_gradients : str
-        ``kept``: every activation stays for the whole step and has a gradient buffer of its own; ``reused``: memory is
-        returned as soon as nothing later in the step reads it. [-]
-    workspace : str
-        ``per_layer``: every convolution keeps its own scratch memory; ``shared``: the largest serves all. Either stays
-        for the whole step. [-]
-    workspaces_per_layer : int
-        Scratch buffers of one convolution where each keeps its own (one per stream). [1]
-    extra_buffers : dict of str to float
-        Further buffers a layer kind keeps, in units of its output. [1]
-    index_bytes : int
-        Size of an index that is kept for back-propagation, e.g. of where a maximum was. [B]
-    pool_overhead : float
-        Memory the allocator holds over memory in use. [1]
-    """
+    """What a framework keeps in device memory during a training step."""
 
     in_place: tuple[spec.Identifier, ...]
     activation_gradients: Literal["kept", "reused"]
@@ -249,34 +164,14 @@ class MemoryTable(spec.SpecTable):
 
 
 class FeedTable(spec.SpecTable):
-    """How a framework brings a mini-batch to the device.
-
-    Attributes
-    ----------
-    mode : str
-        ``synchronous``: copied before the step begins; ``overlapped``: copied while the last step computes;
-        ``resident``: already there. [-]
-    pinned : bool
-        Whether host buffers are page-locked. [-]
-    """
+    """How a framework brings a mini-batch to the device."""
 
     mode: Literal["synchronous", "overlapped", "resident"]
     pinned: bool
 
 
 class ExchangeTable(spec.SpecTable):
-    """How a framework exchanges gradients between workers.
-
-    Attributes
-    ----------
-    collectives : str or None
-        Its library of collectives; None where none is stated. [-]
-    bucket_mib : float or None
-        Gradients that it sends in one message; None for those of a layer. [MiB]
-    pull_order : str
-        How parameters of a server reach a worker: ``layers``, as the forward phase wants them; ``unordered``, with
-        all other copies to the device in no set order, so that the phase waits for them all. [-]
-    """
+    """How a framework exchanges gradients between workers."""
 
     collectives: spec.Identifier | None = None
     bucket_mib: spec.NonNegativeNumber | None = None

@@ -11,17 +11,7 @@ from perfmodel.records import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRule:
-    """How often a framework reads and writes a tensor for one pass, where that differs from the compulsory count.
-
-    Parameters
-    ----------
-    reads, writes : float
-        Times the tensor is read and written, in units of the operation's main tensor. [1]
-    launches : int
-        Kernels it takes; zero where the framework does without the pass. [1]
-    bandwidth_of : str or None
-        The pass whose rate its kernels reach, where they are of another kind than the pass's name says. [-]
-    """
+    """How often a framework reads and writes a tensor for one pass, where that differs from the compulsory count."""
 
     reads: float
     writes: float
@@ -31,24 +21,7 @@ class PassRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrentRules:
-    """How a framework runs a recurrent layer.
-
-    Parameters
-    ----------
-    gate_products : str
-        ``grouped``: one product yields all gates; ``per_gate``: one product each. [-]
-    input_product : str
-        ``per_step``: x W at every step; ``concatenated``: [x, h] in one product per step; ``hoisted``: one product
-        over all steps before the recurrence. [-]
-    weight_gradient : str
-        ``per_step``: a product per step, summed as it goes; ``hoisted``: one product over all steps. [-]
-    forward_pointwise_kernels, backward_pointwise_kernels : int
-        Element-wise kernels per step and layer. [1]
-    library : tuple of str
-        Ways of the DNN library to run whole layers that the framework calls, in place of the above. [-]
-    persistent_units : int or None
-        Most units of a layer for which it asks for a persistent kernel; None for never. [1]
-    """
+    """How a framework runs a recurrent layer."""
 
     gate_products: Literal["grouped", "per_gate"] = "grouped"
     input_product: Literal["per_step", "concatenated", "hoisted"] = "per_step"
@@ -61,42 +34,7 @@ class RecurrentRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweringRules:
-    """What a framework does with neutral operations on one kind of processor.
-
-    Parameters
-    ----------
-    convolution_algorithms : tuple of str
-        Algorithms the library offers on this architecture, or the framework's own. [-]
-    groups_together : bool
-        Whether one launch serves all groups of a convolution; else each group has its own. [-]
-    layout_passes : bool
-        Whether the library transposes the images that its tensor cores read before every convolution. [-]
-    bias : str
-        ``fused`` into the product, or a ``separate`` pass over the output. [-]
-    gradient_accumulation : bool
-        Whether weight gradients are added into buffers (read, then written) rather than overwritten. [-]
-    input_gradient_accumulation : bool
-        Whether products and convolutions add the gradients of their inputs to buffers that are cleared before. [-]
-    convolution_transposes : bool
-        Whether images are transposed to the library's layout and back around every convolution. [-]
-    padding_copies : bool
-        Whether images that are padded more on one side are copied into padded ones before every convolution. [-]
-    pointwise_products : bool
-        Whether 1 x 1 convolutions without a stride are plain products of the BLAS in the framework's own layout. [-]
-    depthwise_kernel : bool
-        Whether depth-wise convolutions run in a kernel of the framework's own, one launch for all channels. [-]
-    weight_layout : str
-        ``in_out``: a dense layer's weights lie as (inputs, outputs) beside samples in rows, so that the input gradient
-        reads them transposed; ``out_in``: as (outputs, inputs), so that the forward product does. [-]
-    serial_rows : tuple of str
-        Reductions whose every row one thread goes through alone. [-]
-    batched_contraction : str
-        ``batched`` into one launch, or a ``loop`` of launches. [-]
-    recurrent : RecurrentRules
-        How recurrent layers run. [-]
-    passes : mapping of str to PassRule
-        Passes that differ from the compulsory count, keyed ``<name>`` (forward, update) and ``<name>_backward``. [-]
-    """
+    """What a framework does with neutral operations on one kind of processor."""
 
     convolution_algorithms: tuple[str, ...]
     groups_together: bool = False

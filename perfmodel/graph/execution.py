@@ -24,15 +24,7 @@ RECOMPUTE = ("full", "sqrt")
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Layers between two checkpoints.
-
-    Parameters
-    ----------
-    nodes : tuple of Node
-        In order of execution. [-]
-    again : tuple of Node
-        Those that run a second time before the segment's back-propagation. [-]
-    """
+    """Layers between two checkpoints."""
 
     nodes: tuple[Node, ...]
     again: tuple[Node, ...] = ()
@@ -248,23 +240,7 @@ def _kept(
 def wants_gradient(
     input_shapes: Mapping[str, Shape], nodes: Sequence[Node], *, input_gradient: bool
 ) -> dict[str, bool]:
-    """Tell for every graph input and every layer's output whether its gradient is computed.
-
-    Parameters
-    ----------
-    input_shapes : mapping of str to tuple of int
-        Graph inputs. [1]
-    nodes : sequence of Node
-        Layers, each after those that it reads. [-]
-    input_gradient : bool
-        Whether the inputs' own gradient is asked for. [-]
-
-    Returns
-    -------
-    dict of str to bool
-        True where a trained parameter, or an input that wants one, lies before, and an output that is no metric
-        behind. [-]
-    """
+    """Tell for every graph input and every layer's output whether its gradient is computed."""
     wanted = dict.fromkeys(input_shapes, input_gradient)
     for node in nodes:
         wanted[node.name] = any(node.into(wanted)) or bool(node.trained_shapes)
@@ -326,24 +302,6 @@ def backward_operations(
     layer that made the output, as does the one that joins the gradients of the parts into which it was split (which
     count as one), and the copy that brings the axes of what was joined back into order. Before the layers of a segment
     that was not kept come their forward operations.
-
-    Parameters
-    ----------
-    input_shapes : mapping of str to tuple of int
-        Graph inputs. [1]
-    nodes : sequence of Node
-        Layers, each after those that it reads. [-]
-    batch_size : int, ndarray or sympy.Expr
-        Samples. [samples]
-    wanted : mapping of str to bool
-        Whether each tensor's gradient is computed. [-]
-    parts : sequence of Segment
-        The layers between checkpoints. [-]
-
-    Returns
-    -------
-    tuple of tuple
-        Pairs (layer or graph input, operation). [-]
     """
     read = [
         (name, node.layer.gradient_is_joined)

@@ -32,19 +32,7 @@ LAYER_FIELDS: Final = ("name", "kind", "inputs", "options", *(each.name for each
 
 @dataclass(frozen=True, slots=True)
 class LayerEntry:
-    """One layer of a file.
-
-    Parameters
-    ----------
-    name : str
-        Name in the graph. [-]
-    layer : Layer
-        The layer with its options. [-]
-    inputs : tuple of str
-        Names of the layers or graph inputs it reads. [-]
-    usage : Usage
-        Whose parameters it uses, and whether they are trained. [-]
-    """
+    """One layer of a file."""
 
     name: str
     layer: Layer
@@ -54,19 +42,7 @@ class LayerEntry:
 
 @dataclass(frozen=True, slots=True)
 class GraphDocument:
-    """What a graph file says.
-
-    Parameters
-    ----------
-    name : str
-        Name of the graph. [-]
-    inputs : dict of str to tuple of int
-        Sample shape of each graph input. [1]
-    layers : tuple of LayerEntry
-        The layers, each after all that it reads. [-]
-    fixed_batch_size : int or None
-        The only batch size it holds for, if any. [samples]
-    """
+    """What a graph file says."""
 
     name: str
     inputs: dict[str, Shape]
@@ -97,17 +73,7 @@ class GraphDocument:
 
 
 def read_document(path: str | Path) -> GraphDocument:
-    """Read and check a graph file.
-
-    Raises
-    ------
-    SpecError
-        If it cannot be read, is no JSON, or has unknown, missing or senseless fields; lists all of them.
-    UnknownNameError
-        If a layer's kind does not exist; names file, layer and the nearest kind.
-    GraphError
-        If names are given twice, an input does not exist, or layers form a cycle.
-    """
+    """Read and check a graph file."""
     content = _parsed(path)
     _check_graph_fields(path, content)
     faults: list[str] = []
@@ -294,20 +260,6 @@ def _in_order(path: str | Path, inputs: Mapping[str, Shape], entries: Sequence[L
 
 def unknown_input(layer: str, name: str, known: Iterable[str]) -> str:
     """Return the sentence that says which input does not exist and which may have been meant.
-
-    Parameters
-    ----------
-    layer : str
-        Layer that names the input. [-]
-    name : str
-        The name it gives. [-]
-    known : iterable of str
-        Names that exist. [-]
-
-    Returns
-    -------
-    str
-        The sentence. [-]
 
     Examples
     --------

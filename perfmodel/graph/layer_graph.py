@@ -70,22 +70,7 @@ def free_sizes(input_shapes: Iterable[Shape], layers: Iterable[Layer]) -> tuple[
 def with_sizes(
     input_shapes: Mapping[str, Shape], layers: Sequence[Layer], sizes: Mapping[str, int]
 ) -> tuple[dict[str, Shape], list[Layer]]:
-    """Return shapes and layers with values for symbols.
-
-    Parameters
-    ----------
-    input_shapes : mapping of str to tuple
-        Sample shapes by name. [1]
-    layers : sequence of Layer
-        Layers with their options. [-]
-    sizes : mapping of str to int
-        Values by name of the symbol. [1]
-
-    Returns
-    -------
-    tuple
-        Shapes by name, and layers in the same order. [-]
-    """
+    """Return shapes and layers with values for symbols."""
     shapes = {name: _substituted(tuple(shape), sizes) for name, shape in input_shapes.items()}
     changed = []
     for layer in layers:

@@ -38,19 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRules:
-    """What decides how large tensors are and which of them share memory, besides the graph.
-
-    Parameters
-    ----------
-    element_bytes : int
-        Size of an element of activations, weights and gradients. [B]
-    index_bytes : int
-        Size of an index that back-propagation reads. [B]
-    in_place_kinds : collection of str
-        Kinds of layers that overwrite their input where the graph does not say whether they do. [-]
-    recompute : str or None
-        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
-    """
+    """What decides how large tensors are and which of them share memory, besides the graph."""
 
     element_bytes: int = 4
     index_bytes: int = INDEX_BYTES
@@ -64,20 +52,7 @@ class MemoryRules:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Liveness:
-    """Memory at every moment of a step, besides weights, optimizer state and the network's inputs.
-
-    Parameters
-    ----------
-    moments : tuple of tuple
-        Layer and phase of each; a sum of gradients belongs to the tensor's layer. [-]
-    activations : ndarray, shape (2, moments)
-        Outputs, what layers keep, gradients of outputs and scratch: constant [B] and slope [B/sample].
-    gradients : ndarray, shape (moments,)
-        Gradients of parameters. [B]
-    kept : tuple
-        Of the activations, what waits between the forward phase and back-propagation: constant [B] and slope
-        [B/sample].
-    """
+    """Memory at every moment of a step, besides weights, optimizer state and the network's inputs."""
 
     moments: tuple[tuple[str, Phase], ...]
     activations: NDArray[Any]

@@ -21,24 +21,7 @@ ParameterName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """How a graph uses a layer, besides what the layer itself says.
-
-    Parameters
-    ----------
-    shared_parameters : mapping of str to tuple of str
-        Parameters of the layer that are another layer's: name to (layer, parameter). [-]
-    is_trained : bool
-        Whether its parameters want gradients; False where all of them are frozen. [-]
-    frozen_parameters : tuple of str
-        Parameters of a trained layer that are frozen all the same. [-]
-    in_place : bool or None
-        Whether its output overwrites its input; None where the framework's habit decides. [-]
-    recomputed_in : str or None
-        Name of the region of layers, one after the other, that keeps its input only and runs again in the backward
-        phase; None where the layer is in none. [-]
-    reruns_all : bool
-        Whether all of that region runs again, not only what the backward phase reads. [-]
-    """
+    """How a graph uses a layer, besides what the layer itself says."""
 
     shared_parameters: Mapping[str, ParameterName] = field(default_factory=dict)
     is_trained: bool = True

@@ -52,20 +52,7 @@ def mask_tensors(nodes: Sequence[Node]) -> set[str]:
 
 
 def saved_bytes(node: Node, *, element_bytes: int, index_bytes: int) -> Bytes:
-    """Return the size of what a layer keeps for back-propagation besides its inputs and output.
-
-    Parameters
-    ----------
-    node : Node
-        The layer. [-]
-    element_bytes, index_bytes : int
-        Size of one element and of one index. [B]
-
-    Returns
-    -------
-    tuple
-        Constant [B] and slope [B/sample].
-    """
+    """Return the size of what a layer keeps for back-propagation besides its inputs and output."""
     return affine(
         lambda batch_size: node.saved_bytes(batch_size=batch_size, element_bytes=element_bytes, index_bytes=index_bytes)
     )
@@ -104,24 +91,6 @@ def shared_storage(
 ) -> dict[str, str]:
     """Return whose memory each layer's output lives in, where it has none of its own.
 
-    Parameters
-    ----------
-    nodes : sequence of Node
-        Layers, each after those that it reads. [-]
-    in_place_kinds : collection of str
-        Kinds of layers that overwrite an input where the graph does not say whether they do. [-]
-    kept : collection of str
-        Tensors whose values back-propagation reads. [-]
-    stays : collection of str
-        Further tensors that must not be overwritten: inputs of the graph, checkpoints. [-]
-
-    Returns
-    -------
-    dict of str to str
-        Layer to the input whose memory its output is. [-]
-
-    Notes
-    -----
     A view always is its input's memory. What the graph states is taken as it stands. A habit applies only to an input
     of the output's size that nobody reads later, neither another layer nor back-propagation, under any of its names.
     """

@@ -22,17 +22,7 @@ if TYPE_CHECKING:
 
 
 def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Node]) -> None:
-    """Raise GraphError for an empty graph, an input nobody reads, a layer that leads to no loss.
-
-    Parameters
-    ----------
-    name : str
-        Name of the graph. [-]
-    input_names : iterable of str
-        Its inputs. [-]
-    nodes : sequence of Node
-        Its layers. [-]
-    """
+    """Raise GraphError for an empty graph, an input nobody reads, a layer that leads to no loss."""
     if not nodes:
         problem = f"graph {name!r} has no layers"
         raise GraphError(problem)
@@ -57,19 +47,7 @@ def check_frozen(node: Node) -> None:
 
 
 def check_sharing(node: Node, *, owner: Node | None, parameter: str, of: ParameterName) -> None:
-    """Raise ShapeError unless a layer's parameter can be another layer's.
-
-    Parameters
-    ----------
-    node : Node
-        The layer that uses it. [-]
-    owner : Node or None
-        The layer that has it; None where there is no such layer. [-]
-    parameter : str
-        The user's name of it. [-]
-    of : tuple of str
-        The owner's name, and its name there. [-]
-    """
+    """Raise ShapeError unless a layer's parameter can be another layer's."""
     wanted = node.layer.parameter_shapes(node.input_shapes).get(parameter)
     shapes = {} if owner is None else owner.parameter_shapes
     if wanted is None:
@@ -90,24 +68,7 @@ Derived = TypeVar("Derived")
 
 
 class GraphStructure:
-    """Named layers in a directed acyclic graph. Layers can be added, never changed or removed.
-
-    Parameters
-    ----------
-    name : str
-        What people call it. [-]
-    input_shape : tuple of int or None
-        Sample shape of the only input, which is then named ``input``. [1]
-    inputs : mapping of str to tuple of int or None
-        Sample shapes by name, where ``input_shape`` is not given. [1]
-    fixed_batch_size : int or None
-        The only batch size it holds for: a shape or an option depends on it. [samples]
-
-    Raises
-    ------
-    ArgumentError
-        If not exactly one of the two is given, or a shape is none.
-    """
+    """Named layers in a directed acyclic graph. Layers can be added, never changed or removed."""
 
     def __init__(
         self,
@@ -153,19 +114,7 @@ class GraphStructure:
         recomputed_in: str | None = None,
         reruns_all: bool = False,
     ) -> str:
-        """Add a layer and infer its shape.
-
-        Raises
-        ------
-        ArgumentError
-            If an argument is of the wrong type.
-        GraphError
-            If the name is taken or an input does not exist.
-        UnknownNameError
-            If a frozen parameter is none of the layer's.
-        ShapeError
-            If the inputs' shapes do not fit, or a shared parameter does not; names the layer and the shapes.
-        """
+        """Add a layer and infer its shape."""
         check_text("name", name)
         if not isinstance(layer, Layer):
             refuse("layer", layer, "must be a Layer, e.g. Dense(units=10)")
@@ -300,13 +249,7 @@ class GraphStructure:
         return self._once("labels", lambda: sum(node.layer.label_bytes(node.input_shapes) for node in self.layers))
 
     def samples(self, batch_size: Any) -> Any:
-        """Return a batch size that the graph holds for [samples]. [samples]
-
-        Raises
-        ------
-        ArgumentError
-            If it is no batch size, or another than the only one the graph holds for.
-        """
+        """Return a batch size that the graph holds for [samples]. [samples]"""
         if self.fixed_batch_size is None:
             return checked_batch_size(1 if batch_size is None else batch_size)
         if batch_size is not None and not (np.ndim(batch_size) == 0 and batch_size == self.fixed_batch_size):

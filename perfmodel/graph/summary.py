@@ -31,23 +31,7 @@ HEADINGS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSummary:
-    """What one layer is and does.
-
-    Parameters
-    ----------
-    layer, kind : str
-        Name in the graph, and layer kind. [-]
-    output_shape : str
-        Shape of one output sample, e.g. ``64x56x56``. [1]
-    parameter_count : int
-        Trainable parameters. [1]
-    forward_flop_count, backward_flop_count : int
-        Arithmetic of a mini-batch. [FLOP]
-    forward_bytes : int
-        Bytes read and written forward. [B]
-    saved_bytes : int
-        Bytes kept for back-propagation besides inputs and output. [B]
-    """
+    """What one layer is and does."""
 
     layer: str
     kind: str
@@ -61,17 +45,7 @@ class LayerSummary:
 
 @dataclass(frozen=True, slots=True)
 class GraphSummary:
-    """The layers of a graph at one batch size.
-
-    Parameters
-    ----------
-    name : str
-        Name of the graph. [-]
-    batch_size : int
-        Samples. [samples]
-    rows : tuple of LayerSummary
-        One per layer, in order. [-]
-    """
+    """The layers of a graph at one batch size."""
 
     name: str
     batch_size: int
@@ -128,26 +102,7 @@ def summarise(
     batch_size: int,
     element_bytes: int,
 ) -> GraphSummary:
-    """Return the summary of a graph from its layers and their operations.
-
-    Parameters
-    ----------
-    name : str
-        Name of the graph. [-]
-    nodes : sequence of Node
-        Its layers. [-]
-    pairs : mapping of Phase to sequence of tuple
-        Operations of the forward and backward phase with their layers. [-]
-    batch_size : int
-        Samples. [samples]
-    element_bytes : int
-        Size of one element. [B]
-
-    Returns
-    -------
-    GraphSummary
-        One row per layer. [-]
-    """
+    """Return the summary of a graph from its layers and their operations."""
     works: dict[Phase, dict[str, Work]] = {}
     for phase, of_phase in pairs.items():
         by_layer = works.setdefault(phase, {})

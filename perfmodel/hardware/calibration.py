@@ -43,25 +43,7 @@ ConstantPatterns = Annotated[tuple[spec.Text, ...], Field(min_length=1), AfterVa
 
 
 class FittedOn(spec.SpecTable):
-    """What a calibration was fitted on, and what was left over.
-
-    Attributes
-    ----------
-    table, subset : str
-        Measured table, and the part of it. [-]
-    row_count, parameter_count : int
-        Cells used; free constants. [1]
-    mape_percent, typical_factor_percent : float
-        Mean absolute error on the cells used; 100 (exp(mean abs ln ratio) - 1). [%]
-    fitted_at : date
-        When. [-]
-    code_version : str
-        Version of perfmodel. [-]
-    content : str
-        Fingerprint of the rows, the Runs, the spec files and the plan of the fit. [-]
-    seen : Seen or None
-        What the cells tell about; None where the file does not say. [-]
-    """
+    """What a calibration was fitted on, and what was left over."""
 
     table: spec.Text
     subset: Literal["gpu", "cpu", "cpu_oversubscribed"]
@@ -81,28 +63,7 @@ class FittedOn(spec.SpecTable):
 
 
 class Factor(spec.SpecTable):
-    """One fitted number: a factor on all constants that match its patterns.
-
-    Attributes
-    ----------
-    name : str
-        Name of the unknown. [-]
-    scales : tuple of str
-        Patterns of full names of constants, e.g. ``frameworks/*/gpu.dispatch_us``. [-]
-    value : float
-        The factor. [1]
-    low, high : float
-        Ends of its 80 % interval. [1]
-    prior_spread : float
-        Standard deviation of ln(factor) before the data were seen. [1]
-    shared_spread : float
-        The part of it that the factor shares with its group. [1]
-    group : str or None
-        Factors of one group share a part; None for a factor by itself. [-]
-    covariance : tuple of float
-        Of ln(factor) with the factors before it in the file, and with itself; empty where only the interval is
-        known. [1]
-    """
+    """One fitted number: a factor on all constants that match its patterns."""
 
     name: spec.Identifier
     scales: ConstantPatterns
@@ -128,17 +89,7 @@ class Factor(spec.SpecTable):
 
 
 class CalibratedConstant(spec.SpecTable):
-    """A constant as the calibration leaves it, for people to read and compare.
-
-    Attributes
-    ----------
-    name, unit : str
-        Full name, and unit of the values. [-]
-    shipped, fitted : float
-        Value of the spec file, and after the factors. [``unit``]
-    at_limit : bool
-        Whether the factors asked for more than the constant's validity range admits. [-]
-    """
+    """A constant as the calibration leaves it, for people to read and compare."""
 
     name: spec.Text
     unit: spec.Text
@@ -148,19 +99,7 @@ class CalibratedConstant(spec.SpecTable):
 
 
 class CalibrationFile(spec.SpecFile):
-    """Factors on constants of spec files, fitted on a measured table.
-
-    Attributes
-    ----------
-    kind : str
-        ``fit``. [-]
-    fitted_on : FittedOn
-        Rows used, residual, date, version. [-]
-    factor : tuple of Factor
-        The fitted numbers. [-]
-    constant : tuple of CalibratedConstant
-        What became of the constants that the fit used. [-]
-    """
+    """Factors on constants of spec files, fitted on a measured table."""
 
     kind: Literal["fit"]
     fitted_on: FittedOn
@@ -219,13 +158,7 @@ class CalibrationFile(spec.SpecFile):
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the calibration as a TOML that ``load_calibration`` reads.
-
-        Raises
-        ------
-        ArgumentError
-            If it cannot be written there.
-        """
+        """Write the calibration as a TOML that ``load_calibration`` reads."""
         with replacement_of(Path(path)) as temporary:
             temporary.write_text(toml_text(self), encoding="utf-8")
 
@@ -289,17 +222,7 @@ def load_calibration(
 
 
 def load_fit(name_or_path: str | Path | CalibrationFile) -> CalibrationFile:
-    """Load a calibration that holds fitted factors.
-
-    Raises
-    ------
-    ArgumentError
-        If it is a measured machine, which stands for a device and its software together.
-    UnknownNameError
-        If no such calibration exists; names the nearest.
-    SpecError
-        If the file is wrong; lists every fault.
-    """
+    """Load a calibration that holds fitted factors."""
     loaded = load_calibration(name_or_path)
     if isinstance(loaded, MeasuredMachine):
         argument, allowed = "calibration", "factors that were fitted; a measured machine is given as device="
@@ -313,23 +236,7 @@ KIND_OF_THING = {"framework": "frameworks", "library": "libraries", "device": "d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """One free number of a fit: the logarithm of a factor on every constant that a pattern matches.
-
-    Parameters
-    ----------
-    name : str
-        Unique in the fit. [-]
-    scales : tuple of str
-        Patterns of full names of constants. [-]
-    group : str
-        Unknowns of one group share a common part. [-]
-    spread, shared_spread : float
-        Standard deviations of the logarithm: of this unknown about its group's mean, and of that mean. [1]
-    start : float or None
-        Value that its constants have at a factor of one; None for their files' values. [unit of the constants]
-    from_others : bool
-        Whether a board by itself takes it from the fit to the others, where there are others. [-]
-    """
+    """One free number of a fit: the logarithm of a factor on every constant that a pattern matches."""
 
     name: str
     scales: tuple[str, ...]
@@ -350,31 +257,7 @@ def _matches_any(constant: str, patterns: tuple[str, ...]) -> bool:
 
 
 class UnknownTable(spec.SpecTable):
-    """One entry of a plan, repeated for each framework, library, device or architecture if it says so.
-
-    Attributes
-    ----------
-    name : str
-        Name; what it is repeated for is appended. [-]
-    scales : tuple of str
-        Patterns of full names of constants; ``{each}`` stands for what it is repeated for. [-]
-    each : str or None
-        ``framework``, ``library``, ``device`` or ``architecture``: one unknown for each in the rows. [-]
-    only : tuple of str
-        What it is repeated for, if not for every such thing. [-]
-    spread : float
-        Standard deviation of ln(factor), about the group's mean where it is repeated. [1]
-    shared_spread : float
-        Standard deviation of the logarithm of the group's mean. [1]
-    start : float or None
-        Value that the prior is centred on, where the value of the constant's file was fitted to the very rows that are
-        to be fitted: measured kernels; None for the file's. [unit of the constants]
-    from_others : bool
-        Whether a board that is fitted by itself takes it from a fit to the other boards of its table: what a library
-        does on every board. [-]
-    meaning : str
-        Why the sourced values may be off by so much. [-]
-    """
+    """One entry of a plan, repeated for each framework, library, device or architecture if it says so."""
 
     name: spec.Identifier
     scales: ConstantPatterns
@@ -418,21 +301,7 @@ def _things(each: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class FitPlan(spec.SpecFile):
-    """What a fit may change, and by how much.
-
-    Attributes
-    ----------
-    kind : str
-        ``fit_plan``. [-]
-    processor : str
-        ``gpu`` or ``cpu``. [-]
-    noise : float
-        Standard deviation of ln(measured) about a perfect model: repeats, rounding, the machine's mood. [1]
-    outlier : float
-        Residual, in units of the noise, from which on a row counts linearly instead of quadratically. [1]
-    unknown : tuple of UnknownTable
-        The free constants. [-]
-    """
+    """What a fit may change, and by how much."""
 
     WITHOUT_SOURCE = frozenset({"schema_version", "source"})
 
@@ -449,15 +318,7 @@ class FitPlan(spec.SpecFile):
 
 
 def load_fit_plan(name_or_path: str | Path | FitPlan) -> FitPlan:
-    """Load a fit plan.
-
-    Raises
-    ------
-    UnknownNameError
-        If no such plan exists; names the nearest.
-    SpecError
-        If the file is wrong; lists every fault.
-    """
+    """Load a fit plan."""
     if isinstance(name_or_path, FitPlan):
         return name_or_path
     return spec_files.load(spec_files.find("fits", name_or_path), FitPlan)
@@ -466,20 +327,5 @@ def load_fit_plan(name_or_path: str | Path | FitPlan) -> FitPlan:
 def factors_by_constant(
     unknowns: Iterable[Unknown], factors: Mapping[str, float], constants: Iterable[str]
 ) -> dict[str, float]:
-    """Return the product of the factors on each constant.
-
-    Parameters
-    ----------
-    unknowns : iterable of Unknown
-        Free numbers. [-]
-    factors : mapping of str to float
-        Factor of each unknown by its name. [1]
-    constants : iterable of str
-        Full names of constants. [-]
-
-    Returns
-    -------
-    dict of str to float
-        Constants that no unknown matches are left out. [1]
-    """
+    """Return the product of the factors on each constant."""
     return products_of([(unknown.matches, factors[unknown.name]) for unknown in unknowns], constants)

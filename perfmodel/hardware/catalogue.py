@@ -66,26 +66,14 @@ def load_price(name_or_path: str | Path, *, on: str | date | None = None) -> Pri
 
 
 def load_instance_price(name_or_path: str | Path | InstancePrice, *, argument: str = "price") -> InstancePrice:
-    """Load a price that must be of an instance.
-
-    Raises
-    ------
-    ArgumentError
-        If it is the price of something else.
-    """
+    """Load a price that must be of an instance."""
     from perfmodel.hardware.price import InstancePrice
 
     return _of_class(InstancePrice, name_or_path, argument=argument, wanted="an instance; this is one of")
 
 
 def load_storage_price(name_or_path: str | Path | StoragePrice, *, argument: str = "storage_price") -> StoragePrice:
-    """Load a price that must be of storage.
-
-    Raises
-    ------
-    ArgumentError
-        If it is the price of something else.
-    """
+    """Load a price that must be of storage."""
     from perfmodel.hardware.price import StoragePrice
 
     return _of_class(StoragePrice, name_or_path, argument=argument, wanted="storage; this is one of an")
@@ -275,13 +263,6 @@ def load_system(name_or_path: str | Path) -> System | Cluster:
 def load_machine(name_or_path: str | Path) -> System:
     """Load a system that is one machine.
 
-    Raises
-    ------
-    UnknownNameError
-        If there is no system of that name.
-    SpecError
-        With every fault of its file, if something that it names does not resolve, or if it is a cluster.
-
     Examples
     --------
     >>> load_machine("desktop_i7_3820").core_count
@@ -332,35 +313,13 @@ def load_library(name_or_path: str | Path) -> LibraryProfile:
 
 @kept_while_unchanged(spec_files.folders_asked_for, names=(tuple,))
 def load_libraries(names: tuple[str, ...]) -> tuple[LibraryProfile, ...]:
-    """Load several library profiles; whether their files changed is looked up once for all of them.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no library of a name.
-    SpecError
-        With every fault of a file.
-    """
+    """Load several library profiles; whether their files changed is looked up once for all of them."""
     return tuple(load_library(name) for name in names)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CatalogueEntry:
-    """One thing in the catalogue.
-
-    Parameters
-    ----------
-    kind : str
-        What it is, e.g. ``device``. [-]
-    name : str
-        As the loading function accepts it. [-]
-    description : str
-        One line for people; of a faulty file, its faults. [-]
-    origin : str
-        Whose file it is: ``shipped``, ``yours``, or ``yours, shadows shipped``. [-]
-    is_faulty : bool
-        Whether its file cannot be loaded. [-]
-    """
+    """One thing in the catalogue."""
 
     kind: str
     name: str

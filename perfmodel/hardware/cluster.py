@@ -190,14 +190,7 @@ class Cluster(Wired):
 
 
 def cluster_of(file: ClusterFile, *, path: Path) -> Cluster:
-    """Load the machines of a cluster and join them.
-
-    Raises
-    ------
-    SpecError
-        With every fault: an unknown machine or link, two machines of one name, a machine without an adapter to the
-        fabric.
-    """
+    """Load the machines of a cluster and join them."""
     machines: list[tuple[str, System]] = []
     faults: list[str] = []
     for place, (name, system) in _stated_machines(file):
@@ -285,13 +278,7 @@ Table = TypeVar("Table", bound=SpecTable)
 
 
 def with_fields(table: Table, fields: Mapping[str, Any]) -> Table:
-    """Return a table of a spec file with some of its fields changed, checked as if it had been read.
-
-    Raises
-    ------
-    SpecError
-        With every fault of the new table.
-    """
+    """Return a table of a spec file with some of its fields changed, checked as if it had been read."""
     own = type(table)
     try:
         return own.model_validate({name: getattr(table, name) for name in own.model_fields} | dict(fields))
@@ -308,33 +295,7 @@ def rewired(
     network: str | None = None,
     given: Mapping[str, Runnable] | None = None,
 ) -> Wired:
-    """Return a system whose machines are other ones.
-
-    Parameters
-    ----------
-    system : System or Cluster
-        A machine, or machines and what is between them; a server of a cluster changes too. [-]
-    change : callable
-        Makes a machine's file from the one that it has. [-]
-    what : str
-        What is different, for the name. [-]
-    folder : Path
-        Folder of the system's file, where paths in it start. [-]
-    network : str or None
-        The cluster's other network between machines; None for the one that it has. [-]
-    given : mapping of str to Runnable or None
-        Devices that no file describes, by what stands for them in slots, besides those that the system has. [-]
-
-    Returns
-    -------
-    System or Cluster
-        The same but for that. [-]
-
-    Raises
-    ------
-    SpecError
-        If it cannot be wired so.
-    """
+    """Return a system whose machines are other ones."""
     changed: dict[int, System] = {}
     for machine in system.hosts.values():
         if id(machine) not in changed:
@@ -419,22 +380,7 @@ def with_own_lanes(file: SystemFile) -> SystemFile:
 
 
 def with_striped_drives(file: SystemFile, *, times: int, raid_efficiency: float) -> SystemFile:
-    """Return a machine with so many times its drives, each kind of them striped into one array.
-
-    Parameters
-    ----------
-    file : SystemFile
-        The machine. [-]
-    times : int
-        Drives over those that it has. [1]
-    raid_efficiency : float
-        Share of the summed rates that a new array reaches; arrays that exist keep theirs. [1]
-
-    Returns
-    -------
-    SystemFile
-        The machine with them. [-]
-    """
+    """Return a machine with so many times its drives, each kind of them striped into one array."""
     slots = []
     for slot in file.storage:
         if len(slot.ports) > 1:
@@ -446,22 +392,7 @@ def with_striped_drives(file: SystemFile, *, times: int, raid_efficiency: float)
 
 
 def with_network(file: SystemFile, network: str, *, instead_of: str) -> SystemFile:
-    """Return a machine whose adapters to a network are to another one, in the same slots.
-
-    Parameters
-    ----------
-    file : SystemFile
-        The machine. [-]
-    network : str
-        The new network, e.g. ``infiniband_hdr``. [-]
-    instead_of : str
-        The one that it replaces, by its full name. [-]
-
-    Returns
-    -------
-    SystemFile
-        The machine with it. [-]
-    """
+    """Return a machine whose adapters to a network are to another one, in the same slots."""
     slots = tuple(
         with_fields(nic, {"network": network}) if load_link(nic.network).name == instead_of else nic for nic in file.nic
     )
@@ -472,31 +403,6 @@ def system_with(
     system: str | Path, *, device: str | Path | Runnable | None = None, link: str | Path | None = None
 ) -> Wired:
     """Load a system as it would be with other GPUs, or with another link in place of its own of that kind.
-
-    Parameters
-    ----------
-    system : str or Path
-        A machine or a cluster: a name, or a path to a TOML. [-]
-    device : str, Path, Runnable or None
-        GPUs in place of all of its own; None keeps these. [-]
-    link : str, Path or None
-        A network in place of a cluster's fabric and of the adapters' network; PCIe as the link of the GPUs and their
-        slots, roots and switches above them at least as fast; NVLink in place of the links between GPUs; None keeps
-        all. [-]
-
-    Returns
-    -------
-    System or Cluster
-        With the same wiring otherwise; a slot and its new card settle on what both have. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no system, device or link of a name.
-    ArgumentError
-        If it has no link of that kind, or no GPU, that could be replaced.
-    SpecError
-        If the card does not go into the slot.
 
     Examples
     --------

@@ -20,22 +20,7 @@ LISTED_TOLERANCE: Final = 0.01
 
 
 def check_listed(listed: float, computed: float, *, formula: str) -> None:
-    """Check that a listed number agrees with the one computed from its parts.
-
-    Parameters
-    ----------
-    listed : float
-        What the file states. [unit of the field]
-    computed : float
-        What the parts give. [unit of the field]
-    formula : str
-        How it was computed, for the message. [-]
-
-    Raises
-    ------
-    ValueError
-        If they differ by more than ``LISTED_TOLERANCE``.
-    """
+    """Check that a listed number agrees with the one computed from its parts."""
     if abs(listed - computed) > LISTED_TOLERANCE * computed:
         invalid(f"must be within {LISTED_TOLERANCE:.0%} of {formula} = {computed:g}")
 

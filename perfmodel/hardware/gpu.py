@@ -22,15 +22,7 @@ FASTEST_LANES: Final = 2.05
 
 
 class GpuPeak(spec.SpecTable):
-    """Dense peak rates of a GPU by data type, at the clock that ``peak_basis`` names.
-
-    Attributes
-    ----------
-    fp32, fp64 : float or None
-        Vector units; ``fp64`` is None where the vendor lists none. [TFLOP/s]
-    tf32, fp16, bf16, fp8 : float or None
-        Tensor cores where the device has them, else vector units; None where it lacks the type. [TFLOP/s]
-    """
+    """Dense peak rates of a GPU by data type, at the clock that ``peak_basis`` names."""
 
     fp32: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.001, 1_000, "TFLOP/s"))]
     fp64: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.001, 1_000, "TFLOP/s"))] | None = None
@@ -41,36 +33,14 @@ class GpuPeak(spec.SpecTable):
 
 
 class SustainedClock(spec.SpecTable):
-    """Clocks that a board holds while one kind of arithmetic fills it, where they are not the boost clock.
-
-    Attributes
-    ----------
-    lanes, tensor_cores : float or None
-        Clock under products on the plain lanes, and on tensor cores; None for the boost clock. [MHz]
-    """
+    """Clocks that a board holds while one kind of arithmetic fills it, where they are not the boost clock."""
 
     lanes: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(50, 10_000, "MHz"))] | None = None
     tensor_cores: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(50, 10_000, "MHz"))] | None = None
 
 
 class GpuMemory(spec.SpecTable):
-    """Memory of a GPU.
-
-    Attributes
-    ----------
-    capacity_gib : float
-        Nominal capacity. [GiB]
-    usable_gib : float or None
-        What a driver reports as total, after reservations and error correction. [GiB]
-    bandwidth_gb_per_s : float
-        Peak bandwidth to the device memory. [GB/s]
-    ecc_bandwidth_fraction : float
-        Share of it that error correction leaves, on boards that keep its bits in the same memory. [1]
-    l2_mib : float
-        Capacity of the L2 cache. [MiB]
-    l2_bandwidth_gb_per_s : float or None
-        Bandwidth of the L2 cache. [GB/s]
-    """
+    """Memory of a GPU."""
 
     capacity_gib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.25, 4_096, "GiB"))]
     usable_gib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.25, 4_096, "GiB"))] | None = None
@@ -85,19 +55,7 @@ class GpuMemory(spec.SpecTable):
 
 
 class HostLink(spec.SpecTable):
-    """How a device is attached to its host.
-
-    Attributes
-    ----------
-    type : str
-        The link's protocol. [-]
-    generation : int
-        Newest generation the device speaks. [1]
-    width : int
-        Lanes. [1]
-    copy_engine_count : int
-        Engines that copy while kernels run; two allow both directions at once. [1]
-    """
+    """How a device is attached to its host."""
 
     type: Literal["pcie"]
     generation: Annotated[int, Field(ge=1, le=6, strict=True)]
@@ -111,40 +69,20 @@ class HostLink(spec.SpecTable):
 
 
 class KernelLaunch(spec.SpecTable):
-    """Cost of starting a kernel on the device.
-
-    Attributes
-    ----------
-    latency_us : float
-        Time one launch takes when launches follow back to back. [us]
-    """
+    """Cost of starting a kernel on the device."""
 
     latency_us: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.1, 1_000, "us"))]
 
 
 class Board(spec.SpecTable):
-    """A board with several dies, which share its power and its cooling.
-
-    Attributes
-    ----------
-    dies : int
-        Dies on it. [1]
-    shared_clock_fraction : float
-        Clock of a die while the others work too, over that of one alone. [1]
-    """
+    """A board with several dies, which share its power and its cooling."""
 
     dies: Annotated[int, Field(ge=2, le=16, strict=True)]
     shared_clock_fraction: spec.Fraction
 
 
 class Bridge(spec.SpecTable):
-    """The connector by which a card is joined to one other card of its kind.
-
-    Attributes
-    ----------
-    link : str
-        Link of the pair, e.g. ``nvlink_3_x12``. [-]
-    """
+    """The connector by which a card is joined to one other card of its kind."""
 
     link: spec.Text
 

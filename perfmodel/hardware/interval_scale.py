@@ -13,24 +13,7 @@ from perfmodel.hardware import spec_files
 
 
 class Unseen(spec.SpecTable):
-    """What extrapolating adds to the spread of ln(measured / predicted), in quadrature.
-
-    Attributes
-    ----------
-    unfitted : float
-        No whole step was fitted at all: constants as their files state them. [1]
-    device, framework : float
-        A device, a framework without a fitted row; where nothing was fitted, without a measured one. [1]
-    operations : float
-        A mix of operations of which no part was fitted, e.g. the first recurrent network; a part of it in
-        proportion. [1]
-    dtype : float
-        A data type without a fitted row. [1]
-    architecture : float
-        A library without constants for the device's architecture. [1]
-    oversubscription : float
-        More threads than physical cores. [1]
-    """
+    """What extrapolating adds to the spread of ln(measured / predicted), in quadrature."""
 
     unfitted: spec.NonNegativeNumber
     device: spec.NonNegativeNumber
@@ -42,17 +25,7 @@ class Unseen(spec.SpecTable):
 
 
 class Quantiles(spec.SpecTable):
-    """Spreads to either side that hold the wanted share of residuals.
-
-    Attributes
-    ----------
-    unfitted : float
-        Of predictions that nothing was fitted for. [1]
-    interpolated : float
-        Of fitted ones that meet nothing new. [1]
-    new_device, new_framework, new_operations : float
-        Of fitted ones that meet a new device, framework or mix of operations; of several, the last counts. [1]
-    """
+    """Spreads to either side that hold the wanted share of residuals."""
 
     unfitted: spec.PositiveNumber
     interpolated: spec.PositiveNumber
@@ -62,13 +35,7 @@ class Quantiles(spec.SpecTable):
 
 
 class ConstantSpreads(spec.SpecTable):
-    """Standard deviation of ln(constant) of constants that no fit plan names, by the provenance of their source.
-
-    Attributes
-    ----------
-    datasheet, measured, fitted, calculation, estimate, memory : float
-        Spread of each. [1]
-    """
+    """Standard deviation of ln(constant) of constants that no fit plan names, by the provenance of their source."""
 
     datasheet: spec.PositiveNumber
     measured: spec.PositiveNumber
@@ -79,36 +46,14 @@ class ConstantSpreads(spec.SpecTable):
 
 
 class ExchangeSpreads(spec.SpecTable):
-    """Standard deviation of ln(measured / predicted time) of exchanges between devices, measured by themselves.
-
-    Attributes
-    ----------
-    library : float
-        Of collectives of a library whose constants were fitted to other rows. [1]
-    algorithm : float
-        Of an algorithm by its name at the rate of large copies, against what a library takes for long messages. [1]
-    """
+    """Standard deviation of ln(measured / predicted time) of exchanges between devices, measured by themselves."""
 
     library: spec.PositiveNumber
     algorithm: spec.PositiveNumber
 
 
 class FoundOn(spec.SpecTable):
-    """What a scale was found on.
-
-    Attributes
-    ----------
-    tables : tuple of str
-        Measured tables. [-]
-    protocols : tuple of str
-        How rows were held out. [-]
-    residual_count : int
-        Residuals of rows that their fits had not seen, over all protocols. [1]
-    mean_abs_log_ratio : float
-        Mean of abs ln(predicted / measured) over them. [1]
-    fitted_mean_abs_log_ratio : float
-        The same on rows that a fit has seen, all of them: what another fit's residual is held against. [1]
-    """
+    """What a scale was found on."""
 
     tables: Annotated[tuple[spec.Identifier, ...], Field(min_length=1)]
     protocols: tuple[spec.Text, ...]
@@ -118,37 +63,7 @@ class FoundOn(spec.SpecTable):
 
 
 class IntervalScale(spec.SpecFile):
-    """Spread and quantile of the intervals of predictions on one kind of processor.
-
-    Attributes
-    ----------
-    kind : str
-        ``interval_scale``. [-]
-    processor : str
-        ``gpu`` or ``cpu``. [-]
-    level : float
-        Share of measured times that an interval should hold. [1]
-    structural : float
-        Spread of ln(measured / predicted) that uncertain constants do not explain. [1]
-    constants_weight : float
-        Factor on the variance that they do explain. [1]
-    other_slope, mean_other_share : float
-        Change of the spread's logarithm with the share of the step that arithmetic does not bound; mean share. [1]
-    damping : float
-        How far widths follow spreads: 0 for one width for all, 1 in proportion. [1]
-    quantile : Quantiles
-        Damped spreads to either side that hold ``level`` of the residuals, by regime. [1]
-    unseen : Unseen
-        What extrapolation adds. [1]
-    spread : ConstantSpreads
-        Of constants that no fit plan names. [1]
-    exchange : ExchangeSpreads or None
-        Of exchanges between workers; None where none were measured. [1]
-    seen : dict of str to Seen
-        What the residuals of each table tell about. [-]
-    found_on : FoundOn
-        Residuals used. [-]
-    """
+    """Spread and quantile of the intervals of predictions on one kind of processor."""
 
     kind: Literal["interval_scale"]
     processor: Literal["gpu", "cpu"]
@@ -172,15 +87,7 @@ class IntervalScale(spec.SpecFile):
 
 
 def load_interval_scale(name_or_path: str | Path | IntervalScale) -> IntervalScale:
-    """Load an interval scale.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is none of that name.
-    SpecError
-        If the file is wrong; lists every fault.
-    """
+    """Load an interval scale."""
     if isinstance(name_or_path, IntervalScale):
         return name_or_path
     return spec_files.load(spec_files.find("intervals", name_or_path), IntervalScale)
@@ -210,17 +117,7 @@ NEW_SHARE: Final = 0.4
 
 
 class SeenRow(NamedTuple):
-    """What one measured row tells about.
-
-    Parameters
-    ----------
-    device : str
-        What tells its device from others, see ``Runnable.identity``. [-]
-    architecture, framework, dtype : str
-        Architecture of the device, stem of the framework's file, data type. [-]
-    mix : mapping of str to float
-        Shares of the step's time by kind of operation. [1]
-    """
+    """What one measured row tells about."""
 
     device: str
     architecture: str
@@ -230,21 +127,7 @@ class SeenRow(NamedTuple):
 
 
 class Seen(spec.SpecTable):
-    """Devices, frameworks, data types and mixes of operations of some measured rows.
-
-    Attributes
-    ----------
-    devices : tuple of str
-        What tells each device from others: facts of its file, not its name, see ``Runnable.identity``. [-]
-    architectures : tuple of str
-        Their architectures. [-]
-    frameworks : tuple of str
-        Stems of their files. [-]
-    dtypes : tuple of str
-        Data types. [-]
-    mixes : tuple of tuple of float
-        Shares of a step's time by ``KINDS_OF_OPERATION``, each mix that occurred once. [1]
-    """
+    """Devices, frameworks, data types and mixes of operations of some measured rows."""
 
     devices: tuple[spec.Text, ...]
     architectures: tuple[spec.Text, ...]
@@ -282,17 +165,6 @@ class Seen(spec.SpecTable):
 
     def distance_to(self, mix: Mapping[str, float]) -> float:
         """Return how far a mix of operations is from the nearest that was seen.
-
-        Parameters
-        ----------
-        mix : mapping of str to float
-            Shares of a step's time by kind of operation. [1]
-
-        Returns
-        -------
-        float
-            0 where the nearest mix is as near as rounding tells, 1 where it spends ``NEW_SHARE`` of the time on other
-            kinds, or nothing was seen; in between in proportion. [1]
 
         Examples
         --------

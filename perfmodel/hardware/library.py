@@ -75,17 +75,7 @@ class TensorCoreProfile(ConstantsTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibrarySupport:
-    """What a DNN library offers for one data type on one architecture.
-
-    Parameters
-    ----------
-    algorithms : tuple of str
-        Convolution algorithms and recurrent layers. [-]
-    groups_together : bool
-        Whether one launch serves all groups of a convolution; else each group has its own. [-]
-    tensor_cores : bool
-        Whether products run on tensor cores, whose kernels want a pixel's channels side by side. [-]
-    """
+    """What a DNN library offers for one data type on one architecture."""
 
     algorithms: tuple[str, ...] = ()
     groups_together: bool = False
@@ -93,27 +83,7 @@ class LibrarySupport:
 
 
 class LibraryProfile(spec.SpecFile):
-    """One version of one library.
-
-    Attributes
-    ----------
-    kind : str
-        ``blas`` or ``dnn``. [-]
-    processor : str
-        ``gpu`` or ``cpu``. [-]
-    version : str
-        Version of the library. [-]
-    isa : tuple of str
-        Instruction sets the library has kernels for; CPU libraries only. [-]
-    groups_together : bool
-        Whether one launch serves all groups of a convolution; else each group has its own. [-]
-    constant : dict of str to Constant
-        Unit, meaning and range of each constant name in use. [-]
-    architecture : dict of str to ArchitectureProfile
-        Constants by architecture. [-]
-    tensor_core : dict of str to TensorCoreProfile
-        Constants of tensor cores, by architecture. [-]
-    """
+    """One version of one library."""
 
     WITHOUT_SOURCE: ClassVar[frozenset[str]] = spec.SpecFile.WITHOUT_SOURCE | {"constant"}
 
@@ -183,37 +153,12 @@ class LibraryProfile(spec.SpecFile):
 
     @derived
     def constants_for(self, architecture: str, *, dtype: str = "fp32") -> dict[str, spec.ConstantValue]:
-        """Return the constants that hold on an architecture.
-
-        Parameters
-        ----------
-        architecture : str
-            A device's ``architecture``. [-]
-        dtype : str
-            Data type of the tensors. [-]
-
-        Returns
-        -------
-        dict of str to float or tuple of float
-            Those of its own table, of what that inherits, and of the default; of tensor cores where the data type runs
-            there. [unit of each constant]
-
-        Raises
-        ------
-        UnknownNameError
-            If the file has neither the architecture nor a default.
-        """
+        """Return the constants that hold on an architecture."""
         tables = [values for _, values in self._tables(architecture, dtype=dtype)]
         return {name: value for values in reversed(tables) for name, value in values.items()}
 
     def field_of(self, constant: str, *, architecture: str, dtype: str = "fp32") -> str:
-        """Return the field that states the value of a constant.
-
-        Raises
-        ------
-        UnknownNameError
-            If no table that holds there states it.
-        """
+        """Return the field that states the value of a constant."""
         for field, values in self._tables(architecture, dtype=dtype):
             if constant in values:
                 return f"{field}.{constant}"
@@ -297,30 +242,14 @@ NEEDED: Final = ("launch_us", "hop_factor", "bandwidth_efficiency")
 
 
 class CollectiveOperation(spec.SpecTable):
-    """How a library does one operation.
-
-    Attributes
-    ----------
-    algorithms : tuple of str
-        Its algorithms; the fastest is taken at each size. [-]
-    at_once : bool
-        Whether it sends all messages at once that have no need of one another. [-]
-    """
+    """How a library does one operation."""
 
     algorithms: Annotated[tuple[spec.Identifier, ...], Field(min_length=1)]
     at_once: StrictBool = False
 
 
 class BlocksTable(spec.SpecTable):
-    """Thread blocks that carry the messages of a library, each of which keeps a multiprocessor from other kernels.
-
-    Attributes
-    ----------
-    gb_per_s : float
-        What one of them moves: there are as many as the link needs. [GB/s]
-    fewest, most : int
-        How many there are at least and at most. [1]
-    """
+    """Thread blocks that carry the messages of a library, each of which keeps a multiprocessor from other kernels."""
 
     gb_per_s: spec.PositiveNumber
     fewest: spec.Count
@@ -328,21 +257,7 @@ class BlocksTable(spec.SpecTable):
 
 
 class CollectiveLibrary(spec.SpecFile):
-    """One version of one library of collectives.
-
-    Attributes
-    ----------
-    version : str
-        Its version. [-]
-    constant : dict of str to Constant
-        Unit, meaning and range of each constant. [-]
-    operation : dict of str to CollectiveOperation
-        What it can do, e.g. ``all_reduce``. [-]
-    protocol : dict of str to ConstantsTable
-        ``launch_us``, ``hop_factor`` and ``bandwidth_efficiency`` of each of its protocols. [-]
-    blocks : BlocksTable or None
-        What it takes of a device while messages are on the way; None for nothing. [-]
-    """
+    """One version of one library of collectives."""
 
     WITHOUT_SOURCE: ClassVar[frozenset[str]] = spec.SpecFile.WITHOUT_SOURCE | {"constant"}
 
@@ -367,13 +282,7 @@ class CollectiveLibrary(spec.SpecFile):
             yield from (f"{name}.{key}: missing" for key in NEEDED if key not in table.constants)
 
     def operation_named(self, name: str) -> CollectiveOperation:
-        """Return how it does an operation.
-
-        Raises
-        ------
-        UnknownNameError
-            If it has none of that name.
-        """
+        """Return how it does an operation."""
         if name not in self.operation:
             raise UnknownNameError(kind=f"operation of {self.name}", name=name, known=self.operation)
         return self.operation[name]
@@ -381,13 +290,6 @@ class CollectiveLibrary(spec.SpecFile):
 
 def load_collective_library(name_or_path: str | Path) -> CollectiveLibrary:
     """Load a library of collectives.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is none of that name.
-    SpecError
-        With every fault of its file.
 
     Examples
     --------
@@ -403,11 +305,6 @@ LIBRARY_WORDS = {"blas": ("CUDA", "cublas"), "dnn": ("cuDNN", "cudnn")}
 
 def device_of_text(text: str) -> str:
     """Return the device file that a table's text names.
-
-    Raises
-    ------
-    UnknownNameError
-        If no file's words all occur; names the nearest.
 
     Examples
     --------
@@ -450,19 +347,6 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def library_of_text(text: str, kind: str) -> LibraryProfile | None:
     """Return the GPU library that a table's text names.
-
-    Parameters
-    ----------
-    text : str
-        Software as a table writes it. [-]
-    kind : str
-        ``blas`` or ``dnn``. [-]
-
-    Returns
-    -------
-    LibraryProfile or None
-        Of the highest version whose stated digits are not above the text's (``cuDNN 5`` may be 5.1), else the oldest;
-        None where none is stated. [-]
 
     Examples
     --------

@@ -18,15 +18,7 @@ from perfmodel.units import GIGA
 
 
 class LineCode(spec.SpecTable):
-    """Encoding of bits on the wire.
-
-    Attributes
-    ----------
-    payload_bits : int
-        Useful bits of one code block. [bit]
-    coded_bits : int
-        Bits on the wire for one code block. [bit]
-    """
+    """Encoding of bits on the wire."""
 
     payload_bits: spec.Count
     coded_bits: spec.Count
@@ -35,48 +27,14 @@ class LineCode(spec.SpecTable):
 
 
 class Packet(spec.SpecTable):
-    """Framing of a packet.
-
-    Attributes
-    ----------
-    max_payload_bytes : int
-        Largest payload of one packet. [B]
-    overhead_bytes : float
-        Header, framing and checksum of one packet. [B]
-    """
+    """Framing of a packet."""
 
     max_payload_bytes: spec.Count
     overhead_bytes: Annotated[spec.NonNegativeNumber, AfterValidator(spec.InRange(0, 10_000, "B"))]
 
 
 class LinkFamily(spec.SpecFile):
-    """A protocol and generation, for any of its lane widths.
-
-    Attributes
-    ----------
-    protocol : str
-        For example ``pcie``, ``nvlink``, ``ethernet``. [-]
-    generation : int or None
-        Generation of the protocol, where it counts them. [1]
-    lane_rate_gbit_per_s : float
-        Bits on the wire of one lane, per direction. [Gbit/s]
-    lane_widths : tuple of int
-        Numbers of lanes a link may have; empty where the protocol has a single width. [1]
-    duplex : str
-        Whether both directions run at once. [-]
-    code : LineCode
-        Encoding of bits. [-]
-    packet : Packet
-        Framing. [-]
-    typical_efficiency : float
-        Share of the coded bandwidth that large copies reach (from pinned memory, on PCIe). [1]
-    pageable_efficiency : float or None
-        The same for copies from pageable host memory, where that is a matter. [1]
-    latency_us : float
-        Time of an empty message from end to end. [us]
-    hop_latency_us : float
-        What each further link of the family adds to it, where a message passes several. [us]
-    """
+    """A protocol and generation, for any of its lane widths."""
 
     protocol: spec.Identifier
     generation: spec.Count | None = None

@@ -52,32 +52,7 @@ Seconds = Annotated[spec.NonNegativeNumber, AfterValidator(spec.InRange(0, 10, "
 
 
 class MeasuredOn(spec.SpecTable):
-    """What was measured on.
-
-    Attributes
-    ----------
-    processor : str
-        ``cpu`` or ``gpu``. [-]
-    model : str
-        As the operating system or the driver names it. [-]
-    datasheet : str or None
-        Device file whose vendor facts are the processor's. [-]
-    core_count : int
-        Physical cores, or streaming multiprocessors. [1]
-    threads : int or None
-        Threads that the library used; None on a GPU. [1]
-    memory_gib : float
-        Memory of the machine, or of the GPU. [GiB]
-    cache_mib : float
-        Last-level cache; of a GPU its L2. [MiB]
-    near_cache_mib : float
-        Cache in which the operands of one kernel stay while it is repeated: the L2 of all cores. [MiB]
-    reuse_mib : float or None
-        Other traffic after which data has left the caches (all but 1/e of it), if that was measured; else it is taken
-        to be ``cache_mib``. [MiB]
-    vector_lanes : int
-        Elements of single precision that one instruction handles. [1]
-    """
+    """What was measured on."""
 
     processor: Literal["cpu", "gpu"]
     model: spec.Text
@@ -109,15 +84,7 @@ class MeasuredOn(spec.SpecTable):
 
 
 class Software(spec.SpecTable):
-    """What ran the kernels.
-
-    Attributes
-    ----------
-    backend : str
-        ``torch`` or ``numpy``. [-]
-    python, numpy, torch, blas, cuda, cudnn, driver, operating_system : str or None
-        Versions. [-]
-    """
+    """What ran the kernels."""
 
     backend: Literal["torch", "numpy"]
     python: spec.Text | None = None
@@ -131,34 +98,7 @@ class Software(spec.SpecTable):
 
 
 class Session(spec.SpecTable):
-    """How the measuring went.
-
-    Attributes
-    ----------
-    measured_at : datetime
-        When. [-]
-    seconds : float
-        How long. [s]
-    point_count, retaken : int
-        Points in the fit, and those that were taken again. [1]
-    points_digest : str or None
-        Of the points of the record beside the file, so that no other's are taken for them. [-]
-    reference_spread_percent, drift_percent : float
-        Spread of the reference kernel that was timed in between, and its change from beginning to end. [%]
-    repeat_spread_percent : float or None
-        Standard deviation of a time from one run to a later one, by which the intervals of constants are made. [%]
-    clock_mhz : float or None
-        Clock during the session, where it can be read. [MHz]
-    allocator : str or None
-        Which allocator of memory, and how it was set. [-]
-    notes : tuple of str
-        What else a reader should know. [-]
-    complete : bool
-        Whether each class has all the points that its benchmark wants (20, dense products 28), or there are no more
-        shapes; False where the time budget ended before. An interrupt leaves no file: what it kept is resumed. [-]
-    short_class_count : int
-        Classes that have fewer, by data type; 0 where ``complete``, or where that was not told. [1]
-    """
+    """How the measuring went."""
 
     measured_at: datetime
     seconds: spec.NonNegativeNumber
@@ -193,44 +133,14 @@ class Session(spec.SpecTable):
 
 
 class Peaks(spec.SpecTable):
-    """The naive baseline: the best that products and streams reached.
-
-    Attributes
-    ----------
-    gemm_flop_per_s : mapping of str to float
-        Best rate of products by data type. [FLOP/s]
-    stream_bytes_per_s : float
-        Best rate of a copy out of memory. [B/s]
-    """
+    """The naive baseline: the best that products and streams reached."""
 
     gemm_flop_per_s: Annotated[dict[DataType, spec.PositiveNumber], Field(min_length=1)]
     stream_bytes_per_s: spec.PositiveNumber
 
 
 class KernelClass(spec.SpecTable):
-    """The curve of one class of kernels in one data type.
-
-    Attributes
-    ----------
-    name : str
-        Name of the class; see :mod:`perfmodel.framework.kernel_classes`. [-]
-    dtype : str
-        Data type. [-]
-    family : str
-        Which constants it has, a key of ``CONSTANTS_OF_FAMILY``. [-]
-    constants : mapping of str to float
-        Time of a call, and per FLOP, byte or serial step; those not listed are zero. [s, s/FLOP, s/B]
-    low, high : mapping of str to float
-        Ends of their 80 % intervals, where they are known. [units of the constants]
-    cold_s_per_byte : float
-        Time that a flush of the caches adds, for each byte that was in one before; that of all classes. [s/B]
-    point_count : int
-        Measured points of the class. [1]
-    residual_percent : float
-        Typical abs ln(fitted / measured) of its points. [%]
-    flop_range, byte_range : tuple of float
-        Smallest and largest arithmetic and traffic among its points. [FLOP, B]
-    """
+    """The curve of one class of kernels in one data type."""
 
     name: spec.Identifier
     dtype: DataType
@@ -282,23 +192,7 @@ class KernelClass(spec.SpecTable):
 
 
 class Overheads(spec.SpecTable):
-    """What the framework takes beyond its kernels, each in seconds.
-
-    Attributes
-    ----------
-    grad_forward_s : float
-        Recording one forward operation for back-propagation. [s]
-    backward_s : float
-        Calling one backward operation, beyond its kernel. [s]
-    parameter_s : float
-        The optimizer's, per parameter tensor, beyond the pass. [s]
-    step_s : float
-        Loop, clearing of gradients and start of back-propagation, per step. [s]
-    dispatch_s : float
-        Host time per launch while the queue of a GPU is full; zero on a CPU, where it is part of a call. [s]
-    page_fault_s : float
-        A fresh page of memory; told, not predicted. [s]
-    """
+    """What the framework takes beyond its kernels, each in seconds."""
 
     grad_forward_s: Seconds = 0.0
     backward_s: Seconds = 0.0
@@ -309,19 +203,7 @@ class Overheads(spec.SpecTable):
 
 
 class HostCopy(spec.SpecTable):
-    """Copies between host and device of a GPU.
-
-    Attributes
-    ----------
-    direction : str
-        ``to_device`` or ``to_host``. [-]
-    pinned : bool
-        Whether the host's buffer is page-locked. [-]
-    latency_s : float
-        Time of the smallest copy. [s]
-    bytes_per_s : float
-        Rate of large ones. [B/s]
-    """
+    """Copies between host and device of a GPU."""
 
     direction: Literal["to_device", "to_host"]
     pinned: bool = False
@@ -330,19 +212,7 @@ class HostCopy(spec.SpecTable):
 
 
 class AllReduce(spec.SpecTable):
-    """The sum of a tensor over processes of one machine; told, not predicted.
-
-    Attributes
-    ----------
-    library : str
-        ``gloo`` between two processes on a CPU, ``nccl`` between all GPUs of a box. [-]
-    process_count : int
-        Processes, each with a tensor. [1]
-    latency_s : float
-        Time of the smallest tensor. [s]
-    bytes_per_s : float
-        Further bytes of each process's tensor per further time. [B/s]
-    """
+    """The sum of a tensor over processes of one machine; told, not predicted."""
 
     library: Literal["gloo", "nccl"]
     process_count: Annotated[int, Field(ge=2, strict=True)]
@@ -351,17 +221,7 @@ class AllReduce(spec.SpecTable):
 
 
 class MeasuredStorage(spec.SpecTable):
-    """Reads from a disk.
-
-    Attributes
-    ----------
-    sequential_bytes_per_s : float
-        Rate of large reads one after the other. [B/s]
-    random_read_s : float
-        Time of a small read at a random place. [s]
-    note : str
-        Whether the page cache was avoided, and how. [-]
-    """
+    """Reads from a disk."""
 
     sequential_bytes_per_s: spec.PositiveNumber
     random_read_s: Seconds

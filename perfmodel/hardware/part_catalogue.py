@@ -116,17 +116,7 @@ def load_device(name_or_path: str | Path) -> Runnable:
 
 
 def load_datasheet(name_or_path: str | Path) -> Device:
-    """Load a device that a data sheet describes.
-
-    Raises
-    ------
-    ArgumentError
-        If it is a measured machine, or the name of something else.
-    UnknownNameError
-        If there is no device of that name.
-    SpecError
-        With every fault of its file.
-    """
+    """Load a device that a data sheet describes."""
     from perfmodel.hardware.device import Device
 
     device = load_device(name_or_path)
@@ -238,11 +228,6 @@ def _family_of(name_or_path: str | Path, lane_count: int | None) -> tuple[LinkFa
 def names_of_family(name: str) -> list[str]:
     """Return the link names that a family's file serves, by rising width.
 
-    Raises
-    ------
-    SpecError
-        With every fault of the file.
-
     Examples
     --------
     >>> names_of_family("ethernet_10_gbit")
@@ -265,20 +250,6 @@ def _widest_link_names() -> list[str]:
 
 def negotiated_link(slot: Link, device: Gpu, *, override: bool = False) -> tuple[Link, str]:
     """Return the link that a card and its slot settle on: the older generation at the narrower width.
-
-    Parameters
-    ----------
-    slot : Link
-        What the slot can do. [-]
-    device : Gpu
-        The card, which says what it has. [-]
-    override : bool
-        Take the slot's link whatever the card has. [-]
-
-    Returns
-    -------
-    tuple of Link and str
-        The link, and a remark where it is not what both have; empty else. [-]
 
     Examples
     --------

@@ -23,53 +23,21 @@ HOURS_PER_MONTH: Final = 730.0
 
 
 class Accelerators(spec.SpecTable):
-    """Devices of one instance.
-
-    Attributes
-    ----------
-    device : str
-        Name of, or path to, the device's spec file. [-]
-    count : int
-        Devices: dies, as one device is one die. [1]
-    """
+    """Devices of one instance."""
 
     device: spec.Text
     count: spec.Count
 
 
 class SustainedUse(spec.SpecTable):
-    """Discount of a cloud on machines that run for much of a month, without being asked for.
-
-    Attributes
-    ----------
-    tier_multipliers : tuple of float
-        Share of the full price in each of the equal parts of a month, in order. [1]
-    hours_per_month : float
-        Hours of a month. [h]
-    """
+    """Discount of a cloud on machines that run for much of a month, without being asked for."""
 
     tier_multipliers: Annotated[tuple[spec.Fraction, ...], Field(min_length=1)]
     hours_per_month: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(600, 800, "h"))] = HOURS_PER_MONTH
 
 
 class PublishedRow(spec.SpecTable):
-    """A row of a published table of yearly costs, as it was printed.
-
-    Attributes
-    ----------
-    instance_count : int
-        Machines that the row says it is for. [1]
-    vcpu_count : int
-        Virtual processors of all of them. [1]
-    ram_gb : float
-        Memory of all of them. [GB]
-    gpu_count : int
-        GPUs of all of them. [1]
-    vram_gb : float
-        Memory of all GPUs. [GB]
-    usd_per_year : float
-        Cost of a year. [USD]
-    """
+    """A row of a published table of yearly costs, as it was printed."""
 
     instance_count: spec.Count
     vcpu_count: spec.Count
@@ -80,17 +48,7 @@ class PublishedRow(spec.SpecTable):
 
 
 class Correction(spec.SpecTable):
-    """An error of a published row.
-
-    Attributes
-    ----------
-    field : str
-        Field of the row. [-]
-    printed, corrected : float
-        What it says, and what it should say. [unit of the field]
-    reason : str
-        Why. [-]
-    """
+    """An error of a published row."""
 
     field: spec.Text
     printed: spec.NonNegativeNumber

@@ -41,13 +41,6 @@ Fraction = Annotated[float, Field(gt=0, le=1, strict=True, allow_inf_nan=False)]
 class InRange:
     """Refuses a number that is implausible in its field's unit, which mostly means that it is in another unit.
 
-    Parameters
-    ----------
-    low, high : float
-        Smallest and largest value that a real thing could have. [``unit``]
-    unit : str
-        Unit of the field. [-]
-
     Examples
     --------
     >>> InRange(1, 50_000, "GB/s")(320.0)
@@ -124,18 +117,7 @@ class SpecTable(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     def in_base_units(self, key: str) -> float:
-        """Return a number of this table in base units, by the unit suffix of its key.
-
-        Parameters
-        ----------
-        key : str
-            A field of the table, e.g. ``bandwidth_gb_per_s``. [-]
-
-        Returns
-        -------
-        float
-            The number. [base unit of the suffix: FLOP/s, B/s, B, Hz, s or W]
-        """
+        """Return a number of this table in base units, by the unit suffix of its key."""
         return to_base_units(key, getattr(self, key))
 
 
@@ -308,22 +290,7 @@ def invalid(message: str) -> NoReturn:
 
 
 def fault_at(location: tuple[int | str, ...], given: Any, message: str) -> ValidationError:
-    """Build the error that a validator of a whole table raises to name one field below it.
-
-    Parameters
-    ----------
-    location : tuple of int or str
-        Keys from the table to the field. [-]
-    given : object
-        The field's value. [-]
-    message : str
-        What is allowed. [-]
-
-    Returns
-    -------
-    ValidationError
-        To be raised in a validator of the table. [-]
-    """
+    """Build the error that a validator of a whole table raises to name one field below it."""
     return ValidationError.from_exception_data("fault", [_detail("value_error", message, location, given)])
 
 

@@ -147,21 +147,7 @@ def _now_ns(path: str | Path) -> int:
 def kept_while_unchanged(
     depends_on: Callable[[], Hashable], *, names: tuple[type, ...] = (str, Path)
 ) -> Callable[[Loader], Loader]:
-    """Return a decorator: a loader gives the same object again while no file that it looked for has changed.
-
-    Parameters
-    ----------
-    depends_on : callable
-        Returns what else decides which files are looked for; called each time. [-]
-    names : tuple of type
-        Types of what the loader takes: a name or path, or names of several files that it loads together. [-]
-
-    Returns
-    -------
-    callable
-        The decorator, of a function that loads something immutable by name or path. A file that appears where one was
-        looked for in vain counts as a change; errors are not kept. [-]
-    """
+    """Return a decorator: a loader gives the same object again while no file that it looked for has changed."""
 
     def keeping(load: Loader) -> Loader:
         kept: dict[Hashable, tuple[Any, dict[str, int]]] = {}
@@ -244,13 +230,7 @@ def folders_asked_for() -> str:
 
 
 def spec_folders() -> tuple[Path, ...]:
-    """Return every spec folder in the order of precedence: the user's own first, the shipped one last.
-
-    Raises
-    ------
-    SpecError
-        If a folder named by ``PERFMODEL_SPECS`` does not exist, holds none of the kind folders, or a misspelt one.
-    """
+    """Return every spec folder in the order of precedence: the user's own first, the shipped one last."""
     entries = [entry for entry in folders_asked_for().split(os.pathsep) if entry]
     if not entries:
         return _shipped_alone()
@@ -283,11 +263,6 @@ def _misnamed_folders(folder: Path) -> list[str]:
 
 def names(kind_folder: str) -> tuple[str, ...]:
     """Return the names of all spec files of a kind, sorted.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such kind folder.
 
     Examples
     --------
@@ -323,17 +298,7 @@ def from_folder(folder: Path, name_or_path: str) -> str | Path:
 
 
 def find(kind_folder: str, name_or_path: str | Path) -> Path:
-    """Return the path of a spec file given by name or by path.
-
-    Raises
-    ------
-    UnknownNameError
-        If no spec folder holds that name; says the nearest name and all names.
-    SpecError
-        If the path does not lead to a ``.toml`` file.
-    ArgumentError
-        If the argument is neither text nor a path, or is the name of something of another kind.
-    """
+    """Return the path of a spec file given by name or by path."""
     if is_path(name_or_path):
         path = Path(name_or_path).expanduser()
         if path.suffix != ".toml":
@@ -390,13 +355,7 @@ def origin_of(kind_folder: str, name: str) -> str:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """Read a TOML file.
-
-    Raises
-    ------
-    SpecError
-        If the file does not exist, cannot be read, is not UTF-8 or is not TOML.
-    """
+    """Read a TOML file."""
     path = Path(path)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -411,25 +370,13 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def load(path: str | Path, model_class: type[Spec]) -> Spec:
-    """Read and validate a spec file; the same file is validated once.
-
-    Raises
-    ------
-    SpecError
-        With every fault of the file.
-    """
+    """Read and validate a spec file; the same file is validated once."""
     path = Path(path).absolute()
     return cast("Spec", _load_once(path, changed_ns(path), model_class))
 
 
 def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> Spec:
-    """Read and validate a spec file whose ``kind`` decides its class.
-
-    Raises
-    ------
-    SpecError
-        With every fault of the file, or if its kind is not registered.
-    """
+    """Read and validate a spec file whose ``kind`` decides its class."""
     kind = kind_of(path)
     if kind in class_by_kind:
         return load(path, class_by_kind[kind])
@@ -440,13 +387,7 @@ def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> S
 
 
 def kind_of(path: str | Path) -> str:
-    """Return the ``kind`` that a spec file states; empty where it states none.
-
-    Raises
-    ------
-    SpecError
-        If the file cannot be read.
-    """
+    """Return the ``kind`` that a spec file states; empty where it states none."""
     path = Path(path).absolute()
     return str(_tables(path, changed_ns(path)).get("kind", ""))
 
@@ -495,22 +436,7 @@ def toml_value(value: Any) -> str:
 
 
 def toml_document(content: dict[str, Any], *, tables: Iterable[str], lists: Iterable[str]) -> str:
-    """Return a spec file as text: version, name and kind, then tables, then lists of tables.
-
-    Parameters
-    ----------
-    content : dict of str to object
-        All of it, as plain values. [-]
-    tables : iterable of str
-        Keys of tables, in their order. [-]
-    lists : iterable of str
-        Keys of lists of tables, in their order. [-]
-
-    Returns
-    -------
-    str
-        TOML that ends in a new line. [-]
-    """
+    """Return a spec file as text: version, name and kind, then tables, then lists of tables."""
     lines = [f"{key} = {toml_value(content[key])}" for key in ("schema_version", "name", "kind")]
     entries = [(f"[{table}]", content[table]) for table in tables]
     entries += [(f"[[{table}]]", entry) for table in lists for entry in content[table]]

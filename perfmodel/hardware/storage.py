@@ -23,21 +23,7 @@ from perfmodel.units import MIB
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadLimits:
-    """What limits reads from a storage; the arguments of ``cost.storage.read_rate``.
-
-    Parameters
-    ----------
-    latency_s : float
-        Time from asking to the first byte. [s]
-    stream_bytes_per_s : float
-        What one stream delivers once it flows. [B/s]
-    most_bytes_per_s : float
-        What the whole delivers at most. [B/s]
-    most_reads_per_s : float
-        Reads that the whole serves at most. [1/s]
-    most_outstanding_reads : float
-        Reads that can be under way at once for one host; infinity where only the reader decides. [1]
-    """
+    """What limits reads from a storage; the arguments of ``cost.storage.read_rate``."""
 
     latency_s: float
     stream_bytes_per_s: float
@@ -48,22 +34,6 @@ class ReadLimits:
 
 def check_number(name: str, given: Any, *, low: float, high: float, allowed: str) -> None:
     """Raise unless a number lies in a range.
-
-    Parameters
-    ----------
-    name : str
-        Argument it was given for. [-]
-    given : float
-        What was given. [as ``low``]
-    low, high : float
-        Smallest and largest value allowed. [any]
-    allowed : str
-        How a sentence calls that. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it lies elsewhere, is NaN, or is no number, as texts and truth values are none.
 
     Examples
     --------
@@ -224,24 +194,12 @@ class CloudDisk(Storage):
     size_gib: Annotated[PositiveNumber, AfterValidator(InRange(1, MOST_GIB, "GiB"))] | None = None
 
     def of_size(self, size_gib: float) -> Self:
-        """Return a disk of this class that has a size.
-
-        Raises
-        ------
-        ArgumentError
-            If the size is none that a file could state.
-        """
+        """Return a disk of this class that has a size."""
         check_number("size_gib", size_gib, low=1, high=MOST_GIB, allowed=f"a number from 1 to {MOST_GIB:,} GiB")
         return self.model_copy(update={"size_gib": float(size_gib)})
 
     def read_limits(self) -> ReadLimits:
-        """Return what limits reads from a disk of its size.
-
-        Raises
-        ------
-        ArgumentError
-            If it has no size.
-        """
+        """Return what limits reads from a disk of its size."""
         if self.size_gib is None:
             raise ArgumentError("size_bytes", None, f"the size of the disk, by which {self.name} is granted its rate")
         most = min(self.size_gib * self.read_mib_per_s_per_gib * MIB, self.in_base_units("most_read_mib_per_s"))
@@ -282,13 +240,7 @@ class ObjectStore(Storage):
     most_request_kiops: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 10_000, "kIOPS"))]
 
     def read_limits(self, *, connection_count: float | None = None) -> ReadLimits:
-        """Return what limits reads through a number of connections.
-
-        Raises
-        ------
-        ArgumentError
-            If the connections are fewer than one.
-        """
+        """Return what limits reads through a number of connections."""
         connections = self.connection_count if connection_count is None else connection_count
         check_number("connection_count", connections, low=1, high=sys.float_info.max, allowed="finite and at least 1")
         stream = self.in_base_units("connection_gb_per_s")

@@ -33,19 +33,7 @@ Pair = Annotated[tuple[spec.Identifier, ...], Field(min_length=2, max_length=2)]
 
 
 class PartTable(spec.SpecTable):
-    """What all parts that hang off another one have.
-
-    Attributes
-    ----------
-    names : tuple of str or None
-        One for each; None numbers them by kind. [-]
-    count : int
-        Parts alike. [1]
-    to : str or tuple of str
-        Socket, root or switch they hang off; a list deals them out in order. [-]
-    link : str
-        Link by which each of them does, e.g. ``pcie_3_x16``. [-]
-    """
+    """What all parts that hang off another one have."""
 
     names: tuple[spec.Identifier, ...] | None = None
     count: PartCount = 1
@@ -147,32 +135,14 @@ class NicSlot(PartTable):
 
 
 class PeerLink(spec.SpecTable):
-    """Links straight between devices, all alike.
-
-    Attributes
-    ----------
-    between : tuple of pairs
-        The pairs that are joined. [-]
-    link : str
-        Link of one pair, e.g. ``nvlink_1_x1``. [-]
-    """
+    """Links straight between devices, all alike."""
 
     between: Annotated[tuple[Pair, ...], Field(min_length=1)]
     link: spec.Text
 
 
 class PeerSwitch(spec.SpecTable):
-    """A non-blocking switch among devices, such as all NVSwitches of a machine together.
-
-    Attributes
-    ----------
-    name : str
-        Its name. [-]
-    among : tuple of str or None
-        Devices that it joins; None for all. [-]
-    link : str
-        Link of one device to it, e.g. ``nvlink_3_x12``. [-]
-    """
+    """A non-blocking switch among devices, such as all NVSwitches of a machine together."""
 
     name: spec.Identifier = "nvswitch0"
     among: Annotated[tuple[spec.Identifier, ...], Field(min_length=2)] | None = None
@@ -193,35 +163,14 @@ SocketCount = Annotated[spec.Count, Field(le=64)]
 
 
 class Sockets(spec.SpecTable):
-    """CPU sockets, all alike.
-
-    Attributes
-    ----------
-    device : str
-        Name of, or path to, the CPU's spec file. [-]
-    count : int
-        Sockets. [1]
-    """
+    """CPU sockets, all alike."""
 
     device: spec.Text
     count: SocketCount
 
 
 class SystemMemory(spec.SpecTable):
-    """Host memory.
-
-    Attributes
-    ----------
-    capacity_gib : float
-        Capacity of all sockets together. [GiB]
-    policy : str
-        How pages are placed: ``first_touch`` on the socket of the thread that wrote them first, or
-        ``interleave`` over all sockets. [-]
-    remote_fraction : float
-        Share of accesses that go to another socket when threads of all sockets work. [1]
-    remote_bandwidth_gb_per_s : float or None
-        What one socket's threads stream from another socket's memory; needed with several sockets. [GB/s]
-    """
+    """Host memory."""
 
     capacity_gib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.5, 65_536, "GiB"))]
     policy: Literal["first_touch", "interleave"]
@@ -232,17 +181,7 @@ class SystemMemory(spec.SpecTable):
 
 
 class SocketLink(spec.SpecTable):
-    """Links between two sockets.
-
-    Attributes
-    ----------
-    name : str
-        For people, e.g. ``QPI``. [-]
-    link_count : int
-        Links between a pair of sockets. [1]
-    bandwidth_gb_per_s : float
-        Of one link, per direction. [GB/s]
-    """
+    """Links between two sockets."""
 
     name: spec.Text
     link_count: PartCount
@@ -250,29 +189,7 @@ class SocketLink(spec.SpecTable):
 
 
 class SystemFile(spec.SpecFile):
-    """A system as its file states it; ``System`` adds the CPU that the file names.
-
-    Attributes
-    ----------
-    sockets : Sockets
-        CPU sockets. [-]
-    socket_link : SocketLink or None
-        Links between sockets; needed with several sockets. [-]
-    memory : SystemMemory
-        Host memory. [-]
-    root, switch : tuple of Hub
-        PCIe roots and switches with an upstream link that they share out. [-]
-    device : tuple of DeviceSlot
-        GPUs and the slots they are in. [-]
-    peer_link : tuple of PeerLink
-        Links straight between devices. [-]
-    peer_switch : tuple of PeerSwitch
-        Switches among devices. [-]
-    storage : tuple of StorageSlot
-        Drives and arrays. [-]
-    nic : tuple of NicSlot
-        Network adapters. [-]
-    """
+    """A system as its file states it; ``System`` adds the CPU that the file names."""
 
     sockets: Sockets
     socket_link: SocketLink | None = Field(default=None, validate_default=True)

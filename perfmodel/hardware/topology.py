@@ -24,28 +24,7 @@ from perfmodel.symbolic import is_symbolic
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Channel:
-    """What data flow through in one direction of a link, or in both of a half-duplex one or of a memory bus.
-
-    Parameters
-    ----------
-    name : str
-        Unique in its topology, e.g. ``gpu0>root0``. [-]
-    capacity_bytes_per_s : float
-        What large copies reach: after line code, packets and typical efficiency. [B/s]
-    raw_bytes_per_s : float
-        Bits on the wire. [B/s]
-    latency_s : float
-        What passing it adds to a message. [s]
-    startup_s : float
-        Time of an empty message over such a link from end to end, paid once by a copy. [s]
-    link : str
-        Name of the link, e.g. ``pcie_3_x16``. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If a rate is not above zero, a latency is below zero, or one is not finite.
-    """
+    """What data flow through in one direction of a link, or in both of a half-duplex one or of a memory bus."""
 
     name: str
     capacity_bytes_per_s: float
@@ -70,23 +49,7 @@ class Channel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """A node of a topology.
-
-    Parameters
-    ----------
-    name : str
-        Unique, e.g. ``gpu0`` or ``node1/gpu0``. [-]
-    kind : str
-        One of ``NODE_KINDS``. [-]
-    detail : str
-        What it is, for people. [-]
-    node : str
-        The machine of a cluster that it is in; empty in a single machine, and of a fabric. [-]
-    copy_engine_count : int
-        Engines of a device that copy while it computes; two allow both directions at once. [1]
-    has_rdma : bool
-        Whether a NIC reads and writes the memories of devices by itself. [-]
-    """
+    """A node of a topology."""
 
     name: str
     kind: str
@@ -102,17 +65,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wire:
-    """A link between two places, with a channel for each direction: one and the same where they share it.
-
-    Parameters
-    ----------
-    lower, upper : str
-        Its ends; ``upper`` is nearer to the sockets, where one is. [-]
-    upward, downward : Channel
-        From ``lower`` to ``upper``, and back. [-]
-    peer : bool
-        Whether it joins devices past the host. [-]
-    """
+    """A link between two places, with a channel for each direction: one and the same where they share it."""
 
     lower: str
     upper: str
@@ -171,19 +124,7 @@ class Wire:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-    """The way of a copy, of one leg or of several that pause in host memory.
-
-    Parameters
-    ----------
-    nodes : tuple of str
-        Places in order, both ends included. [-]
-    channels : tuple of Channel
-        Channels in order; a half-duplex one that a staged copy passes twice is listed twice. [-]
-    latency_s : float
-        Time before the first byte arrives: each leg starts once, each channel adds its passing. [s]
-    copy_count : int
-        Legs: 1 straight, more where the copy is staged in host memory. [1]
-    """
+    """The way of a copy, of one leg or of several that pause in host memory."""
 
     nodes: tuple[str, ...]
     channels: tuple[Channel, ...]
@@ -218,20 +159,7 @@ class Route:
 
 
 def widest(edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str) -> float | None:
-    """Return the largest capacity that all channels of some way have.
-
-    Parameters
-    ----------
-    edges : dict of str to list of tuple
-        From each node the next ones and the channels to them. [-]
-    source, sink : str
-        Ends of the way. [-]
-
-    Returns
-    -------
-    float or None
-        Capacity of the widest way; None where there is none. [B/s]
-    """
+    """Return the largest capacity that all channels of some way have."""
     best: dict[str, float] = {}
     heap = [(-float("inf"), source)]
     while heap:
@@ -249,22 +177,7 @@ def widest(edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str) 
 def quickest(
     edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str, *, width: float
 ) -> tuple[tuple[str, ...], tuple[Channel, ...]]:
-    """Return the way of lowest latency over channels that are wide enough.
-
-    Parameters
-    ----------
-    edges : dict of str to list of tuple
-        From each node the next ones and the channels to them. [-]
-    source, sink : str
-        Ends of the way. [-]
-    width : float
-        Capacity that each channel must have, which some way has. [B/s]
-
-    Returns
-    -------
-    tuple
-        Nodes and channels in order; of equally quick ways the one with fewest hops, then the first by name. [-]
-    """
+    """Return the way of lowest latency over channels that are wide enough."""
     heap: list[tuple[float, int, tuple[str, ...], tuple[str, ...]]] = [(0.0, 0, (source,), ())]
     by_name: dict[str, Channel] = {}
     done: set[str] = set()
@@ -291,15 +204,7 @@ NO_HUBS: Final = ENDS | {"nic"}
 
 
 class Topology:
-    """Places and the channels between them.
-
-    Parameters
-    ----------
-    places : iterable of Place
-        Nodes, in file order. [-]
-    wires : iterable of Wire
-        Links between them. [-]
-    """
+    """Places and the channels between them."""
 
     def __init__(self, places: Iterable[Place], wires: Iterable[Wire]) -> None:
         self.places = {place.name: place for place in places}
@@ -410,13 +315,7 @@ class Topology:
         return has_memory and (start.node == end.node or all(self.rdma_nics(name) for name in devices))
 
     def home_memory(self, name: str) -> str:
-        """Return the memory of the socket that a node hangs off.
-
-        Raises
-        ------
-        ArgumentError
-            If it hangs off no socket.
-        """
+        """Return the memory of the socket that a node hangs off."""
         if self._place(name).kind == "memory":
             return name
         for above in self._upwards(name):
@@ -425,13 +324,7 @@ class Topology:
         raise ArgumentError("name", name, "a node that hangs off a socket")
 
     def root_complex(self, name: str) -> str:
-        """Return the PCIe root that a node hangs off: one that the file lists, else the socket with all its ports.
-
-        Raises
-        ------
-        ArgumentError
-            If the node hangs off none.
-        """
+        """Return the PCIe root that a node hangs off: one that the file lists, else the socket with all its ports."""
         for above in self._upwards(name):
             if self.places[above].kind in ("root", "socket"):
                 return above
@@ -470,19 +363,7 @@ class Topology:
         )
 
     def own_nic(self, device: str) -> str | None:
-        """Return the NIC that a device's messages to other machines leave by.
-
-        Parameters
-        ----------
-        device : str
-            Its name. [-]
-
-        Returns
-        -------
-        str or None
-            Of the NICs that reach its memory by themselves, else of all of its machine, the nearest; devices that
-            have the same ones take turns. None where the machine is on no network. [-]
-        """
+        """Return the NIC that a device's messages to other machines leave by."""
         nearest = self._nearest_nics(device)
         if not nearest:
             return None

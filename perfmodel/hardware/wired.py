@@ -33,23 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """One line of a list of parts: a place and the link that leads from it towards the sockets.
-
-    Parameters
-    ----------
-    name : str
-        The place. [-]
-    kind : str
-        What it is. [-]
-    detail : str
-        What exactly. [-]
-    to : str
-        What it is linked to. [-]
-    link : str
-        By which link. [-]
-    raw_bytes_per_s, typical_bytes_per_s : float
-        On the wire, and what large copies towards ``to`` reach. [B/s]
-    """
+    """One line of a list of parts: a place and the link that leads from it towards the sockets."""
 
     name: str
     kind: str
@@ -185,24 +169,7 @@ class OpenTopology(Topology):
 
 
 def with_links_scaled(system: Wired, family: str, ratio: Quantity, *, latency: Quantity = 1.0) -> Wired:
-    """Return a system all of whose links of a family are so many times as fast, and start so much later.
-
-    Parameters
-    ----------
-    system : System or Cluster
-        The system. [-]
-    family : str
-        Stem of the family's file, e.g. ``pcie_3``. [-]
-    ratio : float or sympy.Expr
-        Factor on their bandwidths. [1]
-    latency : float or sympy.Expr
-        Factor on the time of an empty message over one of them. [1]
-
-    Returns
-    -------
-    System or Cluster
-        The same but for them; with an expression data take the ways that they take as it is. [-]
-    """
+    """Return a system all of whose links of a family are so many times as fast, and start so much later."""
 
     def scaled(channel: Channel) -> Channel:
         if not _is_of_family(channel, family):

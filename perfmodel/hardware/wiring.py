@@ -26,19 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class StorageArray:
-    """One drive, or several striped into one array.
-
-    Parameters
-    ----------
-    name : str
-        Its node's name. [-]
-    drive : Storage
-        Each of its drives. [-]
-    drive_count : int
-        Drives. [1]
-    efficiency : float
-        Share of the drives' summed rate that the array reaches. [1]
-    """
+    """One drive, or several striped into one array."""
 
     name: str
     drive: Storage
@@ -49,24 +37,7 @@ class StorageArray:
 def wire_of(
     lower: str, upper: str, link: Link, *, latency_s: float = 0.0, startup_s: float = 0.0, peer: bool = False
 ) -> Wire:
-    """Return the wire that a link makes between two places.
-
-    Parameters
-    ----------
-    lower, upper : str
-        Its ends. [-]
-    link : Link
-        The link. [-]
-    latency_s, startup_s : float
-        What passing it adds, and what a copy over it costs once. [s]
-    peer : bool
-        Whether it joins devices past the host. [-]
-
-    Returns
-    -------
-    Wire
-        One channel for each direction, or one for both where the link is half-duplex. [-]
-    """
+    """Return the wire that a link makes between two places."""
     return Wire.between(
         lower,
         upper,
@@ -83,22 +54,6 @@ def wire_of(
 def wire_of_array(array: StorageArray, port: str, link: Link) -> Wire:
     """Return the wire of a drive or array: its reads go up, its writes down, each capped by the drives' own links.
 
-    Parameters
-    ----------
-    array : StorageArray
-        Drives, one or several. [-]
-    port : str
-        What they hang off. [-]
-    link : Link
-        Link of one drive. [-]
-
-    Returns
-    -------
-    Wire
-        From the array to the port. [-]
-
-    Notes
-    -----
     A drive's rate is what it was seen to reach, so its link caps it by what the line code leaves, not by what copies
     of GPUs reach over such a link.
     """
@@ -140,21 +95,7 @@ RDMA_PROTOCOLS: Final = frozenset({"infiniband"})
 
 @dataclass(frozen=True, kw_only=True)
 class Wiring:
-    """What a system's file wires together, resolved.
-
-    Parameters
-    ----------
-    places, wires : tuple
-        Nodes and links. [-]
-    devices : tuple of (str, Gpu)
-        Devices by node name. [-]
-    storages : tuple of StorageArray
-        Drives and arrays. [-]
-    networks : tuple of (str, Link)
-        The network that each adapter is on, by the adapter's node name. [-]
-    remarks : tuple of str
-        What the reader should know, such as a card in a slot of a newer generation, or wiring that is presumed. [-]
-    """
+    """What a system's file wires together, resolved."""
 
     places: tuple[Place, ...] = ()
     wires: tuple[Wire, ...] = ()
@@ -395,29 +336,7 @@ class _Wirer:
 
 
 def wiring_of(file: SystemFile, *, processor: Cpu, path: Path, given: Mapping[str, Runnable] | None = None) -> Wiring:
-    """Resolve the parts of a system's file.
-
-    Parameters
-    ----------
-    file : SystemFile
-        What the file states. [-]
-    processor : Cpu
-        The CPU in its sockets. [-]
-    path : Path
-        The file: paths in it start at its folder. [-]
-    given : mapping of str to Runnable or None
-        Devices that no file describes, by what stands for them in the slots of this one. [-]
-
-    Returns
-    -------
-    Wiring
-        Places, wires, devices, storages, networks and remarks. [-]
-
-    Raises
-    ------
-    SpecError
-        With every unknown port, part or link, and every circle of switches.
-    """
+    """Resolve the parts of a system's file."""
     wirer = _Wirer(file, path.parent, given or {})
     wirer.sockets(processor)
     stated = [*wirer.hubs(file.root, "root"), *wirer.hubs(file.switch, "switch")]

@@ -223,26 +223,7 @@ CONVENTION: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """The matrix products of one operation.
-
-    Parameters
-    ----------
-    layer : str
-        Layer of the graph. [-]
-    operator : str
-        Operator of torch, or kind of layer where there was no module. [-]
-    shapes : str
-        Sample shapes of what it reads and makes. [1]
-    forward_flop_count, backward_flop_count : int
-        Our products. [FLOP]
-    torch_forward_flop_count, torch_backward_flop_count : int or None
-        Products by torch's formulas; None where there was no module. [FLOP]
-    torch_excess_flop_count : int
-        What of torch's backward is known to be too much: its formula takes the filters' gradient of a convolution in
-        groups for that of all channels with all filters. [FLOP]
-    torch_has_no_formula : bool
-        Whether torch counts the operator as nothing, although it holds products (of a matrix and a vector). [-]
-    """
+    """The matrix products of one operation."""
 
     layer: str
     operator: str
@@ -282,19 +263,7 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditHole:
-    """An opaque layer: an operator that no layer is.
-
-    Parameters
-    ----------
-    layer : str
-        Its name in the graph. [-]
-    operator : str
-        The operator. [-]
-    flop_count : int
-        What is counted for it over the phases, one FLOP per element. [FLOP]
-    share : float
-        Its share of all arithmetic. [1]
-    """
+    """An opaque layer: an operator that no layer is."""
 
     layer: str
     operator: str

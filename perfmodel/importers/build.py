@@ -22,19 +22,7 @@ NAMES_SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
-    """A call that no layer takes.
-
-    Parameters
-    ----------
-    layer : str
-        Name of the opaque layer in the graph. [-]
-    step : int
-        Index of the call in the program. [-]
-    operator : str
-        The operator. [-]
-    reason : str
-        What the layers that know the operator said. [-]
-    """
+    """A call that no layer takes."""
 
     layer: str
     step: int
@@ -44,19 +32,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A graph and where its layers came from.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    steps : dict of str to int
-        Index of the step of the program that each layer came from. [-]
-    holes : tuple of Hole
-        Calls that no layer takes. [-]
-    notes : tuple of str
-        Parameters that are not counted as they are stored. [-]
-    """
+    """A graph and where its layers came from."""
 
     graph: LayerGraph
     steps: dict[str, int]
@@ -240,22 +216,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def counted_by_bytes(graph: LayerGraph, layers: Sequence[str], *, batch_size: int) -> str:
-    """Return in words how the FLOP of layers that perfmodel does not know are counted, and how many they may be.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The graph. [-]
-    layers : sequence of str
-        Names of the layers. [-]
-    batch_size : int
-        Samples. [samples]
-
-    Returns
-    -------
-    str
-        The end of a sentence about them. [-]
-    """
+    """Return in words how the FLOP of layers that perfmodel does not know are counted, and how many they may be."""
     bounds = [hole_bounds(graph, layer, batch_size=batch_size) for layer in layers]
     least, most = (sum(each) for each in zip(*bounds, strict=True))
     return (
@@ -265,23 +226,7 @@ def counted_by_bytes(graph: LayerGraph, layers: Sequence[str], *, batch_size: in
 
 
 def hole_bounds(graph: LayerGraph, layer: str, *, batch_size: int) -> tuple[int, int]:
-    """Return the least and most arithmetic of an opaque layer forward.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The graph. [-]
-    layer : str
-        Name of the layer. [-]
-    batch_size : int
-        Samples. [samples]
-
-    Returns
-    -------
-    tuple of int
-        What is counted, one for each element that it reads or writes; and a multiply-add of every element of the output
-        with every element that its sample reads, which no product, convolution or sum of products exceeds. [FLOP]
-    """
+    """Return the least and most arithmetic of an opaque layer forward."""
     node = graph.node(layer)
     runs = node.runs(batch_size)
     work = node.layer.work(node.input_shapes, batch_size=runs, phase="forward")

@@ -291,15 +291,7 @@ CONFIG_NAME: Final = "config.json"
 
 
 class ConfigFields:
-    """Fields of a configuration, with the faults met while reading them.
-
-    Parameters
-    ----------
-    where : str
-        The file, or where else the fields are from. [-]
-    content : mapping of str to object
-        The fields. [-]
-    """
+    """Fields of a configuration, with the faults met while reading them."""
 
     def __init__(self, where: str, content: Mapping[str, Any]) -> None:
         self.where = where

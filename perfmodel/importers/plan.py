@@ -39,17 +39,7 @@ OVERWRITE = "perfmodel.overwrite"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterTensor:
-    """A trained tensor of the network.
-
-    Parameters
-    ----------
-    name : str
-        What the other program calls it. [-]
-    shape : tuple of int
-        Its extents. [1]
-    is_trained : bool
-        Whether it wants a gradient. [-]
-    """
+    """A trained tensor of the network."""
 
     name: str
     shape: Shape
@@ -58,25 +48,7 @@ class ParameterTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One call of an operator in its place.
-
-    Parameters
-    ----------
-    call : OperatorCall
-        The call. [-]
-    path : str
-        Where it stands in the other program: path of the module, or name of the node. [-]
-    visit : int
-        Which visit of that place it belongs to; calls of one visit are named together. [-]
-    in_place : bool or None
-        Whether the result overwrites an input; None where the other program does not say. [-]
-    detached : frozenset of str
-        Keys of operands through which no gradient flows back. [-]
-    region : str
-        What runs again with it in the backward phase; empty where it is kept. [-]
-    reruns_all : bool
-        Whether all of that runs again, not only what the backward phase reads. [-]
-    """
+    """One call of an operator in its place."""
 
     call: OperatorCall
     path: str = ""
@@ -89,29 +61,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A network as another program runs it.
-
-    Parameters
-    ----------
-    name : str
-        Name of the graph. [-]
-    inputs : mapping of str to Operand
-        Tensors that are fed, by name. [-]
-    parameters : mapping of str to ParameterTensor
-        Trained tensors by the keys of the operands that are them, whole or seen otherwise. [-]
-    constants : mapping of str to str
-        Names of other tensors that no step makes, by key. [-]
-    steps : sequence of Step
-        The calls, each after those whose results it reads. [-]
-    outputs : sequence of Operand
-        What the network returns. [-]
-    starts : frozenset of str or None
-        Keys of the outputs at which back-propagation starts; None where it starts at all that can have a gradient. [-]
-    fixed_batch_size : int or None
-        The only batch size the shapes hold for, if any. [samples]
-    wholes : mapping of str to tuple of int
-        Shapes of whole tensors by key, for calls that mix samples; only where the batch size is fixed. [1]
-    """
+    """A network as another program runs it."""
 
     name: str
     inputs: Mapping[str, Operand]
@@ -130,35 +80,7 @@ REFUSALS: Final = (PerfmodelError, ArithmeticError, LookupError, TypeError, Valu
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PlannedNode:
-    """A layer that will be added to the graph.
-
-    Parameters
-    ----------
-    layer : Layer
-        What it computes. [-]
-    inputs : tuple of PlannedNode or str
-        What it reads: other planned layers, or graph inputs by name. [-]
-    shape : tuple of int
-        Sample shape of its output. [1]
-    parameters : mapping of str to str
-        Keys of the tensors that are its parameters, by their names in the layer. [-]
-    step : int or None
-        Index of the step it came from; None for layers between steps. [-]
-    path, operator : str
-        What it is named after. [-]
-    visit : int
-        Which visit of that place it belongs to. [-]
-    in_place : bool or None
-        Whether it overwrites its input; None where the other program does not say. [-]
-    wants_gradient : bool
-        Whether a gradient of its output is of use. [-]
-    problem : str
-        Why no layer took the call; empty where one did. [-]
-    region : str
-        What runs again with it in the backward phase; empty where it is kept. [-]
-    reruns_all : bool
-        Whether all of that runs again, not only what the backward phase reads. [-]
-    """
+    """A layer that will be added to the graph."""
 
     layer: Layer
     inputs: tuple[PlannedNode | str, ...]
@@ -184,16 +106,6 @@ def is_seen_otherwise(source: Source) -> bool:
 
     The gradient of a copy of it comes in the new order. Before it can be reshaped back it is copied once more. Where
     nothing was reshaped, whoever wants the gradient reads it as it lies.
-
-    Parameters
-    ----------
-    source : PlannedNode or str
-        What is copied into the order in which it is seen. [-]
-
-    Returns
-    -------
-    bool
-        Also of the result of products of several matrices, which are made as one row of matrices. [-]
     """
     is_turned = False
     while isinstance(source, PlannedNode) and source.inputs and source.layer.is_view:

@@ -16,15 +16,7 @@ Origin = Literal["input", "parameter", "constant", "result"]
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A tensor among the arguments of a call.
-
-    Parameters
-    ----------
-    key : int
-        Index of the tensor in the recording. [-]
-    is_detached : bool
-        Whether no gradient flows back from this use of it. [-]
-    """
+    """A tensor among the arguments of a call."""
 
     key: int
     is_detached: bool = False
@@ -32,26 +24,7 @@ class Ref:
 
 @dataclass(slots=True, kw_only=True)
 class TensorFacts:
-    """One tensor of a run.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Its whole shape. [1]
-    is_index : bool
-        Whether it holds whole numbers or truth values. [-]
-    origin : str
-        ``input``, ``parameter``, ``constant``, or ``result`` of a call. [-]
-    is_complex : bool
-        Whether it holds complex numbers. [-]
-    name : str
-        What the network calls it, or the parameter it is a view of. [-]
-    part : tuple of int or None
-        First element and number of elements of the parameter that it is a view of, in the order of memory; None
-        where it is no such view. [1]
-    is_transposed : bool
-        Whether a view of a parameter has its two axes exchanged. [-]
-    """
+    """One tensor of a run."""
 
     shape: tuple[int, ...]
     is_index: bool
@@ -64,43 +37,7 @@ class TensorFacts:
 
 @dataclass(slots=True, kw_only=True)
 class Call:
-    """One call of an operator.
-
-    Parameters
-    ----------
-    operator, overload : str
-        Name, e.g. ``aten.add``, and overload of it. [-]
-    arguments : mapping of str to object
-        By name in the schema: plain values, or Ref. [-]
-    outputs : tuple of Ref
-        Its results. [-]
-    path : str
-        Path of the module it is called in. [-]
-    visit : int
-        Which call of a module it belongs to. [-]
-    occurrence : int
-        How many calls of the operator the module made before. [1]
-    in_place : bool
-        Whether it overwrites an argument. [-]
-    can_decompose : bool
-        Whether it could be recorded as the operators it is made of. [-]
-    sequence : tuple of int
-        Autograd's numbers of the nodes it made: first, and one after the last. [-]
-    product_flop_count : int
-        Arithmetic of its matrix products as torch counts it. [FLOP]
-    has_uncounted_products : bool
-        Whether it holds products that torch counts as nothing. [-]
-    region : str
-        Checkpointed region that it is in, which runs again in the backward phase; empty where it is in none. [-]
-    reruns_all : bool
-        Whether all of that region runs again, not only what the backward phase reads. [-]
-    parts : tuple of str
-        Operators that ran within it, where it is taken whole and runs by them. [-]
-    moved : tuple of str
-        Names of the arguments whose elements it first brings into another order in memory, by a copy. [-]
-    is_gradient : bool
-        Whether it computes a gradient of which gradients are wanted in turn. [-]
-    """
+    """One call of an operator."""
 
     operator: str
     overload: str = ""
@@ -142,23 +79,7 @@ def refs_of(value: Any) -> list[Ref]:
 
 @dataclass(slots=True, kw_only=True)
 class Recording:
-    """One traced run of a network.
-
-    Parameters
-    ----------
-    batch_size : int
-        Samples it was run with. [samples]
-    tensors : list of TensorFacts
-        All tensors, by their key. [-]
-    calls : list of Call
-        All calls, in order. [-]
-    outputs : list of tuple
-        What the network returned: label and tensor. [-]
-    differentiable : set of int
-        Which of the outputs, by index, want gradients. [-]
-    keeps_some : bool
-        Whether a checkpointed region chooses what it keeps. [-]
-    """
+    """One traced run of a network."""
 
     batch_size: int
     tensors: list[TensorFacts] = field(default_factory=list)
@@ -177,22 +98,7 @@ PATIENCE_S: Final = 1.0
 
 @contextmanager
 def import_progress(description: str, total: int, *, shown: bool | None) -> Iterator[Progress]:
-    """Show on the error stream how far a block is.
-
-    Parameters
-    ----------
-    description : str
-        What is going on. [-]
-    total : int
-        Parts of the work, about. [1]
-    shown : bool or None
-        Whether to show it; None: on a terminal, after a second. [-]
-
-    Yields
-    ------
-    callable
-        To be called for each part that begins. [-]
-    """
+    """Show on the error stream how far a block is."""
     if shown is False or (shown is None and not sys.stderr.isatty()):
         yield lambda: None
         return
@@ -229,15 +135,7 @@ class _Display:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A whole tensor as samples.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Shape of one sample; a SharedShape where all samples share the tensor. [1]
-    axes : tuple of int or None
-        For each axis of the whole tensor its place in ``shape``; None for the batch axis. [-]
-    """
+    """A whole tensor as samples."""
 
     shape: Shape
     axes: tuple[int | None, ...]
@@ -250,18 +148,6 @@ def whole(shape: Sequence[int]) -> Layout:
 
 def layout(shapes: Sequence[Sequence[int]], *, batch_sizes: Sequence[int]) -> Layout | None:
     """Return a tensor as samples.
-
-    Parameters
-    ----------
-    shapes : sequence of tuple of int
-        Its whole shape in each run. [1]
-    batch_sizes : sequence of int
-        Batch size of each run. [samples]
-
-    Returns
-    -------
-    Layout or None
-        None where its extents are not fixed but for one axis, which is a multiple of the batch size.
 
     Examples
     --------
@@ -326,20 +212,6 @@ def guessed_layouts(recording: Recording, *, batch_axis: int) -> list[Layout]:
 
 def guessed_layout(shape: tuple[int, ...], *, batch_size: int, batch_axis: int) -> Layout:
     """Return the layout of a tensor that follows from the inputs, at the only batch size that can be had.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Its extents. [1]
-    batch_size : int
-        The batch size. [samples]
-    batch_axis : int
-        Axis of the inputs that holds the samples. [-]
-
-    Returns
-    -------
-    Layout
-        Samples along that axis, or the first one that is as long, or in rows along the first axis; else the whole. [-]
 
     Examples
     --------

@@ -18,25 +18,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredKernel:
-    """One timed call.
-
-    Parameters
-    ----------
-    row_number : int
-        Line of the CSV. [1]
-    device, software, precision : str
-        As the table names them: board, versions, data type. [-]
-    phase : str
-        ``gemm``, ``forward``, ``backward``, ``backward_input`` or ``backward_weight``. [-]
-    sizes : mapping of str to int
-        Extents, by the table's column. [1]
-    words : mapping of str to str
-        What else says what was computed, by the table's column. [-]
-    shapes : tuple of tuple of int
-        Shapes of the inputs of a layer, with the batch first; empty for a call that ``sizes`` describe. [1]
-    seconds : float
-        Measured time of one call. [s]
-    """
+    """One timed call."""
 
     row_number: int
     device: str
@@ -51,25 +33,7 @@ class MeasuredKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFormat:
-    """A kind of table.
-
-    Parameters
-    ----------
-    name : str
-        Of the operation: ``gemm``, ``conv``, ``rnn`` or ``layer``. [-]
-    collection : str
-        Whose measurements these are, as sources of constants name them. [-]
-    subjects : tuple of str
-        What such a source calls what was timed. [-]
-    framework : str
-        File of the framework that called. [-]
-    sizes, paddings, words : tuple of str
-        Columns of extents above zero, of extents that may be zero, and of text. [-]
-    shape : tuple of str
-        Columns that tell shapes apart, whatever the layout, phase or length of a sequence. [-]
-    device, software, precision : str
-        Columns that say on what and with what; an empty name where the table has none. [-]
-    """
+    """A kind of table."""
 
     name: str
     collection: str
@@ -110,21 +74,7 @@ FORMATS: Final = tuple(KernelFormat(**each) for each in stated_formats("kernels"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KernelMeasurements:
-    """A table of timed calls.
-
-    Parameters
-    ----------
-    name : str
-        Stem of its file. [-]
-    sha256 : str
-        Hash of the file's content. [-]
-    format : KernelFormat
-        What its rows are. [-]
-    rows : tuple of MeasuredKernel
-        Timed calls, in the order of the file. [-]
-    skipped : int
-        Lines that time no layer: totals of a log, its inputs, splits. [1]
-    """
+    """A table of timed calls."""
 
     name: str
     sha256: str
@@ -257,16 +207,6 @@ def _layer_shapes(
 def blobs_read(params: str) -> tuple[str, ...]:
     """Return the names of what a layer of a log reads.
 
-    Parameters
-    ----------
-    params : str
-        Its parameters as the log prints them. [-]
-
-    Returns
-    -------
-    tuple of str
-        Names. [-]
-
     Examples
     --------
     >>> blobs_read("num_output=64 pad=2 kernel_size=11 stride=4 bottom=data")
@@ -278,17 +218,7 @@ def blobs_read(params: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFolder:
-    """A folder of tables that do not come with perfmodel.
-
-    Parameters
-    ----------
-    kernels : tuple of KernelMeasurements
-        Tables of timed calls, by name. [-]
-    systems : tuple of Path
-        Tables of timed training steps. [-]
-    unread : tuple of str
-        Files of a format that no score is made of. [-]
-    """
+    """A folder of tables that do not come with perfmodel."""
 
     kernels: tuple[KernelMeasurements, ...]
     systems: tuple[Path, ...]
@@ -313,23 +243,7 @@ def read_data_folder(folder: str | Path) -> DataFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCollective:
-    """One timed call.
-
-    Parameters
-    ----------
-    row_number : int
-        Line of the CSV. [1]
-    system, library, operation : str
-        Files of the system and of the library, and what was called. [-]
-    worker_count : int
-        Devices that took part. [1]
-    size_bytes : float
-        Bytes as the algorithms count them. [B]
-    seconds : float
-        Measured time. [s]
-    is_fitted : bool
-        Whether constants may be fitted to it; such rows are not scored. [-]
-    """
+    """One timed call."""
 
     row_number: int
     system: str
@@ -343,21 +257,7 @@ class MeasuredCollective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveFormat:
-    """A kind of table.
-
-    Parameters
-    ----------
-    device, library, operation : str
-        Columns that say on what, with what, and what. [-]
-    systems, libraries, operations : mapping of str to str
-        What they say -> name of the file, or of the operation. [-]
-    unscored : frozenset of str
-        What the column of the library says of rows that no file describes. [-]
-    nodes : str
-        Column of the number of hosts; empty where all rows are of one. [-]
-    fitted : callable
-        Tells of devices and bytes whether a row may be fitted. [-]
-    """
+    """A kind of table."""
 
     device: str
     library: str
@@ -391,18 +291,6 @@ def on_two_devices(worker_count: int, size_bytes: float) -> bool:
 def every_other_size_on_two_and_eight(worker_count: int, size_bytes: float) -> bool:
     """Tell whether two or eight devices took part, and the message is an even power of two times 512 B.
 
-    Parameters
-    ----------
-    worker_count : int
-        Devices. [1]
-    size_bytes : float
-        Bytes. [B]
-
-    Returns
-    -------
-    bool
-        True for 512 B, 2 KiB, 8 KiB and so on. [-]
-
     Examples
     --------
     >>> [every_other_size_on_two_and_eight(8, size) for size in (512, 1024, 2048)]
@@ -423,19 +311,7 @@ COLLECTIVE_FORMATS: Final = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CollectiveMeasurements:
-    """A table of timed collectives.
-
-    Parameters
-    ----------
-    name : str
-        Stem of its file. [-]
-    sha256 : str
-        Hash of the file's content. [-]
-    rows : tuple of MeasuredCollective
-        Calls in one host by libraries that files describe. [-]
-    left_out : mapping of str to int
-        Why rows are left out, and how many. [1]
-    """
+    """A table of timed collectives."""
 
     name: str
     sha256: str

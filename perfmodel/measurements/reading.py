@@ -129,23 +129,7 @@ def _row(values: Mapping[str, str], *, number: int, table: str, faults: list[str
 def whole_number(
     text: str, *, column: str, number: int, faults: list[str], least: int = 1, allowed: str = ""
 ) -> int | None:
-    """Return a whole number of at least ``least`` [1], or None after adding what is wrong with it to ``faults``.
-
-    Parameters
-    ----------
-    text : str
-        The cell. [-]
-    column : str
-        Its column. [-]
-    number : int
-        Line of the file. [1]
-    faults : list of str
-        Where a fault is added. [-]
-    least : int
-        Smallest number. [1]
-    allowed : str
-        What is allowed, if other words say it better. [-]
-    """
+    """Return a whole number of at least ``least`` [1], or None after adding what is wrong with it to ``faults``."""
     if text.isascii() and text.isdecimal() and int(text) >= least:
         return int(text)
     allowed = allowed or f"a whole number of at least {least}"
@@ -156,26 +140,7 @@ def whole_number(
 def positive_seconds(
     text: str, *, column: str, number: int, faults: list[str], allowed: str = "seconds above 0"
 ) -> float | None:
-    """Return a measured time, or None after adding what is wrong with it to ``faults``.
-
-    Parameters
-    ----------
-    text : str
-        As the CSV has it. [-]
-    column : str
-        Name of its column. [-]
-    number : int
-        Line of the CSV. [1]
-    faults : list of str
-        Lines to add to. [-]
-    allowed : str
-        What is allowed, in words. [-]
-
-    Returns
-    -------
-    float or None
-        The time. [s]
-    """
+    """Return a measured time, or None after adding what is wrong with it to ``faults``."""
     try:
         seconds = float(text)
     except ValueError:
@@ -202,22 +167,6 @@ def check_names(
     builders: Iterable[str],
 ) -> None:
     """Raise unless every row with a time names a known device, framework and network, and threads that it has.
-
-    Parameters
-    ----------
-    table : MeasurementTable
-        The table. [-]
-    thread_counts : mapping of str to int or None
-        Hardware threads of every known device and system; None for a GPU, whose rows have no threads. [1]
-    frameworks : iterable of str
-        Known frameworks. [-]
-    builders : iterable of str
-        Known networks. [-]
-
-    Raises
-    ------
-    TableError
-        Naming the file and, for each wrong value, its rows, column, what is allowed and the nearest name.
 
     Examples
     --------
@@ -288,26 +237,6 @@ def names() -> tuple[str, ...]:
 
 def load(key_or_path: str | Path) -> MeasurementTable:
     """Load a measurement table that comes with perfmodel, or your own.
-
-    Parameters
-    ----------
-    key_or_path : str or Path
-        One of ``names()``, or the path of a CSV. What was run comes from the TOML of the same stem beside it;
-        without one, each row is a plain training step of the zoo network its ``network`` column names. [-]
-
-    Returns
-    -------
-    MeasurementTable
-        Rows and runs, checked. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it is neither a name nor a path.
-    UnknownNameError
-        If there is neither a table nor a CSV file of that name.
-    TableError
-        If a file is wrong; lists every fault with file, row, column, value and what is allowed.
 
     Examples
     --------
@@ -482,26 +411,6 @@ def _one_each(rows: Iterable[MeasuredRow]) -> tuple[MeasuredRow, ...]:
 
 def from_frame(frame: pd.DataFrame, *, key: str = "frame") -> MeasurementTable:
     """Make a measurement table of a DataFrame.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        Columns as in the CSV of a table: ``network``, ``batch_size``, ``framework``, ``device``, ``step_s``, and
-        ``threads`` for CPU rows; a missing value is an empty cell. [-]
-    key : str
-        Name of the table in reports. [-]
-
-    Returns
-    -------
-    MeasurementTable
-        Each row is a plain training step of the zoo network that its ``network`` column names. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it is no DataFrame.
-    TableError
-        If a column is missing or unknown, or a value is wrong; names row (the header is row 1) and column.
 
     Examples
     --------

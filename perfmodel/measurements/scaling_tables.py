@@ -19,21 +19,7 @@ SCHEMA_VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingTable:
-    """Rows of several devices.
-
-    Parameters
-    ----------
-    key, title : str
-        Stem of the files; one line. [-]
-    rows : tuple of mapping
-        By column: text, or a number in the unit of the column's name. [-]
-    source : mapping of str to str
-        Where the numbers come from and how they were read. [-]
-    stated : mapping
-        What the source says of all rows. [-]
-    caveats : tuple of str
-        What to know before believing the rows. [-]
-    """
+    """Rows of several devices."""
 
     key: str
     title: str
@@ -56,23 +42,6 @@ def scaling_names() -> tuple[str, ...]:
 
 def load_scaling(key: str) -> ScalingTable:
     """Load a table of several devices.
-
-    Parameters
-    ----------
-    key : str
-        One of ``scaling_names()``. [-]
-
-    Returns
-    -------
-    ScalingTable
-        Its rows and caveats.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such table.
-    TableError
-        If a number is none; names row, column and value.
 
     Examples
     --------
@@ -125,27 +94,7 @@ _FOLDER: Final = Path(__file__).parent / "speedups"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedupJob:
-    """Where and how the rows of a table ran.
-
-    Parameters
-    ----------
-    key, title : str
-        Stem of the files; one line. [-]
-    system : str
-        The machine. [-]
-    other_systems : tuple of str
-        The same machine, wired as it may be too. [-]
-    sync : str
-        How workers agree. [-]
-    dataset, input_from : str
-        What rows of real data read, and from where. [-]
-    decode_cores : int
-        Cores that decode it. [1]
-    source : mapping of str to str
-        Where the numbers come from and how they were read. [-]
-    caveats : tuple of str
-        What to know before believing a score. [-]
-    """
+    """Where and how the rows of a table ran."""
 
     key: str
     title: str
@@ -173,23 +122,6 @@ def speedup_names() -> tuple[str, ...]:
 def load_speedup_job(key: str) -> SpeedupJob:
     """Load what ran behind a table.
 
-    Parameters
-    ----------
-    key : str
-        One of ``speedup_names()``. [-]
-
-    Returns
-    -------
-    SpeedupJob
-        System, strategy, data and caveats.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such table.
-    TableError
-        If its description is of another version.
-
     Examples
     --------
     >>> load_speedup_job("tensorflow_docs_2017_gce_k80").sync
@@ -210,39 +142,7 @@ PARALLEL_FOLDER: Final = Path(__file__).resolve().parent / "parallel"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelRow:
-    """One measured step, or speed-up, on several devices.
-
-    Parameters
-    ----------
-    row_number : int
-        Line of the CSV. [1]
-    label, part : str
-        What a reader tells rows apart by; which rows it is scored among, besides all. [-]
-    builder : str
-        Network of the zoo. [-]
-    builder_options : mapping of str
-        Its options. [-]
-    device : str
-        Name of a device. [-]
-    parallelism : str
-        Kind of parallel execution. [-]
-    sizes : mapping of str
-        Workers, stages, micro-batches and the like, by their names in ``perfmodel.parallelism.Layout``. [1]
-    global_batch_size : int
-        Samples of all workers per step. [samples]
-    sync : str
-        How data-parallel workers agree, as the source names it. [-]
-    links : mapping of str to str
-        Link between the devices of each group. [-]
-    measured_s : float or None
-        Seconds of a step. [s]
-    measured_speedup : float or None
-        Over one device. [1]
-    published_speedup : float or None
-        What another model predicted. [1]
-    baseline_batch_size : int or None
-        Samples of one device's step that speed-ups are over. [samples]
-    """
+    """One measured step, or speed-up, on several devices."""
 
     row_number: int
     label: str
@@ -263,19 +163,7 @@ class ParallelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelTable:
-    """Rows of one source.
-
-    Parameters
-    ----------
-    key, title : str
-        Name of the table, and one line. [-]
-    rows : tuple of ParallelRow
-        In the order of the file. [-]
-    framework, dtype, optimizer : str
-        What ran. [-]
-    source, evidence : mapping of str to str
-        Where the numbers come from; why we know what ran. [-]
-    """
+    """Rows of one source."""
 
     key: str
     title: str
@@ -300,23 +188,6 @@ def parallel_names() -> tuple[str, ...]:
 
 def load_parallel(key: str) -> ParallelTable:
     """Load a table that comes with perfmodel.
-
-    Parameters
-    ----------
-    key : str
-        One of ``parallel_names()``. [-]
-
-    Returns
-    -------
-    ParallelTable
-        Rows with what they ran. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such table.
-    TableError
-        If a file is wrong.
 
     Examples
     --------

@@ -32,15 +32,7 @@ Option = str | int | float | bool
 
 
 class Evidence(NamedTuple):
-    """Why one fact of a run is believed: a script's line or arithmetic, never the residual of a model.
-
-    Parameters
-    ----------
-    fact : str
-        Name of the field of Run that the text supports. [-]
-    text : str
-        The script's path and line, or the arithmetic. [-]
-    """
+    """Why one fact of a run is believed: a script's line or arithmetic, never the residual of a model."""
 
     fact: str
     text: str
@@ -48,21 +40,7 @@ class Evidence(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedItem:
-    """One array that every step takes from host memory.
-
-    Parameters
-    ----------
-    name : str
-        What it holds. [-]
-    elements_per_sample : int
-        Elements for each sample of the mini-batch. [1]
-    element_bytes : int
-        Size of one element as it is copied to the device. [B]
-    origin : str
-        One of ORIGINS. [-]
-    prefetched : bool
-        True where a background thread copies it while the previous step computes. [-]
-    """
+    """One array that every step takes from host memory."""
 
     name: str
     elements_per_sample: int
@@ -196,29 +174,7 @@ SUBSETS: tuple[Subset, ...] = ("gpu", "cpu", "cpu_oversubscribed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRow:
-    """One cell of a measurement table.
-
-    Parameters
-    ----------
-    table : str
-        Key of the measurement table. [-]
-    row_number : int
-        Line in the CSV file, where the header is line 1. [1]
-    network, framework : str
-        As in the table. [-]
-    batch_size : int
-        Samples in a mini-batch. [samples]
-    device : str
-        Name of a device (GPU) or of a system (CPU). [-]
-    threads : int or None
-        CPU threads; None on a GPU. [1]
-    step_s : float or None
-        Measured time of a step; None where it is missing. [s]
-    status : str
-        One of STATUSES; only ``measured`` rows are scored. [-]
-    note : str
-        Why the row is missing or set aside, or what is odd about it; mostly empty. [-]
-    """
+    """One cell of a measurement table."""
 
     table: str
     row_number: int
@@ -244,21 +200,7 @@ class MeasuredRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What a table says of a device it was measured on; the device's own facts are in its spec file.
-
-    Parameters
-    ----------
-    device : str
-        Name of the device or system, as in the rows. [-]
-    kind : str
-        ``cpu`` or ``gpu``. [-]
-    physical_cores : int or None
-        Cores of all sockets of a CPU, hyper-threads not counted. [1]
-    host : str or None
-        The system that a GPU was in. [-]
-    note : str
-        What the source states, and where. [-]
-    """
+    """What a table says of a device it was measured on; the device's own facts are in its spec file."""
 
     device: str
     kind: str
@@ -269,13 +211,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erratum:
-    """A statement of the source that its own numbers, its scripts or arithmetic contradict.
-
-    Parameters
-    ----------
-    id, where, printed, correct, why : str
-        Identifier, place in the source, what stands there, what is right, and how we know. [-]
-    """
+    """A statement of the source that its own numbers, its scripts or arithmetic contradict."""
 
     id: str
     where: str
@@ -286,27 +222,7 @@ class Erratum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementTable:
-    """Measured step times of one source, with what was run.
-
-    Parameters
-    ----------
-    key : str
-        Name of the table; the stem of its files. [-]
-    title : str
-        One line. [-]
-    rows : tuple of MeasuredRow
-        Every cell, missing ones too, in the order of the file. [-]
-    runs : tuple of Run
-        What was executed: one for each framework, network and batch size. [-]
-    source, software : mapping of str to str
-        Where the numbers come from and how they were read; versions by framework. [-]
-    hardware : tuple of Hardware
-        What the source says of the devices. [-]
-    errata : tuple of Erratum
-        What the source's own text gets wrong. [-]
-    path : Path or None
-        The CSV it was read from. [-]
-    """
+    """Measured step times of one source, with what was run."""
 
     key: str
     title: str
@@ -325,27 +241,7 @@ class MeasurementTable:
         return iter(self.rows)
 
     def run(self, framework: str, network: str, *, batch_size: int | None = None) -> Run:
-        """Return what was executed for a framework and a network.
-
-        Parameters
-        ----------
-        framework, network : str
-            As in the rows. [-]
-        batch_size : int, optional
-            Needed only where the table has several for this framework and network. [samples]
-
-        Returns
-        -------
-        Run
-            The run. [-]
-
-        Raises
-        ------
-        UnknownNameError
-            If the table has no such run.
-        ArgumentError
-            If several batch sizes were run and none is given.
-        """
+        """Return what was executed for a framework and a network."""
         found = [run for run in self.runs if (run.framework, run.network) == (framework, network)]
         found = [run for run in found if batch_size in (None, run.batch_size)]
         if not found:
@@ -372,27 +268,7 @@ class MeasurementTable:
         batch_size: int | Collection[int] | None = None,
         status: str | Collection[str] | None = None,
     ) -> tuple[MeasuredRow, ...]:
-        """Return the rows that have the given values; a collection allows each of its members.
-
-        Parameters
-        ----------
-        network, framework, device, status : str or collection of str, optional
-            Names to keep. [-]
-        threads : int or collection of int, optional
-            CPU thread counts to keep. [1]
-        batch_size : int or collection of int, optional
-            Batch sizes to keep. [samples]
-
-        Returns
-        -------
-        tuple of MeasuredRow
-            The rows, in the order of the file. [-]
-
-        Raises
-        ------
-        UnknownNameError
-            If a name is in no row of the table.
-        """
+        """Return the rows that have the given values; a collection allows each of its members."""
         wanted = {"network": network, "framework": framework, "device": device, "threads": threads}
         wanted |= {"batch_size": batch_size, "status": status}
         rows = self.rows
@@ -417,24 +293,7 @@ class MeasurementTable:
         set_aside: bool = False,
         physical_cores: Mapping[str, int] | None = None,
     ) -> tuple[MeasuredRow, ...]:
-        """Return the rows that one score is computed over.
-
-        Parameters
-        ----------
-        only : str, optional
-            ``gpu``; ``cpu`` (threads up to the physical cores); ``cpu_oversubscribed`` (more threads than
-            that); None keeps all of them. [-]
-        set_aside : bool
-            Whether rows that have a time but are barred or suspect are kept too. [-]
-        physical_cores : mapping of str to int, optional
-            Cores by device, for devices of which the table's own hardware section does not state them. [1]
-
-        Returns
-        -------
-        tuple of MeasuredRow
-            Rows with a time, in the order of the file. Where nobody states the cores, no row counts as
-            over-subscribed. [-]
-        """
+        """Return the rows that one score is computed over."""
         if only is not None and only not in SUBSETS:
             raise ArgumentError(argument="only", given=only, allowed=f"None or one of {', '.join(SUBSETS)}")
         statuses = (SCORED, *SET_ASIDE) if set_aside else (SCORED,)

@@ -19,26 +19,7 @@ Group = Literal["data", "tensor", "pipeline"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """What a device exchanges with others at one place of a step.
-
-    Parameters
-    ----------
-    kind : str
-        ``all_reduce``, ``all_gather``, ``reduce_scatter`` or ``send``. [-]
-    group : str
-        With whom: ``data``, those with the same layers; ``tensor``, those that share each layer; ``pipeline``, the one
-        with the next, or the previous, layers. [-]
-    phase : Phase
-        ``forward`` or ``backward``, for every micro-batch but where nothing depends on samples; ``update``. [-]
-    after_layer : str
-        Layer whose operations in that phase come before. [-]
-    bytes_per_sample : int
-        Size of the whole tensor, on one device before a reduce-scatter and after an all-gather. [B/sample]
-    fixed_bytes : int
-        What of it depends on no sample: parameters and their gradients. [B]
-    hidden : bool
-        Whether the device may go on meanwhile, as long as it has other layers to compute. [-]
-    """
+    """What a device exchanges with others at one place of a step."""
 
     kind: ExchangeKind
     group: Group
@@ -55,30 +36,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class StageGraph:
-    """Layers that one device, or one group that shares them, runs in a row.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The layers as this device has them. [-]
-    device : int
-        Place in the pipeline, from 0; several stages may be on one device. [1]
-    input_gradient : bool
-        Whether the gradient of what it reads is computed, because an earlier stage wants it. [-]
-    exchanges : tuple of Exchange
-        In order of execution within each phase. [-]
-    batch_factor : int
-        Samples it computes for each sample of a worker: more than one where a group of workers shares its layers and
-        brings all their samples. [1]
-    replicated : mapping of str to int
-        Parameters that every device of a tensor group has whole, by layer. [1]
-    copied : mapping of str to int
-        Parameters of an earlier stage that this one has too (tied tables), by layer. [1]
-    padding : int
-        Parameters of all devices of a tensor group that no device would have alone: tables rounded up. [1]
-    replicated_layers : tuple of str
-        Layers with products that every device of a tensor group computes whole. [-]
-    """
+    """Layers that one device, or one group that shares them, runs in a row."""
 
     graph: LayerGraph
     device: int = 0
@@ -112,35 +70,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How many devices do what.
-
-    Parameters
-    ----------
-    workers : int
-        Devices in all: tensor groups times stages times data-parallel copies. [1]
-    stages : int
-        Devices in a pipeline. [1]
-    tensor_size : int
-        Devices that share each layer. [1]
-    sequence_parallel : bool
-        Whether what lies between shared layers is shared too, by positions. [-]
-    micro_batches : int
-        Parts of a worker's mini-batch that follow one another. [1]
-    schedule : str
-        Order of work of a pipeline: ``gpipe``, ``1f1b`` or ``interleaved``. [-]
-    interleave : int
-        Stages on each device of a pipeline. [1]
-    shard_stage : int
-        What of the optimizer's state (1), gradients (2), parameters (3) the data-parallel workers share; 0: each has
-        all. [1]
-    accumulation_steps : int
-        Passes of all micro-batches through the devices of a worker before the update. [1]
-
-    Raises
-    ------
-    ArgumentError
-        If a number is no count, the groups do not divide the workers, or what is shared is none of these.
-    """
+    """How many devices do what."""
 
     workers: int = 1
     stages: int = 1
@@ -184,11 +114,6 @@ class Layout:
     def micro_batch_size(self, batch_size: int) -> int:
         """Return the samples of a micro-batch. [samples]
 
-        Raises
-        ------
-        ArgumentError
-            If the micro-batches do not divide them.
-
         Examples
         --------
         >>> Layout(workers=4, stages=4, micro_batches=8).micro_batch_size(64)
@@ -208,24 +133,7 @@ LayerSeconds = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A network that is to be placed on devices.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    layout : Layout
-        How many devices do what. [-]
-    element_bytes : int
-        Size of an element of activations, parameters and gradients. [B]
-    layer_s : mapping of str to float or None
-        What each layer takes, so that stages come out equal; None for its FLOP as far as they are known. [s]
-    send_s : callable or None
-        Seconds that a tensor of a size per sample [B/sample] takes from one stage to the next, in the same unit as
-        ``layer_s``; None for nothing. [s]
-    cuts : tuple of int
-        Layers before each cut, where these were chosen before; none where they are to be chosen. [1]
-    """
+    """A network that is to be placed on devices."""
 
     graph: LayerGraph
     layout: Layout
@@ -310,8 +218,6 @@ def placement_of_phase(placement: Placement, phase: Phase) -> Placement:
 def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> StageGraph:
     """Return a stage with the exchanges within layers that are computed again.
 
-    Notes
-    -----
     As operations do, only those run again whose result back-propagation reads: not the sum that yields the next
     checkpoint.
     """

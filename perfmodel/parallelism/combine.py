@@ -81,13 +81,7 @@ _PLACED: WeakKeyDictionary[LayerGraph, dict[Hashable, tuple[StageGraph, ...]]] =
 
 
 def combined(request: Request) -> tuple[StageGraph, ...]:
-    """Return the stages of a network whose layers groups of devices share.
-
-    Raises
-    ------
-    ArgumentError
-        If a group cannot share the layers, or there are more stages than places to cut.
-    """
+    """Return the stages of a network whose layers groups of devices share."""
     shard, cuts = _cut(request)
     layout, element_bytes = request.layout, request.element_bytes
     # workers decide only whether there are others to exchange with

@@ -202,36 +202,6 @@ def place(
 ) -> Placement:
     """Return a network on devices.
 
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    parallelism : str
-        ``data``, ``model``, ``pipeline``, ``tensor`` or ``hybrid``. [-]
-    layout : Layout or None
-        How many devices do what; None for ``sizes``. [-]
-    element_bytes : int
-        Size of an element of activations, parameters and gradients. [B]
-    layer_s : mapping of str to float or None
-        What each layer takes, so that stages come out equal; None for its FLOP. [s]
-    send_s : callable or None
-        Time of a tensor of a size per sample [B/sample] between stages, in the unit of ``layer_s``. [s]
-    **sizes : int, str or bool
-        Fields of ``Layout`` where none is given; all workers are one group of a ``model`` or ``tensor`` parallelism
-        unless its size is given. [1]
-
-    Returns
-    -------
-    Placement
-        Stages with their exchanges. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If no parallelism or schedule has the name.
-    ArgumentError
-        If the sizes do not fit one another, the parallelism or the network.
-
     Examples
     --------
     >>> from perfmodel import zoo

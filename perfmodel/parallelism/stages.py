@@ -28,22 +28,7 @@ _PARTS: weakref.WeakKeyDictionary[LayerGraph, dict[object, LayerGraph]] = weakre
 
 
 def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[LayerGraph, dict[str, int]]:
-    """Return some layers of a graph as a graph; what they read of others are its inputs.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The whole. [-]
-    nodes : sequence of Node
-        The layers, in order. [-]
-    name : str
-        What the part is called. [-]
-
-    Returns
-    -------
-    tuple
-        The part, and the parameters it has twice because their owner is outside, by layer [1].
-    """
+    """Return some layers of a graph as a graph; what they read of others are its inputs."""
     own = {node.name for node in nodes}
     read = dict.fromkeys(each for node in nodes for each in node.input_names if each not in own)
     inputs = {each: graph.shape(each) for each in read}
@@ -114,19 +99,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A place at which a graph can be cut.
-
-    Parameters
-    ----------
-    place : int
-        Layers before it. [1]
-    tensor : str
-        The one that crosses. [-]
-    elements : int
-        Of a sample of it. [1]
-    wanted : bool
-        Whether its gradient comes back. [-]
-    """
+    """A place at which a graph can be cut."""
 
     place: int
     tensor: str
@@ -136,17 +109,6 @@ class Cut:
 
 def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
     """Return the places of a graph where one tensor alone leads on to the layers behind.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-
-    Returns
-    -------
-    tuple of Cut
-        In order. Parameters that layers on both sides use are no tensor that crosses: each side has them. None lies
-        inside a region that runs again, where an input of the network leads past, or behind a loss. [-]
 
     Examples
     --------
@@ -183,18 +145,7 @@ def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
 
 
 def layer_weights(graph: LayerGraph) -> dict[str, float]:
-    """Return the FLOP of each layer's forward and backward phase, which stand for its time where nobody knows it.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-
-    Returns
-    -------
-    dict of str to float
-        FLOP of one sample. [FLOP/sample]
-    """
+    """Return the FLOP of each layer's forward and backward phase, which stand for its time where nobody knows it."""
     weights = {node.name: 0.0 for node in graph.layers}
     batch_size = graph.fixed_batch_size or 1
     for name, operation in graph.operations(batch_size=batch_size, phase=Phase.FORWARD_BACKWARD):
@@ -276,33 +227,7 @@ def chosen_cuts(
     send_s: Callable[[int], float] | None = None,
     argument: str = "stages",
 ) -> tuple[Cut, ...]:
-    """Return the cuts that make the longest stage of a network shortest.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    stage_count : int
-        Stages. [1]
-    element_bytes : int
-        Size of an element of what crosses. [B]
-    layer_s : mapping of str to float or None
-        What each layer takes; None for its FLOP. [s]
-    send_s : callable or None
-        Time of a tensor of a size per sample [B/sample], in the unit of ``layer_s``; None for nothing. [s]
-    argument : str
-        What the user calls the number of stages. [-]
-
-    Returns
-    -------
-    tuple of Cut
-        In order, one less than stages. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If there are more stages than the network has places to cut, and one.
-    """
+    """Return the cuts that make the longest stage of a network shortest."""
     cuts = known_cuts(graph, graph.fingerprint)
     weights = layer_weights(graph) if layer_s is None else layer_s
     work = [float(weights.get(node.name, 0.0)) for node in graph.layers]
@@ -315,22 +240,7 @@ def chosen_cuts(
 
 
 def stage_between(graph: LayerGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
-    """Return the layers of a network between two cuts as a graph whose input is the tensor that crosses.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    first, last : Cut or None
-        Where it begins and ends; None for the beginning and the end of the network. [-]
-    element_bytes : int
-        Size of an element of what crosses. [B]
-
-    Returns
-    -------
-    StageGraph
-        With what it sends to the stages before and after it. [-]
-    """
+    """Return the layers of a network between two cuts as a graph whose input is the tensor that crosses."""
     start = 0 if first is None else first.place
     end = len(graph.layers) if last is None else last.place
     nodes = graph.layers[start:end]

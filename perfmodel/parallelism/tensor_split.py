@@ -52,13 +52,6 @@ def _readers(graph: LayerGraph) -> dict[str, list[Node]]:
 def roles_of(graph: LayerGraph, *, tensor_size: int) -> dict[str, Role]:
     """Return what becomes of the layers that a group of devices shares; the others each device has whole.
 
-    Raises
-    ------
-    ArgumentError
-        If the devices do not divide the heads of an attention layer or the outputs of a product.
-
-    Notes
-    -----
     Two products that follow one another, with layers between that treat channels alone, are split by outputs
     (``column``) and by inputs (``row``); so are products that one layer brings together (queries, keys and values; a
     gate and its units) and the next one; attention that holds its own projections by ``heads``; a ``table`` of words by
@@ -234,22 +227,7 @@ _WHOLE_BIASES: Final[Mapping[str, tuple[str, ...]]] = {"row": ("bias",), "heads"
 
 
 def shard_of(node: Node, role: Role | None, *, tensor_size: int) -> nn.Layer:
-    """Return the layer that one device of a group runs.
-
-    Parameters
-    ----------
-    node : Node
-        The layer in the whole network. [-]
-    role : str or None
-        Its role; None where each device has all of it. [-]
-    tensor_size : int
-        Devices. [1]
-
-    Returns
-    -------
-    Layer
-        With fewer outputs, heads or words; of a product split by inputs the layer itself, which reads less. [-]
-    """
+    """Return the layer that one device of a group runs."""
     make = _SHARDS.get(role or "")
     return node.layer if make is None else make(node, tensor_size)
 

@@ -34,31 +34,7 @@ NO_CHANGE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceRow:
-    """One change that can be made, and what it is worth.
-
-    Parameters
-    ----------
-    kind : str
-        Kind of change. [-]
-    change : str
-        In a few words. [-]
-    gain_samples_per_s : float
-        Samples per second with it, less those without: positive is faster. [samples/s]
-    speedup : float
-        Samples per second with it over those without. [1]
-    samples_per_s : float
-        With it. [samples/s]
-    step_s : float
-        With it. [s]
-    bottleneck : str
-        What bounds the step with it. [-]
-    reason : str
-        Which part of the step changed most, by how much, and what bounds it now. [-]
-    beware : str
-        What else changes: samples of an update, staleness, what is presumed. [-]
-    changes : mapping of str to object
-        Arguments of ``predict`` that have other values. [unit of each argument]
-    """
+    """One change that can be made, and what it is worth."""
 
     kind: str
     change: str
@@ -74,17 +50,7 @@ class AdviceRow:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A change that cannot be made, or says nothing here.
-
-    Parameters
-    ----------
-    kind : str
-        Kind of change. [-]
-    change : str
-        In a few words; empty where no change of the kind applies. [-]
-    reason : str
-        Why not. [-]
-    """
+    """A change that cannot be made, or says nothing here."""
 
     kind: str
     change: str
@@ -321,21 +287,7 @@ NO_ROOM: Final = "It does not fit"
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """A change as it is shown.
-
-    Parameters
-    ----------
-    change : str
-        In a few words. [-]
-    speedup : str
-        Throughput with it over that without. [1]
-    samples_per_s : float
-        With it. [samples/s]
-    step_s : float
-        With it. [s]
-    why : str
-        Part that changed most, and what bounds the step. [-]
-    """
+    """A change as it is shown."""
 
     change: str
     speedup: str
@@ -404,20 +356,7 @@ def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:
 
 
 def report(a: Advice, *, shown: int | None = None) -> str:
-    """Return what ``print(advice)`` shows.
-
-    Parameters
-    ----------
-    a : Advice
-        The advice. [-]
-    shown : int or None
-        Changes to list, of whatever kind; None for the best of each kind. [1]
-
-    Returns
-    -------
-    str
-        Several lines without colour. [-]
-    """
+    """Return what ``print(advice)`` shows."""
     table, lines = _blocks(a, shown)
     below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
     return "\n\n".join(["\n".join(_heading(a)), table.to_text(), below])

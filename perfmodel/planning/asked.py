@@ -14,23 +14,6 @@ from perfmodel.prediction.straggler import straggler_of, straggler_of_job
 def listed(argument: str, given: Any) -> list[Any]:
     """Return the different entries of what may be a single one.
 
-    Parameters
-    ----------
-    argument : str
-        What it was given for, to name in an error. [-]
-    given : object
-        One entry, or an iterable of them; a text is one. [-]
-
-    Returns
-    -------
-    list
-        Entries, at least one. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If there is none.
-
     Examples
     --------
     >>> listed("workers", 4), listed("sync", ("downpour", "downpour"))
@@ -43,22 +26,7 @@ def listed(argument: str, given: Any) -> list[Any]:
 
 
 def options_of(options: Mapping[str, Any], sync: str, workers: int) -> dict[str, Any]:
-    """Return the options that one way to agree takes, lasting times of unequal workers for the first so many.
-
-    Parameters
-    ----------
-    options : mapping of str to object
-        Those of all ways. [-]
-    sync : str
-        The way to agree. [-]
-    workers : int
-        Workers. [1]
-
-    Returns
-    -------
-    dict of str to object
-        Arguments of ``predict``. [-]
-    """
+    """Return the options that one way to agree takes, lasting times of unequal workers for the first so many."""
     wanted = taken(options, sync)
     if wanted.get("straggler") is not None:
         wanted["straggler"] = straggler_of(wanted["straggler"]).of_first(workers)
@@ -68,28 +36,7 @@ def options_of(options: Mapping[str, Any], sync: str, workers: int) -> dict[str,
 def check_options(
     options: Mapping[str, Any], syncs: Sequence[str], *, most_workers: int, of_a_row: Collection[str], of: str
 ) -> None:
-    """Raise unless options are arguments of ``predict`` that change something.
-
-    Parameters
-    ----------
-    options : mapping of str to object
-        What was given besides. [-]
-    syncs : sequence of str
-        Ways to agree that are asked for. [-]
-    most_workers : int
-        Most workers that are asked for. [1]
-    of_a_row : collection of str
-        Arguments of ``predict`` that the report gives itself. [-]
-    of : str
-        What the options are of, to name in an error. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If an option is none; names the nearest.
-    ArgumentError
-        If a value is never allowed, or an option is for none of the ways to agree.
-    """
+    """Raise unless options are arguments of ``predict`` that change something."""
     known = [name for name in ARGUMENTS if name not in of_a_row]
     for name in options:
         if name not in known:

@@ -33,19 +33,7 @@ PER: Final = ("step", "sample")
 
 @dataclass(frozen=True, slots=True)
 class TermChange:
-    """One part of the step in both predictions.
-
-    Parameters
-    ----------
-    term : str
-        Field of ``StepTime``, or ``step_s`` for their sum. [-]
-    meaning : str
-        What the time is spent on. [-]
-    first_s, second_s : float
-        How long, of a step or of a sample. [s]
-    change_s : float
-        Second minus first. [s]
-    """
+    """One part of the step in both predictions."""
 
     term: str
     meaning: str
@@ -56,19 +44,7 @@ class TermChange:
 
 @dataclass(frozen=True, slots=True)
 class LayerChange:
-    """One operation in both predictions.
-
-    Parameters
-    ----------
-    layer, phase, role : str
-        Which one. [-]
-    first_kernel, second_kernel : str or None
-        What was chosen for it; None where that prediction has no such operation. [-]
-    first_s, second_s : float
-        Kernel time and launch gaps, of a step or of a sample. [s]
-    change_s : float
-        Second minus first. [s]
-    """
+    """One operation in both predictions."""
 
     layer: str
     phase: str
@@ -82,17 +58,7 @@ class LayerChange:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """One kind of content of the memory in both predictions.
-
-    Parameters
-    ----------
-    holds : str
-        What is kept. [-]
-    first_bytes, second_bytes : float
-        How much. [B]
-    change_bytes : float
-        Second minus first. [B]
-    """
+    """One kind of content of the memory in both predictions."""
 
     holds: str
     first_bytes: float
@@ -355,15 +321,7 @@ def _tables(c: Comparison) -> list[tuple[Table[Any], list[str]]]:
 
 @dataclass(frozen=True, slots=True)
 class InputChange:
-    """One thing that two predictions were asked differently.
-
-    Parameters
-    ----------
-    input : str
-        Which; of a number of a spec file the file's name and the field. [-]
-    first, second : object
-        Its values; None where a prediction has no such thing. [unit of the name]
-    """
+    """One thing that two predictions were asked differently."""
 
     input: str
     first: Any
@@ -371,20 +329,7 @@ class InputChange:
 
 
 def input_changes(first: Prediction, second: Prediction) -> list[InputChange]:
-    """Return what two predictions were asked differently.
-
-    Parameters
-    ----------
-    first, second : Prediction
-        The predictions. [-]
-
-    Returns
-    -------
-    list of InputChange
-        Arguments as they were resolved (a framework's bucket size, not None), then numbers that differ in spec files
-        of one name. Empty where nothing differs. Of how workers agree nothing is there, where one has nobody to agree
-        with. [unit of each name]
-    """
+    """Return what two predictions were asked differently."""
     facts = [_facts(p) for p in (first, second)]
     rows = [InputChange(name, value, facts[1][name]) for name, value in facts[0].items()]
     jobs = [p.basis.job for p in (first, second)]

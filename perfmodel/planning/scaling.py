@@ -40,17 +40,7 @@ OF_A_ROW: Final = ("graph", "system", "workers", "sync", "batch_size", "global_b
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What a caller says of how batch size and staleness slow down learning, and whether anything.
-
-    Parameters
-    ----------
-    critical_batch_size : float or None
-        Batch size at which twice the least steps are needed; None where nobody asks. [samples]
-    staleness_penalty : float
-        Share of steps lost per update of staleness. [1]
-    least_steps : float or None
-        Updates to the loss with any batch, however large; None where only ratios are asked for. [1]
-    """
+    """What a caller says of how batch size and staleness slow down learning, and whether anything."""
 
     critical_batch_size: float | None = None
     staleness_penalty: float = 0.0
@@ -294,46 +284,7 @@ HEADINGS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRow:
-    """One number of workers that agree in one way. What is not asked for, or cannot be, is None.
-
-    Parameters
-    ----------
-    sync : str
-        How they agree. [-]
-    workers : int
-        Workers. [1]
-    step_s : float or None
-        Time of a step. [s]
-    samples_per_s : float or None
-        Samples of all workers whose gradients count. [samples/s]
-    speedup : float or None
-        That over the samples per second of one worker that exchanges nothing: with the same mini-batch, or in strong
-        scaling with the whole global one. [1]
-    efficiency : float or None
-        Speed-up over workers. [1]
-    exposed_sync_s : float or None
-        What a step waits for the exchange, or for the server. [s]
-    straggler_s : float or None
-        What it waits for slower workers. [s]
-    mean_staleness : float or None
-        Updates of others that a gradient has missed. [1]
-    knee : float or None
-        Visitors of a server from which on it bounds; None where nobody visits one, or it takes no time. [1]
-    server_utilisation : float or None
-        Share of time that the busiest part of it works. [1]
-    bottleneck : str or None
-        What bounds the step. [-]
-    epoch_s : float or None
-        Time of one pass over the data set. [s]
-    usd_per_epoch : float or None
-        Price of all workers for that time. [USD]
-    to_loss_s : float or None
-        Time to the same loss, by the caller's own critical batch size and staleness penalty. [s]
-    to_loss_speedup : float or None
-        That of one worker over it. [1]
-    reason : str or None
-        Why this cannot be; None where it can. [-]
-    """
+    """One number of workers that agree in one way. What is not asked for, or cannot be, is None."""
 
     sync: str
     workers: int

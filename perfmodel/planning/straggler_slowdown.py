@@ -25,17 +25,7 @@ VARIATIONS: Final = (0.05, 0.1, 0.2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowdownRow:
-    """One number of workers whose times vary.
-
-    Parameters
-    ----------
-    cv : float
-        Coefficient of variation of a worker's time. [1]
-    workers : int
-        Workers. [1]
-    slowdown : float
-        Mean time of the last that is waited for, over the mean of all. [1]
-    """
+    """One number of workers whose times vary."""
 
     cv: float
     workers: int
@@ -44,17 +34,7 @@ class SlowdownRow:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StragglerSlowdown:
-    """How much longer steps take that wait for the slowest.
-
-    Parameters
-    ----------
-    distribution : str
-        Of a worker's time. [-]
-    backup_workers : int
-        Workers that nobody waits for. [1]
-    rows : Table of SlowdownRow
-        One for each coefficient of variation and number of workers. [-]
-    """
+    """How much longer steps take that wait for the slowest."""
 
     distribution: str
     backup_workers: int
@@ -79,20 +59,7 @@ class StragglerSlowdown:
         }
 
     def plot(self, path: str | Path | None = None, *, marked_workers: int | None = None) -> Figure:
-        """Draw the slowdown over the number of workers, a line for each coefficient of variation.
-
-        Parameters
-        ----------
-        path : str, Path or None
-            Where to save the picture; None only returns the figure. [-]
-        marked_workers : int or None
-            A number of workers to mark, with the slowdowns there. [1]
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The picture. [-]
-        """
+        """Draw the slowdown over the number of workers, a line for each coefficient of variation."""
         from perfmodel.presentation.figures import saved
         from perfmodel.presentation.lanes import Curve, Panel, worker_figure
         from perfmodel.presentation.quantities import percent_text

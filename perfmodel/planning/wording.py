@@ -12,16 +12,6 @@ from perfmodel.presentation.quantities import seconds_text
 def signed_seconds_text(seconds: float) -> str:
     """Write a change of time with its sign.
 
-    Parameters
-    ----------
-    seconds : float
-        Change. [s]
-
-    Returns
-    -------
-    str
-        In s, ms or us. [-]
-
     Examples
     --------
     >>> signed_seconds_text(-0.0125), signed_seconds_text(2.0)
@@ -32,16 +22,6 @@ def signed_seconds_text(seconds: float) -> str:
 
 def plain(value: Any) -> Any:
     """Return a value of an argument as JSON knows it: what was made in Python by its name.
-
-    Parameters
-    ----------
-    value : object
-        An argument's value. [-]
-
-    Returns
-    -------
-    object
-        A number, text, truth value, None, or a mapping or list of such; ``inf``, which JSON lacks, as text. [-]
 
     Examples
     --------
@@ -63,16 +43,6 @@ def plain(value: Any) -> Any:
 def at_least(value: float) -> str:
     """Return a number of four digits that is not below what it stands for, so that what it asks for is enough.
 
-    Parameters
-    ----------
-    value : float
-        Above 0. [any]
-
-    Returns
-    -------
-    str
-        Rounded up. [-]
-
     Examples
     --------
     >>> at_least(11.25998), at_least(1.2341), at_least(0.5)
@@ -84,16 +54,6 @@ def at_least(value: float) -> str:
 
 def cents_up(usd: float) -> str:
     """Return an amount in cents that is not below what it stands for.
-
-    Parameters
-    ----------
-    usd : float
-        Amount. [USD]
-
-    Returns
-    -------
-    str
-        Rounded up. [-]
 
     Examples
     --------

@@ -25,21 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Agreement(ABC):
-    """How workers with the same network agree on its parameters.
-
-    Parameters
-    ----------
-    name : str
-        The strategy, as a caller names it. [-]
-    worker_count : int
-        Workers. [1]
-    sources : tuple of SpecFile
-        Files whose numbers it takes, besides the system's. [-]
-    server : ServerMemory or None
-        What a parameter server holds; None where there is none. [-]
-    asked : Job or None
-        What the caller said, with every number checked; None where nobody did. [-]
-    """
+    """How workers with the same network agree on its parameters."""
 
     name: str
     worker_count: int
@@ -94,58 +80,18 @@ class Agreement(ABC):
 
     @abstractmethod
     def applied(self, own: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:
-        """Return the parts of a step in which workers agree.
-
-        Parameters
-        ----------
-        own : StepTime
-            What a worker does by itself. [s]
-        exchanged : tuple of 2 float, ndarray or sympy.Expr
-            What it exchanges, hidden or not, and what of it is exposed. [s]
-
-        Returns
-        -------
-        StepTime
-            The same with ``sync_s``, ``exposed_sync_s`` and ``straggler_s``. [s]
-        """
+        """Return the parts of a step in which workers agree."""
 
     @abstractmethod
     def played(
         self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
     ) -> tuple[Iterable[Task], Mapping[str, int], Mapping[str, float]]:
-        """Return the steps of all workers as tasks, and what these hold and share besides the system's links.
-
-        Parameters
-        ----------
-        fed : iterable of Task
-            What brings mini-batches; its tasks of computing are left out for those of the agreement. [-]
-        composed : Composed
-            The step. [s]
-        step : PlayedStep
-            What each worker does by itself. [-]
-        step_count : int
-            Steps. [1]
-        seed : int
-            What times that vary are drawn with. [-]
-
-        Returns
-        -------
-        tuple of (iterable of Task, mapping of str to int, mapping of str to float)
-            Tasks, units of resources, and rates of channels. [-]
-        """
+        """Return the steps of all workers as tasks, and what these hold and share besides the system's links."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Asynchronous(Agreement):
-    """Workers visit a parameter server when they are done, and wait for nobody, or only for those far behind.
-
-    Parameters
-    ----------
-    scheme : AsynchronousScheme
-        What they do there. [-]
-    numbers : AsynchronousNumbers
-        Times and counts, with no time of the worker's own step. [-]
-    """
+    """Workers visit a parameter server when they are done, and wait for nobody, or only for those far behind."""
 
     scheme: AsynchronousScheme
     numbers: AsynchronousNumbers

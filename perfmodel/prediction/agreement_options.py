@@ -55,18 +55,6 @@ def sync_names() -> tuple[str, ...]:
 def taken(options: Mapping[str, Any], sync: str) -> dict[str, Any]:
     """Return those of some arguments that a strategy takes; what is for no strategy in particular stays.
 
-    Parameters
-    ----------
-    options : mapping of str to object
-        Arguments of ``predict``. [-]
-    sync : str
-        The strategy. [-]
-
-    Returns
-    -------
-    dict of str to object
-        All but what is for other strategies. [-]
-
     Examples
     --------
     >>> taken({"push_period": 4, "overlap": False, "dtype": "fp16"}, "downpour")
@@ -76,22 +64,7 @@ def taken(options: Mapping[str, Any], sync: str) -> dict[str, Any]:
 
 
 def refuse_unused(options: Mapping[str, Any], syncs: Collection[str], *, worker_count: int) -> None:
-    """Raise if an argument is for none of some strategies, and would change nothing.
-
-    Parameters
-    ----------
-    options : mapping of str to object
-        Arguments of ``predict``. [-]
-    syncs : collection of str
-        Strategies that are asked for. [-]
-    worker_count : int
-        Most workers that are asked for; one alone agrees with nobody, and keeps what is meant for several. [1]
-
-    Raises
-    ------
-    ArgumentError
-        Naming the strategies that take it.
-    """
+    """Raise if an argument is for none of some strategies, and would change nothing."""
     if worker_count == 1:
         return
     for name, value in options.items():
@@ -114,35 +87,7 @@ def resolve_agreement(
     dtype: str,
     placement: Placement | None = None,
 ) -> Agreement | None:
-    """Return how the workers of a job agree.
-
-    Parameters
-    ----------
-    asked : Job
-        What the caller says. [-]
-    machine : Machine or None
-        The workers' devices in a system; None for one device. [-]
-    subject : Subject
-        What is trained. [-]
-    profile : FrameworkProfile
-        The framework, whose habits of exchange hold where the caller says nothing. [-]
-    dtype : str
-        Data type of gradients. [-]
-    placement : Placement or None
-        The network on the devices of a worker; None where one device has the whole. [-]
-
-    Returns
-    -------
-    Agreement or None
-        None where workers have nothing to agree on: without training, or with ``none``.
-
-    Raises
-    ------
-    ArgumentError
-        If a value is not allowed, or the system has no way between two of the devices.
-    UnknownNameError
-        If there is no such strategy; names the nearest.
-    """
+    """Return how the workers of a job agree."""
     _check_speeds(asked, machine, subject)
     if asked.sync == NO_SYNC or machine is None or Phase.BACKWARD not in subject.phase.parts:
         return None

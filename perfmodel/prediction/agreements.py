@@ -42,25 +42,7 @@ SHARED: Final = "reduce_scatter"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Workers:
-    """Workers that are to agree: their devices, and what of the network each of these has.
-
-    Parameters
-    ----------
-    asked : Job
-        How they agree, every number checked. [-]
-    machine : Machine
-        All devices of the job. [-]
-    layout : Layout
-        How many devices do what. [-]
-    parameter_counts : tuple of int
-        Trained parameters of the device at each place of a worker. [1]
-    subject : Subject
-        What is trained. [-]
-    profile : FrameworkProfile
-        With what. [-]
-    element_bytes : int
-        Size of a parameter. [B]
-    """
+    """Workers that are to agree: their devices, and what of the network each of these has."""
 
     asked: Job
     machine: Machine
@@ -115,33 +97,7 @@ def agreement_of(
     dtype: str,
     placement: Placement | None = None,
 ) -> Agreement | None:
-    """Return how the workers of a job that trains agree.
-
-    Parameters
-    ----------
-    asked : Job
-        What is asked. [-]
-    machine : Machine
-        The job's devices in a system. [-]
-    subject : Subject
-        What runs. [-]
-    profile : FrameworkProfile
-        With what. [-]
-    dtype : str
-        Data type of gradients and parameters. [-]
-    placement : Placement or None
-        The network on the devices of a worker; None where one device has the whole. [-]
-
-    Returns
-    -------
-    Agreement or None
-        None for one worker that has its parameters itself. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If a strategy cannot be put on these devices.
-    """
+    """Return how the workers of a job that trains agree."""
     layout = Layout(workers=machine.worker_count) if placement is None else placement.layout
     if layout.data_size == 1 and asked.sync not in WITH_SERVER:
         return None
@@ -178,23 +134,7 @@ def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Pl
 
 
 def collectives_of(profile: FrameworkProfile) -> CollectiveLibrary:
-    """Return the library of collectives that a framework calls.
-
-    Parameters
-    ----------
-    profile : FrameworkProfile
-        The framework. [-]
-
-    Returns
-    -------
-    CollectiveLibrary
-        The library. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the framework names none.
-    """
+    """Return the library of collectives that a framework calls."""
     named = profile.exchange.collectives
     if named is None:
         allowed = (
@@ -222,15 +162,7 @@ def _by_library(workers: Workers) -> Agreement:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Crowded:
-    """Messages to a server that devices with other layers send at the same time, each as many bytes as it has.
-
-    Parameters
-    ----------
-    alone, together : Placed
-        Messages of the devices at one place, and of those at all places with as many bytes each. [-]
-    met : float
-        Bytes of the others over what they would be if each had as many. [1]
-    """
+    """Messages to a server that devices with other layers send at the same time, each as many bytes as it has."""
 
     alone: Placed
     together: Placed

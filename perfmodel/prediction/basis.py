@@ -22,21 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Basis:
-    """The step of a prediction with the constants that timed it.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The step, lowered. [-]
-    factors : mapping of str to float
-        Factors on its constants by full name. [1]
-    timed : TimedStep
-        Its times. [s]
-    calibration : CalibrationFile or None
-        Where the factors come from; None where nothing was fitted. [-]
-    job : Job or None
-        What was asked; None where a step was timed without one. [-]
-    """
+    """The step of a prediction with the constants that timed it."""
 
     prepared: Prepared
     factors: Factors
@@ -89,24 +75,7 @@ def timed_prediction(
     calibration: CalibrationFile | None = None,
     job: Job | None = None,
 ) -> Prediction:
-    """Time a prepared step, and keep what explains it.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The step. [-]
-    factors : mapping of str to float or None
-        Factors by name of constant in place of a calibration's, while one is being fitted. [1]
-    calibration : CalibrationFile or None
-        Fitted factors on the constants of the files. [-]
-    job : Job or None
-        What was asked; None where a step was prepared without one. [-]
-
-    Returns
-    -------
-    Prediction
-        Time, parts, memory and their reasons.
-    """
+    """Time a prepared step, and keep what explains it."""
     target, dtype = prepared.target, prepared.dtype
     if factors is None:
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)

@@ -109,41 +109,14 @@ class Billed:
 
 
 def effectiveness_of(given: float) -> float:
-    """Return a power usage effectiveness that must be one.
-
-    Parameters
-    ----------
-    given : float
-        What the building draws over what its machines draw. [1]
-
-    Returns
-    -------
-    float
-        The same. [1]
-
-    Raises
-    ------
-    ArgumentError
-        If it is below 1, or no number.
-    """
+    """Return a power usage effectiveness that must be one."""
     if not is_number(given) or not 1 <= given <= MOST_OVERHEAD:
         raise ArgumentError("power_usage_effectiveness", given, f"a number from 1 to {MOST_OVERHEAD:g}")
     return float(given)
 
 
 def processors_of(p: Prediction) -> int:
-    """Return how many devices work: GPUs, or sockets of a machine.
-
-    Parameters
-    ----------
-    p : Prediction
-        Made by ``predict``. [-]
-
-    Returns
-    -------
-    int
-        Devices. [1]
-    """
+    """Return how many devices work: GPUs, or sockets of a machine."""
     target = p.basis.prepared.target
     if target.machine is not None:
         return target.machine.worker_count
@@ -151,44 +124,13 @@ def processors_of(p: Prediction) -> int:
 
 
 def host_count_of(p: Prediction) -> int:
-    """Return how many machines have a device at work.
-
-    Parameters
-    ----------
-    p : Prediction
-        Made by ``predict``. [-]
-
-    Returns
-    -------
-    int
-        Machines. [1]
-    """
+    """Return how many machines have a device at work."""
     machine = p.basis.prepared.target.machine
     return 1 if machine is None else len(machine.hosts)
 
 
 def power_of(p: Prediction, *, idle_w: float | None, utilisation: float) -> tuple[float, float]:
-    """Return what one device draws at work and at rest.
-
-    Parameters
-    ----------
-    p : Prediction
-        Made by ``predict``. [-]
-    idle_w : float or None
-        Power at rest; None for what the device's file states. [W]
-    utilisation : float
-        Share of the time at work; with 1 the power at rest does not matter. [1]
-
-    Returns
-    -------
-    tuple of float
-        Thermal design power, and power at rest. [W]
-
-    Raises
-    ------
-    ArgumentError
-        If nobody states a power that matters.
-    """
+    """Return what one device draws at work and at rest."""
     device = p.basis.prepared.target.processor_spec
     busy_w = getattr(device, "tdp_w", None)
     if busy_w is None:
@@ -202,27 +144,7 @@ def power_of(p: Prediction, *, idle_w: float | None, utilisation: float) -> tupl
 
 
 def hire_of(p: Prediction, price: str | Path | InstancePrice | float, *, spot: bool) -> tuple[float, int]:
-    """Return what an hour of one instance costs, and how many are hired.
-
-    Parameters
-    ----------
-    p : Prediction
-        Made by ``predict``. [-]
-    price : str, Path, InstancePrice or float
-        Price of an instance; a number is that of one device. [USD/h]
-    spot : bool
-        Whether they may be taken away. [-]
-
-    Returns
-    -------
-    tuple
-        Price [USD/h] and instances [1].
-
-    Raises
-    ------
-    ArgumentError
-        If the instance is not one that the prediction is for, or has no price on spot.
-    """
+    """Return what an hour of one instance costs, and how many are hired."""
     from perfmodel.hardware.catalogue import load_instance_price
 
     if is_number(price):
@@ -241,20 +163,6 @@ def hire_of(p: Prediction, price: str | Path | InstancePrice | float, *, spot: b
 def check_processors(target: Target, price: InstancePrice) -> None:
     """Raise where the file of an instance contradicts that a target is what it has.
 
-    Parameters
-    ----------
-    target : Target
-        What a prediction is for. [-]
-    price : InstancePrice
-        Of one instance. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If a CPU is another than its system has, or has more threads than its file states virtual processors.
-
-    Notes
-    -----
     Virtual processors are threads of cores. A file that states neither them nor a system contradicts no CPU.
     """
     from perfmodel.hardware.catalogue import load_system
@@ -283,25 +191,7 @@ def _threads_of(target: Target) -> int:
 
 
 def instances_of(p: Prediction, price: InstancePrice) -> int:
-    """Return how many instances a prediction occupies: one for each host with a device at work.
-
-    Parameters
-    ----------
-    p : Prediction
-        Made by ``predict``. [-]
-    price : InstancePrice
-        Of one of them. [-]
-
-    Returns
-    -------
-    int
-        Instances. [1]
-
-    Raises
-    ------
-    ArgumentError
-        If its devices or processors are others, or fewer than work on one host.
-    """
+    """Return how many instances a prediction occupies: one for each host with a device at work."""
     target = p.basis.prepared.target
     owned = price.accelerators
     named = price.stem or price.name

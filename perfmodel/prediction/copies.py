@@ -14,19 +14,7 @@ from perfmodel.symbolic import Quantity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """Arrays of a mini-batch on their way to a device.
-
-    Parameters
-    ----------
-    host_s : float or ndarray
-        Time the host spends staging them first. [s]
-    latency_s : float
-        Time before the first byte arrives, of all their copies together. [s]
-    copied_bytes : float or ndarray
-        Their size. [B]
-    bytes_per_s : float or ndarray
-        What the device's own link gives to such copies. [B/s]
-    """
+    """Arrays of a mini-batch on their way to a device."""
 
     host_s: Quantity = 0.0
     latency_s: float = 0.0
@@ -53,18 +41,7 @@ class Copy:
         )
 
     def time(self, *, shared_bytes_per_s: Quantity = math.inf) -> Quantity:
-        """Return how long it takes.
-
-        Parameters
-        ----------
-        shared_bytes_per_s : float or ndarray
-            What is left for it on channels that others use too. [B/s]
-
-        Returns
-        -------
-        float or ndarray
-            Staging, latency and transfer, one after the other. [s]
-        """
+        """Return how long it takes."""
         if self is NO_COPY or self.is_empty:
             return 0.0
         return self.host_s + copy_time(

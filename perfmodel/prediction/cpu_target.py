@@ -53,52 +53,7 @@ Quantity = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuNumbers(ProcessorNumbers):
-    """Plain numbers of CPU cores at a thread count, a BLAS and a framework: made in one place.
-
-    Parameters
-    ----------
-    threads, matmul_threads : float
-        Threads in use, and those that products get. [1]
-    peak_flop_per_s_per_core : float
-        SIMD peak of one core, by the BLAS's instruction set, at the clock it holds. [FLOP/s]
-    clock_hz : float
-        Clock of the scalar code. [Hz]
-    core_bandwidth_bytes_per_s, total_bandwidth_bytes_per_s : float
-        Memory bandwidth of one thread, and of all threads together. [B/s]
-    cache_bytes : float
-        Last-level cache in use. [B]
-    gemm_efficiency, packing_efficiency : float
-        Share of the peak, and of the streaming bandwidth while packing. [1]
-    core_copy_bytes_per_s, core_cache_bandwidth_bytes_per_s : float
-        Rate at which one core packs what the cache holds, and at which its passes stream through the last level. [B/s]
-    tile_rows, tile_columns, result_passes : float
-        Register tile of the BLAS, and times a result passes through memory. [1]
-    matmul_law, pass_law : mapping of str to float
-        Serial fraction of products and of passes; with more threads than cores also the SMT gain and
-        the over-subscription penalty. [1]
-    physical_cores : float
-        Cores of all sockets. [1]
-    smallest_parallel_product, smallest_side_per_thread : float
-        m n k below which, and rows or columns for each thread below which, a product runs on one thread. [1]
-    smallest_parallel_bytes : float
-        Traffic below which a pass runs on one thread. [B]
-    fork_join_s : float
-        Cost of one parallel region. [s]
-    cycles_per_flop, cycles_per_byte : mapping of str to float
-        Instructions of each pass by name; ``default`` for the rest. [cycle/FLOP, cycle/B]
-    element_bytes : int
-        Size of one element. [B]
-    pass_slowdown : float
-        Time of the framework's own loops over that of plain loops. [1]
-    subnormal_assist_cycles : float
-        Microcode of one product with a subnormal operand or result. [cycle]
-    launch_s, dispatch_s, step_overhead_s : float
-        Here the cost of calling one operation is all dispatch: launch_s is zero. [s]
-    library_issue_s : float
-        Zero: a library's loops are part of its call. [s]
-    overlap_exponent : float
-        Calls run in line with the work, so nothing hides them: 1. [1]
-    """
+    """Plain numbers of CPU cores at a thread count, a BLAS and a framework: made in one place."""
 
     threads: Quantity
     matmul_threads: Quantity
@@ -258,32 +213,7 @@ def cpu_numbers(
     element_bytes: int,
     factors: Factors = NO_FACTORS,
 ) -> CpuNumbers:
-    """Join a CPU's facts, its BLAS's constants and a framework's constants into plain numbers.
-
-    Parameters
-    ----------
-    cpu : Cpu
-        The processor in each socket. [-]
-    profile : FrameworkProfile
-        The framework. [-]
-    library : LibraryProfile
-        Its BLAS. [-]
-    system : System or None
-        The machine; None for one socket by itself. [-]
-    threads : int
-        Threads in use; they spread evenly over sockets, as the operating system places them. [1]
-    dtype : str
-        Data type. [-]
-    element_bytes : int
-        Size of one element. [B]
-    factors : mapping of str to float or ndarray of shape (configurations,)
-        Factors on constants by name. [1]
-
-    Returns
-    -------
-    CpuNumbers
-        Everything the step's path needs.
-    """
+    """Join a CPU's facts, its BLAS's constants and a framework's constants into plain numbers."""
     sockets = 1 if system is None else system.socket_count
     cores = sockets * cpu.core_count
     active_sockets = min(threads, sockets)

@@ -57,23 +57,7 @@ BOTTLENECK_OF_STAGE: Final = {"read": "storage", "decode": "decode", "host_copy"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DataPath:
-    """What brings mini-batches to the workers of a job, and how far ahead of them.
-
-    Parameters
-    ----------
-    machine : Machine or None
-        The job's part of a system; None for a device by itself. [-]
-    prefetch : int
-        Mini-batches that are fetched ahead; 0 fetches one when the last is done. [1]
-    dataset : Dataset or None
-        What is read and decoded; None for mini-batches that are in host memory. [-]
-    input_from : str, Storage or None
-        Where it is read from: a node of the system, a storage by itself, ``memory``, or the system's own. [-]
-    decode_cores : int or None
-        Cores of each host that decode; None for all of them. [1]
-    input_variation : float
-        Coefficient of variation of the time that the slowest stage before the copy takes for a mini-batch. [1]
-    """
+    """What brings mini-batches to the workers of a job, and how far ahead of them."""
 
     machine: Machine | None
     prefetch: int
@@ -83,18 +67,7 @@ class DataPath:
     input_variation: float = 0.0
 
     def with_workers(self, worker_count: int) -> DataPath:
-        """Return the same way to another number of workers.
-
-        Parameters
-        ----------
-        worker_count : int
-            Workers. [1]
-
-        Returns
-        -------
-        DataPath
-            The way; itself without a system. [-]
-        """
+        """Return the same way to another number of workers."""
         return self if self.machine is None else replace(self, machine=self.machine.with_workers(worker_count))
 
     @property
@@ -175,22 +148,7 @@ class DataPath:
         return host.core_count if self.decode_cores is None else self.decode_cores
 
     def stages(self, batch_size: Any, *, first_epoch: bool = False, factors: Factors = NO_FACTORS) -> dict[str, Any]:
-        """Return the time of each stage before the copy, for one mini-batch of every worker.
-
-        Parameters
-        ----------
-        batch_size : float or ndarray
-            Samples per worker and step. [samples]
-        first_epoch : bool
-            Whether nothing is in the page cache yet. [-]
-        factors : mapping of str to float or ndarray of shape (configurations,)
-            Factors on the rates of data set and drive by full name. [1]
-
-        Returns
-        -------
-        dict of str to float or ndarray
-            ``read``, ``decode``, ``host_copy``; zero where nothing is to be done. [s]
-        """
+        """Return the time of each stage before the copy, for one mini-batch of every worker."""
         data = self.dataset
         if data is None:
             return dict.fromkeys(INPUT_STAGES, 0.0)
@@ -232,25 +190,7 @@ class DataPath:
     def fed(
         self, parts: StepTime, *, batch_size: Any, first_epoch: bool = False, factors: Factors = NO_FACTORS
     ) -> StepTime:
-        """Return the parts of a step whose mini-batch comes this way.
-
-        Parameters
-        ----------
-        parts : StepTime
-            The step with its mini-batch in host memory. [s]
-        batch_size : float or ndarray
-            Samples per worker and step. [samples]
-        first_epoch : bool
-            Whether nothing is in the page cache yet. [-]
-        factors : mapping of str to float or ndarray of shape (configurations,)
-            Factors on the rates of data set and drive by full name. [1]
-
-        Returns
-        -------
-        StepTime
-            The same with ``input_wait_s``: what the slowest stage exceeds the step by, more where its time varies, or,
-            with nothing fetched ahead, the sum of all stages. [s]
-        """
+        """Return the parts of a step whose mini-batch comes this way."""
         if self.dataset is None:
             return parts
         parts = replace(parts, input_wait_s=0.0)
@@ -316,15 +256,7 @@ FULL: Final = 1 - 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What workers get from a storage.
-
-    Parameters
-    ----------
-    bytes_per_s : float
-        Rate at which all workers together read, when the one who gets least is waited for. [B/s]
-    is_limited_by_storage : bool
-        Whether it is the storage, and no link behind it, that limits that worker. [-]
-    """
+    """What workers get from a storage."""
 
     bytes_per_s: float
     is_limited_by_storage: bool
@@ -422,27 +354,7 @@ def _channel(name: str, bytes_per_s: float) -> Channel:
 
 
 def resolve_data_path(target: Target, job: Job) -> DataPath:
-    """Return the way of mini-batches that a job asks for.
-
-    Parameters
-    ----------
-    target : Target
-        What the steps run on, alone or in a system. [-]
-    job : Job
-        What is asked. [-]
-
-    Returns
-    -------
-    DataPath
-        Ready to be timed. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If nothing says from where to read, or who decodes.
-    UnknownNameError
-        If a name is unknown; names the nearest.
-    """
+    """Return the way of mini-batches that a job asks for."""
     machine, dataset, input_from, decode_cores = target.machine, job.dataset, job.input_from, job.decode_cores
     if dataset is None:
         return _from_host_memory(job.prefetch) if machine is None else DataPath(machine=machine, prefetch=job.prefetch)

@@ -30,19 +30,7 @@ COPY, DEVICE = "transfer", "device"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSize:
-    """A job with a number of workers.
-
-    Parameters
-    ----------
-    worker_count : int
-        Workers. [1]
-    period_s : float
-        Time of a step of all of them. [s]
-    stage_s : dict of str to float
-        Time of each stage per step: ``read``, ``decode``, ``host_copy``, ``transfer``, ``device``. [s]
-    samples_per_s : float
-        Samples of all workers together. [samples/s]
-    """
+    """A job with a number of workers."""
 
     worker_count: int
     period_s: float
@@ -56,20 +44,7 @@ class JobSize:
 
 
 def job_size(basis: Basis, worker_count: int) -> JobSize:
-    """Return the period of a predicted job with another number of workers.
-
-    Parameters
-    ----------
-    basis : Basis
-        The step that was predicted. [-]
-    worker_count : int
-        Workers. [1]
-
-    Returns
-    -------
-    JobSize
-        Its period and stages. [s]
-    """
+    """Return the period of a predicted job with another number of workers."""
     prepared = basis.prepared
     path = prepared.data_path
     assert path is not None
@@ -88,55 +63,21 @@ def job_size(basis: Basis, worker_count: int) -> JobSize:
 
 
 def job_sizes(basis: Basis) -> list[JobSize]:
-    """Return the periods of a predicted job with one worker, two, and so on, to all devices of its system.
-
-    Parameters
-    ----------
-    basis : Basis
-        The step that was predicted. [-]
-
-    Returns
-    -------
-    list of JobSize
-        By rising number of workers; one entry where no system is known. [-]
-    """
+    """Return the periods of a predicted job with one worker, two, and so on, to all devices of its system."""
     machine = basis.prepared.target.machine
     most = 1 if machine is None else machine.alike_count
     return [job_size(basis, worker_count) for worker_count in range(1, most + 1)]
 
 
 def most_useful(sizes: list[JobSize]) -> JobSize | None:
-    """Return the smallest job that is as fast as any larger one.
-
-    Parameters
-    ----------
-    sizes : list of JobSize
-        By rising number of workers. [-]
-
-    Returns
-    -------
-    JobSize or None
-        The first that no larger one beats by more than ``SHORTER``; None where that is the largest. [-]
-    """
+    """Return the smallest job that is as fast as any larger one."""
     best = max(size.samples_per_s for size in sizes)
     useful = next(size for size in sizes if size.samples_per_s * (1 + SHORTER) >= best)
     return None if useful is sizes[-1] else useful
 
 
 def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
-    """Return how many units stages have that the devices wait for, and how many would keep up with the devices.
-
-    Parameters
-    ----------
-    basis : Basis
-        The step that was predicted. [-]
-
-    Returns
-    -------
-    dict of str to tuple of int
-        Stage to units it has and units it needs: storages for ``read``, cores for ``decode``; only stages that are
-        slower than the devices. What copies need is for ``lanes_needed`` to say. [1]
-    """
+    """Return how many units stages have that the devices wait for, and how many would keep up with the devices."""
     path = basis.prepared.data_path
     assert path is not None
     size = job_size(basis, path.worker_count)
@@ -160,17 +101,7 @@ _LANES_IN_NAME: Final = re.compile(r".*_x(?P<lanes>\d+)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LanesNeeded:
-    """What would let copies keep up.
-
-    Parameters
-    ----------
-    lanes : dict of str to tuple of int
-        Place whose link towards the sockets it is (a device, switch or root) to lanes it has and lanes that let the
-        worker who gets least be fed no later than it computes; empty where copies keep up already, or where no number
-        of lanes would help. [1]
-    limit : str
-        What bounds them however many lanes there are, such as a memory bus; empty where lanes help. [-]
-    """
+    """What would let copies keep up."""
 
     lanes: dict[str, tuple[int, int]]
     limit: str = ""
@@ -245,20 +176,7 @@ MOST_AHEAD: Final = 4096
 
 
 def jitter_cost(basis: Basis, *, prefetch: int) -> float:
-    """Return by what share of itself a step is longer because preparing mini-batches takes times that vary.
-
-    Parameters
-    ----------
-    basis : Basis
-        The step that was predicted, with something fetched ahead. [-]
-    prefetch : int
-        Mini-batches fetched ahead instead, at least 1. [1]
-
-    Returns
-    -------
-    float
-        Share. [1]
-    """
+    """Return by what share of itself a step is longer because preparing mini-batches takes times that vary."""
     prepared = basis.prepared
     assert prepared.data_path is not None
     varying = replace(prepared.data_path, prefetch=prefetch)
@@ -273,18 +191,6 @@ def jitter_cost(basis: Basis, *, prefetch: int) -> float:
 def enough_ahead(basis: Basis) -> int:
     """Return the fewest mini-batches fetched ahead with which varying times cost next to nothing.
 
-    Parameters
-    ----------
-    basis : Basis
-        The step that was predicted, with something fetched ahead. [-]
-
-    Returns
-    -------
-    int
-        The smallest depth with a cost below ``NEGLIGIBLE``. [1]
-
-    Notes
-    -----
     Found by bisection, as a depth never costs more than a smaller one.
     """
     depths = range(1, MOST_AHEAD)
@@ -310,19 +216,7 @@ AS_IF_WAITING: Final = "as if they waited for one another, while in the timeline
 
 
 def data_path_words(basis: Basis) -> str:
-    """Return a paragraph on the data path of a step.
-
-    Parameters
-    ----------
-    basis : Basis
-        The step that was predicted. [-]
-
-    Returns
-    -------
-    str
-        Where examples come from, what each stage takes, what bounds the job, what would unbind it, and the number of
-        workers beyond which more make an epoch no shorter; empty for a device by itself without a data set. [-]
-    """
+    """Return a paragraph on the data path of a step."""
     path = basis.prepared.data_path
     if path is None or (path.dataset is None and path.machine is None):
         return ""
@@ -349,18 +243,7 @@ def _workers(count: int) -> str:
 
 
 def source_words(path: DataPath) -> str:
-    """Return where mini-batches come from, who decodes them, and how far ahead.
-
-    Parameters
-    ----------
-    path : DataPath
-        Their way. [-]
-
-    Returns
-    -------
-    str
-        A sentence.
-    """
+    """Return where mini-batches come from, who decodes them, and how far ahead."""
     if path.dataset is None:
         return "Mini-batches are in host memory."
     ahead = "none fetched ahead" if not path.prefetch else f"{path.prefetch} fetched ahead"

@@ -25,21 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DeviceMemory:
-    """What a device of a worker keeps, whatever its order of micro-batches.
-
-    Parameters
-    ----------
-    chunks : tuple of int
-        Stages of the network on it. [1]
-    alone : MemoryFootprint
-        Where one micro-batch goes through one stage. [B]
-    among : MemoryFootprint
-        Otherwise, without what waits between forward and backward phase, and without what arrives. [B]
-    waiting_bytes, arriving_bytes : tuple of float or ndarray
-        What a micro-batch leaves in each stage between its forward and backward phase, and brings to it. [B]
-    trains : bool
-        Whether there is a backward phase. [-]
-    """
+    """What a device of a worker keeps, whatever its order of micro-batches."""
 
     chunks: tuple[int, ...]
     alone: MemoryFootprint
@@ -66,20 +52,7 @@ class DeviceMemory:
         return replace(self, alone=of(self.alone), among=of(self.among))
 
     def footprint(self, order: Sequence[Turn], *, parts: int) -> MemoryFootprint:
-        """Return what it keeps at the peak of a step.
-
-        Parameters
-        ----------
-        order : sequence of Turn
-            Its turns in a pass. [-]
-        parts : int
-            Micro-batches of a step, in all passes. [1]
-
-        Returns
-        -------
-        MemoryFootprint
-            By kind of content. [B]
-        """
+        """Return what it keeps at the peak of a step."""
         if len(self.chunks) == 1 and parts == 1:
             return self.alone
         waiting, arriving = (
@@ -100,26 +73,7 @@ def device_memory(
     in_parts: bool,
     known: dict[Any, tuple[MemoryFootprint, Any]] | None = None,
 ) -> DeviceMemory:
-    """Return what a device keeps where workers share nothing.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The job. [-]
-    stages : sequence of TimedStage
-        The stages of a worker, with the algorithms that run, which need scratch memory. [-]
-    place : int
-        Place of the device among those of a worker. [1]
-    in_parts : bool
-        Whether mini-batches come in several parts. [-]
-    known : dict or None
-        What stages of the same job keep otherwise cut, in several parts; filled. [B]
-
-    Returns
-    -------
-    DeviceMemory
-        For any order of micro-batches. [B]
-    """
+    """Return what a device keeps where workers share nothing."""
     own = {index: each for index, each in enumerate(stages) if each.stage.placed.device == place}
     is_shared = len(own) > 1 or in_parts
     known = {} if known is None else known

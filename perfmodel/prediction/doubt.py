@@ -30,35 +30,14 @@ LEAST_STEP: Final = 0.02
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KnownConstants:
-    """What is known of the constants that a fit may change.
-
-    Parameters
-    ----------
-    unknowns : tuple of Unknown
-        Logarithms of factors. [-]
-    covariance : ndarray, shape (unknowns, unknowns)
-        Theirs: the plan's before a fit, the fit's after it. [1]
-    """
+    """What is known of the constants that a fit may change."""
 
     unknowns: tuple[Unknown, ...]
     covariance: NDArray[np.float64]
 
 
 def known_constants(prepared: Prepared, calibration: CalibrationFile | None) -> KnownConstants:
-    """Return what a plan, or a calibration, knows of the constants of a step.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The step. [-]
-    calibration : CalibrationFile or None
-        A fit; None for the spreads of the plan. [-]
-
-    Returns
-    -------
-    KnownConstants
-        Unknowns of the plan, after the fit where there is one; those the fit has not met follow their group.
-    """
+    """Return what a plan, or a calibration, knows of the constants of a step."""
     planned = load_fit_plan(prepared.target.processor).unknowns(prepared.constant_names)
     if calibration is None:
         return KnownConstants(unknowns=planned, covariance=prior_covariance(planned))
@@ -81,19 +60,7 @@ def known_constants(prepared: Prepared, calibration: CalibrationFile | None) -> 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Doubt:
-    """What the uncertain constants contribute to the uncertainty of ln(step time).
-
-    Parameters
-    ----------
-    constants : tuple of StatedConstant
-        The constants of the step that are single numbers. [-]
-    sensitivity : ndarray, shape (constants,)
-        Derivative of ln(step time) by ln(constant). [1]
-    spread : ndarray, shape (constants,)
-        Standard deviation of ln(constant). [1]
-    contribution : ndarray, shape (constants,)
-        Part of each in the variance; they sum to it. [1]
-    """
+    """What the uncertain constants contribute to the uncertainty of ln(step time)."""
 
     constants: tuple[StatedConstant, ...]
     sensitivity: NDArray[np.float64]
@@ -109,24 +76,6 @@ class Doubt:
 def doubt_of(prepared: Prepared, factors: Factors, *, known: KnownConstants, spreads: ConstantSpreads) -> Doubt:
     """Propagate the uncertainty of a step's constants to its time, with one evaluation of many lowered constants.
 
-    Parameters
-    ----------
-    prepared : Prepared
-        The step. [-]
-    factors : mapping of str to float
-        Factors on its constants by full name. [1]
-    known : KnownConstants
-        What is known of those that a fit may change. [-]
-    spreads : ConstantSpreads
-        Spread of the others, by provenance. [1]
-
-    Returns
-    -------
-    Doubt
-        By constant.
-
-    Notes
-    -----
     Constants are lowered, not raised: many stand at the upper end of their range, where raising them shows nothing.
     Each is lowered by its own spread, so that a threshold that is crossed on the way counts once.
     """
@@ -179,16 +128,6 @@ def prior_covariance(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
     """Return the covariance of unknowns before any row is seen.
 
     Unknowns of one group share a common part, so that one without rows of its own moves with its group's mean.
-
-    Parameters
-    ----------
-    unknowns : sequence of Unknown
-        Free numbers: logarithms of factors. [1]
-
-    Returns
-    -------
-    ndarray, shape (unknowns, unknowns)
-        Covariance. [1]
     """
     groups = np.array([unknown.group for unknown in unknowns])
     shared = np.array([unknown.shared_spread for unknown in unknowns])
@@ -290,18 +229,7 @@ class ConstantRow:
 
 
 def constant_table(p: Prediction) -> Table[ConstantRow]:
-    """Return the constants that move a prediction, the most uncertain contribution first.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    Table of ConstantRow
-        Constants whose change changes the step; tile menus and other lists are left out. [-]
-    """
+    """Return the constants that move a prediction, the most uncertain contribution first."""
     doubt = p.interval.doubt
     variance = doubt.variance or 1.0
     rows = []

@@ -38,22 +38,7 @@ def algorithm_of(exchange: Exchange) -> Collective:
 
 
 def group_size(placement: Placement, exchange: Exchange, stage: StageGraph) -> int:
-    """Return how many devices take part in an exchange.
-
-    Parameters
-    ----------
-    placement : Placement
-        The network on devices. [-]
-    exchange : Exchange
-        The exchange. [-]
-    stage : StageGraph
-        Where it happens. [-]
-
-    Returns
-    -------
-    int
-        Devices of one group. [1]
-    """
+    """Return how many devices take part in an exchange."""
     layout = placement.layout
     sizes = {
         "data": layout.data_size,
@@ -65,17 +50,7 @@ def group_size(placement: Placement, exchange: Exchange, stage: StageGraph) -> i
 
 @dataclass(frozen=True, kw_only=True)
 class OnLink:
-    """A collective over links that each device has to itself.
-
-    Parameters
-    ----------
-    collective : Collective
-        The algorithm. [-]
-    link : Link
-        Of each device. [-]
-    worker_count : int
-        Devices. [1]
-    """
+    """A collective over links that each device has to itself."""
 
     collective: Collective
     link: Link
@@ -93,17 +68,7 @@ class OnLink:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkExchanges:
-    """Exchanges over links that each device has to itself: a callable that returns seconds.
-
-    Parameters
-    ----------
-    placement : Placement
-        The network on devices. [-]
-    links : mapping of str to Link
-        Link of the devices of each group: ``data``, ``tensor``, ``pipeline``. [-]
-    library : CollectiveLibrary or None
-        None: algorithms are asked for by name. [-]
-    """
+    """Exchanges over links that each device has to itself: a callable that returns seconds."""
 
     placement: Placement
     links: Mapping[str, Link]
@@ -127,17 +92,6 @@ class PlacedExchanges:
 
     Devices are taken in the order of the system's file: those of a tensor group are neighbours, then come the stages
     of a pipeline, then the data-parallel workers. What workers add up is their agreement's.
-
-    Parameters
-    ----------
-    placement : Placement
-        The network on devices. [-]
-    topology : Topology
-        The system. [-]
-    names : tuple of str
-        Nodes of the devices. [-]
-    library : CollectiveLibrary or None
-        Whose operations all groups call, as far as it has them. [-]
     """
 
     placement: Placement
@@ -168,20 +122,7 @@ class PlacedExchanges:
         return float(placed.call(size_bytes).placed.sent_bytes(size_bytes)) / senders
 
     def placed(self, exchange: Exchange, stage: StageGraph) -> Placed | LibraryCollective | None:
-        """Return an exchange of all its groups at once on the topology.
-
-        Parameters
-        ----------
-        exchange : Exchange
-            The exchange. [-]
-        stage : StageGraph
-            Where it happens. [-]
-
-        Returns
-        -------
-        Placed, LibraryCollective or None
-            With its time; None for a device that has nobody to exchange with. [-]
-        """
+        """Return an exchange of all its groups at once on the topology."""
         among: object = stage.batch_factor if exchange.group == "tensor" else stage.device
         if exchange.group == "pipeline":
             among = self._ends(exchange, stage)

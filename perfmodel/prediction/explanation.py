@@ -79,18 +79,7 @@ CONSTANTS_SHOWN: Final = 6
 
 
 def explain(p: Prediction) -> str:
-    """Say in words, with numbers, how long the step takes, what bounds it, and where the constants come from.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    str
-        Paragraphs, wrapped. [-]
-    """
+    """Say in words, with numbers, how long the step takes, what bounds it, and where the constants come from."""
     paragraphs = [
         f"{title(p)} ({configuration(p)}) takes {seconds_text(p.step_s)} a step: {p.samples_per_s:,.4g} samples/s.",
         _on_interval(p),
@@ -228,18 +217,7 @@ def _indented(text: str, *, indent: int = 2) -> str:
 
 
 def as_dict(p: Prediction) -> dict[str, Any]:
-    """Return everything but the operations as plain numbers and text, ready for JSON.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    dict
-        Keys carry their units; an unlimited capacity is None. [s, B, samples/s]
-    """
+    """Return everything but the operations as plain numbers and text, ready for JSON."""
     capacity_bytes = float(p.memory.capacity_bytes)
     memory: dict[str, Any] = {f"{name}_bytes": size_bytes for name, size_bytes in memory_contents(p).items()}
     memory["total_bytes"] = float(p.memory.total_bytes)

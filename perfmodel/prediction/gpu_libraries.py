@@ -34,29 +34,7 @@ RECURRENT_PREFIX = "recurrent_"
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, kw_only=True)
 class MatmulReach:
-    """What a library's file states of matrix products on an architecture: the same for devices of any clock.
-
-    Parameters
-    ----------
-    efficiency : mapping of str to float
-        Fraction of peak inside the largest tile, by shape class. [1]
-    tile_rows, tile_columns, tile_efficiency, split_k : ndarray, shape (menu,)
-        Tile menu. [1]
-    bandwidth_fraction : float
-        Fraction of memory bandwidth. [1]
-    shortest_part : float
-        Shortest part of a split sum over the longer extent of the result. [1]
-    strided_bandwidth_fraction : float
-        Fraction of memory bandwidth of loads of weights that lie transposed. [1]
-    strided_aligned_share : float
-        Share of the time of such loads where the weights' rows are whole pages. [1]
-    resident_tiles : float
-        Tiles of a unit that run together and share such loads. [1]
-    unaligned_share : float
-        Share of the rate that is left where rows of the operands are no multiples of 16 B. [1]
-    skinny_bandwidth_fraction : float or None
-        The same for products with few rows or columns, where the library is slower there. [1]
-    """
+    """What a library's file states of matrix products on an architecture: the same for devices of any clock."""
 
     efficiency: Mapping[str, Quantity]
     tile_rows: Any
@@ -73,19 +51,7 @@ class MatmulReach:
 
 
 class MatmulLibrary(NamedTuple):
-    """What one library reaches on matrix products on one device.
-
-    Parameters
-    ----------
-    reach : MatmulReach
-        What its file states. [-]
-    peak_ratio : float or ndarray of shape (configurations,)
-        Rate of the type that it computes in over that of the tensors' type: above one where it rounds to TF32. [1]
-    latency_s : float
-        Latency a unit cannot hide at each step of the sum. [s]
-    ramp_steps : float
-        Steps that filling and draining a tile costs. [1]
-    """
+    """What one library reaches on matrix products on one device."""
 
     reach: MatmulReach
     peak_ratio: Quantity
@@ -95,29 +61,7 @@ class MatmulLibrary(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrentLibrary:
-    """What a DNN library reaches on the products of recurrent layers that wait for one another.
-
-    Parameters
-    ----------
-    peak_ratio : float or ndarray of shape (configurations,)
-        Rate of the type that it computes in over that of the tensors' type. [1]
-    menu : TileMenu
-        Its tiles, each with the whole sum. [1]
-    efficiency, thin_efficiency : float
-        Fraction of peak inside the largest tile, and of products with few rows. [1]
-    latency_s, narrow_latency_s : float
-        Latency a unit cannot hide at each step of the sum, and with few rows. [s]
-    ramp_steps : float
-        Steps that filling and draining a tile costs. [1]
-    bandwidth_fraction : float
-        Fraction of memory bandwidth. [1]
-    step_s : float
-        Time that a time step waits besides its kernels. [s]
-    persistent_efficiency : float or None
-        Fraction of peak of a kernel that keeps the weights in registers; None where the library has none. [1]
-    barrier_s : float
-        Shortest time step of such a kernel. [s]
-    """
+    """What a DNN library reaches on the products of recurrent layers that wait for one another."""
 
     peak_ratio: Quantity
     menu: TileMenu
@@ -201,24 +145,7 @@ def matmul_reach(
     calls: Quantity = 1.0,
     skinny_bandwidth_fraction: Quantity | None,
 ) -> MatmulReach:
-    """Return what a library reaches on the products of its shape classes.
-
-    Parameters
-    ----------
-    constants : mapping of str to float, tuple or ndarray
-        Constants of the library on the device. [unit of each constant]
-    names : tuple of str
-        Its shape classes. [-]
-    calls : float or ndarray
-        Share of the rate that a framework's calls leave. [1]
-    skinny_bandwidth_fraction : float, ndarray or None
-        Fraction of memory bandwidth of products with few rows or columns, where the library is slower there. [1]
-
-    Returns
-    -------
-    MatmulReach
-        Plain numbers.
-    """
+    """Return what a library reaches on the products of its shape classes."""
     share = constants["translation_efficiency"] * constants.get("architecture_factor", 1.0) * calls
     return MatmulReach(
         efficiency={name: constants[name] * share for name in names},
@@ -246,24 +173,7 @@ def recurrent_menu(constants: Mapping[str, Any]) -> TileMenu | None:
 def recurrent_library(
     constants: Mapping[str, Any], menu: TileMenu | None, *, peak_ratio: Quantity, clock_hz: float
 ) -> RecurrentLibrary | None:
-    """Return what a library reaches on recurrent layers.
-
-    Parameters
-    ----------
-    constants : mapping of str to float, tuple or ndarray
-        Constants of the library on the device. [unit of each constant]
-    menu : TileMenu or None
-        Its tiles, as ``recurrent_menu`` gives them. [1]
-    peak_ratio : float or ndarray of shape (configurations,)
-        Rate of the type that it computes in over that of the tensors' type. [1]
-    clock_hz : float
-        Clock that the device sustains. [Hz]
-
-    Returns
-    -------
-    RecurrentLibrary or None
-        None where the library states no constants of such.
-    """
+    """Return what a library reaches on recurrent layers."""
     if menu is None:
         return None
     share = constants["translation_efficiency"]
@@ -316,29 +226,7 @@ class StreamEfficiency(dict[str, Quantity]):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GpuSoftware:
-    """What the files of a framework and its libraries state for an architecture: no number of a device is in it.
-
-    Parameters
-    ----------
-    reaches : tuple of MatmulReach
-        What BLAS and DNN library reach on matrix products. [-]
-    latency_cycles : tuple of float
-        Latency of theirs that a unit cannot hide at each step of the sum. [cycles]
-    ramp_steps : float
-        Steps of the BLAS that filling and draining a tile costs. [1]
-    dnn : mapping of str to float or tuple
-        Constants of the DNN library, those of recurrent layers among them. [unit of each constant]
-    recurrent_menu : TileMenu or None
-        Tiles of its recurrent layers, where it has any. [1]
-    stream_efficiency : StreamEfficiency
-        Fraction of bandwidth by pass, or class of pass. [1]
-    serial_row_cycles : float
-        Cycles in which one thread reads one element of a row that it reduces alone. [cycles]
-    dispatch_s, library_issue_s, step_overhead_s : float
-        Host time per launch by the framework and inside a library's call, and per step. [s]
-    overlap_exponent : float
-        How well dispatch overlaps with the kernels. [1]
-    """
+    """What the files of a framework and its libraries state for an architecture: no number of a device is in it."""
 
     reaches: tuple[MatmulReach, MatmulReach]
     latency_cycles: tuple[Quantity, Quantity]
@@ -407,26 +295,7 @@ def gpu_software(
     *,
     factors: Factors,
 ) -> GpuSoftware:
-    """Return what a framework and its libraries state for a GPU: where no factor is on it, once for its architecture.
-
-    Parameters
-    ----------
-    profile : FrameworkProfile
-        The framework. [-]
-    libraries : tuple of LibraryProfile
-        BLAS and DNN library. [-]
-    device : Gpu
-        Whose architecture counts. [-]
-    dtypes : tuple of str
-        Types in which the two compute products. [-]
-    factors : mapping of str to float or ndarray of shape (configurations,)
-        Factors on constants by name. [1]
-
-    Returns
-    -------
-    GpuSoftware
-        Every constant with its factor. [-]
-    """
+    """Return what a framework and its libraries state for a GPU; without factors, once for its architecture."""
     if factors is not NO_FACTORS:
         return _software(profile, libraries, device, dtypes, factors)
     kept = _kept_software(profile, device.architecture, dtypes)

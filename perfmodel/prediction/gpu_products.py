@@ -38,24 +38,7 @@ BOUNDLESS = float("inf")
 
 
 class ProductRows(NamedTuple):
-    """Rows of a table that some libraries run.
-
-    Parameters
-    ----------
-    rows : slice or ndarray of int, shape (chosen,)
-        Which they are; a slice where they follow one another. [1]
-    users : tuple of int
-        Index of each library that runs any. [1]
-    user_of_row : ndarray of int, shape (chosen,)
-        Index among ``users`` of the library of each row. [1]
-    classes : tuple of (int, str)
-        Library and shape class of each distinct name. [-]
-    class_of_row : ndarray of int, shape (chosen,)
-        Index among ``classes`` of each row. [1]
-    transposed : tuple of (int, slice or ndarray of int)
-        For each library some of whose products read their weights transposed: its index, and which of the chosen rows
-        these are. [1]
-    """
+    """Rows of a table that some libraries run."""
 
     rows: slice | NDArray[np.intp]
     users: tuple[int, ...]
@@ -68,18 +51,6 @@ class ProductRows(NamedTuple):
 @lru_cache(maxsize=1024)
 def product_rows(names: tuple[str, ...], known: tuple[tuple[str, ...], ...]) -> ProductRows | None:
     """Return the rows that some libraries run.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Name of each row: a shape class, with ``_transposed`` where it reads its weights so. [-]
-    known : tuple of tuple of str
-        Shape classes of each library. [-]
-
-    Returns
-    -------
-    ProductRows or None
-        None where they run no row. [-]
 
     Examples
     --------
@@ -122,25 +93,7 @@ def _run(rows: Sequence[int]) -> slice | NDArray[np.intp]:
 def product_times(
     libraries: Sequence[MatmulLibrary], columns: Mapping[str, Quantity], names: tuple[str, ...], numbers: GpuNumbers
 ) -> list[tuple[Any, Quantity, Quantity]]:
-    """Return how long one launch of each row takes that libraries run.
-
-    Parameters
-    ----------
-    libraries : sequence of MatmulLibrary
-        Each shape class belongs to one of them. [-]
-    columns : mapping of str to ndarray of shape (rows,) or (rows, configurations)
-        Columns of the matmul rows of a kernel table. [unit of the column]
-    names : tuple of str
-        Efficiency name of each row. [-]
-    numbers : GpuNumbers
-        The device. [-]
-
-    Returns
-    -------
-    list of (slice or ndarray of int, ndarray, ndarray)
-        Rows, with their compute and their memory time. [s] All rows in one, but for symbols: expressions of a library
-        hold no constants of another.
-    """
+    """Return how long one launch of each row takes that libraries run."""
     stacks = [(library,) for library in libraries] if _holds_symbols(libraries, columns, numbers) else [libraries]
     timed = []
     for stack in stacks:
@@ -171,23 +124,7 @@ _constants = attrgetter("shortest_part", "bandwidth_fraction", "skinny_bandwidth
 
 
 class ReachByRow(NamedTuple):
-    """What the libraries of some rows reach in each of them.
-
-    Parameters
-    ----------
-    found : ProductRows
-        The rows. [-]
-    efficiency : float or ndarray
-        Fraction of peak inside the largest tile. [1]
-    menu : TileMenu
-        The tiles that it chooses from. [1]
-    shortest_part, bandwidth_fraction, unaligned_share : float or ndarray
-        Constants of each row's library. [1]
-    skinny_bandwidth_fraction : float, ndarray or None
-        The same; None where no library has one. [1]
-    minds_alignment : bool
-        Whether any share of the rate is lost where operands are not aligned. [-]
-    """
+    """What the libraries of some rows reach in each of them."""
 
     found: ProductRows
     efficiency: Quantity

@@ -54,37 +54,7 @@ Quantity = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuNumbers(ProcessorNumbers):
-    """Plain numbers of a GPU, its libraries and a framework: made in one place, floats, arrays or symbols.
-
-    Parameters
-    ----------
-    peak_flop_per_s : float, ndarray or sympy.Expr
-        Rate the schedulers can issue in products of the data type. [FLOP/s]
-    lane_peak_flop_per_s : float, ndarray or sympy.Expr
-        Rate of the plain lanes, which element-wise kernels use whatever the data type. [FLOP/s]
-    bandwidth_bytes_per_s : float, ndarray or sympy.Expr
-        Peak memory bandwidth. [B/s]
-    unit_count : float
-        Streaming multiprocessors. [1]
-    l2_bytes : float
-        Capacity of the L2 cache. [B]
-    matmul_libraries : tuple of MatmulLibrary
-        BLAS and DNN library; each shape class belongs to one of them. [-]
-    recurrent_library : RecurrentLibrary or None
-        The DNN library's recurrent layers, where it has any. [-]
-    stream_efficiency : StreamEfficiency
-        Fraction of bandwidth by pass, or class of pass. [1]
-    serial_step_s : float
-        Time in which one thread reads one element of a row that it reduces alone. [s]
-    element_bytes : int
-        Size of one element. [B]
-    launch_s, dispatch_s, library_issue_s, step_overhead_s : float
-        Launch gap, host time per launch by the framework and inside a library's call, host time per step. [s]
-    overlap_exponent : float
-        How well dispatch overlaps with the kernels. [1]
-    is_plain : bool
-        Whether all of these are single numbers, so that nobody need look for arrays or symbols among them. [-]
-    """
+    """Plain numbers of a GPU, its libraries and a framework: made in one place, floats, arrays or symbols."""
 
     peak_flop_per_s: Quantity
     lane_peak_flop_per_s: Quantity
@@ -185,27 +155,7 @@ WIDER: Final = {"fp8": "fp16", "fp16": "fp32", "bf16": "fp32", "tf32": "fp32"}
 def product_dtype(
     device: Gpu, profile: FrameworkProfile, libraries: Mapping[str, LibraryProfile], role: str, *, dtype: str
 ) -> str:
-    """Return the type in which a library computes products of tensors of a type.
-
-    Parameters
-    ----------
-    device : Gpu
-        The device. [-]
-    profile : FrameworkProfile
-        The framework, which may let single precision round to TF32. [-]
-    libraries : mapping of str to LibraryProfile
-        Libraries by role; one older than the tensor cores widens what only they multiply. [-]
-    role : str
-        ``gpu_blas`` or ``gpu_dnn``. [-]
-    dtype : str
-        Data type of the tensors. [-]
-
-    Returns
-    -------
-    str
-        ``tf32`` for single precision where the framework allows it and device and library have it; a wider type where
-        the library has no kernels for the tensor cores that the type needs; else ``dtype``. [-]
-    """
+    """Return the type in which a library computes products of tensors of a type."""
     rounds = dtype == "fp32" and role in profile.library.tf32 and "tf32" in device.dtypes
     computed_in = "tf32" if rounds else dtype
     library = libraries[role]
@@ -226,30 +176,7 @@ def gpu_numbers(
     host_slowdown: Quantity = 1.0,
     factors: Factors = NO_FACTORS,
 ) -> GpuNumbers:
-    """Join a GPU's facts, its libraries' constants and a framework's constants into plain numbers.
-
-    Parameters
-    ----------
-    device : Gpu
-        The device. [-]
-    profile : FrameworkProfile
-        The framework. [-]
-    libraries : mapping of str to LibraryProfile
-        ``gpu_blas`` and ``gpu_dnn``. [-]
-    dtype : str
-        Data type. [-]
-    element_bytes : int
-        Size of one element. [B]
-    host_slowdown : float or ndarray of shape (configurations,)
-        Time of host code over that of the hosts that the framework's file speaks of. [1]
-    factors : mapping of str to float or ndarray of shape (configurations,)
-        Factors on constants by name. [1]
-
-    Returns
-    -------
-    GpuNumbers
-        Everything the step's path needs.
-    """
+    """Join a GPU's facts, its libraries' constants and a framework's constants into plain numbers."""
     dtypes = tuple([product_dtype(device, profile, libraries, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")])
     software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, dtypes, factors=factors)
     launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
@@ -383,33 +310,11 @@ class GpuTarget(Target):
         return self if host is None else GpuTarget(self.device, host=load_machine(host).processor)
 
     def with_workers(self, worker_count: int) -> GpuTarget:
-        """Return the same device as one of another number of workers, which share the way to it.
-
-        Parameters
-        ----------
-        worker_count : int
-            Workers. [1]
-
-        Returns
-        -------
-        GpuTarget
-            The target; itself without a system. [-]
-        """
+        """Return the same device as one of another number of workers, which share the way to it."""
         return self if self.machine is None else self.on(self.machine.with_workers(worker_count))
 
     def on(self, machine: Machine) -> GpuTarget:
-        """Return the same device as one of those of another job, which share the way to them.
-
-        Parameters
-        ----------
-        machine : Machine
-            The job's part of a system. [-]
-
-        Returns
-        -------
-        GpuTarget
-            The target. [-]
-        """
+        """Return the same device as one of those of another job, which share the way to them."""
         return GpuTarget(machine.device, host=self.host, machine=machine)
 
     def host_slowdown(self, factors: Factors) -> Any:

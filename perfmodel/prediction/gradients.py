@@ -25,21 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GradientSchedule:
-    """Gradients of a step in the order in which they become ready.
-
-    Parameters
-    ----------
-    layers : tuple of str
-        Layers with parameters that are trained, the first one ready first. [-]
-    sizes_bytes : ndarray, shape (layers,)
-        Their gradients. [B]
-    ready_s : ndarray, shape (layers,) or (layers, configurations)
-        When each is ready, counted from the end of the forward phase. [s]
-    wanted_s : ndarray, shape (layers,) or (layers, configurations)
-        When the forward phase first wants the layer's weights, counted from its start. [s]
-    forward_s, backward_s : float or ndarray of shape (configurations,)
-        Length of the two phases. [s]
-    """
+    """Gradients of a step in the order in which they become ready."""
 
     layers: tuple[str, ...]
     sizes_bytes: NDArray[np.float64]
@@ -128,22 +114,7 @@ def joined(
     forward_s: Any,
     backward_s: Any,
 ) -> GradientSchedule:
-    """Join the schedules of chunks of layers on one device, the gradients of later layers first.
-
-    Parameters
-    ----------
-    schedules : sequence of GradientSchedule
-        Of the chunks, in the order of the network. [s]
-    forward_from_s, backward_from_s : sequence of float, ndarray or sympy.Expr
-        When each chunk begins in the forward, and in the last backward phase of the device. [s]
-    forward_s, backward_s : float, ndarray or sympy.Expr
-        Length of these phases of the device. [s]
-
-    Returns
-    -------
-    GradientSchedule
-        Of all gradients of the device. [s]
-    """
+    """Join the schedules of chunks of layers on one device, the gradients of later layers first."""
     last_first = list(zip(schedules, forward_from_s, backward_from_s, strict=True))[::-1]
     return GradientSchedule(
         layers=tuple(name for each, _, _ in last_first for name in each.layers),
@@ -157,15 +128,7 @@ def joined(
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Buckets:
-    """Gradients in the messages that carry them, in the order in which they become ready.
-
-    Parameters
-    ----------
-    sizes_bytes : ndarray, shape (buckets,)
-        Messages. [B]
-    ready_s, wanted_s : ndarray, shape (buckets,) or (buckets, configurations)
-        When each is ready in the backward phase, and wanted in the next forward phase. [s]
-    """
+    """Gradients in the messages that carry them, in the order in which they become ready."""
 
     sizes_bytes: NDArray[np.float64]
     ready_s: NDArray[np.float64]
@@ -173,20 +136,7 @@ class Buckets:
 
     @classmethod
     def of(cls, schedule: GradientSchedule, slices: Sequence[slice]) -> Buckets:
-        """Put gradients in messages.
-
-        Parameters
-        ----------
-        schedule : GradientSchedule
-            When they are ready and wanted. [s]
-        slices : sequence of slice
-            Gradients of each message. [-]
-
-        Returns
-        -------
-        Buckets
-            A message is ready with its last gradient, and wanted with the first weights that it brings. [-]
-        """
+        """Put gradients in messages."""
         if len(slices) == len(schedule.layers):  # every layer by itself
             return cls(sizes_bytes=schedule.sizes_bytes, ready_s=schedule.ready_s, wanted_s=schedule.wanted_s)
         starts = np.array([each.start for each in slices], dtype=np.intp)
@@ -199,17 +149,7 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Stretches:
-    """Every message that gradients which follow one another could share; of configurations, at their mean times.
-
-    Parameters
-    ----------
-    sizes_bytes : ndarray, shape (layers, layers)
-        Message with the gradients i to j; only j >= i counts. [B]
-    ready_s, wanted_s : ndarray, shape (layers, layers)
-        When each is ready, and wanted. [s]
-    backward_s : float
-        When the last gradient is ready. [s]
-    """
+    """Every message that gradients which follow one another could share; of configurations, at their mean times."""
 
     sizes_bytes: NDArray[np.float64]
     ready_s: NDArray[np.float64]
@@ -235,22 +175,7 @@ class Stretches:
 
 
 def merged_reduced(stretches: Stretches, *, message_s: NDArray[np.float64], slowdown: float) -> list[slice]:
-    """Merge gradients that workers add up among themselves.
-
-    Parameters
-    ----------
-    stretches : Stretches
-        All messages there may be. [-]
-    message_s : ndarray, shape (layers, layers)
-        What each takes. [s]
-    slowdown : float
-        Share of a device that messages keep from computing; 1 where nothing is computed meanwhile. [1]
-
-    Returns
-    -------
-    list of slice
-        Gradients of each message. [-]
-    """
+    """Merge gradients that workers add up among themselves."""
     sent = Lane(floor_s=stretches.ready_s, taken_s=(1 - slowdown) * message_s)
     lost = Lane(floor_s=np.zeros_like(message_s), taken_s=slowdown * message_s)
     if slowdown in (0, 1):
@@ -266,22 +191,7 @@ def merged_served(
     pull_s: NDArray[np.float64],
     overlap: bool,
 ) -> list[slice]:
-    """Merge gradients that go through a server, whose parameters come back last message first.
-
-    Parameters
-    ----------
-    stretches : Stretches
-        All messages there may be. [-]
-    push_s, serve_s, pull_s : ndarray, shape (layers, layers)
-        What each takes there, at the server, and back. [s]
-    overlap : bool
-        Whether workers compute meanwhile. [-]
-
-    Returns
-    -------
-    list of slice
-        Gradients of each message. [-]
-    """
+    """Merge gradients that go through a server, whose parameters come back last message first."""
     idle = np.zeros_like(push_s)
     if not overlap:
         return cheapest_messages([Lane(floor_s=idle, taken_s=push_s + serve_s + pull_s)], cost_s=lambda until: until[0])

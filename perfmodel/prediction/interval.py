@@ -35,20 +35,7 @@ PRIOR_CELLS: Final = 20
 
 
 def mix_of(prepared: Prepared, timed: TimedStep) -> dict[str, float]:
-    """Return the shares of a step's kernels, their gaps and their dispatch by kind of operation.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The step. [-]
-    timed : TimedStep
-        Its times. [s]
-
-    Returns
-    -------
-    dict of str to float
-        Shares, which sum to one. [1]
-    """
+    """Return the shares of a step's kernels, their gaps and their dispatch by kind of operation."""
     groups, table = timed.groups, timed.shown.stage.plan.table
     seconds = groups.compute_s + groups.memory_s + groups.exposed_dispatch_s + groups.launches * timed.numbers.launch_s
     seconds = seconds * table.multiplicity
@@ -59,18 +46,7 @@ def mix_of(prepared: Prepared, timed: TimedStep) -> dict[str, float]:
 
 
 def parameters_of(scale: IntervalScale) -> SpreadParameters:
-    """Return the plain numbers of a scale.
-
-    Parameters
-    ----------
-    scale : IntervalScale
-        As its file states it. [-]
-
-    Returns
-    -------
-    SpreadParameters
-        What each part of an exposure adds. [1]
-    """
+    """Return the plain numbers of a scale."""
     return SpreadParameters(
         structural=scale.structural,
         constants_weight=scale.constants_weight,
@@ -90,30 +66,7 @@ def exposure_of(
     residual_ratio: float | None = None,
     exchange: ExchangeSpreads | None = None,
 ) -> Exposure:
-    """Say what makes a timed step more or less certain.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The step. [-]
-    timed : TimedStep
-        Its times. [s]
-    doubt : Doubt
-        What its uncertain constants contribute. [1]
-    seen : Seen
-        What was fitted, or what the scale was found on. [-]
-    measured_architectures : collection of str
-        Architectures on which steps were ever measured: those of the rows that the scale was found on. [-]
-    residual_ratio : float or None
-        Residual of the fit over the usual one; None where nothing was fitted. [1]
-    exchange : ExchangeSpreads or None
-        How far exchanges between workers were off; None where that is not known. [1]
-
-    Returns
-    -------
-    Exposure
-        What :func:`perfmodel.cost.interval.log_spread` wants. [1]
-    """
+    """Say what makes a timed step more or less certain."""
     target = prepared.target
     return Exposure(
         constants_variance=doubt.variance,
@@ -131,20 +84,7 @@ def exposure_of(
 
 
 def residual_ratio_of(fitted_on: FittedOn, scale: IntervalScale) -> float:
-    """Return the residual of a fit over that of the fits which a scale was found with, shrunk where cells are few.
-
-    Parameters
-    ----------
-    fitted_on : FittedOn
-        Cells and residual of the fit. [-]
-    scale : IntervalScale
-        The scale. [-]
-
-    Returns
-    -------
-    float
-        1 for a fit as good as the usual one. [1]
-    """
+    """Return the residual of a fit over that of the fits which a scale was found with, shrunk where cells are few."""
     return shrunk_ratio(
         fitted_on.mean_abs_log_ratio, usual=scale.found_on.fitted_mean_abs_log_ratio, count=fitted_on.row_count
     )
@@ -152,18 +92,6 @@ def residual_ratio_of(fitted_on: FittedOn, scale: IntervalScale) -> float:
 
 def shrunk_ratio(residual: float, *, usual: float, count: int) -> float:
     """Return a residual over the usual one, as if ``PRIOR_CELLS`` more cells had the usual one.
-
-    Parameters
-    ----------
-    residual, usual : float
-        Mean abs ln(predicted / measured) of a fit, and the usual one. [1]
-    count : int
-        Cells of the fit. [1]
-
-    Returns
-    -------
-    float
-        Ratio. [1]
 
     Examples
     --------
@@ -208,27 +136,7 @@ class Interval:
 
 
 def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: IntervalScale | None = None) -> Interval:
-    """Make the interval of a prediction.
-
-    Parameters
-    ----------
-    basis : Basis
-        What the prediction rests on. [-]
-    known : KnownConstants or None
-        What is known of its constants; None for what the fit plan or the calibration says. [-]
-    scale : IntervalScale or None
-        None for the shipped one. [-]
-
-    Returns
-    -------
-    Interval
-        Its ends and what they are made of. [s]
-
-    Raises
-    ------
-    ArgumentError
-        If the step's time is an array or a symbol: an interval is made for one prediction.
-    """
+    """Make the interval of a prediction."""
     prepared, timed, calibration = basis.prepared, basis.timed, basis.calibration
     step_s = timed.parts.step_s
     if np.ndim(step_s) or not isinstance(step_s, float | int | np.floating):

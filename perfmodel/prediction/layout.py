@@ -21,23 +21,7 @@ RING: Final = "ring_all_reduce"
 
 
 def layout_of(job: Job) -> Layout:
-    """Return how many devices do what.
-
-    Parameters
-    ----------
-    job : Job
-        What is asked. [-]
-
-    Returns
-    -------
-    Layout
-        With what follows from the parallelism. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If sizes contradict one another, the parallelism, or how workers agree.
-    """
+    """Return how many devices do what."""
     sizes = {name: getattr(job, name) for name in SIZES}
     layout = PARALLELISMS[job.parallelism].resolved(Layout(workers=job.device_count, schedule=job.schedule, **sizes))
     _refuse_contradiction(job, job.subject.phase)

@@ -28,21 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """What a machine gives to the workers whose devices stand in it.
-
-    Parameters
-    ----------
-    name : str
-        The machine in its cluster; empty where there is only one. [-]
-    worker_count : int
-        Workers there. [1]
-    core_count : int
-        Physical cores. [1]
-    memory_bytes : float
-        Memory. [B]
-    memory_bytes_per_s : float
-        What the memory buses of all its sockets carry together. [B/s]
-    """
+    """What a machine gives to the workers whose devices stand in it."""
 
     name: str = ""
     worker_count: int = 1
@@ -53,18 +39,7 @@ class Host:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Machine:
-    """Workers of a job on devices of a system, the first ones in the order of its file.
-
-    Parameters
-    ----------
-    system : System or Cluster
-        A system with devices. [-]
-    worker_count : int
-        Devices that work, one worker each. [1]
-    given : tuple of str
-        Nodes of devices, in the order of the job, where only some take mini-batches: the first stage of a pipeline, one
-        of each group; empty for those of the system. [-]
-    """
+    """Workers of a job on devices of a system, the first ones in the order of its file."""
 
     system: Wired
     worker_count: int
@@ -81,18 +56,7 @@ class Machine:
             raise ArgumentError("system", self.system.name, allowed)
 
     def with_workers(self, worker_count: int) -> Machine:
-        """Return the same system with another number of workers.
-
-        Parameters
-        ----------
-        worker_count : int
-            Devices that work. [1]
-
-        Returns
-        -------
-        Machine
-            The job there. [-]
-        """
+        """Return the same system with another number of workers."""
         return replace(self, worker_count=worker_count)
 
     def only(self, names: tuple[str, ...]) -> Machine:
@@ -209,43 +173,14 @@ class Machine:
         return largest(route.latency_s for route in self.input_routes)
 
     def link_of(self, name: str) -> Link:
-        """Return the link that a device hangs on, as device and slot settled it.
-
-        Parameters
-        ----------
-        name : str
-            A device's node. [-]
-
-        Returns
-        -------
-        Link
-            The last link of the way to it. [-]
-        """
+        """Return the link that a device hangs on, as device and slot settled it."""
         from perfmodel.hardware.catalogue import load_link
 
         topology = self.system.topology
         return load_link(topology.route(topology.home_memory(name), name).channels[-1].link)
 
     def storage_routes(self, storage: str | None) -> tuple[Route, ...]:
-        """Return the way from storage to the memory of each worker's host.
-
-        Parameters
-        ----------
-        storage : str or None
-            A storage's node; None lets each worker read from the one that is nearest in its own machine. [-]
-
-        Returns
-        -------
-        tuple of Route
-            One for each worker. [-]
-
-        Raises
-        ------
-        ArgumentError
-            If the system has no storage.
-        UnknownNameError
-            If it has none of that name; names the nearest.
-        """
+        """Return the way from storage to the memory of each worker's host."""
         topology = self.system.topology
         known = topology.storages()
         if not known:
@@ -266,20 +201,7 @@ class Machine:
 
 
 def bus_bytes_per_s(topology: Topology, memory: str) -> float:
-    """Return what the bus of a host memory carries, in both directions together.
-
-    Parameters
-    ----------
-    topology : Topology
-        The system. [-]
-    memory : str
-        A memory's node. [-]
-
-    Returns
-    -------
-    float
-        Rate. [B/s]
-    """
+    """Return what the bus of a host memory carries, in both directions together."""
     return next(wire.upward.capacity_bytes_per_s for wire in topology.wires if wire.lower == memory)
 
 
@@ -295,18 +217,7 @@ def _received(adapter: str, network: Link) -> Route:
 
 
 def slowest_rate(routes: tuple[Route, ...]) -> Any:
-    """Return the rate of the flow that gets least, when one flow takes each route and channels are shared fairly.
-
-    Parameters
-    ----------
-    routes : tuple of Route
-        Ways of flows at once. [-]
-
-    Returns
-    -------
-    float or sympy.Expr
-        Rate. [B/s]
-    """
+    """Return the rate of the flow that gets least, when one flow takes each route and channels are shared fairly."""
     if is_symbolic(*(channel.capacity_bytes_per_s for route in routes for channel in route.channels)):
         from perfmodel.sync.placed import byte_times
 
@@ -315,39 +226,13 @@ def slowest_rate(routes: tuple[Route, ...]) -> Any:
 
 
 def shared_rates(routes: tuple[Route, ...], *, weights: ArrayLike | None = None) -> NDArray[np.float64]:
-    """Return the rates of flows at once, one on each route, when channels are shared fairly.
-
-    Parameters
-    ----------
-    routes : tuple of Route
-        Ways of flows. [-]
-    weights : array_like of shape (routes,) or None
-        How much of a full channel they get in relation to one another; None for equal shares. [1]
-
-    Returns
-    -------
-    ndarray, shape (routes,)
-        Rates. [B/s]
-    """
+    """Return the rates of flows at once, one on each route, when channels are shared fairly."""
     capacity = {channel.name: channel.capacity_bytes_per_s for route in routes for channel in route.channels}
     return _rates([route.channel_names for route in routes], capacity, weights=weights)
 
 
 def saturated_channels(ways: Sequence[tuple[str, ...]], *, capacity: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the channel that bounds each of some flows at once.
-
-    Parameters
-    ----------
-    ways : sequence of tuple of str
-        Names of the channels that each flow passes; one that it passes twice is named twice. [-]
-    capacity : mapping of str to float
-        What each channel carries. [B/s]
-
-    Returns
-    -------
-    tuple of str
-        For each flow the first full channel on its way in which no other flow gets more. [-]
-    """
+    """Return the channel that bounds each of some flows at once."""
     rates = _rates(ways, capacity)
     load: Counter[str] = Counter()
     most: dict[str, float] = {}

@@ -138,23 +138,7 @@ BEYOND: Final = 1.05
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClassTime:
-    """One class of kernels in a step.
-
-    Parameters
-    ----------
-    name : str
-        The class. [-]
-    measured : KernelClass
-        Its curve's entry in the file: its own, or of the class that stands in. [-]
-    seconds : ndarray, shape (rows of the class,)
-        Time of each distinct kernel, all its operations together. [s]
-    seconds_of : mapping of str to float
-        Time that each constant makes. [s]
-    flop_count, moved_bytes : ndarray, shape (rows of the class,)
-        Arithmetic and traffic of one of each. [FLOP, B]
-    operations : int
-        Operations of the class. [1]
-    """
+    """One class of kernels in a step."""
 
     name: str
     measured: KernelClass
@@ -184,22 +168,7 @@ class ClassTime:
 
 
 def class_times(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) -> tuple[ClassTime, ...]:
-    """Return what each class of kernels costs in a step.
-
-    Parameters
-    ----------
-    machine : MeasuredMachine
-        The calibration. [-]
-    prepared : Prepared
-        The step. [-]
-    timed : TimedStep
-        Its times. [s]
-
-    Returns
-    -------
-    tuple of ClassTime
-        The most expensive first.
-    """
+    """Return what each class of kernels costs in a step."""
     numbers, table = timed.numbers, prepared.plan.table
     assert isinstance(numbers, MeasuredNumbers)
     classes = machine.classes(prepared.dtype)
@@ -245,22 +214,7 @@ def _seconds_of(each: ClassRows, times: NDArray[np.intp], *, calls: NDArray[np.f
 
 
 def extrapolation_remarks(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) -> tuple[str, ...]:
-    """Say which kernels follow the curve of another class, and which lie outside what was measured.
-
-    Parameters
-    ----------
-    machine : MeasuredMachine
-        The calibration. [-]
-    prepared : Prepared
-        The step. [-]
-    timed : TimedStep
-        Its times. [s]
-
-    Returns
-    -------
-    tuple of str
-        Nothing where every kernel lies within the measured ones.
-    """
+    """Say which kernels follow the curve of another class, and which lie outside what was measured."""
     times = class_times(machine, prepared, timed)
     whole = sum(float(each.seconds.sum()) for each in times)
     standing = [each for each in times if each.stands_in]

@@ -47,17 +47,7 @@ CALL: Final = "call_s"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Curve:
-    """Time of one class of kernels as plain numbers.
-
-    Parameters
-    ----------
-    name, family : str
-        Class, and what its constants are multiplied by. [-]
-    constants : mapping of str to float
-        Measured constants. [s, s/FLOP, s/B]
-    cold_s_per_byte : float
-        Time that each byte takes longer which is in no cache. [s/B]
-    """
+    """Time of one class of kernels as plain numbers."""
 
     name: str
     family: str
@@ -67,17 +57,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTimes:
-    """What a framework takes around its kernels.
-
-    Parameters
-    ----------
-    grad_forward_s, backward_s, parameter_s : float
-        Per forward operation that is recorded, per node of back-propagation, per parameter tensor. [s]
-    step_s : float
-        Per step that trains. [s]
-    dispatch_s : float
-        Host time per launch on a GPU; zero on a CPU. [s]
-    """
+    """What a framework takes around its kernels."""
 
     grad_forward_s: Quantity = 0.0
     backward_s: Quantity = 0.0
@@ -88,21 +68,7 @@ class CallTimes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassRows:
-    """Rows of one class, with the curve that times them and what its constants are multiplied by.
-
-    Parameters
-    ----------
-    name : str
-        Their class. [-]
-    curve : Curve
-        Its own, or that of a class which stands in. [-]
-    rows : ndarray of int, shape (rows of the class,)
-        Places among the kernel rows of the same kind. [1]
-    features : mapping of str to ndarray
-        What each constant is multiplied by, but calls on a CPU. [1, FLOP, B]
-    cold_bytes : float or ndarray
-        Bytes in no cache. [B]
-    """
+    """Rows of one class, with the curve that times them and what its constants are multiplied by."""
 
     name: str
     curve: Curve
@@ -127,39 +93,7 @@ class ClassRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredNumbers(ProcessorNumbers):
-    """Plain numbers of a measured machine in one data type, and of the step that it is to run.
-
-    Parameters
-    ----------
-    machine : str
-        Its name, for messages. [-]
-    curves : mapping of str to Curve
-        Measured classes. [-]
-    element_bytes : int
-        Size of one element. [B]
-    vector_lanes : int
-        Elements of single precision that one instruction handles. [1]
-    near_cache_bytes, reuse_bytes : float
-        Cache of one kernel's operands; traffic after which data has left all caches. [B]
-    calls : CallTimes
-        What the framework adds. [s]
-    in_line : bool
-        True on a CPU, whose threads do all themselves; False on a GPU, whose host runs ahead of it. [-]
-    product_cold_bytes, stream_cold_bytes : float or ndarray, shape (rows,) or (rows, configurations)
-        Bytes of each kernel row that are in no cache. [B]
-    product_gone_bytes, stream_gone_bytes : float or ndarray, shape (rows,) or (rows, configurations)
-        Bytes of each kernel row that are no longer in the near cache, where they were when it was measured. [B]
-    dispatch_s : float or ndarray, shape (rows,) or (rows, 1)
-        Time around one kernel of each row. [s]
-    step_overhead_s : float
-        Time per step. [s]
-    calls_of_stream : float or ndarray, shape (stream rows,) or (stream rows, 1)
-        Calls of each stream row: an update makes one for each parameter tensor. [1]
-    launch_s, library_issue_s : float
-        Zero: a kernel was measured with its launch and all that its library does. [s]
-    overlap_exponent : float
-        1: dispatch follows kernel, but where ``queued`` says otherwise of the whole step. [1]
-    """
+    """Plain numbers of a measured machine in one data type, and of the step that it is to run."""
 
     machine: str
     curves: Mapping[str, Curve]
@@ -186,23 +120,7 @@ class MeasuredNumbers(ProcessorNumbers):
         return not self.in_line
 
     def curve_of(self, name: str) -> Curve:
-        """Return the curve of a class, or of the nearest class that stands in for it.
-
-        Parameters
-        ----------
-        name : str
-            Class of a kernel. [-]
-
-        Returns
-        -------
-        Curve
-            ``name`` tells which one it is. [-]
-
-        Raises
-        ------
-        ArgumentError
-            If none was measured.
-        """
+        """Return the curve of a class, or of the nearest class that stands in for it."""
         for candidate in (name, *pooled_classes(name)):
             curve = self.curves.get(candidate)
             if curve is not None and (curve.family == "stream") != is_product_class(name):
@@ -212,20 +130,7 @@ class MeasuredNumbers(ProcessorNumbers):
         raise ArgumentError("device", self.machine, allowed)
 
     def class_rows(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> Iterator[ClassRows]:
-        """Yield kernel rows class by class.
-
-        Parameters
-        ----------
-        columns : mapping of str to ndarray, shape (rows,) or (rows, configurations)
-            Columns of product rows, or of stream rows. [-]
-        efficiency : tuple of str
-            Class of each row. [-]
-
-        Yields
-        ------
-        ClassRows
-            With the features of its curve.
-        """
+        """Yield kernel rows class by class."""
         names, code_of_row = distinct_names(efficiency)
         products = "m" in columns
         cold = self.product_cold_bytes if products else self.stream_cold_bytes
@@ -273,24 +178,7 @@ class MeasuredNumbers(ProcessorNumbers):
         tensor_counts: Mapping[str, int],
         memory: Mapping[str, LayerMemory],
     ) -> MeasuredNumbers:
-        """Return the numbers for one step: what is cold in it, and what is called around its kernels.
-
-        Parameters
-        ----------
-        table : KernelTable
-            The step's kernels in their order. [-]
-        batch_size : float, ndarray of shape (configurations,) or sympy.Symbol
-            Samples. [samples]
-        tensor_counts : mapping of str to int
-            Trained parameter tensors by layer. [1]
-        memory : mapping of str to LayerMemory
-            What memory each layer touches. [-]
-
-        Returns
-        -------
-        MeasuredNumbers
-            The same machine in that step.
-        """
+        """Return the numbers for one step: what is cold in it, and what is called around its kernels."""
         order = step_order(table)
         products = table.matmul.row_count
         cold, gone = (
@@ -374,13 +262,7 @@ class MeasuredTarget(Target):
         return False
 
     def framework(self, given: str | Path | FrameworkProfile) -> str | Path | FrameworkProfile:
-        """Return the framework whose memory policy applies; the calibration's own software times the kernels.
-
-        Raises
-        ------
-        ArgumentError
-            If another framework was asked for.
-        """
+        """Return the framework whose memory policy applies; the calibration's own software times the kernels."""
         own = PROFILE_OF_BACKEND[self.measured.software.backend]
         named = given.stem if isinstance(given, FrameworkProfile) else str(given)
         if named not in ("generic", own):
@@ -399,13 +281,7 @@ class MeasuredTarget(Target):
         return self._versions
 
     def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
-        """Return none: what ran is part of the measured times.
-
-        Raises
-        ------
-        ArgumentError
-            If a library was asked for.
-        """
+        """Return none: what ran is part of the measured times."""
         del profile
         if override is not None:
             name = override.name if isinstance(override, LibraryProfile) else str(override)
@@ -420,13 +296,7 @@ class MeasuredTarget(Target):
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
-        """Return the curves of a data type as plain numbers.
-
-        Raises
-        ------
-        ArgumentError
-            If nothing was measured in the data type.
-        """
+        """Return the curves of a data type as plain numbers."""
         del profile, libraries, factors
         classes, on = self.measured.classes(dtype), self.measured.machine
         if not classes:

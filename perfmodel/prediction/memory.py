@@ -32,35 +32,14 @@ MASTER_BYTES = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """Moments of a step at which memory may be at its peak, for some batch size.
-
-    Parameters
-    ----------
-    activations : ndarray, shape (2, moments)
-        Constant [B] and slope [B/sample] of what belongs to activations.
-    gradients : ndarray, shape (moments,)
-        Gradients of parameters that exist. [B]
-    """
+    """Moments of a step at which memory may be at its peak, for some batch size."""
 
     activations: NDArray[np.float64]
     gradients: NDArray[np.float64]
 
     @classmethod
     def of(cls, activations: NDArray[Any], gradients: NDArray[Any]) -> Moments:
-        """Return the moments that no other exceeds in both constant and slope.
-
-        Parameters
-        ----------
-        activations : ndarray, shape (2, moments)
-            Constant [B] and slope [B/sample] of what belongs to activations.
-        gradients : ndarray, shape (moments,)
-            Gradients of parameters. [B]
-
-        Returns
-        -------
-        Moments
-            Those that count, steepest first.
-        """
+        """Return the moments that no other exceeds in both constant and slope."""
         activations, gradients = activations.astype(float), gradients.astype(float)
         constant, slope = activations[0] + gradients, activations[1]
         steepest_first = np.lexsort((-constant, -slope))
@@ -70,16 +49,6 @@ class Moments:
 
     def peak(self, batch_size: Quantity) -> tuple[Quantity, Quantity]:
         """Return bytes of activations and of gradients at the moment where their sum is largest.
-
-        Parameters
-        ----------
-        batch_size : float or ndarray, shape (configurations,)
-            Samples per step. [samples]
-
-        Returns
-        -------
-        tuple of float or ndarray
-            Activations and gradients. [B]
 
         Examples
         --------
@@ -100,25 +69,7 @@ class Moments:
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Memory of a graph under a framework's policy, as coefficients of the batch size.
-
-    Parameters
-    ----------
-    weights_bytes, optimizer_bytes : float
-        Independent of the batch size. [B]
-    moments : Moments
-        Activations and gradients at the moments that may be the step's peak. [-]
-    input_bytes_per_sample : float
-        Network inputs and labels. [B/sample]
-    workspace_groups : ndarray, shape (entries,)
-        Group of the kernel table of each operation that may use a workspace, sorted by layer. [1]
-    workspace_layer_starts : ndarray, shape (layers,)
-        First entry of each layer in ``workspace_groups``. [1]
-    workspaces_per_layer : int or None
-        Scratch buffers each layer keeps; None where the largest serves all. [1]
-    pool_overhead : float
-        Memory the allocator holds over memory in use. [1]
-    """
+    """Memory of a graph under a framework's policy, as coefficients of the batch size."""
 
     weights_bytes: float
     optimizer_bytes: float
@@ -202,22 +153,7 @@ def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTabl
 
 
 def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
-    """Return what an optimizer keeps: state, and in half precision the weights that it updates, both in 4 B.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        What is trained. [-]
-    optimizer : Optimizer
-        What updates it. [-]
-    element_bytes : int
-        Size of a parameter. [B]
-
-    Returns
-    -------
-    float
-        Bytes. [B]
-    """
+    """Return what an optimizer keeps: state, and in half precision the weights that it updates, both in 4 B."""
     state = optimizer.state_elements_per_parameter
     if element_bytes > HALF_PRECISION_BYTES:
         return float(element_bytes * state * graph.trained_parameter_count)
@@ -255,32 +191,6 @@ def memory_plan(
 ) -> MemoryPlan:
     """Work out what a graph holds in memory under a framework's policy.
 
-    Parameters
-    ----------
-    graph : LayerGraph
-        What is computed. [-]
-    table : KernelTable
-        The lowered graph. [-]
-    phase : Phase
-        FORWARD keeps what a later layer still reads; any other also what back-propagation needs. [-]
-    optimizer : Optimizer
-        Whose state is kept where the phase has an update. [-]
-    element_bytes : int
-        Size of one element. [B]
-    policy : MemoryTable
-        The framework's policy. [-]
-    input_gradient : bool
-        Whether the gradient of the network's own input is computed. [-]
-    recompute : str or None
-        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
-
-    Returns
-    -------
-    MemoryPlan
-        Coefficients of the batch size.
-
-    Notes
-    -----
     Training with elements of 2 B or less is mixed precision as usual: weights, their gradients and activations have
     that size, the optimizer updates a copy of the weights and keeps its state in 4 B. Losses and statistics, which
     frameworks keep in 4 B there, count with the elements' size: they are small.
@@ -323,25 +233,7 @@ def _workspace_entries(table: KernelTable) -> tuple[NDArray[np.intp], NDArray[np
 
 
 def workspace_bytes(plan: MemoryPlan, table: KernelTable, chosen: Quantity, *, batch_size: Quantity) -> Quantity:
-    """Return scratch memory of the chosen alternatives.
-
-    Parameters
-    ----------
-    plan : MemoryPlan
-        Which operations may use a workspace, and whether layers share it. [-]
-    table : KernelTable
-        The lowered graph. [-]
-    chosen : ndarray, shape (groups,) or (groups, configurations)
-        Alternative each group takes. [1]
-    batch_size : float or ndarray, shape (configurations,)
-        Samples per step. [samples]
-
-    Returns
-    -------
-    float or ndarray
-        Scratch memory: the largest of all operations where it is shared, else the sum over layers of the largest
-        of each, times the buffers a layer keeps. [B]
-    """
+    """Return scratch memory of the chosen alternatives."""
     if not plan.workspace_groups.size:
         return 0.0
     taken = chosen[plan.workspace_groups]

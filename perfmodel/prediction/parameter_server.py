@@ -29,17 +29,7 @@ Brought = Sequence[tuple[str, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """What a visit of a parameter server takes, and who keeps whom waiting on the way.
-
-    Parameters
-    ----------
-    push_latency_s, pull_latency_s : float
-        Time on the way that keeps nobody else waiting. [s]
-    push_s, pull_s : float
-        Time that the most loaded part of the way is taken. [s]
-    push_sharers, pull_sharers : int
-        Visitors that share one such part; a divisor of all. [1]
-    """
+    """What a visit of a parameter server takes, and who keeps whom waiting on the way."""
 
     push_latency_s: float
     pull_latency_s: float
@@ -153,21 +143,7 @@ def _most_loaded(taken: Sequence[Mapping[str, float]]) -> tuple[float, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerMemory:
-    """What the shards of a parameter server hold, and the host memories that they are in.
-
-    Parameters
-    ----------
-    memories : tuple of str
-        Host memory of each shard. [-]
-    parameters_bytes, optimizer_bytes, gradients_bytes : float
-        Parameters, the optimizer's state, and the gradient that comes in or is added up, of all shards together. [B]
-    backups_bytes : float
-        Copies of the parameters that delay compensation keeps, one for each worker. [B]
-    capacities_bytes : tuple of float
-        Memory of the machine of each shard, over the shards in it. [B]
-    compensation_flop_count : float
-        What delay compensation computes for each update besides. [FLOP]
-    """
+    """What the shards of a parameter server hold, and the host memories that they are in."""
 
     memories: tuple[str, ...]
     parameters_bytes: float
@@ -265,25 +241,7 @@ def server_memory(
 
 
 def server_memories(machine: Machine, server_count: int) -> tuple[str, ...]:
-    """Return the host memories that hold the shards of a parameter server.
-
-    Parameters
-    ----------
-    machine : Machine
-        The workers' devices in a system. [-]
-    server_count : int
-        Shards. [1]
-
-    Returns
-    -------
-    tuple of str
-        Memories of machines without devices, where the system has such; else those of the workers, in turn. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If there are more shards than memories.
-    """
+    """Return the host memories that hold the shards of a parameter server."""
     topology = machine.system.topology
     with_devices = {topology.places[name].node for name in topology.devices()}
     apart = [name for name in topology.memories() if topology.places[name].node not in with_devices]
@@ -316,25 +274,6 @@ def _update_passes(counts: tuple[tuple[str, int], ...], optimizer: Optimizer, el
 def served_s_per_byte(
     machine: Machine, servers: tuple[str, ...], subject: Subject, *, worker_count: int, element_bytes: int
 ) -> float:
-    """Return how long servers take for a byte of the gradients that all workers bring at once.
-
-    Parameters
-    ----------
-    machine : Machine
-        The workers' devices in a system. [-]
-    servers : tuple of str
-        Memories of the shards. [-]
-    subject : Subject
-        What is trained. [-]
-    worker_count : int
-        Workers whose gradients are added up. [1]
-    element_bytes : int
-        Size of an element of a gradient. [B]
-
-    Returns
-    -------
-    float
-        Time to read every gradient, write the sum and update with it, shared by the shards. [s/B]
-    """
+    """Return how long servers take for a byte of the gradients that all workers bring at once."""
     passes = (worker_count + 1 + update_passes(subject, element_bytes=element_bytes)) / len(servers)
     return passes / memory_bytes_per_s(machine, servers)

@@ -73,24 +73,7 @@ _OPERATIONS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, Operations]] = weak
 
 
 def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) -> Any:
-    """Return what was made under a key; make it where it never was, or so long ago that it was dropped.
-
-    Parameters
-    ----------
-    made : dict
-        What is kept. [-]
-    key : hashable
-        What tells it apart. [-]
-    make : callable
-        Makes it. [-]
-    most : int
-        How many are kept; the oldest goes first. [1]
-
-    Returns
-    -------
-    object
-        What was made. [-]
-    """
+    """Return what was made under a key; make it where it never was, or so long ago that it was dropped."""
     if key not in made:
         while len(made) >= most:
             del made[next(iter(made))]
@@ -142,36 +125,7 @@ def plan_for(
     recompute: str | None = None,
     lowered_for: str | None = None,
 ) -> Plan:
-    """Return the plan of a graph under a framework's rules, from memory where it was made before.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        What is computed. [-]
-    phase : Phase
-        What part of a step. [-]
-    optimizer : Optimizer
-        What the update does. [-]
-    input_gradient : bool
-        Whether the gradient of the network's own input is computed. [-]
-    dtype : str
-        Data type. [-]
-    profile : FrameworkProfile
-        Whose lowering rules and memory policy apply. [-]
-    processor : str
-        ``gpu`` or ``cpu``. [-]
-    support : LibrarySupport
-        What the DNN library offers for the data type on the architecture. [-]
-    recompute : str or None
-        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
-    lowered_for : str or None
-        ``measured`` where operations are single kernels of a calibrated machine; None for the processor. [-]
-
-    Returns
-    -------
-    Plan
-        Kernel table and memory plan.
-    """
+    """Return the plan of a graph under a framework's rules, from memory where it was made before."""
     lowering = getattr(profile, processor).lowering
     plans = _PLANS.setdefault(graph, {})
     # Rules are frozen, so identity stands for content; the entry keeps them alive so that no id is reused.

@@ -27,18 +27,7 @@ WIDTH: Final = 116
 
 
 def shows_arguments(function: Function) -> Function:
-    """Give a function of ``**arguments`` the signature and the docstring that list them all.
-
-    Parameters
-    ----------
-    function : callable
-        Its docstring has a line for ``**arguments``, and one below. [-]
-
-    Returns
-    -------
-    callable
-        The same one. [-]
-    """
+    """Give a function of ``**arguments`` the signature and the docstring that list them all."""
     own = signature(function)
     first = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
     more = [

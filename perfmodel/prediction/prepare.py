@@ -57,48 +57,7 @@ def prepare(
     layout: Layout = WHOLE,
     placement: Placement | None = None,
 ) -> Prepared:
-    """Place a network on the devices of a job, and lower every stage.
-
-    Parameters
-    ----------
-    subject : Subject
-        What runs. [-]
-    target : Target
-        On what, with how many threads. [-]
-    profile : FrameworkProfile
-        With what. [-]
-    batch_size : int
-        Samples per worker and step. [samples]
-    dtype : str
-        Data type. [-]
-    library : str, Path, LibraryProfile or None
-        A library in place of the one of its kind that the framework names. [-]
-    pinned : bool
-        False forces pageable copies where the framework would pin its buffers. [-]
-    recompute : str or None
-        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
-    data_path : DataPath or None
-        What brings the mini-batches; None for ones that are in host memory. [-]
-    job : Job or None
-        What says how many devices do what, and how workers agree; None for one device by itself. [-]
-    parallelism : str
-        What devices share, where no job says it. [-]
-    layout : Layout
-        How many devices do what, where no job says it. [-]
-    placement : Placement or None
-        The network on devices; None cuts it so that the longest stage is shortest. [-]
-
-    Returns
-    -------
-    Prepared
-        Ready to be timed.
-
-    Raises
-    ------
-    ArgumentError
-        If the network, sizes and system do not fit one another, or activations are to be recomputed by a framework
-        that keeps them all.
-    """
+    """Place a network on the devices of a job, and lower every stage."""
     lowering = _lowering(
         subject,
         target=target.behind(subject.hosts),
@@ -117,20 +76,7 @@ def prepare(
 
 
 def lowering_of(job: Job, *, known: Known) -> Lowering:
-    """Return the subject of a job on its way to its devices.
-
-    Parameters
-    ----------
-    job : Job
-        What is asked. [-]
-    known : Known
-        What jobs share that differ in their layout only. [-]
-
-    Returns
-    -------
-    Lowering
-        For micro-batches of any size. [-]
-    """
+    """Return the subject of a job on its way to its devices."""
     return _lowering(
         job.subject,
         target=job.target.behind(job.subject.hosts),
@@ -158,21 +104,7 @@ def _lowering(subject: Subject, *, target: Target, recompute: str | None, **how:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What jobs that differ in their layout only have in common; filled as they are made ready.
-
-    Parameters
-    ----------
-    layer_seconds : dict of int to dict
-        Seconds of layers, by samples. [s]
-    lowered : dict of int to tuple
-        By identity of a stage's graph: the graph, and what was made of it. [-]
-    feeding : dict
-        Devices at each place of a pipeline, by devices, stages and tensor groups. [-]
-    timed : dict
-        Stages that were timed, by what they have in common. [s]
-    exchanges : dict
-        Exchanges on the system, by all of them but the placement. [s]
-    """
+    """What jobs that differ in their layout only have in common; filled as they are made ready."""
 
     layer_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)

@@ -40,15 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TimedStep:
-    """A step and what it was composed of.
-
-    Parameters
-    ----------
-    stages : tuple of TimedStage
-        The stages of a worker, in the order of the network. [s]
-    composed : Composed
-        The step, floats or arrays of shape (configurations,). [s]
-    """
+    """A step and what it was composed of."""
 
     stages: tuple[TimedStage, ...]
     composed: Composed
@@ -104,37 +96,7 @@ class Exchanges(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prepared:
-    """A job lowered for its devices, which only lacks the numbers: predict gives them once, a fit many times.
-
-    Parameters
-    ----------
-    subject : Subject
-        What runs. [-]
-    target : Target
-        On what. [-]
-    profile : FrameworkProfile
-        With what. [-]
-    libraries : mapping of str to LibraryProfile
-        Libraries by role. [-]
-    batch_size : int
-        Samples per worker and step; an array or a symbol where a sweep or a formula asks. [samples]
-    dtype : str
-        Data type. [-]
-    pinned : bool
-        Whether host buffers are page-locked where the framework does so. [-]
-    placement : Placement
-        The network on the devices of a worker. [-]
-    stages : tuple of Stage
-        Its stages, lowered. [-]
-    exchanges : Exchanges or None
-        What devices of one worker exchange, and parameters that workers share; None for one device. [-]
-    recompute : str or None
-        Where checkpoints lie; None where the graph marks them, if anywhere. [-]
-    data_path : DataPath or None
-        What brings the mini-batches; None for ones that are in host memory. [-]
-    agreement : Agreement or None
-        How several workers agree; None where they have nothing to agree on. [-]
-    """
+    """A job lowered for its devices, which only lacks the numbers: predict gives them once, a fit many times."""
 
     subject: Subject
     target: Target
@@ -284,18 +246,7 @@ class Prepared:
         return own if self.data_path is None else (*own, *self.data_path.sources)
 
     def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
-        """Return the plain numbers of hardware, libraries and framework.
-
-        Parameters
-        ----------
-        factors : mapping of str to float or ndarray of shape (configurations,)
-            Factors on constants by full name. [1]
-
-        Returns
-        -------
-        ProcessorNumbers
-            What the step's path wants. [-]
-        """
+        """Return the plain numbers of hardware, libraries and framework."""
         return self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
 
     @derived_property
@@ -304,18 +255,7 @@ class Prepared:
         return self._timed(NO_FACTORS)
 
     def step(self, factors: Factors = NO_FACTORS) -> TimedStep:
-        """Time the step.
-
-        Parameters
-        ----------
-        factors : mapping of str to float or ndarray of shape (configurations,)
-            Factors on constants by full name. [1]
-
-        Returns
-        -------
-        TimedStep
-            Parts of the step, one for each configuration of the factors. [s]
-        """
+        """Time the step."""
         return self._timed(factors) if factors else self.nominal
 
     def _timed(self, factors: Factors) -> TimedStep:
@@ -325,20 +265,7 @@ class Prepared:
     def timed_stages(
         self, factors: Factors = NO_FACTORS, *, known: dict[Any, TimedStage] | None = None
     ) -> tuple[TimedStage, ...]:
-        """Return what each stage takes for one micro-batch, those of the same structure timed once. [s]
-
-        Parameters
-        ----------
-        factors : mapping of str to float or ndarray of shape (configurations,)
-            Factors on constants by full name. [1]
-        known : dict or None
-            Stages that were timed for other layouts on the same device at the same batch size; filled. [s]
-
-        Returns
-        -------
-        tuple of TimedStage
-            In the order of the network. [s]
-        """
+        """Return what each stage takes for one micro-batch, those of the same structure timed once. [s]"""
         numbers = self.numbers(factors)
         if len(self.stages) == 1 and known is None:
             return (self._timed_stage(self.stages[0], numbers),)
@@ -492,18 +419,7 @@ class Prepared:
         return self.target.host_slowdown(factors) * constants.get("first_step_ms", 0.0) / self.subject.averaged_steps
 
     def footprint(self, timed: TimedStep) -> MemoryFootprint:
-        """Return what the fullest device keeps in memory.
-
-        Parameters
-        ----------
-        timed : TimedStep
-            The step with chosen alternatives, which need scratch memory. [-]
-
-        Returns
-        -------
-        MemoryFootprint
-            By kind of content. [B]
-        """
+        """Return what the fullest device keeps in memory."""
         found = self.footprints(timed)
         return found[0] if len(found) == 1 else max(found, key=lambda each: float(np.max(each.total_bytes)))
 
@@ -543,18 +459,7 @@ class Prepared:
         return before.time(shared_bytes_per_s=shared), meanwhile.time(shared_bytes_per_s=shared)
 
     def copies(self, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
-        """Return what is copied before the step, and what is copied while the last one computes.
-
-        Parameters
-        ----------
-        factors : mapping of str to float or ndarray of shape (configurations,)
-            Factors on constants by full name. [1]
-
-        Returns
-        -------
-        tuple of Copy
-            Before, and meanwhile: those of the stage whose copies take longest. [-]
-        """
+        """Return what is copied before the step, and what is copied while the last one computes."""
         copying = self._copying(factors)
         if not copying:
             return NO_COPY, NO_COPY
@@ -562,18 +467,7 @@ class Prepared:
         return copying[longest][1:]
 
     def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
-        """Return the time of copies that the step waits for, and of those that the last one's computing may hide.
-
-        Parameters
-        ----------
-        factors : mapping of str to float or ndarray of shape (configurations,)
-            Factors on constants by full name. [1]
-
-        Returns
-        -------
-        tuple of float or ndarray
-            Before, and meanwhile. [s]
-        """
+        """Return the time of copies that the step waits for, and of those that the last one's computing may hide."""
         times = [self._times(*each) for each in self._copying(factors)] or [(0.0, 0.0)]
         if len(times) == 1:
             return times[0]

@@ -55,17 +55,7 @@ PHASE_NAMES: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class PartRow:
-    """One part of a step.
-
-    Parameters
-    ----------
-    part : str
-        What the time is spent on. [-]
-    seconds : float
-        How long. [s]
-    share : float
-        Of the whole step. [1]
-    """
+    """One part of a step."""
 
     part: str
     seconds: float
@@ -74,19 +64,7 @@ class PartRow:
 
 @dataclass(frozen=True, slots=True)
 class LayerTotal:
-    """One layer over all phases of a step.
-
-    Parameters
-    ----------
-    layer : str
-        Name of the layer. [-]
-    seconds : float
-        Kernel time and launch gaps, all phases together. [s]
-    share : float
-        Of the whole step. [1]
-    bound_by : str
-        What bounds most of these seconds. [-]
-    """
+    """One layer over all phases of a step."""
 
     layer: str
     seconds: float
@@ -96,33 +74,14 @@ class LayerTotal:
 
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
-    """One kind of content of the memory.
-
-    Parameters
-    ----------
-    holds : str
-        What is kept. [-]
-    bytes : float
-        How much. [B]
-    """
+    """One kind of content of the memory."""
 
     holds: str
     bytes: float
 
 
 def part_table(p: Prediction) -> Table[PartRow]:
-    """Return the parts of the step that take time, in the order of their definition, and their sum.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    Table of PartRow
-        Parts longer than zero, then the step. [s]
-    """
+    """Return the parts of the step that take time, in the order of their definition, and their sum."""
     names = part_names(p)
     spent = {names[part]: seconds for part, seconds in p.breakdown.items() if seconds > 0}
     rows = [PartRow(name, seconds, seconds / p.step_s) for name, seconds in spent.items()]
@@ -131,18 +90,7 @@ def part_table(p: Prediction) -> Table[PartRow]:
 
 
 def part_figure(p: Prediction) -> Figure:
-    """Return the parts of the step that take time as bars, longest first.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The plot. [-]
-    """
+    """Return the parts of the step that take time as bars, longest first."""
     from perfmodel.presentation.figures import breakdown_bar
 
     names = part_names(p)
@@ -151,18 +99,7 @@ def part_figure(p: Prediction) -> Figure:
 
 
 def layer_totals(p: Prediction) -> Table[LayerTotal]:
-    """Return the time of each layer over all phases, longest first.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    Table of LayerTotal
-        One row per layer; the host's exposed dispatch and copies belong to no layer. [s]
-    """
+    """Return the time of each layer over all phases, longest first."""
     seconds_by_bound: dict[str, dict[str, float]] = {}
     for row in p.layers:
         by_bound = seconds_by_bound.setdefault(row.layer, {})
@@ -176,18 +113,7 @@ def layer_totals(p: Prediction) -> Table[LayerTotal]:
 
 
 def memory_table(p: Prediction) -> Table[MemoryRow]:
-    """Return what the step keeps in memory.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    Table of MemoryRow
-        Contents larger than zero, their total, and the capacity where it is known. [B]
-    """
+    """Return what the step keeps in memory."""
     rows = [
         MemoryRow(name, size_bytes)
         for name, size_bytes in memory_contents(p).items()
@@ -200,51 +126,18 @@ def memory_table(p: Prediction) -> Table[MemoryRow]:
 
 
 def memory_contents(p: Prediction) -> dict[str, float]:
-    """Return the bytes of each kind of content of the memory.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    dict of str to float
-        Size by name, in the order of MemoryFootprint, zeros too. [B]
-    """
+    """Return the bytes of each kind of content of the memory."""
     names = (field.name for field in fields(p.memory) if field.name != "capacity_bytes")
     return {name.removesuffix("_bytes"): float(getattr(p.memory, name)) for name in names}
 
 
 def title(p: Prediction) -> str:
-    """Say what runs on what with what.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    str
-        One line. [-]
-    """
+    """Say what runs on what with what."""
     return f"{p.subject} on {p.target} with {p.framework}"
 
 
 def configuration(p: Prediction) -> str:
-    """Say how it runs: batch size, phase, data type, threads.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    str
-        One line. [-]
-    """
+    """Say how it runs: batch size, phase, data type, threads."""
     threads = "" if p.threads is None else f", {p.threads} thread{'s' if p.threads > 1 else ''}"
     # a step whose optimizer is "none" has nothing to update
     phase = "forward_backward" if p.phase == "step" and not p.breakdown["update_s"] else p.phase
@@ -252,35 +145,13 @@ def configuration(p: Prediction) -> str:
 
 
 def interval_text(p: Prediction) -> str:
-    """Say between which times the interval lies.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    str
-        Both ends with their unit. [-]
-    """
+    """Say between which times the interval lies."""
     low_s, high_s = p.interval_s
     return f"{seconds_text(low_s)} to {seconds_text(high_s)}"
 
 
 def fit_sentence(p: Prediction) -> str:
-    """Say whether the step fits in memory, and by how much.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    str
-        One sentence. [-]
-    """
+    """Say whether the step fits in memory, and by how much."""
     room_bytes = float(p.memory.capacity_bytes) - float(p.memory.total_bytes)
     if math.isinf(room_bytes):
         return "The capacity of the target's memory is not stated."
@@ -290,18 +161,7 @@ def fit_sentence(p: Prediction) -> str:
 
 
 def remark_lines(p: Prediction) -> list[str]:
-    """Return the remarks of a prediction as wrapped notes.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    list of str
-        One text per remark. [-]
-    """
+    """Return the remarks of a prediction as wrapped notes."""
     return [textwrap.fill(f"note: {remark}", WIDTH, subsequent_indent="      ") for remark in p.remarks]
 
 
@@ -315,20 +175,7 @@ def _headline(p: Prediction) -> dict[str, str]:
 
 
 def report(p: Prediction, *, layers_shown: int = LAYERS_SHOWN) -> str:
-    """Return what ``print(prediction)`` shows: time, parts, longest layers, bottleneck, memory, remarks.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-    layers_shown : int
-        Layers to list; none for 0. [1]
-
-    Returns
-    -------
-    str
-        Several lines without colour. [-]
-    """
+    """Return what ``print(prediction)`` shows: time, parts, longest layers, bottleneck, memory, remarks."""
     blocks = [f"{title(p)}\n{configuration(p)}", facts_text(_headline(p)), str(part_table(p))]
     totals = layer_totals(p)
     if layers_shown:
@@ -339,18 +186,7 @@ def report(p: Prediction, *, layers_shown: int = LAYERS_SHOWN) -> str:
 
 
 def report_html(p: Prediction) -> str:
-    """Return what a notebook shows: the report as headings and tables, without script or external asset.
-
-    Parameters
-    ----------
-    p : Prediction
-        The prediction. [-]
-
-    Returns
-    -------
-    str
-        HTML; every text is escaped. [-]
-    """
+    """Return what a notebook shows: the report as headings and tables, without script or external asset."""
     headline = ", ".join(f"{name} <b>{html.escape(text)}</b>" for name, text in _headline(p).items())
     tables = (part_table(p), layer_totals(p).head(LAYERS_SHOWN), memory_table(p))
     columns = "".join(f'<div style="margin-right:2em">{table._repr_html_()}</div>' for table in tables)

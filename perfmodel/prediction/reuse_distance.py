@@ -46,22 +46,7 @@ GRADIENTS_OF_WEIGHTS: Final = (Role.WEIGHT_GRADIENT.value, "scatter_add")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepOrder:
-    """The order of a step's kernels, as indices.
-
-    Parameters
-    ----------
-    row : ndarray of int, shape (occurrences,)
-        Kernel row of each operation, products first, then streams. [1]
-    last_use : ndarray of int, shape (occurrences,)
-        The operation that last used the same layer's data in another phase; in a step of one phase, itself. [1]
-    a_step_ago : ndarray of bool, shape (occurrences,)
-        Whether that was in the step before. [-]
-    phase : ndarray of str, shape (occurrences,)
-        Phase of each operation. [-]
-    begins_backward : ndarray of bool, shape (occurrences,)
-        Whether a layer's part of the backward phase begins with it: one node of back-propagation, however many
-        gradients it yields. [-]
-    """
+    """The order of a step's kernels, as indices."""
 
     row: NDArray[np.intp]
     last_use: NDArray[np.intp]
@@ -75,20 +60,7 @@ class StepOrder:
         return bool((self.phase == Phase.BACKWARD).any())
 
     def mean_by_row(self, values: Quantity, row_count: int) -> Quantity:
-        """Return the mean over the operations that each row stands for.
-
-        Parameters
-        ----------
-        values : ndarray, shape (occurrences,) or (occurrences, configurations)
-            Of each operation. [any unit]
-        row_count : int
-            Rows. [1]
-
-        Returns
-        -------
-        ndarray, shape (rows,) or (rows, configurations)
-            Means. [unit of the values]
-        """
+        """Return the mean over the operations that each row stands for."""
         order = np.argsort(self.row, kind="stable")
         starts = np.searchsorted(self.row[order], np.arange(row_count))
         counts = np.bincount(self.row, minlength=row_count)
@@ -100,18 +72,7 @@ class StepOrder:
 
 @lru_cache(maxsize=64)
 def step_order(table: KernelTable) -> StepOrder:
-    """Return the order of the kernels of a step.
-
-    Parameters
-    ----------
-    table : KernelTable
-        A network lowered for a measured machine: each operation is one kernel. [-]
-
-    Returns
-    -------
-    StepOrder
-        Made once for each table. [-]
-    """
+    """Return the order of the kernels of a step."""
     row_of_group = table.row_order[table.alternative_starts[table.choices[0]]]
     final: dict[str, dict[Phase, int]] = {}
     for place, occurrence in enumerate(table.occurrences):
@@ -253,21 +214,7 @@ Memory = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerMemory:
-    """The memory that one layer touches.
-
-    Parameters
-    ----------
-    forward : tuple of tuple
-        What its forward operations read and write. [-]
-    kept : tuple of tuple
-        What its backward operations read of the forward pass, weights apart. [-]
-    weights : tuple of str and str
-        Its weights. [-]
-    has_weights : bool
-        Whether it has any. [-]
-    in_place : bool
-        Whether it overwrites its input, which was written just before. [-]
-    """
+    """The memory that one layer touches."""
 
     forward: tuple[Memory, ...]
     kept: tuple[Memory, ...]
@@ -277,18 +224,7 @@ class LayerMemory:
 
 
 def layer_memory(graph: LayerGraph) -> dict[str, LayerMemory]:
-    """Return what memory each layer of a network touches.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-
-    Returns
-    -------
-    dict of str to LayerMemory
-        By name of the layer. [-]
-    """
+    """Return what memory each layer of a network touches."""
     nodes = graph.layers
     wanted = wants_gradient(graph.input_shapes, nodes, input_gradient=False)
     source = shared_storage(nodes, in_place_kinds=(), kept=kept_tensors(nodes, wanted=wanted), stays=graph.input_shapes)
@@ -320,25 +256,6 @@ def last_kept_use(
 ) -> list[int | None]:
     """Return for each operation when what it reads of the forward pass was used last.
 
-    Parameters
-    ----------
-    occurrences : sequence of Occurrence
-        Operations of a step, in order. [-]
-    classes : sequence of str
-        Class of the kernel of each. [-]
-    memory : mapping of str to LayerMemory
-        What the layers touch. [-]
-    last_use : sequence of int
-        The operation that used each one's layer last in another phase. [1]
-
-    Returns
-    -------
-    list of int or None
-        Place of that use, of any layer and in any phase; None for operations that read nothing of the forward pass.
-        [1]
-
-    Notes
-    -----
     A non-linearity that keeps its output finds it where the next layer's weight gradient just read it. Several passes
     of one layer read the same; its products each read another operand.
     """

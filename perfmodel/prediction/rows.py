@@ -60,23 +60,7 @@ class LayerRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Piece:
-    """Layers that a device runs in a row, with what each operation costs.
-
-    Parameters
-    ----------
-    table : KernelTable
-        Their operations, lowered. [-]
-    groups : GroupTimes
-        What each unique operation costs. [s]
-    batch_size : int
-        Samples at once. [samples]
-    launch_gap_s : float
-        Time of one launch besides its kernel. [s]
-    repeats : mapping of Phase to float
-        How often each phase runs in a step, where that is not once. [1]
-    names : mapping of str to str
-        What layers are called, where that is not what the table calls them. [-]
-    """
+    """Layers that a device runs in a row, with what each operation costs."""
 
     table: KernelTable
     groups: GroupTimes
@@ -201,20 +185,7 @@ NO_STAGES: Final[Table[StageRow]] = Table((), row_type=StageRow)
 
 
 def stage_rows(prepared: Prepared, timed: TimedStep) -> Table[StageRow]:
-    """Return all stages with what each computes, keeps and sends.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The job. [-]
-    timed : TimedStep
-        Its step. [s]
-
-    Returns
-    -------
-    Table of StageRow
-        In the order of the network. [-]
-    """
+    """Return all stages with what each computes, keeps and sends."""
     layout, memory = prepared.layout, prepared.footprints(timed)
     rows = []
     for index, (stage, work) in enumerate(zip(prepared.stages, timed.composed.stages, strict=True)):

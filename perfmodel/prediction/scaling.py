@@ -57,23 +57,6 @@ def scaled(
 ) -> dict[str, Any]:
     """Return constants times their factors, held inside their validity ranges.
 
-    Parameters
-    ----------
-    constants : mapping of str to float or tuple of float
-        Values as the file states them. [unit of each constant]
-    place : str
-        Name of the constants but for their last part, e.g. ``frameworks/generic/gpu``; ``links/pcie_3/`` for fields
-        of the file itself. [-]
-    factors : mapping of str to float or ndarray of shape (configurations,)
-        Factors by full name. [1]
-    described : mapping of str to Constant or None
-        Range of each constant; None where none is stated. [-]
-
-    Returns
-    -------
-    dict of str to float, tuple or ndarray
-        Every constant, scaled where it has a factor. [unit of each constant]
-
     Examples
     --------
     >>> scaled({"dispatch_us": 8.0, "gemm": 0.9}, place="frameworks/a/gpu", factors={"frameworks/a/gpu.gemm": 0.5})
@@ -97,24 +80,7 @@ def scaled(
 def library_constants(
     library: LibraryProfile, device: Device, *, factors: Factors, dtype: str = "fp32"
 ) -> Mapping[str, Any]:
-    """Return what a library reaches on a device's architecture, scaled.
-
-    Parameters
-    ----------
-    library : LibraryProfile
-        The library. [-]
-    device : Device
-        Whose architecture counts. [-]
-    factors : mapping of str to float or ndarray of shape (configurations,)
-        Factors by full name. [1]
-    dtype : str
-        Data type of the tensors. [-]
-
-    Returns
-    -------
-    mapping of str to float, tuple or ndarray
-        Constants of the library there. [unit of each constant]
-    """
+    """Return what a library reaches on a device's architecture, scaled."""
     constants: Mapping[str, Any] = library.constants_for(device.architecture, dtype=dtype)
     if factors is NO_FACTORS:
         return constants
@@ -123,40 +89,14 @@ def library_constants(
 
 
 def device_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
-    """Return what a CPU's memory sustains, scaled: the facts of a device that are estimates, not data sheet.
-
-    Parameters
-    ----------
-    cpu : Cpu
-        The device. [-]
-    factors : mapping of str to float or ndarray of shape (configurations,)
-        Factors by full name, e.g. ``devices/i7_3820/memory.efficiency``. [1]
-
-    Returns
-    -------
-    dict of str to float or ndarray
-        ``bandwidth_per_core_gb_per_s`` and ``efficiency`` of its memory. [unit of each constant]
-    """
+    """Return what a CPU's memory sustains, scaled: the facts of a device that are estimates, not data sheet."""
     described = cpu.memory.constant
     constants = {name: getattr(cpu.memory, name) for name in described}
     return scaled(constants, place=f"devices/{cpu.stem}/memory", factors=factors, described=described)
 
 
 def host_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
-    """Return how fast a CPU drives a GPU, scaled.
-
-    Parameters
-    ----------
-    cpu : Cpu
-        The host. [-]
-    factors : mapping of str to float or ndarray of shape (configurations,)
-        Factors by full name, e.g. ``devices/xeon_e5_2630_v3/host.call_slowdown``. [1]
-
-    Returns
-    -------
-    dict of str to float or ndarray
-        ``call_slowdown``. [1]
-    """
+    """Return how fast a CPU drives a GPU, scaled."""
     constants = {name: getattr(cpu, name) for name in cpu.constant}
     return scaled(constants, place=f"devices/{cpu.stem}/host", factors=factors, described=cpu.constant)
 
@@ -164,24 +104,7 @@ def host_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
 def framework_constants(
     profile: FrameworkProfile, processor: str, *, factors: Factors, unneeded: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return a framework's own constants on one kind of processor, scaled.
-
-    Parameters
-    ----------
-    profile : FrameworkProfile
-        The framework. [-]
-    processor : str
-        ``gpu`` or ``cpu``. [-]
-    factors : mapping of str to float or ndarray of shape (configurations,)
-        Factors by full name. [1]
-    unneeded : collection of str
-        Constants that this prediction does not depend on: they are neither asked for nor returned. [-]
-
-    Returns
-    -------
-    dict of str to float or ndarray
-        Constants under their names in the file. [base unit of each constant]
-    """
+    """Return a framework's own constants on one kind of processor, scaled."""
     if factors is NO_FACTORS:
         everything = _as_stated(profile, processor)
         return {name: value for name, value in everything.items() if name not in unneeded} if unneeded else everything
@@ -194,24 +117,7 @@ def framework_constants(
 
 
 def framework_constant(profile: FrameworkProfile, processor: str, name: str, *, factors: Factors) -> Any:
-    """Return one of a framework's own constants on one kind of processor, scaled; no other is asked for.
-
-    Parameters
-    ----------
-    profile : FrameworkProfile
-        The framework. [-]
-    processor : str
-        ``gpu`` or ``cpu``. [-]
-    name : str
-        The constant, under its name in the file. [-]
-    factors : mapping of str to float or ndarray of shape (configurations,)
-        Factors by full name. [1]
-
-    Returns
-    -------
-    float or ndarray
-        The constant. [its base unit]
-    """
+    """Return one of a framework's own constants on one kind of processor, scaled; no other is asked for."""
     if factors is NO_FACTORS:
         return _as_stated(profile, processor)[name]
     others = getattr(profile, processor).constants.keys() - {name}
@@ -244,21 +150,7 @@ UNIT_OF_ENDING: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedConstant:
-    """A constant as its file states it.
-
-    Parameters
-    ----------
-    name : str
-        Full name. [-]
-    value : float or tuple of float
-        What the file states. [``unit``]
-    unit : str
-        Unit, ``1`` for a fraction or a count. [-]
-    described : Constant or None
-        Range and meaning; None for facts of a device or link. [-]
-    source : Source or None
-        The source that names it most closely. [-]
-    """
+    """A constant as its file states it."""
 
     name: str
     value: float | tuple[float, ...]
@@ -268,22 +160,7 @@ class StatedConstant:
 
 
 def stated_constant(name: str, specs: Specs, *, dtype: str = "fp32") -> StatedConstant | None:
-    """Return a constant as its file states it.
-
-    Parameters
-    ----------
-    name : str
-        Full name, e.g. ``libraries/cublas_7_5/maxwell.gemm``. [-]
-    specs : mapping of str to SpecFile
-        Files by kind folder and stem. [-]
-    dtype : str
-        Data type, for which a library may have values of its own. [-]
-
-    Returns
-    -------
-    StatedConstant or None
-        None for a constant of a file that is not among them. [-]
-    """
+    """Return a constant as its file states it."""
     folder, stem, place = name.split("/", 2)
     spec = specs.get(f"{folder}/{stem}")
     return None if spec is None else _READERS[folder](name, spec, place, dtype=dtype)

@@ -25,23 +25,7 @@ Quantity = Any
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Stage:
-    """Layers that a device runs in a row.
-
-    Parameters
-    ----------
-    placed : StageGraph
-        The layers, the device and what it exchanges, with what runs again for recomputed layers. [-]
-    subject : Subject
-        What runs of them. [-]
-    plan : Plan
-        Kernel table and memory plan; stages that differ in names alone share one. [-]
-    feed : tuple of FeedItem
-        What each mini-batch brings from the host. [-]
-    target : Target or None
-        The devices at its place, which share the way from the host; None for all of the job. [-]
-    is_fed : bool
-        Whether it reads an input of the network. [-]
-    """
+    """Layers that a device runs in a row."""
 
     placed: StageGraph
     subject: Subject
@@ -58,23 +42,7 @@ class Stage:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TimedStage:
-    """A stage and what it takes for one micro-batch, without copies and exchanges.
-
-    Parameters
-    ----------
-    stage : Stage
-        The layers. [-]
-    numbers : ProcessorNumbers
-        Plain numbers of hardware, libraries and framework. [-]
-    groups : GroupTimes
-        Times and chosen alternatives by operation. [s]
-    element_bytes : int
-        Size of an element of a gradient. [B]
-    how : mapping of str
-        What else ``step_time`` is given. [-]
-    alike : TimedStage or None
-        Another stage that differs in names alone, and takes as long; None for the first of these. [s]
-    """
+    """A stage and what it takes for one micro-batch, without copies and exchanges."""
 
     stage: Stage
     numbers: ProcessorNumbers
@@ -126,15 +94,7 @@ class TimedStage:
 
 @dataclass(frozen=True, eq=False)
 class SlowedTimes:
-    """Times of a stage, all so many times as long.
-
-    Parameters
-    ----------
-    times : TimedStage
-        As they are. [s]
-    factor : float
-        How many times. [1]
-    """
+    """Times of a stage, all so many times as long."""
 
     times: TimedStage
     factor: float

@@ -34,18 +34,6 @@ if TYPE_CHECKING:
 def distinct_names(names: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.intp]]:
     """Return the distinct names of rows and the index of each row's name among them.
 
-    Parameters
-    ----------
-    names : tuple of str
-        Name of each row. [-]
-
-    Returns
-    -------
-    tuple of str
-        Each name once. [-]
-    ndarray of int, shape (rows,)
-        Index of each row's name. [1]
-
     Examples
     --------
     >>> distinct_names(("relu", "add", "relu"))
@@ -57,19 +45,7 @@ def distinct_names(names: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.
 
 
 class NamedRows(NamedTuple):
-    """Rows that have one of some names.
-
-    Parameters
-    ----------
-    rows : slice or ndarray of int, shape (chosen,)
-        Which they are; a slice where they follow one another. [1]
-    name_of_row : tuple of str
-        Name of each of them. [-]
-    names : tuple of str
-        The names that they have, each once. [-]
-    code_of_row : ndarray of int, shape (chosen,)
-        Index of the name of each of them. [1]
-    """
+    """Rows that have one of some names."""
 
     rows: slice | NDArray[np.intp]
     name_of_row: tuple[str, ...]
@@ -80,18 +56,6 @@ class NamedRows(NamedTuple):
 @lru_cache(maxsize=1024)
 def rows_named(names: tuple[str, ...], known: tuple[str, ...]) -> NamedRows | None:
     """Return the rows whose name is known.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Name of each row. [-]
-    known : tuple of str
-        Names that are looked for. [-]
-
-    Returns
-    -------
-    NamedRows or None
-        None where no row has any of them. [-]
 
     Examples
     --------
@@ -113,20 +77,6 @@ def rows_named(names: tuple[str, ...], known: tuple[str, ...]) -> NamedRows | No
 def by_row(of_name: Sequence[Quantity], code_of_row: NDArray[np.intp], *, axes: int) -> Any:
     """Return the value of each row, from one value per distinct name.
 
-    Parameters
-    ----------
-    of_name : sequence of float, ndarray of shape (configurations,), or sympy.Expr
-        Value of each distinct name. [any unit]
-    code_of_row : ndarray of int, shape (rows,)
-        Index of each row's name. [1]
-    axes : int
-        Axes of the columns of the same rows: 1 of shape (rows,), 2 of shape (rows, configurations). [1]
-
-    Returns
-    -------
-    ndarray, shape (rows,), (rows, 1) or (rows, configurations)
-        Values that broadcast against such columns. [unit of the values]
-
     Examples
     --------
     >>> by_row([0.5, 0.8], np.array([0, 1, 0]), axes=2)
@@ -144,19 +94,7 @@ Quantity = Any
 
 
 class ProcessorNumbers(ABC):
-    """What the step needs to know of a processor with its libraries and framework: plain numbers, no spec.
-
-    Parameters
-    ----------
-    launch_s : float, ndarray or sympy.Expr
-        Time a launch occupies the processor besides the kernel itself. [s]
-    dispatch_s, library_issue_s : float, ndarray or sympy.Expr
-        Host time to issue one launch by the framework, and inside a library's call. [s]
-    step_overhead_s : float, ndarray or sympy.Expr
-        Host time per step, whatever it computes. [s]
-    overlap_exponent : float
-        How well a launch's dispatch overlaps with its kernel; 1 where the two follow one another (a CPU). [1]
-    """
+    """What the step needs to know of a processor with its libraries and framework: plain numbers, no spec."""
 
     __slots__ = ()
 
@@ -187,24 +125,7 @@ class ProcessorNumbers(ABC):
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Exclusive parts of one step; the total is their sum and never stored.
-
-    Parameters
-    ----------
-    compute_s, memory_bound_s : float, ndarray or sympy.Expr
-        Kernels of forward and backward by their active branch of the roofline. [s]
-    overhead_s : float, ndarray or sympy.Expr
-        Launch gaps and the part of host dispatch that the device does not hide. [s]
-    update_s : float, ndarray or sympy.Expr
-        Kernels of the optimizer. [s]
-    exposed_transfer_s : float, ndarray or sympy.Expr
-        Host-device copies not hidden behind computing. [s]
-    input_wait_s, exposed_sync_s, straggler_s, bubble_s : float, ndarray or sympy.Expr
-        Storage and decode; gradient exchange; waiting for the slowest; pipeline bubbles. [s]
-    transfer_s, sync_s, dispatch_s, launch_s : float, ndarray or sympy.Expr
-        Totals, hidden or not; no parts of the sum. Of several devices those of the one that works longest, and what
-        transfers between others delay it is in ``sync_s`` as in ``exposed_sync_s``, which never exceeds it. [s]
-    """
+    """Exclusive parts of one step; the total is their sum and never stored."""
 
     compute_s: Quantity
     memory_bound_s: Quantity
@@ -271,21 +192,7 @@ TOTALS = tuple(field.name for field in fields(StepTime) if field.name not in PAR
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupTimes:
-    """What each group of a kernel table (a unique operation) costs, once its alternative is chosen.
-
-    Parameters
-    ----------
-    chosen : ndarray, shape (groups,) or (groups, configurations)
-        Alternative each group takes. [1]
-    compute_s, memory_s : ndarray, shape (groups,) or (groups, configurations)
-        Kernel time by active branch. [s]
-    launches : ndarray, shape (groups,) or (groups, configurations)
-        Kernels launched. [1]
-    dispatch_s : ndarray, shape (groups,) or (groups, configurations)
-        Host's time to issue them. [s]
-    exposed_dispatch_s : ndarray, shape (groups,) or (groups, configurations)
-        What the kernels do not hide of the host's time to issue them. [s]
-    """
+    """What each group of a kernel table (a unique operation) costs, once its alternative is chosen."""
 
     chosen: Quantity
     compute_s: Quantity
@@ -386,24 +293,7 @@ def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Qu
 def group_times(
     table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
 ) -> GroupTimes:
-    """Time every alternative and choose, for each group, the fastest whose workspace fits.
-
-    Parameters
-    ----------
-    table : KernelTable
-        The lowered graph. [-]
-    numbers : ProcessorNumbers
-        The processor. [-]
-    batch_size : float, ndarray of shape (configurations,) or sympy.Symbol
-        Samples per worker and step. [samples]
-    workspace_limit_bytes : float
-        Most scratch memory one operation may take; a group whose every alternative needs more takes its first. [B]
-
-    Returns
-    -------
-    GroupTimes
-        Times by group; for a symbol the choice is left unevaluated inside the expressions.
-    """
+    """Time every alternative and choose, for each group, the fastest whose workspace fits."""
     batch_size = _one_per_configuration(batch_size, numbers)
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)

@@ -33,14 +33,6 @@ DISTRIBUTIONS: Final[dict[str, type[RelativeTimes]]] = {
 class Straggler:
     """Workers whose times vary, and how many of them nobody waits for.
 
-    Parameters
-    ----------
-    times : RelativeTimes
-        Distribution of a worker's time in a step, relative to its mean; or a lasting time for each worker, relative
-        to the predicted one. [1]
-    backup_workers : int
-        Workers whose gradients of a step are dropped, the slowest ones. [1]
-
     Examples
     --------
     >>> straggler = straggler_of({"distribution": "normal", "cv": 0.1})
@@ -84,18 +76,7 @@ class Straggler:
         return compute_s * self.times.order_statistic(rank=rank, count=worker_count)
 
     def check_backups(self, worker_count: Quantity) -> None:
-        """Raise if nobody would be waited for.
-
-        Parameters
-        ----------
-        worker_count : int, ndarray or sympy.Expr
-            Workers, those that are not waited for among them; nothing is known of a symbol. [1]
-
-        Raises
-        ------
-        ArgumentError
-            If there are no more workers than are dropped.
-        """
+        """Raise if nobody would be waited for."""
         if not is_symbolic(worker_count) and np.any(np.asarray(worker_count) <= self.backup_workers):
             allowed = f"fewer than the workers, {worker_count}: at least one must be waited for"
             raise ArgumentError("backup_workers", self.backup_workers, allowed)
@@ -105,20 +86,7 @@ class Straggler:
         return worker_count - self.backup_workers
 
     def straggler_s(self, *, compute_s: Quantity, worker_count: Quantity) -> Quantity:
-        """Return what waiting for the last costs beyond the mean: below zero where so many are dropped.
-
-        Parameters
-        ----------
-        compute_s : float, ndarray or sympy.Expr
-            Mean time of a worker. [s]
-        worker_count : int, ndarray or sympy.Expr
-            Workers, those that are not waited for among them. [1]
-
-        Returns
-        -------
-        float, ndarray or sympy.Expr
-            Seconds.
-        """
+        """Return what waiting for the last costs beyond the mean: below zero where so many are dropped."""
         return self.slowest_s(compute_s=compute_s, worker_count=worker_count) - compute_s
 
     def of_first(self, worker_count: int) -> Straggler:
@@ -137,20 +105,7 @@ class Straggler:
             raise ArgumentError("straggler", given, f"one time for each of the {worker_count} workers")
 
     def drawn(self, *, step_count: int, worker_count: int, seed: int) -> NDArray[np.float64]:
-        """Draw the time of each worker in each step, relative to the mean.
-
-        Parameters
-        ----------
-        step_count, worker_count : int
-            Steps, and workers, those that are not waited for among them. [1]
-        seed : int
-            What they are drawn with. [-]
-
-        Returns
-        -------
-        ndarray, shape (steps, workers)
-            Relative times; whoever is not waited for drops its step when the last one is done that is. [1]
-        """
+        """Draw the time of each worker in each step, relative to the mean."""
         times = self.times.draw(step_count * worker_count, generator=np.random.default_rng(seed))
         times = times.reshape(step_count, worker_count)
         last = np.sort(times)[:, worker_count - self.backup_workers - 1]
@@ -159,27 +114,6 @@ class Straggler:
 
 def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 0) -> Straggler:
     """Read what a user says of stragglers.
-
-    Parameters
-    ----------
-    given : mapping or Straggler
-        ``distribution``: ``normal``, ``lognormal`` or ``shifted_exponential`` with ``cv``, the coefficient of
-        variation, ``empirical`` with ``times``, a list of measured ones, or ``unequal`` with ``times``, a lasting one
-        for each worker relative to the predicted step of its device. [-]
-    backup_workers : int
-        Workers that nobody waits for. [1]
-
-    Returns
-    -------
-    Straggler
-        Checked.
-
-    Raises
-    ------
-    UnknownNameError
-        If the distribution is unknown.
-    ArgumentError
-        If a key is missing, unknown or has a value that is not allowed.
 
     Examples
     --------

@@ -26,29 +26,7 @@ LABELS: Final = "labels"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What runs: a graph and the facts of how it is run that no framework file can know.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    name : str
-        For people. [-]
-    optimizer : Optimizer
-        What the update does. [-]
-    phase : Phase
-        What part of a step. [-]
-    input_gradient : bool or None
-        Whether the network's own input gets a gradient; None for the framework's habit. [-]
-    feed : tuple of FeedItem or None
-        What each step takes from host memory; None for inputs and labels, by the framework's habit. [-]
-    subnormal_products_per_sample : float
-        SIMD multiplications with a subnormal operand or result. [1]
-    averaged_steps : int
-        Steps whose mean counts, the first of the process among them; 0 for any later step. [1]
-    hosts : mapping of str to str
-        The machine that a GPU is in, by the GPU's name; others are in an average one. [-]
-    """
+    """What runs: a graph and the facts of how it is run that no framework file can know."""
 
     graph: LayerGraph
     name: str
@@ -62,29 +40,7 @@ class Subject:
 
 
 def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> Subject:
-    """Return a network, ready to be predicted.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network, without free sizes. [-]
-    optimizer : str or Optimizer
-        What the update does. [-]
-    phase : str
-        What part of a step. [-]
-
-    Returns
-    -------
-    Subject
-        The graph with these facts. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it is no graph, or has free sizes.
-    UnknownNameError
-        If no phase or optimizer has the name.
-    """
+    """Return a network, ready to be predicted."""
     if not isinstance(graph, LayerGraph):
         raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
     if graph.free_sizes:
@@ -96,18 +52,7 @@ def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> S
 
 
 def subject_of_run(run: Run) -> Subject:
-    """Return what a measured row really executed, ready to be predicted.
-
-    Parameters
-    ----------
-    run : Run
-        Builder, options, optimizer, phase and feed of a (framework, network) pair of a measurement table. [-]
-
-    Returns
-    -------
-    Subject
-        The graph built as the script built it, with the script's facts.
-    """
+    """Return what a measured row really executed, ready to be predicted."""
     graph = _built(
         run.builder,
         tuple(
@@ -137,20 +82,7 @@ def _built(builder: str, options: tuple[tuple[str, type, Any], ...]) -> LayerGra
 
 
 def habitual_feed(graph: LayerGraph, policy: FeedTable) -> tuple[FeedItem, ...]:
-    """Return what a framework copies for every step of a graph: its inputs and labels.
-
-    Parameters
-    ----------
-    graph : LayerGraph
-        The network. [-]
-    policy : FeedTable
-        The framework's habit. [-]
-
-    Returns
-    -------
-    tuple of FeedItem
-        Empty where mini-batches are resident on the device.
-    """
+    """Return what a framework copies for every step of a graph: its inputs and labels."""
     if policy.mode == "resident":
         return ()
     return _fed(graph.input_elements, graph.label_bytes_per_sample, prefetched=policy.mode == "overlapped")

@@ -56,15 +56,7 @@ class Reduction(ABC):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AllReduced(Reduction):
-    """Every worker gets the sum of all gradients, or its part of it, from the others.
-
-    Parameters
-    ----------
-    placed : Placed, LibraryCollective or OnLink
-        The collective on the system. [-]
-    slowdown : float
-        Share of the device that a message keeps from computing while it is on the way. [1]
-    """
+    """Every worker gets the sum of all gradients, or its part of it, from the others."""
 
     placed: Placed | LibraryCollective | OnLink
     slowdown: Quantity = 0.0
@@ -98,17 +90,7 @@ class AllReduced(Reduction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ThroughServer(Reduction):
-    """Workers push gradients to a server in host memory, which updates the parameters, and pull these again.
-
-    Parameters
-    ----------
-    push, pull : Placed
-        Messages of all workers at once, one way and back. [-]
-    server_s_per_byte : float
-        Time that the server takes to add up one byte of the gradients of all workers and to update with it. [s/B]
-    pulls_in_order : bool
-        Whether parameters come as the forward phase wants them; else it waits for all, and for every other copy. [-]
-    """
+    """Workers push gradients to a server in host memory, which updates the parameters, and pull these again."""
 
     push: Placed
     pull: Placed
@@ -155,19 +137,7 @@ class ThroughServer(Reduction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Synchronous(Agreement):
-    """All workers wait for all in every step.
-
-    Parameters
-    ----------
-    reductions : tuple of Reduction
-        How the gradients of each device of a worker come together, by its place. [-]
-    overlap : bool
-        Whether a gradient is exchanged while those of lower layers are computed. [-]
-    message_bytes : float or str
-        Gradients are exchanged once so many bytes of them are ready, or merged so that a step is shortest. [B]
-    straggler : Straggler or None
-        How the times of workers vary; None where they do not. [-]
-    """
+    """All workers wait for all in every step."""
 
     reductions: tuple[Reduction, ...]
     overlap: bool = True

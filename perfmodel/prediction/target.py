@@ -33,22 +33,7 @@ Libraries = Mapping[str, LibraryProfile]
 
 
 def own_libraries(profile: FrameworkProfile, roles: tuple[str, ...], *, architecture: str) -> Libraries:
-    """Return the libraries that a framework names for some roles on an architecture.
-
-    Parameters
-    ----------
-    profile : FrameworkProfile
-        The framework. [-]
-    roles : tuple of str
-        ``gpu_blas``, ``gpu_dnn`` or ``cpu_blas``. [-]
-    architecture : str
-        Of the device. [-]
-
-    Returns
-    -------
-    mapping of str to LibraryProfile
-        By role. [-]
-    """
+    """Return the libraries that a framework names for some roles on an architecture."""
     names = [profile.library.name_of(role, architecture) for role in roles]
     return dict(zip(roles, load_libraries(tuple(names)), strict=True))
 
@@ -90,23 +75,7 @@ class Target(ABC):
         return given
 
     def profile_of(self, framework: str | Path | FrameworkProfile) -> FrameworkProfile:
-        """Return the profile of the framework to use here.
-
-        Parameters
-        ----------
-        framework : str, Path or FrameworkProfile
-            What was asked for. [-]
-
-        Returns
-        -------
-        FrameworkProfile
-            The profile. [-]
-
-        Raises
-        ------
-        UnknownNameError, SpecError
-            If there is no such profile, or its file is wrong.
-        """
+        """Return the profile of the framework to use here."""
         return load_framework(self.framework(framework))
 
     def software(self, profile: FrameworkProfile) -> str:
@@ -171,13 +140,7 @@ class Target(ABC):
         return 1.0
 
     def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
-        """Return the libraries a framework uses here, one of them replaced by ``override`` if given.
-
-        Raises
-        ------
-        ArgumentError
-            If the override is a library for another kind of processor.
-        """
+        """Return the libraries a framework uses here, one of them replaced by ``override`` if given."""
         chosen = own_libraries(profile, self.roles, architecture=self.architecture)
         if override is None:
             return chosen
@@ -241,26 +204,7 @@ HOST_COPY = "host_copy_gb_per_s"
 def staging_time(
     profile: FrameworkProfile, processor: str, items: tuple[FeedItem, ...], *, batch_size: float, factors: Factors
 ) -> Any:
-    """Return the time the host spends copying arrays of the script into the framework's own tensors.
-
-    Parameters
-    ----------
-    profile : FrameworkProfile
-        The framework, which states the rate. [-]
-    processor : str
-        ``gpu`` or ``cpu``, the table that states it. [-]
-    items : tuple of FeedItem
-        Arrays of a mini-batch. [-]
-    batch_size : float
-        Samples. [samples]
-    factors : mapping of str to float or ndarray of shape (configurations,)
-        Factors on constants by full name. [1]
-
-    Returns
-    -------
-    float or ndarray
-        Duration. [s]
-    """
+    """Return the time the host spends copying arrays of the script into the framework's own tensors."""
     rate = framework_constant(profile, processor, HOST_COPY, factors=factors)
     copied = sum([item.bytes_per_sample for item in items if item.origin == "interpreter"])
     return batch_size * copied / rate

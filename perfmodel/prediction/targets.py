@@ -56,31 +56,7 @@ def resolve_target(
     threads: int | None,
     workers: int = 1,
 ) -> Target:
-    """Return the target that a caller named.
-
-    Parameters
-    ----------
-    device : str, Path, Runnable or None
-        One GPU, one CPU socket, or a measured machine. [-]
-    system : str, Path, System, Cluster or None
-        A machine or a cluster; one of the two must be given. Its GPUs work where it has any, else its sockets. [-]
-    threads : int or None
-        CPU threads; None for one per physical core. [1]
-    workers : int
-        GPUs of the system that work, one worker each. [1]
-
-    Returns
-    -------
-    Target
-        A GPU, or CPU sockets with their threads.
-
-    Raises
-    ------
-    ArgumentError
-        If neither or both are given, or ``threads`` or ``workers`` do not fit.
-    UnknownNameError, SpecError
-        If a name or a file is wrong.
-    """
+    """Return the target that a caller named."""
     if (device is None) == (system is None):
         given = None if device is None else (device, system)
         raise ArgumentError("device", given, "exactly one of device= and system=")

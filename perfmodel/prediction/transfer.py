@@ -42,25 +42,7 @@ MOST_BYTES: Final = 1e18
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TransferRow:
-    """One of the copies of a transfer.
-
-    Parameters
-    ----------
-    source, sink : str
-        Its ends. [-]
-    way : str
-        ``direct`` from or to host memory, ``peer to peer``, ``RDMA``, or ``staged`` in host memory. [-]
-    route : str
-        Places on its way. [-]
-    alone_s : float
-        Time it would take with nothing else under way. [s]
-    time_s : float
-        Time it takes beside the others. [s]
-    alone_bytes_per_s, bytes_per_s : float
-        Its size over these times. [B/s]
-    bound_by : str
-        The channel that limits it at the start: its own narrowest, or one that it shares. [-]
-    """
+    """One of the copies of a transfer."""
 
     source: str
     sink: str

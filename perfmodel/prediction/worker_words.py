@@ -25,20 +25,7 @@ ALONE: Final = "Workers exchange nothing."
 
 
 def agreement_words(basis: Basis) -> str:
-    """Return a paragraph on how the workers of a job agree.
-
-    Parameters
-    ----------
-    basis : Basis
-        The step that was predicted. [-]
-
-    Returns
-    -------
-    str
-        What is exchanged, how long that takes, how much of it back-propagation hides, whom it waits for; of schemes
-        that do not wait their staleness and from which number of workers on the server bounds. Empty for one worker
-        without a server.
-    """
+    """Return a paragraph on how the workers of a job agree."""
     agreement, machine = basis.prepared.agreement, basis.prepared.target.machine
     if agreement is None:
         return "" if machine is None or machine.worker_count == 1 else ALONE
@@ -136,18 +123,7 @@ def _held(server: ServerMemory) -> str:
 
 
 def spread_words(p: Prediction) -> str:
-    """Return a paragraph on how a network is spread, and what that costs.
-
-    Parameters
-    ----------
-    p : Prediction
-        A prediction of a network on several devices, or of several micro-batches. [-]
-
-    Returns
-    -------
-    str
-        Devices and what each does; bubbles, exchanges, and the device that all wait for.
-    """
+    """Return a paragraph on how a network is spread, and what that costs."""
     layout, rows = p.basis.prepared.layout, p.stages
     said = [f"{_devices(p.basis.prepared.placement)}{_micro_batches(layout, p.batch_size)}."]
     parts = "stages" if layout.stages > 1 else "parts of the network"

@@ -65,33 +65,7 @@ def parity_plot(
     intervals: Sequence[tuple[float, float]] | None = None,
     quantity: str = "step time",
 ) -> Figure:
-    """Plot predicted against measured times, both logarithmic, with lines of equality and of 25 % error.
-
-    Parameters
-    ----------
-    predicted, measured : sequence of float
-        Step times, positive, of the same length. [s]
-    groups : sequence of str
-        Group of each point, e.g. its framework; groups get a colour, a shape and a line in the legend. [-]
-    title : str
-        Heading. [-]
-    hollow : sequence of bool or None
-        Points to draw hollow, because they are shown but not scored; None for none of them. [-]
-    intervals : sequence of tuple of float or None
-        Low and high end of each prediction's interval; NaN or None for no bar. [s]
-    quantity : str
-        What the times are, for the axes. [-]
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The plot. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If there are no points, lengths differ, or a time is not positive.
-    """
+    """Plot predicted against measured times, both logarithmic, with lines of equality and of 25 % error."""
     times = {"predicted": [float(time) for time in predicted], "measured": [float(time) for time in measured]}
     hollow = [False] * len(groups) if hollow is None else hollow
     _check_points(times, groups)
@@ -201,27 +175,7 @@ def saved(figure: Figure, path: str | Path | None) -> Figure:
 
 
 def save(figure: Figure, path: str | Path, *, dots_per_inch: int = DOTS_PER_INCH) -> Path:
-    """Write a figure so that a reader sees the old file or the whole new one, never a part.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-        The figure. [-]
-    path : str or Path
-        Where to write; the ending chooses png, pdf or svg, and a link is followed to the file it names. [-]
-    dots_per_inch : int
-        How fine a png is. [1]
-
-    Returns
-    -------
-    Path
-        The file written. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the ending is not known, or the path cannot be written or is a device, pipe or folder.
-    """
+    """Write a figure so that a reader sees the old file or the whole new one, never a part."""
     path = Path(path).expanduser()
     check_format(path)
     with replacement_of(path) as temporary:
@@ -231,19 +185,7 @@ def save(figure: Figure, path: str | Path, *, dots_per_inch: int = DOTS_PER_INCH
 
 @dataclass(frozen=True, slots=True)
 class RooflinePoint:
-    """One measured kernel.
-
-    Parameters
-    ----------
-    intensity : float
-        Arithmetic per byte moved. [FLOP/B]
-    flop_per_s : float
-        Rate that it reached. [FLOP/s]
-    measured_s, fitted_s : float
-        Its time, and that of the fitted curve. [s]
-    group : str
-        What it is drawn with. [-]
-    """
+    """One measured kernel."""
 
     intensity: float
     flop_per_s: float
@@ -253,22 +195,7 @@ class RooflinePoint:
 
 
 def measured_roofline(points: Sequence[RooflinePoint], *, flop_per_s: float, bytes_per_s: float, title: str) -> Figure:
-    """Draw kernels under the roof of the best product and stream, and beside it their fitted times.
-
-    Parameters
-    ----------
-    points : sequence of RooflinePoint
-        Kernels; those without arithmetic are in the right panel only. [-]
-    flop_per_s, bytes_per_s : float
-        Best rates. [FLOP/s, B/s]
-    title : str
-        What was measured. [-]
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        Two panels, logarithmic. [-]
-    """
+    """Draw kernels under the roof of the best product and stream, and beside it their fitted times."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 5), layout="constrained")
@@ -316,29 +243,7 @@ WATERFALL_TITLE_COLUMNS: Final = 95
 
 
 def waterfall(first_s: float, changes: Mapping[str, float], *, ends: tuple[str, str], title: str) -> Figure:
-    """Draw the way from one total to another, the largest change first.
-
-    Parameters
-    ----------
-    first_s : float
-        Where it begins. [s]
-    changes : mapping of str to float
-        What each part adds, or with a minus takes away. [s]
-    ends : tuple of str
-        What the first and the last bar are called. [-]
-    title : str
-        Heading; long lines are wrapped. [-]
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The picture: a bar for each end and each change, from top to bottom. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it does not begin above zero.
-    """
+    """Draw the way from one total to another, the largest change first."""
     if not first_s > 0:
         raise ArgumentError("first_s", first_s, "a time above 0")
     steps = sorted(changes.items(), key=lambda change: -abs(change[1]))
@@ -389,19 +294,7 @@ HALF: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One thing with two costs.
-
-    Parameters
-    ----------
-    group : str
-        What the legend calls its kind. [-]
-    label : str
-        Its name, written beside it where it is on the front. [-]
-    x, y : float
-        Costs. [as the axes say]
-    is_on_front : bool
-        Whether nothing is better in both. [-]
-    """
+    """One thing with two costs."""
 
     group: str
     label: str
@@ -419,24 +312,7 @@ def trade_off_figure(
     most_x: float | None = None,
     most_y: float | None = None,
 ) -> Figure:
-    """Draw points, a line through those on the front, and limits.
-
-    Parameters
-    ----------
-    points : sequence of Point
-        At least one. [-]
-    title : str
-        Heading. [-]
-    x_label, y_label : str
-        What the axes are. [-]
-    most_x, most_y : float or None
-        Limits, drawn as lines; None for none. [as the axes say]
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The picture. [-]
-    """
+    """Draw points, a line through those on the front, and limits."""
     from matplotlib.ticker import FuncFormatter
 
     figure, axes = new_figure(7.6, 5.0)

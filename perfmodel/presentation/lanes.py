@@ -23,19 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaneBar:
-    """One bar.
-
-    Parameters
-    ----------
-    lane : str
-        Lane it is on. [-]
-    name : str
-        What it is called. [-]
-    kind : str
-        What decides its colour. [-]
-    start_s, end_s : float
-        From when to when. [s]
-    """
+    """One bar."""
 
     lane: str
     name: str
@@ -210,27 +198,7 @@ def _microseconds(nanoseconds: int) -> float:
 
 
 def save_trace(bars: Iterable[LaneBar], path: str | Path, *, groups: Mapping[str, str]) -> Path:
-    """Write a trace so that a reader sees the old file or the whole new one.
-
-    Parameters
-    ----------
-    bars : iterable of LaneBar
-        The bars. [-]
-    path : str or Path
-        Where to write. [-]
-    groups : mapping of str to str
-        Lane to the heading it stands under. [-]
-
-    Returns
-    -------
-    Path
-        The file written. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If the path cannot be written.
-    """
+    """Write a trace so that a reader sees the old file or the whole new one."""
     path = Path(path).expanduser()
     trace = {"displayTimeUnit": "ms", "traceEvents": list(trace_events(bars, groups=groups))}
     with replacement_of(path) as temporary:
@@ -255,17 +223,7 @@ IDEALS: Final[dict[str, Callable[[int], float]]] = {"proportional": float, "cons
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """One line.
-
-    Parameters
-    ----------
-    name : str
-        What the legend calls it. [-]
-    workers : tuple of int
-        Workers, ascending. [1]
-    values : tuple of float
-        What is drawn over them. [as the panel says]
-    """
+    """One line."""
 
     name: str
     workers: tuple[int, ...]
@@ -281,17 +239,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """Lines over the number of workers.
-
-    Parameters
-    ----------
-    label : str
-        What is drawn. [-]
-    curves : tuple of Curve
-        Lines. [-]
-    ideal : str or None
-        ``proportional`` or ``constant``, for a dashed line beside; None for none. [-]
-    """
+    """Lines over the number of workers."""
 
     label: str
     curves: tuple[Curve, ...]
@@ -299,22 +247,7 @@ class Panel:
 
 
 def worker_figure(panels: Sequence[Panel], *, title: str, marked_workers: int | None = None) -> Figure:
-    """Draw panels side by side.
-
-    Parameters
-    ----------
-    panels : sequence of Panel
-        With the same curves each. [-]
-    title : str
-        Heading. [-]
-    marked_workers : int or None
-        Where a vertical line stands, with the value of each curve that has a point there. [1]
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The picture. [-]
-    """
+    """Draw panels side by side."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(0.6 + 4.7 * len(panels), 4.4), layout="constrained")

@@ -23,13 +23,7 @@ DECIMALS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Units of one kind of quantity, largest first.
-
-    Parameters
-    ----------
-    units : tuple of tuple
-        Factor to the base unit and symbol of each unit. [-]
-    """
+    """Units of one kind of quantity, largest first."""
 
     units: tuple[tuple[float, str], ...]
 
@@ -65,16 +59,6 @@ SCALE_BY_SUFFIX: Final[dict[str, Scale]] = {
 def scale_of(name: str) -> Scale | None:
     """Return the scale a field name calls for, or None where it carries no unit.
 
-    Parameters
-    ----------
-    name : str
-        Field or column name. [-]
-
-    Returns
-    -------
-    Scale or None
-        Units of the quantity. [-]
-
     Examples
     --------
     >>> scale_of("achieved_flop_per_s").units[0][1], scale_of("threads")
@@ -92,18 +76,6 @@ def _significant(value: float, digits: int = 4) -> str:
 
 def quantity_text(value: float, scale: Scale) -> str:
     """Write a quantity with four significant digits in the unit that suits it.
-
-    Parameters
-    ----------
-    value : float
-        The quantity. [base unit of the scale]
-    scale : Scale
-        Its units. [-]
-
-    Returns
-    -------
-    str
-        Number and unit. [-]
 
     Examples
     --------
@@ -126,16 +98,6 @@ def quantity_text(value: float, scale: Scale) -> str:
 def seconds_text(seconds: float) -> str:
     """Write a duration.
 
-    Parameters
-    ----------
-    seconds : float
-        Duration. [s]
-
-    Returns
-    -------
-    str
-        In s, ms or µs. [-]
-
     Examples
     --------
     >>> seconds_text(0.181), seconds_text(2.5e-6)
@@ -146,16 +108,6 @@ def seconds_text(seconds: float) -> str:
 
 def bytes_text(size_bytes: float) -> str:
     """Write a size in memory, with decimal prefixes.
-
-    Parameters
-    ----------
-    size_bytes : float
-        Size. [B]
-
-    Returns
-    -------
-    str
-        In TB, GB, MB, kB or B. [-]
 
     Examples
     --------
@@ -168,16 +120,6 @@ def bytes_text(size_bytes: float) -> str:
 def flop_text(flop_count: float) -> str:
     """Write an amount of arithmetic.
 
-    Parameters
-    ----------
-    flop_count : float
-        Floating-point operations. [FLOP]
-
-    Returns
-    -------
-    str
-        In TFLOP, GFLOP, MFLOP, kFLOP or FLOP. [-]
-
     Examples
     --------
     >>> flop_text(375.1e9)
@@ -188,16 +130,6 @@ def flop_text(flop_count: float) -> str:
 
 def flop_rate_text(flop_per_s: float) -> str:
     """Write a rate of arithmetic.
-
-    Parameters
-    ----------
-    flop_per_s : float
-        Rate. [FLOP/s]
-
-    Returns
-    -------
-    str
-        In TFLOP/s and so on. [-]
 
     Examples
     --------
@@ -210,16 +142,6 @@ def flop_rate_text(flop_per_s: float) -> str:
 def byte_rate_text(bytes_per_s: float) -> str:
     """Write a bandwidth, with decimal prefixes.
 
-    Parameters
-    ----------
-    bytes_per_s : float
-        Bandwidth. [B/s]
-
-    Returns
-    -------
-    str
-        In GB/s and so on. [-]
-
     Examples
     --------
     >>> byte_rate_text(320e9)
@@ -230,16 +152,6 @@ def byte_rate_text(bytes_per_s: float) -> str:
 
 def percent_text(share: float) -> str:
     """Write a share of a whole.
-
-    Parameters
-    ----------
-    share : float
-        Share; 1 is the whole. [1]
-
-    Returns
-    -------
-    str
-        In percent with one decimal. [-]
 
     Examples
     --------
@@ -254,16 +166,6 @@ def percent_text(share: float) -> str:
 def count_text(count: float) -> str:
     """Write a count with thousands separated.
 
-    Parameters
-    ----------
-    count : float
-        How many. [1]
-
-    Returns
-    -------
-    str
-        Digits, without decimals where it is whole. [-]
-
     Examples
     --------
     >>> count_text(25_557_032), count_text(1203.0)
@@ -274,16 +176,6 @@ def count_text(count: float) -> str:
 
 def cell_text(value: Any) -> str:
     """Write one value of a table, whatever it is.
-
-    Parameters
-    ----------
-    value : object
-        Number, truth value, text, None, or a sequence of them. [-]
-
-    Returns
-    -------
-    str
-        One line. [-]
 
     Examples
     --------
@@ -307,16 +199,6 @@ def cell_text(value: Any) -> str:
 def is_number(value: Any) -> bool:
     """Tell whether a value is a number, which a truth value is not.
 
-    Parameters
-    ----------
-    value : object
-        Anything. [-]
-
-    Returns
-    -------
-    bool
-        True for a number. [-]
-
     Examples
     --------
     >>> is_number(1.5), is_number(True), is_number("1")
@@ -330,18 +212,6 @@ def column_texts(name: str, values: Sequence[Any]) -> tuple[str, list[str]]:
 
     The unit suits the largest value and goes to the heading; every cell has three decimals. A column that holds
     expressions of symbols is in its base unit.
-
-    Parameters
-    ----------
-    name : str
-        Field name; its ending says the quantity (``seconds``, ``_s``, ``bytes``, ``flop_count``, ...). [-]
-    values : sequence
-        The column, in base units. [base unit of the field]
-
-    Returns
-    -------
-    tuple
-        Unit of the column, empty where it has none, and the cells. [-]
 
     Examples
     --------

@@ -307,18 +307,6 @@ class Table(Sequence[Row], Generic[Row]):
 def facts_text(facts: Mapping[str, Any], *, width: int = 100) -> str:
     """Return named facts as aligned lines; a long one goes on below its beginning.
 
-    Parameters
-    ----------
-    facts : mapping of str to object
-        Value by name; text is kept, numbers and sequences are written as in a table. [-]
-    width : int
-        Columns of a line. [1]
-
-    Returns
-    -------
-    str
-        At least one line per fact. [-]
-
     Examples
     --------
     >>> print(facts_text({"optimizer": "sgd", "batch size": 16}))
@@ -362,15 +350,7 @@ class Block(ABC):
 @final
 @dataclass(frozen=True, slots=True)
 class Heading(Block):
-    """A heading.
-
-    Parameters
-    ----------
-    text : str
-        Its words. [-]
-    level : int
-        1 for the page's own. [1]
-    """
+    """A heading."""
 
     text: str
     level: int = 2
@@ -387,13 +367,7 @@ class Heading(Block):
 @final
 @dataclass(frozen=True, slots=True)
 class Paragraph(Block):
-    """Words.
-
-    Parameters
-    ----------
-    text : str
-        Plain text; backticks enclose code, links are as in Markdown. [-]
-    """
+    """Words."""
 
     text: str
 
@@ -409,15 +383,7 @@ class Paragraph(Block):
 @final
 @dataclass(frozen=True, slots=True)
 class Bullets(Block):
-    """A list.
-
-    Parameters
-    ----------
-    items : tuple of str
-        Plain text; backticks enclose code, links are as in Markdown. [-]
-    numbered : bool
-        Whether the order counts. [-]
-    """
+    """A list."""
 
     items: tuple[str, ...]
     numbered: bool = False
@@ -437,17 +403,7 @@ class Bullets(Block):
 @final
 @dataclass(frozen=True, slots=True)
 class Grid(Block):
-    """A table of text; what reads as a number stands at the right.
-
-    Parameters
-    ----------
-    head : tuple of str
-        Heading of each column. [-]
-    rows : sequence of tuple of str
-        Cells, as many in each row as the head has. [-]
-    strong : frozenset of int
-        Rows that stand out. [1]
-    """
+    """A table of text; what reads as a number stands at the right."""
 
     head: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
@@ -476,13 +432,7 @@ class Grid(Block):
 @final
 @dataclass(frozen=True, slots=True)
 class Picture(Block):
-    """A picture beside the page.
-
-    Parameters
-    ----------
-    path, text : str
-        Path from the page, and what it shows. [-]
-    """
+    """A picture beside the page."""
 
     path: str
     text: str
@@ -522,16 +472,6 @@ def _inline(text: str) -> str:
 
 def markdown_page(blocks: Sequence[Block]) -> str:
     """Return a page as Markdown.
-
-    Parameters
-    ----------
-    blocks : sequence of Block
-        Its parts. [-]
-
-    Returns
-    -------
-    str
-        The text. [-]
 
     Examples
     --------

@@ -35,19 +35,7 @@ SHORT_LABEL: Final = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrawnNode:
-    """A box.
-
-    Parameters
-    ----------
-    name : str
-        What stands in it, without its group. [-]
-    kind : str
-        Chooses its colour. [-]
-    detail : str
-        What it is; named in the legend of its kind. [-]
-    group : str
-        Frame that it stands in; empty for none. [-]
-    """
+    """A box."""
 
     name: str
     kind: str
@@ -57,19 +45,7 @@ class DrawnNode:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrawnLine:
-    """A line between two boxes.
-
-    Parameters
-    ----------
-    lower, upper : str
-        The boxes' names. [-]
-    label : str
-        What stands at it. [-]
-    link : str
-        What it is; named in the legend. [-]
-    peer : bool
-        Whether it passes the layers by, as links between devices do. [-]
-    """
+    """A line between two boxes."""
 
     lower: str
     upper: str
@@ -79,22 +55,7 @@ class DrawnLine:
 
 
 def wiring_figure(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine], *, title: str = "") -> Figure:
-    """Draw parts in layers below the sockets, and the links between them with their labels.
-
-    Parameters
-    ----------
-    nodes : sequence of DrawnNode
-        Boxes, in the order in which they stand side by side. [-]
-    lines : sequence of DrawnLine
-        Lines between them. [-]
-    title : str
-        Heading. [-]
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The picture; labels are GB/s per direction. [-]
-    """
+    """Draw parts in layers below the sockets, and the links between them with their labels."""
     places = layered_places(nodes, lines)
     columns = max((x for x, _ in places.values()), default=0.0) + 1
     top = max((y for _, y in places.values()), default=0.0) + 0.5

@@ -26,19 +26,7 @@ _STATIONS: Final = ("push", "update", "pull")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedScheme:
-    """What a simulation of a scheme measured, with standard errors of the means by batches.
-
-    Parameters
-    ----------
-    step_s, step_s_error : float
-        Time of a step of one worker. [s]
-    mean_staleness, mean_staleness_error : float
-        Updates of others between the pull of the parameters and the update of a step. [1]
-    server_utilisation : float
-        Share of time that the busiest part of the server worked. [1]
-    timeline : Timeline
-        All of it. [-]
-    """
+    """What a simulation of a scheme measured, with standard errors of the means by batches."""
 
     step_s: float
     step_s_error: float
@@ -113,22 +101,6 @@ def _part(numbers: AsynchronousNumbers, station: str, shard: int, visitor: int) 
 def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: int = 0) -> Iterator[Task]:
     """Tasks of workers, or groups of them, that train with a parameter server.
 
-    Parameters
-    ----------
-    numbers : AsynchronousNumbers
-        Those in effect for a scheme, single numbers; ``compute_s`` may be an array, of one time for each visitor. [-]
-    step_count : int
-        Steps of each worker. [1]
-    seed : int
-        What the times are drawn with. [-]
-
-    Yields
-    ------
-    Task
-        ``visitor/kind/step``, with the worker of a group or the shard behind it; ``visitor/end/step`` ends a step.
-
-    Notes
-    -----
     A step begins once the step before has ended. Where a bound s is given, a worker that has pushed step i goes on, and
     pulls, once all have pushed step i - s. A visitor goes to shards in turn, each time beginning with the next one.
     """
@@ -145,26 +117,7 @@ def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: i
 def fed_asynchronous_tasks(
     fed: Iterable[Task], numbers: AsynchronousNumbers, *, workers: Sequence[str], step_count: int, seed: int = 0
 ) -> Iterator[Task]:
-    """Tasks of workers that read on their own and train with a parameter server.
-
-    Parameters
-    ----------
-    fed : iterable of Task
-        What brings their mini-batches (``input_pipeline_tasks``), with a task ``worker/compute/step`` of each step. [-]
-    numbers : AsynchronousNumbers
-        Those in effect for a scheme, single numbers. [-]
-    workers : sequence of str
-        Names, which are also the resources that compute; a group is of neighbours. [-]
-    step_count : int
-        Steps of each worker. [1]
-    seed : int
-        What the times are drawn with. [-]
-
-    Yields
-    ------
-    Task
-        Those of ``asynchronous_tasks``; ``worker/compute/step`` ends a step of a worker.
-    """
+    """Tasks of workers that read on their own and train with a parameter server."""
     after = yield from fed_besides_computing(fed)
     group = int(numbers.group_size)
     for task in asynchronous_tasks(numbers, step_count=step_count, seed=seed):

@@ -248,11 +248,6 @@ class SharedChannels:
     """Flows over channels, whose rates change only where a flow began or ended on a channel that leads to them.
 
     Flows of one route have one rate, so rates are found for routes, once for every set of routes that share channels.
-
-    Parameters
-    ----------
-    capacity : mapping of str to float
-        What each channel carries. [B/s]
     """
 
     def __init__(self, capacity: Mapping[str, float]) -> None:
@@ -301,17 +296,6 @@ class SharedChannels:
 
         Of flows that are joined by shared channels only the first endings are announced: they change what the others
         get, or at least bring the next ones to light.
-
-        Parameters
-        ----------
-        now_s : float
-            Time. [s]
-
-        Returns
-        -------
-        list of tuple of (float, int, int)
-            When a flow ends [s], the number of its task and the version; what was announced before still holds for
-            flows whose rate has not changed.
         """
         found: list[tuple[float, int, int]] = []
         seen: set[int] = set()

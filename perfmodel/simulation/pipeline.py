@@ -19,27 +19,7 @@ VARIATIONS_DRAWN: Final = (1e-7, 1e7)
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a worker does with every mini-batch at one place of its pipeline; the last stage is the computation.
-
-    Parameters
-    ----------
-    kind : str
-        What it is, e.g. ``read``, ``decode``, ``host_copy``, ``transfer``, ``compute``; unique in a pipeline. [-]
-    resource : str or None
-        What it holds one unit of: a pool of cores, a device's copy engine, the device; None for nothing. [-]
-    duration_s : float
-        Work of the whole mini-batch on one unit. [s]
-    flow_bytes : float
-        Bytes of the whole mini-batch over each channel. [B]
-    channels : tuple of str
-        Channels they pass. [-]
-    latency_s : float
-        Time until the first byte flows. [s]
-    ahead : int or None
-        Mini-batches that this stage may be ahead of the next one, where that is not the pipeline's depth. [1]
-    variation : float
-        Coefficient of variation of duration and bytes from one mini-batch to the next. [1]
-    """
+    """What a worker does with every mini-batch at one place of its pipeline; the last stage is the computation."""
 
     kind: str
     resource: str | None = None
@@ -189,17 +169,7 @@ def fed_besides_computing(fed: Iterable[Task]) -> Generator[Task, None, dict[str
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """What brings a micro-batch's tensor from one chunk of layers to the next.
-
-    Parameters
-    ----------
-    duration_s : float
-        Time it takes whatever else is going on. [s]
-    flow_bytes : float
-        Bytes over each channel. [B]
-    channels : tuple of str
-        Channels they pass. [-]
-    """
+    """What brings a micro-batch's tensor from one chunk of layers to the next."""
 
     duration_s: float = 0.0
     flow_bytes: float = 0.0
@@ -208,15 +178,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a turn.
-
-    Parameters
-    ----------
-    seconds : float
-        How long it works. [s]
-    after : tuple of str
-        Tasks that it waits for besides the piece before. [-]
-    """
+    """A part of a turn."""
 
     seconds: float
     after: tuple[str, ...] = ()
@@ -346,22 +308,7 @@ def stage_lanes(device_count: int) -> list[str]:
 
 
 def ending(own: str, turn: Turn, pieces: Mapping[Turn, Sequence[Piece]]) -> str:
-    """Return the name of the task that ends a turn.
-
-    Parameters
-    ----------
-    own : str
-        Name of the turn. [-]
-    turn : Turn
-        The turn. [-]
-    pieces : mapping of Turn to sequence of Piece
-        Turns that are cut. [-]
-
-    Returns
-    -------
-    str
-        That of its last piece, if it is cut. [-]
-    """
+    """Return the name of the task that ends a turn."""
     return f"{own}/{len(pieces[turn]) - 1}" if turn in pieces else own
 
 
@@ -373,22 +320,7 @@ def _link_name(names: Sequence[str], phase: str, boundary: int) -> str:
 
 
 def pipeline_resources(orders: Orders, *, chunk_count: int, names: Sequence[str] | None = None) -> dict[str, int]:
-    """Return the resources that the tasks of a pipeline hold: devices, and boundaries in each direction.
-
-    Parameters
-    ----------
-    orders : tuple of tuple of Turn
-        Turns of each device. [-]
-    chunk_count : int
-        Chunks of layers in all. [1]
-    names : sequence of str or None
-        Names of the devices; ``stage0``, ``stage1`` and so on unless given. [-]
-
-    Returns
-    -------
-    dict of str to int
-        One unit each. [1]
-    """
+    """Return the resources that the tasks of a pipeline hold: devices, and boundaries in each direction."""
     lanes = stage_lanes(len(orders)) if names is None else names
     links = (
         _link_name(lanes, phase, boundary) for phase in ("forward", "backward") for boundary in range(chunk_count - 1)

@@ -183,20 +183,7 @@ def best_chunk_count(placed: Placed, size_bytes: float) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedExchange:
-    """How workers agree on the sum of one bucket.
-
-    Parameters
-    ----------
-    gather : Placed or LibraryCollective
-        Messages in which gradients come together: those that a library chooses at a bucket's size; where its calls slow
-        computing down, one call that lasts as long as its time says. [-]
-    spread : Placed or None
-        Messages in which parameters come back; None where the first ones leave the sum with everybody. [-]
-    server_s_per_byte : float
-        Time that each server takes between both. [s/B]
-    slowdown : float
-        Share of a device that a library's call keeps from computing, at most a half. [1]
-    """
+    """How workers agree on the sum of one bucket."""
 
     gather: Placed | LibraryCollective
     spread: Placed | None = None
@@ -264,23 +251,7 @@ def _units_of_calls(worker: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedDevice:
-    """A device of a worker: what it exchanges with those of other workers, and what it does at the end of a step.
-
-    Parameters
-    ----------
-    exchange : PlayedExchange or None
-        How its buckets are exchanged; None where there are none. [-]
-    sizes_bytes : sequence of float
-        Its buckets, in the order in which they are ready. [B]
-    ready : sequence of (int, float)
-        Chunk of layers in whose last backward turn each bucket is ready, and when in it. [s]
-    wanted : sequence of (int, float)
-        Chunk in whose first forward turn the parameters of each bucket are wanted, and when in it. [s]
-    waits_s : float
-        What it waits for at the end however fast the worker is: parameters gathered, sums of tied tables. [s]
-    update_s : float
-        What follows. [s]
-    """
+    """A device of a worker: what it exchanges with those of other workers, and what it does at the end of a step."""
 
     exchange: PlayedExchange | None = None
     sizes_bytes: Sequence[float] = ()
@@ -292,25 +263,7 @@ class PlayedDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedStep:
-    """A step of workers that are alike, each of one device or several.
-
-    Parameters
-    ----------
-    orders : tuple of tuple of Turn
-        Turns of the devices of a worker in a pass over all micro-batches. [-]
-    passes : int
-        Passes before the update. [1]
-    forward_s, backward_s : sequence of (float, float)
-        Kernels of each chunk for one micro-batch, and what its turn takes besides. [s]
-    forward_hops, backward_hops : sequence of Hop
-        Transfers between chunks. [-]
-    devices : sequence of PlayedDevice
-        The devices of a worker. [-]
-    overlap : bool
-        Whether a bucket is exchanged while gradients of lower layers are computed. [-]
-    lanes : mapping of str to sequence of str
-        Names of the devices of each worker. [-]
-    """
+    """A step of workers that are alike, each of one device or several."""
 
     orders: Orders
     passes: int = 1
@@ -358,24 +311,7 @@ class PlayedStep:
 def synchronous_tasks(
     fed: Iterable[Task], step: PlayedStep, *, relative: NDArray[np.float64], together: bool = True
 ) -> Iterator[Task]:
-    """Tasks of workers that read on their own and agree in every step.
-
-    Parameters
-    ----------
-    fed : iterable of Task
-        What brings mini-batches, with a task ``<worker>/compute/<step>`` where one is taken. [-]
-    step : PlayedStep
-        What all workers do. [-]
-    relative : ndarray, shape (steps, workers)
-        What each takes in each step, relative to the mean. [1]
-    together : bool
-        Whether no worker begins a step before all have ended the one before. [-]
-
-    Yields
-    ------
-    Task
-        All that brings mini-batches, and in place of computing what takes part in it. [-]
-    """
+    """Tasks of workers that read on their own and agree in every step."""
     after = yield from fed_besides_computing(fed)
     workers = list(step.lanes)
     for number, factors in enumerate(relative.tolist()):

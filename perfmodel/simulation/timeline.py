@@ -90,27 +90,7 @@ PICTURES: Final = (".png", ".svg", ".pdf", ".html", ".htm", ".jpg", ".jpeg", ".g
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """When one task ran.
-
-    Parameters
-    ----------
-    task : str
-        Its name. [-]
-    kind : str
-        What it is. [-]
-    start_s : float
-        When it began, with its resource if it has one. [s]
-    flow_start_s : float
-        When its work and latency were over and its bytes began to flow. [s]
-    end_s : float
-        When it ended. [s]
-    resource : str or None
-        What it held from start to end. [-]
-    channels : tuple of str
-        Channels its bytes passed; none if it sent none. [-]
-    flow_bytes : float
-        Bytes over each. [B]
-    """
+    """When one task ran."""
 
     task: str
     kind: str

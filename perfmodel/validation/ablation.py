@@ -77,13 +77,7 @@ class Term:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Ablated(Prepared):
-    """A prepared step without one term.
-
-    Parameters
-    ----------
-    term : Term
-        What is left out. [-]
-    """
+    """A prepared step without one term."""
 
     term: Term
 
@@ -285,17 +279,7 @@ TERMS: Final[dict[str, tuple[Term, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblationRow:
-    """Score of one protocol without one term.
-
-    Parameters
-    ----------
-    subset, protocol, without : str
-        Which cells, which folds, and what was left out. [-]
-    mape, typical_factor_percent : float
-        Mean absolute error; 100 (exp(mean |ln ratio|) - 1). [%]
-    change : float
-        Change of the latter against all terms. [percentage points]
-    """
+    """Score of one protocol without one term."""
 
     subset: str
     protocol: str
@@ -312,29 +296,7 @@ def ablation(
     only: str = "gpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> Table[AblationRow]:
-    """Score protocols without each physical term.
-
-    Parameters
-    ----------
-    table : str, Path or MeasurementTable
-        What is scored. [-]
-    protocols : sequence of str
-        Protocols, ``nothing_fitted`` among them. [-]
-    only : str
-        ``gpu``, ``cpu`` or ``cpu_oversubscribed``. [-]
-    progress : callable or None
-        Told how much is done, and of how much. [-]
-
-    Returns
-    -------
-    Table of AblationRow
-        For each protocol all terms first, then without each of them.
-
-    Raises
-    ------
-    UnknownNameError, ArgumentError, TableError, CalibrationError
-        As for ``validate``.
-    """
+    """Score protocols without each physical term."""
     for protocol in protocols:
         check_protocol(protocol)
     loaded = checked_table(table)
@@ -389,24 +351,7 @@ MOVED: Final = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensitivityRow:
-    """What one fitted constant moves.
-
-    Parameters
-    ----------
-    unknown : str
-        Name of the constant. [-]
-    factor : float
-        Its fitted factor. [1]
-    cells : int
-        Cells that move by more than 1 % when it changes by 10 %. [1]
-    most_percent : float
-        Largest change of a predicted time. [%]
-    moves : str
-        Families by framework, e.g. ``caffe_1_0_rc3: CNN, FCN``. [-]
-    is_pair : bool
-        Whether none of the constants that it scales moves more than one family of one framework by itself, which makes
-        it one or several (framework, network) constants. [-]
-    """
+    """What one fitted constant moves."""
 
     unknown: str
     factor: float
@@ -422,27 +367,7 @@ def sensitivity(
     only: str = "gpu",
     progress: Callable[[int, int], None] | None = None,
 ) -> Table[SensitivityRow]:
-    """List for every fitted constant the cells that it moves by more than 1 % when it changes by 10 % up or down.
-
-    Parameters
-    ----------
-    table : str, Path or MeasurementTable
-        What is fitted. [-]
-    only : str
-        ``gpu``, ``cpu`` or ``cpu_oversubscribed``. [-]
-    progress : callable or None
-        Told how much is done, and of how much. [-]
-
-    Returns
-    -------
-    Table of SensitivityRow
-        One row for each constant, in the order of the fit plan.
-
-    Raises
-    ------
-    UnknownNameError, TableError, CalibrationError
-        As for ``validate``.
-    """
+    """List for every fitted constant the cells that it moves by more than 1 % when it changes by 10 % up or down."""
     loaded = checked_table(table)
     cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]  # type: ignore[arg-type]
     if not cells:

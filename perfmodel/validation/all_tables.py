@@ -74,24 +74,7 @@ def worst_cells(
     subset: str,
     protocol: str,
 ) -> tuple[WorstCell, ...]:
-    """Return the cells with the largest |ln ratio|, each with what is known of it.
-
-    Parameters
-    ----------
-    table : MeasurementTable
-        Whose Runs say what was executed. [-]
-    cells : sequence of MeasuredCell
-        Scored cells. [-]
-    predicted : sequence of PredictedCell
-        Their predictions by the constants of the files, in the same order. [-]
-    subset, protocol : str
-        Labels. [-]
-
-    Returns
-    -------
-    tuple of WorstCell
-        At most ``COUNT``, worst first. [-]
-    """
+    """Return the cells with the largest |ln ratio|, each with what is known of it."""
     ranked = sorted(zip(cells, predicted, strict=True), key=lambda pair: -abs(math.log(pair[1].ratio)))
     return tuple(
         WorstCell(
@@ -219,21 +202,7 @@ def score_steps(
     protocols: Protocols | None,
     progress: Progress | None,
 ) -> None:
-    """Score a table of steps, and say what is worst.
-
-    Parameters
-    ----------
-    table : MeasurementTable
-        Checked. [-]
-    entry : ScoredTable
-        What is to be said of it. [-]
-    collected : Collected
-        Where records and pictures go. [-]
-    protocols : mapping of str to sequence of str, or None
-        Protocols by subset; None for all that leave every fold something to fit. [-]
-    progress : callable or None
-        Told how much is done, and of how much. [-]
-    """
+    """Score a table of steps, and say what is worst."""
     asked = None if protocols is None else tuple(dict.fromkeys(name for names in protocols.values() for name in names))
     jobs, senseless = protocol_jobs(table, protocols=asked)
     if protocols is not None:
@@ -306,17 +275,7 @@ ONE_FITTED: Final = "one_row_fitted"
 
 
 def collect_own(table: OwnTable, collected: Collected, *, is_shipped: bool) -> None:
-    """Score a table that is scored in a way of its own, and add the records.
-
-    Parameters
-    ----------
-    table : OwnTable
-        With the path of its CSV. [-]
-    collected : Collected
-        Where the records go. [-]
-    is_shipped : bool
-        Whether it comes with perfmodel. [-]
-    """
+    """Score a table that is scored in a way of its own, and add the records."""
     report = table.report()
     files = (table.file, *(path for path in [table.file.with_suffix(".toml")] if path.is_file()))
     collected.add(
@@ -336,17 +295,7 @@ def collect_own(table: OwnTable, collected: Collected, *, is_shipped: bool) -> N
 
 
 def collect_parts(table: str, parts: Sequence[PartScore], collected: Collected) -> None:
-    """Add the scores of a table on parts of its rows.
-
-    Parameters
-    ----------
-    table : str
-        Its name. [-]
-    parts : sequence of PartScore
-        The scores, each with its protocol. [-]
-    collected : Collected
-        Where the records go. [-]
-    """
+    """Add the scores of a table on parts of its rows."""
     for each in parts:
         about: dict[str, Any] = {"table": table, "part": each.part, "protocol": each.protocol, "note": each.note}
         collected.add(BoardScore(**about, **asdict(each.score)))
@@ -375,17 +324,7 @@ ABLATED: Final = {
 
 
 def score_shipped(collected: Collected, *, protocols: Protocols | None, progress: Progress | None = None) -> None:
-    """Score every table of steps that comes with perfmodel.
-
-    Parameters
-    ----------
-    collected : Collected
-        Where scores, worst cells and pictures go. [-]
-    protocols : mapping of str to sequence of str, or None
-        Protocols by subset; None for all that leave every fold something to fit. [-]
-    progress : callable or None
-        Told how much is done, and of how much. [-]
-    """
+    """Score every table of steps that comes with perfmodel."""
     names = measurements.names()
     for done, name in enumerate(names):
         told = progress_of_part(progress, done, len(names))
@@ -422,17 +361,7 @@ def _set_aside_text(table: MeasurementTable) -> str:
 
 
 def score_terms(collected: Collected, *, table: str = "shi2016", progress: Progress | None = None) -> None:
-    """Score the headline protocols with all physical terms, then without each of them.
-
-    Parameters
-    ----------
-    collected : Collected
-        Where the scores go. [-]
-    table : str
-        A shipped table. [-]
-    progress : callable or None
-        Told how much is done, and of how much. [-]
-    """
+    """Score the headline protocols with all physical terms, then without each of them."""
     from perfmodel.validation.ablation import ablation
 
     for done, (subset, protocols) in enumerate(ABLATED.items()):

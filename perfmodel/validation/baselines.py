@@ -41,17 +41,7 @@ Sisters = Callable[["PredictedCell", Cells], Iterable["PredictedCell"]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Baseline:
-    """What a naive rule predicts.
-
-    Parameters
-    ----------
-    name : str
-        Short name for reports. [-]
-    predicted_s : ndarray, shape (n,)
-        Predicted times; NaN where the rule has nothing to say. [s]
-    parameter_count : int
-        Numbers fitted for one fold. [1]
-    """
+    """What a naive rule predicts."""
 
     name: str
     predicted_s: Floats
@@ -196,19 +186,7 @@ def nearest_work(trained: Cells, tested: Cells) -> Floats:
 def sister_times(
     trained: Cells, tested: Cells, *, sisters: Sisters, speed: Callable[[PredictedCell], float] = lambda cell: 1.0
 ) -> Floats:
-    """Geometric mean of the sisters' times, each over its speed; every cell is asked about by itself.
-
-    Parameters
-    ----------
-    trained : sequence of PredictedCell
-        What the rule may learn from. [-]
-    tested : sequence of PredictedCell
-        What it predicts. [-]
-    sisters : callable
-        Returns the cells whose times tell of one. [-]
-    speed : callable
-        Returns the speed of the device that a cell ran on; only ratios count. [1]
-    """
+    """Geometric mean of the sisters' times, each over its speed; every cell is asked about by itself."""
     predicted_s = np.full(len(tested), np.nan)
     for place, one in enumerate(tested):
         logs = [
@@ -231,36 +209,14 @@ def device_speed(cell: PredictedCell) -> float:
 
 
 def on_other_cpus(one: PredictedCell, others: Cells, *, same_threads: bool) -> list[PredictedCell]:
-    """Return what the other CPU ran with as many threads, or else with its most threads below that.
-
-    Parameters
-    ----------
-    one : PredictedCell
-        The cell that is asked about. [-]
-    others : sequence of PredictedCell
-        Trained cells without it. [-]
-    same_threads : bool
-        Whether fewer threads will not do. [-]
-    """
+    """Return what the other CPU ran with as many threads, or else with its most threads below that."""
     below = [cell for cell in on_other_devices(one, others) if _threads(cell) <= _threads(one)]
     used = _threads(one) if same_threads else max(map(_threads, below), default=0)
     return [cell for cell in below if _threads(cell) == used]
 
 
 def on_all_cores(one: PredictedCell, others: Cells, *, below: Cells, cores: Mapping[str, int]) -> list[PredictedCell]:
-    """Return, for more threads than cores, what ran with as many threads as cores; ``below`` are such cells.
-
-    Parameters
-    ----------
-    one : PredictedCell
-        The cell that is asked about. [-]
-    others : sequence of PredictedCell
-        Trained cells without it. [-]
-    below : sequence of PredictedCell
-        Cells with up to as many threads as cores. [-]
-    cores : mapping of str to int
-        Physical cores by CPU. [1]
-    """
+    """Return, for more threads than cores, what ran with as many threads as cores; ``below`` are such cells."""
     try:
         is_beyond = _threads(one) > cores[one.device]
     except KeyError as error:
@@ -300,17 +256,7 @@ def amdahl_log(trained: Cells, tested: Cells) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class NaiveRule:
-    """A naive rule that can be asked in any fold.
-
-    Parameters
-    ----------
-    name : str
-        Name for reports. [-]
-    rule : Rule
-        What it predicts. [s]
-    parameter_count : Callable
-        Numbers that it fits to trained cells. [1]
-    """
+    """A naive rule that can be asked in any fold."""
 
     name: str
     rule: Rule
@@ -368,17 +314,7 @@ def all_cores_rule(below: Cells, cores: Mapping[str, int]) -> NaiveRule:
 
 
 def in_folds(rules: Sequence[NaiveRule], trained: Sequence[Cells], tested: Sequence[Cells]) -> tuple[Baseline, ...]:
-    """Return what naive rules predict when each fold tells them its trained cells, fold after fold.
-
-    Parameters
-    ----------
-    rules : sequence of NaiveRule
-        The rules. [-]
-    trained : sequence of sequence of PredictedCell
-        What each fold is told. [-]
-    tested : sequence of sequence of PredictedCell
-        What each fold predicts. [-]
-    """
+    """Return what naive rules predict when each fold tells them its trained cells, fold after fold."""
     return tuple(
         Baseline(
             name=rule.name,

@@ -27,17 +27,7 @@ Progress = Callable[[int, int], None]
 
 
 def progress_of_part(progress: Progress | None, place: int, count: int) -> Progress:
-    """Return what tells how far one of ``count`` equal parts is [1], in hundredths of it, the first being at 0.
-
-    Parameters
-    ----------
-    progress : callable or None
-        Told how much is done of the whole, and how much that is. [-]
-    place : int
-        Parts that are done already. [1]
-    count : int
-        Parts of the whole. [1]
-    """
+    """Return what tells how far one of ``count`` equal parts is [1], in hundredths of it, the first being at 0."""
 
     def told(done: int, total: int) -> None:
         if progress is not None:
@@ -52,17 +42,7 @@ FAMILIES = ((LSTM.kind, "LSTM"), (Convolution2d.kind, "CNN"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredCell:
-    """A measured cell, ready to be predicted with any constants.
-
-    Parameters
-    ----------
-    row : MeasuredRow
-        The measurement. [-]
-    prepared : Prepared
-        What ran, lowered for the row's hardware. [-]
-    family : str
-        ``FCN``, ``CNN`` or ``LSTM``: nearly equal networks share it. [-]
-    """
+    """A measured cell, ready to be predicted with any constants."""
 
     row: MeasuredRow
     prepared: Prepared
@@ -87,39 +67,7 @@ class MeasuredCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedCell:
-    """A measured cell beside its prediction.
-
-    Parameters
-    ----------
-    network, framework, device : str
-        What ran, with what, on what. [-]
-    threads : int or None
-        CPU threads; None on a GPU. [1]
-    batch_size : int
-        Samples per step. [samples]
-    measured_s, predicted_s : float
-        Times of the step. [s]
-    ratio : float
-        predicted / measured. [1]
-    bottleneck : str
-        What bounds the predicted step. [-]
-    status : str
-        ``measured``, or why the cell is set aside. [-]
-    flop_count : float
-        Arithmetic of the step. [FLOP]
-    moved_bytes : float
-        Compulsory traffic of the step. [B]
-    is_recurrent : bool
-        Whether the graph has recurrent layers, which percent-of-peak models of the literature cannot express. [-]
-    peak_flop_per_s, bandwidth_bytes_per_s : float
-        Of the target, for the baselines. [FLOP/s, B/s]
-    family : str
-        ``FCN``, ``CNN`` or ``LSTM``. [-]
-    fold : str
-        What was held out when its prediction was fitted; empty where nothing was fitted. [-]
-    low_s, high_s : float
-        Ends of its 80 % interval, made without a residual of what its fold holds out; NaN where none was made. [s]
-    """
+    """A measured cell beside its prediction."""
 
     network: str
     framework: str
@@ -186,24 +134,7 @@ def prediction_of(cell: MeasuredCell, factors: Mapping[str, float] | None = None
 def predict_cell(
     cell: MeasuredCell, factors: Mapping[str, float] | None = None, *, fold: str = ""
 ) -> tuple[PredictedCell, tuple[SpecFile, ...]]:
-    """Predict one cell.
-
-    Parameters
-    ----------
-    cell : MeasuredCell
-        The cell. [-]
-    factors : mapping of str to float or None
-        Factors on constants by full name; None for the constants of the files. [1]
-    fold : str
-        What was held out when the factors were fitted. [-]
-
-    Returns
-    -------
-    PredictedCell
-        Beside its measurement.
-    tuple of SpecFile
-        Every file whose numbers were used.
-    """
+    """Predict one cell."""
     prepared, row = cell.prepared, cell.row
     subject, target = prepared.subject, prepared.target
     prediction = prediction_of(cell, factors)

@@ -158,19 +158,7 @@ def _constant_counts(table: CollectiveMeasurements) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRow:
-    """A call that no constant was fitted to, beside its prediction.
-
-    Parameters
-    ----------
-    system, library, operation : str
-        Where, by what, and what. [-]
-    worker_count : int
-        Devices. [1]
-    size_bytes : float
-        Message. [B]
-    measured_s, predicted_s, constant_bandwidth_s : float
-        Times: measured, of perfmodel, and at the median bus bandwidth of the fitted calls. [s]
-    """
+    """A call that no constant was fitted to, beside its prediction."""
 
     system: str
     library: str

@@ -33,24 +33,7 @@ PICTURED: Final = (AS_SHIPPED, FIVE_FOLD)
 def score_folder(
     folder: DataFolder, collected: Collected, *, kinds: Collection[str] = KINDS, progress: Progress | None = None
 ) -> None:
-    """Score the tables of a folder.
-
-    Parameters
-    ----------
-    folder : DataFolder
-        Tables. [-]
-    collected : Collected
-        Where scores and pictures go. [-]
-    kinds : collection of str
-        Kinds of tables that are wanted. [-]
-    progress : callable or None
-        Told how much is done, and of how much. [-]
-
-    Raises
-    ------
-    TableError, UnknownNameError
-        If a table is wrong, or names something unknown.
-    """
+    """Score the tables of a folder."""
     things: list[KernelMeasurements | Path] = [*folder.kernels, *folder.systems]
     for done, thing in enumerate(things):
         told = progress_of_part(progress, done, len(things))
@@ -123,16 +106,6 @@ def check_folder(folder: DataFolder) -> None:
     """Refuse a folder whose tables cannot be scored as they are.
 
     Boards, libraries and operations of measured kernels are resolved, and tables of systems are read.
-
-    Parameters
-    ----------
-    folder : DataFolder
-        Tables that do not come with perfmodel. [-]
-
-    Raises
-    ------
-    TableError
-        Naming file, row, column, value and the nearest that is known; the first file with faults.
     """
     for table in folder.kernels:
         _check_kernels(table)

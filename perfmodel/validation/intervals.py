@@ -50,19 +50,7 @@ DIGITS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residual:
-    """One cell as a fold held it out.
-
-    Parameters
-    ----------
-    protocol : str
-        How it was held out. [-]
-    key : tuple
-        Table, framework, network, batch size, device, threads. [-]
-    log_ratio : float
-        ln(measured / predicted). [1]
-    exposure : Exposure
-        How certain the prediction was. [1]
-    """
+    """One cell as a fold held it out."""
 
     protocol: str
     key: CellKey
@@ -72,13 +60,7 @@ class Residual:
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Residuals of measured tables, from which intervals are found without the cells that they are scored on.
-
-    Parameters
-    ----------
-    rows : tuple of Residual
-        A cell stands in it once for each protocol. [-]
-    """
+    """Residuals of measured tables, from which intervals are found without the cells that they are scored on."""
 
     rows: tuple[Residual, ...]
 
@@ -148,21 +130,7 @@ ALL_PROTOCOLS: Final = "one ratio, from all protocols"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalRow:
-    """One line of the scores of intervals.
-
-    Parameters
-    ----------
-    subset, intervals : str
-        Which cells, and whose intervals. [-]
-    cells : int
-        Cells scored. [1]
-    coverage_percent : float
-        Share of measured times within their interval; 80 is right. [%]
-    median_ratio : float
-        Median of high over low: sharpness. [1]
-    log_score, time_score_s : float
-        Mean interval score of ln(time) and of the time; lower is better. [1, s]
-    """
+    """One line of the scores of intervals."""
 
     subset: str
     intervals: str
@@ -175,37 +143,14 @@ class IntervalRow:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConstantRatio:
-    """Intervals that are a constant ratio wide, found from the residuals that ours were found from.
-
-    Parameters
-    ----------
-    name : str
-        Which residuals. [-]
-    log_half_width : ndarray, shape (cells,)
-        Half width of ln(time) of each scored cell, constant within a fold. [1]
-    """
+    """Intervals that are a constant ratio wide, found from the residuals that ours were found from."""
 
     name: str
     log_half_width: NDArray[np.float64]
 
 
 def scored(outcomes: Sequence[FoldOutcome], ratios: Sequence[ConstantRatio], *, subset: str) -> list[IntervalRow]:
-    """Score the intervals of a subset beside those of constant ratio.
-
-    Parameters
-    ----------
-    outcomes : sequence of FoldOutcome
-        Its folds, with intervals. [-]
-    ratios : sequence of ConstantRatio
-        Of the scored cells, in the order of the folds. [-]
-    subset : str
-        Label. [-]
-
-    Returns
-    -------
-    list of IntervalRow
-        Ours first. [-]
-    """
+    """Score the intervals of a subset beside those of constant ratio."""
     cells = [cell for outcome in outcomes for cell in outcome.predicted if cell.status == "measured"]
     return _rows_of(subset, cells, ratios)
 
@@ -272,21 +217,7 @@ OVERSUBSCRIBED: Final = "cpu_oversubscribed"
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """The cells of a subset as a protocol holds them out, fold by fold.
-
-    Parameters
-    ----------
-    cells : sequence of MeasuredCell
-        All cells of the subset. [-]
-    folds : tuple of Fold
-        What was scored and trained. [-]
-    outcomes : list of FoldOutcome
-        Their fits and predictions. [-]
-    sources : tuple of SpecFile
-        Every file whose numbers were used. [-]
-    unknowns : tuple of Unknown
-        Free numbers of the fits; none where nothing was fitted. [-]
-    """
+    """The cells of a subset as a protocol holds them out, fold by fold."""
 
     cells: Sequence[MeasuredCell]
     folds: tuple[Fold, ...]
@@ -354,15 +285,7 @@ def seen_in(cells: Sequence[MeasuredCell]) -> Seen:
 
 @dataclass(frozen=True, eq=False)
 class IntervalRule:
-    """A scale with the residuals that it was found on.
-
-    Parameters
-    ----------
-    scale : IntervalScale
-        The scale. [-]
-    residuals : Residuals
-        Of the table that it names. [-]
-    """
+    """A scale with the residuals that it was found on."""
 
     scale: IntervalScale
     residuals: Residuals
@@ -380,22 +303,6 @@ def with_intervals(
 ) -> tuple[list[FoldOutcome], tuple[ConstantRatio, ...]]:
     """Give every predicted cell its interval.
 
-    Parameters
-    ----------
-    held : HeldOut
-        Predictions, fold by fold. [-]
-    subset, protocol, table : str
-        Which cells, how they were held out, and of which table. [-]
-    rule : IntervalRule or None
-        None for the shipped one. [-]
-
-    Returns
-    -------
-    list of FoldOutcome, tuple of ConstantRatio
-        Predictions with their intervals; constant ratios beside them, those that every scored cell has. [-]
-
-    Notes
-    -----
     A table whose residuals the shipped scale was found on is not scored with it: each fold gets a scale from the
     residuals, of all tables and protocols, of the cells that it does not hold out. Where a single fold holds the whole
     table, those are the other tables, laboratory by laboratory; where these have too few cells, it is done device by

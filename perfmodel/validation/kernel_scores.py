@@ -56,17 +56,7 @@ PARTS: Final[dict[str, dict[str, Belongs]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelProtocol:
-    """A way to split measured kernels into fitted and scored rows.
-
-    Parameters
-    ----------
-    name : str
-        Name, and what a fold does without. [-]
-    together : bool
-        Whether all boards are fitted together, or each by itself. [-]
-    labels : callable
-        Boards to a label for each of their rows: a fold holds out the rows of one label. [-]
-    """
+    """A way to split measured kernels into fitted and scored rows."""
 
     name: str
     together: bool
@@ -226,17 +216,7 @@ class _Outcome:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScoredKernels:
-    """Scores of a table of measured kernels.
-
-    Parameters
-    ----------
-    scores : tuple of PartScore
-        For each protocol: every board, all rows and each part, perfmodel and the naive rule; then means. [-]
-    left_out : dict of str to int
-        Rows that are not predicted, by the precision that perfmodel does not have. [1]
-    points : dict of str to list
-        Predicted and measured times with their board, by protocol. [s, s, -]
-    """
+    """Scores of a table of measured kernels."""
 
     scores: tuple[PartScore, ...]
     left_out: dict[str, int]
@@ -343,22 +323,7 @@ def _in_folds(
 def of_others(
     boards: Sequence[KernelBoard], others: Sequence[KernelBoard], *, plan: FitPlan, key: str
 ) -> dict[str, float]:
-    """Return what the other boards say of the unknowns that a board takes from them.
-
-    Parameters
-    ----------
-    boards, others : sequence of KernelBoard
-        What is to be fitted by itself, and the boards that are not. [-]
-    plan : FitPlan
-        Which unknowns come from the others. [-]
-    key : str
-        Of the table, for kept fits. [-]
-
-    Returns
-    -------
-    dict of str to float
-        Names of these unknowns with the logarithms of their factors; empty where there are no others. [1]
-    """
+    """Return what the other boards say of the unknowns that a board takes from them."""
     if not others or not any(unknown.from_others for unknown in plan.unknown):
         return {}
     together = [*boards, *others]

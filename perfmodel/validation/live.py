@@ -75,22 +75,7 @@ class ChildMeasurer:
 
 
 def gathered(plan: LivePlan, events: Iterator[Mapping[str, Any]], *, progress: Progress | None) -> LiveSession:
-    """Return a session from the events of its process.
-
-    Parameters
-    ----------
-    plan : LivePlan
-        What was asked for. [-]
-    events : iterator of mapping
-        See ``live_worker.measure``. [-]
-    progress : callable or None
-        Told how many visits are done, and of how many. [-]
-
-    Returns
-    -------
-    LiveSession
-        Times by case. [-]
-    """
+    """Return a session from the events of its process."""
     facts: dict[str, str] = {}
     seconds: dict[int, list[float]] = {index: [] for index in range(len(plan.cases))}
     references: dict[int, list[float]] = {index: [] for index in range(len(plan.cases))}

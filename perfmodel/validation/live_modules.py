@@ -66,20 +66,7 @@ BLOCKS = {
 
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
-    """Return a convolution without bias that keeps the size of maps but for its stride.
-
-    Parameters
-    ----------
-    inputs, outputs : int
-        Channels. [1]
-    size, stride : int
-        Edge of the filters, and step between outputs. [1]
-
-    Returns
-    -------
-    Conv2d
-        The layer. [-]
-    """
+    """Return a convolution without bias that keeps the size of maps but for its stride."""
     return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
 
 
@@ -115,22 +102,7 @@ class Block(nn.Module):
 
 
 def stages(depth: int, block: Callable[[int, int, int], nn.Module], expansion: int) -> Iterator[nn.Module]:
-    """Yield the blocks of a network.
-
-    Parameters
-    ----------
-    depth : int
-        A key of BLOCKS. [1]
-    block : callable
-        Makes a block from channels in, width and stride. [-]
-    expansion : int
-        Channels that leave a block, over its width. [1]
-
-    Yields
-    ------
-    Module
-        A block. [-]
-    """
+    """Yield the blocks of a network."""
     inputs = 64
     for stage, count in enumerate(BLOCKS[depth]):
         width = 64 * 2**stage
@@ -140,22 +112,7 @@ def stages(depth: int, block: Callable[[int, int, int], nn.Module], expansion: i
 
 
 def resnet(*, depth: int, stride_on: str = "3x3", classes: int = 1000) -> nn.Module:
-    """Return a residual network for images of 3 x 224 x 224.
-
-    Parameters
-    ----------
-    depth : int
-        A key of BLOCKS; from 50 on with bottlenecks. [1]
-    stride_on : str
-        Which convolution of a bottleneck has the stride: ``3x3``, or ``1x1`` as in the paper. [-]
-    classes : int
-        Classes. [1]
-
-    Returns
-    -------
-    Module
-        The network. [-]
-    """
+    """Return a residual network for images of 3 x 224 x 224."""
     bottleneck = depth >= 50
     expansion = 4 if bottleneck else 1
     return nn.Sequential(
@@ -305,22 +262,7 @@ class SequenceToSequence(nn.Module):
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, *, causal: bool = False, dropout: float = 0.0) -> Tensor:
-    """Return softmax(Q K^T / sqrt(d)) V.
-
-    Parameters
-    ----------
-    query, key, value : Tensor, shape (samples, heads, positions, features)
-        Operands; keys and values may have fewer heads. [1]
-    causal : bool
-        Whether a position sees only itself and those before it. [-]
-    dropout : float
-        Rate of dropout on the probabilities. [1]
-
-    Returns
-    -------
-    Tensor, shape (samples, heads, positions, features)
-        Values, mixed. [1]
-    """
+    """Return softmax(Q K^T / sqrt(d)) V."""
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
@@ -412,20 +354,7 @@ class Classifier(nn.Module):
 
 
 def bert_classifier(*, layers: int, width: int, heads: int, classes: int) -> nn.Module:
-    """Return a BERT that tells classes of pairs of sentences apart.
-
-    Parameters
-    ----------
-    layers, width, heads : int
-        Transformer blocks, features of a position, heads of attention. [1]
-    classes : int
-        Classes. [1]
-
-    Returns
-    -------
-    Module
-        Takes tokens and segments. [-]
-    """
+    """Return a BERT that tells classes of pairs of sentences apart."""
     return Classifier(Bert(layers=layers, width=width, heads=heads), classes=classes)
 
 
@@ -516,21 +445,6 @@ class WithLoss(nn.Module):
 
 
 def tensors(network: LiveNetwork, *, batch_size: int, device: str = "cpu") -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Return the targets and inputs of a step.
-
-    Parameters
-    ----------
-    network : LiveNetwork
-        Which network. [-]
-    batch_size : int
-        Samples. [samples]
-    device : str
-        Where they lie, as torch names it. [-]
-
-    Returns
-    -------
-    tuple of Tensor and tuple of Tensor
-        Targets, and inputs. [-]
-    """
+    """Return the targets and inputs of a step."""
     inputs = tuple(each.drawn(batch_size).to(device) for each in network.inputs)
     return network.target.drawn(batch_size).to(device), inputs

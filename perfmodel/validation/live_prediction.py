@@ -36,15 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputTensor:
-    """A tensor that a network reads, without its samples.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Extents of one sample. [1]
-    below : int
-        Whole numbers below this; 0 for numbers drawn from a normal distribution. [1]
-    """
+    """A tensor that a network reads, without its samples."""
 
     shape: tuple[int, ...]
     below: int = 0
@@ -59,29 +51,7 @@ class InputTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveNetwork:
-    """A network of the live check.
-
-    Parameters
-    ----------
-    name : str
-        What it is called in reports and on the command line. [-]
-    builder : str
-        Function or class of ``live_modules.py`` that makes the module. [-]
-    options : mapping of str to object
-        What that is called with; read-only by convention. [-]
-    inputs : tuple of InputTensor
-        What the module reads. [-]
-    target : InputTensor
-        Classes that its scores are held against. [-]
-    optimizer : str
-        ``sgd``, or ``adam`` as transformers are trained. [-]
-    batch_sizes : mapping of str to int
-        Samples of a step on a CPU of a few cores and on a GPU. [samples]
-    zoo_builder : str
-        The same network in ``pm.zoo``: what a saved table names. [-]
-    zoo_options : mapping of str to object
-        What that is called with; read-only by convention. [-]
-    """
+    """A network of the live check."""
 
     name: str
     builder: str
@@ -150,19 +120,7 @@ def processor_of(device: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCase:
-    """A network in one phase and one data type.
-
-    Parameters
-    ----------
-    network : str
-        Name in the catalogue of live networks. [-]
-    phase : str
-        One of MODES. [-]
-    dtype : str
-        ``fp32`` or ``tf32`` as a GPU's products round, ``bf16`` under autocast. [-]
-    batch_size : int
-        Samples of a step. [samples]
-    """
+    """A network in one phase and one data type."""
 
     network: str
     phase: str
@@ -172,25 +130,7 @@ class LiveCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePlan:
-    """How the cases are measured.
-
-    Parameters
-    ----------
-    device : str
-        ``cpu`` or ``cuda:0``, as torch names it. [-]
-    threads : int
-        CPU threads of torch. [1]
-    cases : tuple of LiveCase
-        What is measured, in this order in each round. [-]
-    repeats : int
-        Rounds over all cases. [1]
-    warmup_steps : int
-        Steps before the clock starts, in every round. [1]
-    steps : int
-        Fewest timed steps of a case in a round. [1]
-    seconds : float
-        Further steps are timed until these have passed. [s]
-    """
+    """How the cases are measured."""
 
     device: str
     threads: int
@@ -213,19 +153,7 @@ class LivePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveMeasurement:
-    """Times of one case.
-
-    Parameters
-    ----------
-    case : LiveCase
-        What was measured. [-]
-    repeats_s : tuple of float
-        Median step of each round; fewer than were asked for where it failed. [s]
-    reference_s : tuple of float
-        The reference kernel around each of them. [s]
-    failure : str
-        Why it could not be measured; mostly empty. [-]
-    """
+    """Times of one case."""
 
     case: LiveCase
     repeats_s: tuple[float, ...]
@@ -261,15 +189,7 @@ def spread_percent(seconds: tuple[float, ...]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSession:
-    """All times of a live check.
-
-    Parameters
-    ----------
-    measurements : tuple of LiveMeasurement
-        One for each case. [-]
-    facts : mapping of str to str
-        What they were measured with: versions, allocator, page faults; read-only by convention. [-]
-    """
+    """All times of a live check."""
 
     measurements: tuple[LiveMeasurement, ...]
     facts: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -283,17 +203,7 @@ class LiveSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What a naive roofline knows of a machine.
-
-    Parameters
-    ----------
-    name : str
-        Whose rates they are. [-]
-    flop_per_s : float
-        Peak. [FLOP/s]
-    bytes_per_s : float
-        Bandwidth. [B/s]
-    """
+    """What a naive roofline knows of a machine."""
 
     name: str
     flop_per_s: float
@@ -302,23 +212,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePrediction:
-    """What is said of a case before it is measured.
-
-    Parameters
-    ----------
-    case : LiveCase
-        What is predicted. [-]
-    predicted_s : float
-        By the calibration. [s]
-    interval_s : tuple of float
-        Its 80 % interval. [s]
-    peaks_s : float
-        By the roofline of the measured peak and bandwidth. [s]
-    datasheet_s : float or None
-        By that of the data sheet; None where nothing names one, or it says nothing of the case. [s]
-    remarks : tuple of str
-        What the import of the network warned of, and why there is no roofline of the data sheet. [-]
-    """
+    """What is said of a case before it is measured."""
 
     case: LiveCase
     predicted_s: float
@@ -361,20 +255,6 @@ def operations_of(case: LiveCase) -> list[Operation]:
 def roofline_s(operations: Iterable[Operation], rates: Rates, *, element_bytes: int) -> float:
     """Return the time of operations one after the other, each at the peak or at the bandwidth.
 
-    Parameters
-    ----------
-    operations : iterable of Operation
-        What is computed. [-]
-    rates : Rates
-        Peak and bandwidth. [-]
-    element_bytes : int
-        Size of one element. [B]
-
-    Returns
-    -------
-    float
-        Sum of max(FLOP / peak, bytes / bandwidth): the roofline, without launches, caches or efficiencies. [s]
-
     Examples
     --------
     >>> from perfmodel.records import Contraction
@@ -396,29 +276,7 @@ def measured_rates(machine: MeasuredMachine, *, dtype: str) -> Rates:
 
 
 def datasheet_rates(device: str, *, threads: int | None, dtype: str) -> Rates:
-    """Return what a vendor states.
-
-    Parameters
-    ----------
-    device : str
-        Name or path of a device file. [-]
-    threads : int or None
-        CPU threads that work; None on a GPU. [1]
-    dtype : str
-        Data type. [-]
-
-    Returns
-    -------
-    Rates
-        Peak of the threads and bandwidth of the memory. [-]
-
-    Raises
-    ------
-    UnknownNameError, SpecError
-        If there is no such device, or its file is wrong.
-    ArgumentError
-        If it has fewer cores than threads.
-    """
+    """Return what a vendor states."""
     target = resolve_target(device=device, system=None, threads=threads)
     return Rates(name=target.name, flop_per_s=target.peak_flop_per_s(dtype), bytes_per_s=target.bandwidth_bytes_per_s)
 
@@ -431,22 +289,7 @@ def check_datasheet(device: str, *, processor: str) -> None:
 
 
 def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | None) -> LivePrediction:
-    """Return what a calibration and the naive rooflines say of a case; nothing is fitted on it.
-
-    Parameters
-    ----------
-    case : LiveCase
-        What is predicted. [-]
-    machine : MeasuredMachine
-        The calibration. [-]
-    datasheet : str or None
-        Device file with the vendor's facts. [-]
-
-    Returns
-    -------
-    LivePrediction
-        Times. [-]
-    """
+    """Return what a calibration and the naive rooflines say of a case; nothing is fitted on it."""
     graph, remarks = imported(case.network, case.phase)
     optimizer = LIVE_NETWORKS[case.network].optimizer
     p = predict(
@@ -476,22 +319,7 @@ def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | N
 
 
 def cases_of(networks: Sequence[LiveNetwork], *, processor: str, dtypes: Sequence[str]) -> tuple[LiveCase, ...]:
-    """Return every case of some networks: each phase and data type, at the batch size of a kind of processor.
-
-    Parameters
-    ----------
-    networks : sequence of LiveNetwork
-        Which. [-]
-    processor : str
-        ``cpu`` or ``gpu``. [-]
-    dtypes : sequence of str
-        Data types. [-]
-
-    Returns
-    -------
-    tuple of LiveCase
-        Cases, network by network. [-]
-    """
+    """Return every case of some networks: each phase and data type, at the batch size of a kind of processor."""
     return tuple(
         LiveCase(network=each.name, phase=phase, dtype=dtype, batch_size=each.batch_sizes[processor])
         for each in networks

@@ -63,30 +63,7 @@ _HEADINGS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRow:
-    """A case, predicted and measured.
-
-    Parameters
-    ----------
-    network, phase, dtype : str
-        What ran. [-]
-    batch_size : int
-        Samples of a step. [samples]
-    predicted_s, low_s, high_s : float
-        Our time, and its 80 % interval. [s]
-    measured_s : float or None
-        Median of the repeats; None where it could not be measured. [s]
-    repeats_s : tuple of float
-        The repeats, each the median of several steps. [s]
-    spread_percent, reference_spread_percent : float or None
-        Longest less shortest repeat over their median; the same of the reference kernel meanwhile. [%]
-    error_percent, peaks_error_percent, datasheet_error_percent : float or None
-        Predicted over measured, less one: ours, the roofline of measured peak and bandwidth, that of the data sheet.
-        [%]
-    status : str
-        ``scored``, or why not. [-]
-    remarks : tuple of str
-        What the import of the network warned of. [-]
-    """
+    """A case, predicted and measured."""
 
     network: str
     phase: str
@@ -118,27 +95,7 @@ class LiveRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveScore:
-    """All scored rows of a phase and a data type.
-
-    Parameters
-    ----------
-    phase, dtype : str
-        Which. [-]
-    row_count : int
-        Scored rows. [1]
-    median_percent, mean_percent, worst_percent : float
-        Of the absolute errors. [%]
-    rank_correlation : float
-        Spearman's, of predicted and measured times; NaN with fewer than three rows. [1]
-    peaks_mean_percent : float
-        Mean absolute error of the roofline of measured peak and bandwidth. [%]
-    datasheet_mean_percent : float or None
-        That of the data sheet's. [%]
-    ratio_to_peaks : float
-        Our mean error over that of measured peak and bandwidth. [1]
-    inside_percent : float
-        Rows whose measured time lies in our 80 % interval: near 80 if the interval is honest, 100 if too wide. [%]
-    """
+    """All scored rows of a phase and a data type."""
 
     phase: str
     dtype: str
@@ -178,22 +135,7 @@ def _mean_absolute(errors: Sequence[float | None]) -> float | None:
 
 
 def row_of(prediction: LivePrediction, measurement: LiveMeasurement, *, repeats: int) -> LiveRow:
-    """Return a case's row.
-
-    Parameters
-    ----------
-    prediction : LivePrediction
-        What was said of it. [-]
-    measurement : LiveMeasurement
-        What it took. [-]
-    repeats : int
-        Repeats that were asked for: with fewer, or where they spread too much, it is not scored. [1]
-
-    Returns
-    -------
-    LiveRow
-        Both, with errors and status. [-]
-    """
+    """Return a case's row."""
     case, found = prediction.case, measurement.repeats_s
     assert measurement.case == case
     measured_s = measurement.median_s if found else None

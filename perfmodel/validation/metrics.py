@@ -22,21 +22,6 @@ Floats = NDArray[np.float64]
 def absolute_percentage_errors(predicted: ArrayLike, *, measured: ArrayLike) -> Floats:
     r"""Relative error of each prediction.
 
-    Parameters
-    ----------
-    predicted, measured : array_like of float, shape (n,)
-        Positive quantities in the same unit, mostly times. [s]
-
-    Returns
-    -------
-    ndarray, shape (n,)
-        100 \|predicted / measured - 1\|. [%]
-
-    Raises
-    ------
-    ArgumentError
-        If the shapes differ, nothing is there, or a value is not positive and finite.
-
     Examples
     --------
     >>> absolute_percentage_errors([1.1, 0.5], measured=[1.0, 1.0])
@@ -50,16 +35,6 @@ def absolute_percentage_errors(predicted: ArrayLike, *, measured: ArrayLike) -> 
 def mape(predicted: ArrayLike, *, measured: ArrayLike) -> float:
     """Mean absolute percentage error.
 
-    Parameters
-    ----------
-    predicted, measured : array_like of float, shape (n,)
-        Positive quantities in the same unit. [s]
-
-    Returns
-    -------
-    float
-        Mean of the absolute percentage errors. [%]
-
     Examples
     --------
     >>> mape([1.1, 0.5], measured=[1.0, 1.0])
@@ -70,16 +45,6 @@ def mape(predicted: ArrayLike, *, measured: ArrayLike) -> float:
 
 def median_ape(predicted: ArrayLike, *, measured: ArrayLike) -> float:
     """Median absolute percentage error.
-
-    Parameters
-    ----------
-    predicted, measured : array_like of float, shape (n,)
-        Positive quantities in the same unit. [s]
-
-    Returns
-    -------
-    float
-        Median of the absolute percentage errors. [%]
 
     Examples
     --------
@@ -92,16 +57,6 @@ def median_ape(predicted: ArrayLike, *, measured: ArrayLike) -> float:
 def p90_ape(predicted: ArrayLike, *, measured: ArrayLike) -> float:
     """90th percentile of the absolute percentage error.
 
-    Parameters
-    ----------
-    predicted, measured : array_like of float, shape (n,)
-        Positive quantities in the same unit. [s]
-
-    Returns
-    -------
-    float
-        The error that nine rows in ten do not exceed, interpolated linearly. [%]
-
     Examples
     --------
     >>> p90_ape([1.0, 1.1], measured=[1.0, 1.0])
@@ -112,16 +67,6 @@ def p90_ape(predicted: ArrayLike, *, measured: ArrayLike) -> float:
 
 def mean_abs_log_ratio(predicted: ArrayLike, *, measured: ArrayLike) -> float:
     """Mean absolute natural logarithm of predicted / measured: the figure that ranks models.
-
-    Parameters
-    ----------
-    predicted, measured : array_like of float, shape (n,)
-        Positive quantities in the same unit. [s]
-
-    Returns
-    -------
-    float
-        Zero for a perfect model; twice too high and twice too low both count ln 2. [1]
 
     Examples
     --------
@@ -134,16 +79,6 @@ def mean_abs_log_ratio(predicted: ArrayLike, *, measured: ArrayLike) -> float:
 def typical_factor_percent(predicted: ArrayLike, *, measured: ArrayLike) -> float:
     r"""Mean absolute log ratio, said as a percentage: by which factor a prediction is typically off.
 
-    Parameters
-    ----------
-    predicted, measured : array_like of float, shape (n,)
-        Positive quantities in the same unit. [s]
-
-    Returns
-    -------
-    float
-        100 (exp(mean \|ln(predicted / measured)\|) - 1). [%]
-
     Examples
     --------
     >>> typical_factor_percent([2.0, 0.5], measured=[1.0, 1.0])
@@ -155,16 +90,6 @@ def typical_factor_percent(predicted: ArrayLike, *, measured: ArrayLike) -> floa
 def geometric_mean_ratio(predicted: ArrayLike, *, measured: ArrayLike) -> float:
     """Geometric mean of predicted / measured: the bias of a model.
 
-    Parameters
-    ----------
-    predicted, measured : array_like of float, shape (n,)
-        Positive quantities in the same unit. [s]
-
-    Returns
-    -------
-    float
-        1 where the model is too high as often as too low; above 1 where it is mostly too high. [1]
-
     Examples
     --------
     >>> geometric_mean_ratio([2.0, 0.5, 8.0], measured=[1.0, 1.0, 1.0])
@@ -175,18 +100,6 @@ def geometric_mean_ratio(predicted: ArrayLike, *, measured: ArrayLike) -> float:
 
 def share_within(predicted: ArrayLike, *, measured: ArrayLike, percent: float) -> float:
     """Share of the predictions whose error is at most ``percent``.
-
-    Parameters
-    ----------
-    predicted, measured : array_like of float, shape (n,)
-        Positive quantities in the same unit. [s]
-    percent : float
-        Largest error that counts as a hit. [%]
-
-    Returns
-    -------
-    float
-        Between 0 and 1. [1]
 
     Examples
     --------
@@ -201,21 +114,6 @@ def pair_order(predicted: ArrayLike, *, measured: ArrayLike, groups: Sequence[An
 
     With one row for each framework and a group for each network, device and thread count, this is how often
     the model knows which of two frameworks is faster.
-
-    Parameters
-    ----------
-    predicted, measured : array_like of float, shape (n,)
-        Positive quantities in the same unit. [s]
-    groups : sequence, length n
-        Label of each row's group; rows are compared only within their group. [-]
-
-    Returns
-    -------
-    share : float
-        Between 0 and 1. Pairs with the same measured value have no order and are left out; a pair with
-        different measured and equal predicted values counts half. NaN where no pair is left. [1]
-    pair_count : int
-        Pairs that were compared. [1]
 
     Examples
     --------
@@ -238,16 +136,6 @@ def pair_order(predicted: ArrayLike, *, measured: ArrayLike, groups: Sequence[An
 def factor_of_least_mape(predicted: ArrayLike, *, measured: ArrayLike) -> float:
     """Factor on all predictions that makes their mean absolute percentage error smallest.
 
-    Parameters
-    ----------
-    predicted, measured : array_like of float, shape (n,)
-        Positive quantities in the same unit. [s]
-
-    Returns
-    -------
-    float
-        The median of measured / predicted, weighted by predicted / measured. [1]
-
     Examples
     --------
     >>> factor_of_least_mape([1.0, 1.0], measured=[2.0, 8.0])
@@ -262,16 +150,6 @@ def factor_of_least_mape(predicted: ArrayLike, *, measured: ArrayLike) -> float:
 
 def factor_of_least_log_error(predicted: ArrayLike, *, measured: ArrayLike) -> float:
     """Factor on all predictions that makes the mean of |ln(predicted / measured)| smallest.
-
-    Parameters
-    ----------
-    predicted, measured : array_like of float, shape (n,)
-        Positive quantities in the same unit. [s]
-
-    Returns
-    -------
-    float
-        The median of measured / predicted. [1]
 
     Examples
     --------
@@ -296,26 +174,6 @@ def bootstrap_interval(
 
     Cells of one row (a framework and network on one device, at all its thread counts) err together, so they
     are drawn together; drawing cells alone would give too narrow an interval.
-
-    Parameters
-    ----------
-    statistic : callable
-        A metric of this module that takes ``(predicted, measured=...)``. [-]
-    predicted, measured : array_like of float, shape (n,)
-        Positive quantities in the same unit. [s]
-    rows : sequence, length n
-        Label of the row each cell belongs to. [-]
-    level : float
-        Share of the resampled values that the interval holds. [1]
-    resamples : int
-        Number of resampled tables. [1]
-    seed : int
-        Seed of the random generator: the same arguments give the same interval. [1]
-
-    Returns
-    -------
-    low, high : float
-        Ends of the interval. [unit of the statistic]
 
     Examples
     --------
@@ -376,21 +234,6 @@ LEVEL: Final = 0.8
 def coverage(low: ArrayLike, high: ArrayLike, *, measured: ArrayLike) -> float:
     """Share of measured values that lie within their intervals.
 
-    Parameters
-    ----------
-    low, high, measured : array_like of float, shape (n,)
-        Ends, and what was measured, in the same unit. [s]
-
-    Returns
-    -------
-    float
-        Share. [1]
-
-    Raises
-    ------
-    ArgumentError
-        If the shapes differ, nothing is there, or a low end is above its high end.
-
     Examples
     --------
     >>> coverage([1.0, 1.0], [2.0, 2.0], measured=[1.5, 3.0])
@@ -402,21 +245,6 @@ def coverage(low: ArrayLike, high: ArrayLike, *, measured: ArrayLike) -> float:
 
 def median_ratio(low: ArrayLike, high: ArrayLike) -> float:
     """Median of high over low: how sharp intervals are.
-
-    Parameters
-    ----------
-    low, high : array_like of float, shape (n,)
-        Positive ends in the same unit. [s]
-
-    Returns
-    -------
-    float
-        At least 1. [1]
-
-    Raises
-    ------
-    ArgumentError
-        If the shapes differ, nothing is there, or a low end is above its high end.
 
     Examples
     --------

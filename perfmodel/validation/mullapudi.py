@@ -47,23 +47,7 @@ MEASURED: Final = "measured"
 
 @dataclass(frozen=True, slots=True)
 class EpochRow:
-    """One measured time beside what it was expected to be.
-
-    Parameters
-    ----------
-    scheme : str
-        Name of the scheme. [-]
-    node_count, worker_count : int
-        Machines; those that train. [1]
-    measured_s, predicted_s : float
-        Time of an epoch; of the first row, which is fitted, they are the same. [s]
-    constant_s : float
-        What the fitted time alone would predict. [s]
-    mean_staleness : float
-        Updates of others that a gradient has missed. [1]
-    server_utilisation : float
-        Share of time that the busiest part of the server works. [1]
-    """
+    """One measured time beside what it was expected to be."""
 
     scheme: str
     node_count: int
@@ -77,21 +61,7 @@ class EpochRow:
 
 @dataclass(frozen=True, slots=True)
 class GrowthRow:
-    """What a batch size, and a view of the server's queues, makes of the growth and of the compensation's price.
-
-    Parameters
-    ----------
-    batch_size : int or None
-        Assumed; None in the row of what was measured, and of a constant. [samples]
-    queues : str
-        Where visitors queue, or whose numbers these are. [-]
-    away_ms : float or None
-        Time per step away from the server's queue, fitted. [ms]
-    downpour_growth, compensated_growth : float
-        From 4 to 12 machines. [%]
-    overhead_4, overhead_8, overhead_12 : float
-        Compensated over Downpour on so many machines. [%]
-    """
+    """What a batch size, and a view of the server's queues, makes of the growth and of the compensation's price."""
 
     batch_size: int | None
     queues: str
@@ -105,21 +75,7 @@ class GrowthRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Illustration:
-    """The rows, the sensitivity, and what everything rests on.
-
-    Parameters
-    ----------
-    batch_size : int
-        Assumed for the rows. [samples]
-    rows : Table
-        Each measured time beside its prediction. [-]
-    sensitivity : Table
-        Growth and overhead by batch size and view. [-]
-    assumptions : tuple of str
-        In words. [-]
-    caveats : tuple of str
-        Those of the table. [-]
-    """
+    """The rows, the sensitivity, and what everything rests on."""
 
     batch_size: int
     rows: Table[EpochRow]

@@ -25,19 +25,7 @@ from perfmodel.validation.table_report import OwnReport
 
 @dataclass(frozen=True, slots=True)
 class OwnTable:
-    """A table that is scored in a way of its own.
-
-    Parameters
-    ----------
-    name : str
-        What people call it. [-]
-    kind : str
-        ``many_devices`` or ``collectives``, the section of the scoreboard that it stands in. [-]
-    file : Path
-        Its CSV: an absolute path where it comes with perfmodel, else the path inside a folder of data. [-]
-    score : callable
-        Makes the report of the CSV. [-]
-    """
+    """A table that is scored in a way of its own."""
 
     name: str
     kind: str

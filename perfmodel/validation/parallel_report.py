@@ -49,30 +49,7 @@ _STRATEGIES: Final = {"tree": "binomial_tree"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelScore:
-    """A row beside its prediction.
-
-    Parameters
-    ----------
-    row : str
-        What ran. [-]
-    measured : float
-        Seconds of a step [s], or speed-up over one device [1].
-    predicted : float
-        The same. [s]
-    error_percent : float
-        Predicted over measured, less one. [%]
-    naive_percent : float
-        Error of linear scaling where it is a speed-up; where it is a time, of one rate of FLOP per device for all rows,
-        told all of them. [%]
-    published_percent : float or None
-        Error of another model's published prediction. [%]
-    parameters_billion : float
-        Of the whole network, in 1e9. [1]
-    memory_gb : float
-        Of the fullest device. [GB]
-    bubble_percent, sync_percent : float
-        Share of the step that devices wait for others, and exchange while nothing else goes on. [%]
-    """
+    """A row beside its prediction."""
 
     row: str
     measured: float
@@ -244,21 +221,7 @@ SAVED_WHERE_LINEAR: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRow:
-    """A stated saving.
-
-    Parameters
-    ----------
-    framework : str
-        Of which it is said. [-]
-    saved_percent, linear_percent : float
-        Time that twice the GPUs save: as stated, and by linear scaling. [%]
-    speedup : float
-        Of a doubling, as stated. [1]
-    efficiency_percent : float
-        That over 2. [%]
-    implied_exposed_percent : float
-        Share of the step on twice the GPUs that all but linear scaling must be, under weak scaling. [%]
-    """
+    """A stated saving."""
 
     framework: str
     saved_percent: float

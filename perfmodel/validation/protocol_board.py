@@ -24,17 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellsApart:
-    """Cells of a protocol that get a line of their own.
-
-    Parameters
-    ----------
-    label : str
-        Name of the line. [-]
-    subsets : tuple of str
-        Subsets that have the line. [-]
-    which : dict
-        Fields of PredictedCell with their values, as for ``Report.where``. [-]
-    """
+    """Cells of a protocol that get a line of their own."""
 
     label: str
     subsets: tuple[str, ...] = SUBSETS
@@ -68,23 +58,7 @@ COVERS: Final = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtocolRow:
-    """One protocol on one subset.
-
-    Parameters
-    ----------
-    subset, protocol : str
-        Which cells, and what was held out. [-]
-    cells, fitted : int
-        Cells scored, and constants fitted in one fold at most. [1]
-    mape, typical_factor_percent, median_ape, p90_ape : float
-        Errors of perfmodel. [%]
-    geometric_mean_ratio : float
-        Bias. [1]
-    naive : str
-        The naive rule, told the same, with the least typical error; empty where none has an answer. [-]
-    naive_mape, naive_typical_factor_percent : float
-        Its errors; NaN without one. [%]
-    """
+    """One protocol on one subset."""
 
     subset: str
     protocol: str
@@ -107,29 +81,7 @@ def protocol_board(
     protocols: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Table[ProtocolRow]:
-    """Score a table under every protocol.
-
-    Parameters
-    ----------
-    table : str, Path or MeasurementTable
-        What is scored. [-]
-    only : str or None
-        One subset; None for all. [-]
-    protocols : sequence of str or None
-        Protocols; None for all that leave every fold something to fit: the title tells the others. [-]
-    progress : callable or None
-        Told how much is done, and of how much. [-]
-
-    Returns
-    -------
-    Table of ProtocolRow
-        Subset by subset, in the order of the protocols.
-
-    Raises
-    ------
-    UnknownNameError, TableError, CalibrationError
-        As for ``validate``.
-    """
+    """Score a table under every protocol."""
     loaded = checked_table(table)
     jobs, senseless = protocol_jobs(loaded, only=only, protocols=protocols)
     rows: list[ProtocolRow] = []
@@ -145,29 +97,7 @@ Jobs = list[tuple[str, str]]
 def protocol_jobs(
     table: MeasurementTable, *, only: str | None = None, protocols: Sequence[str] | None = None
 ) -> tuple[Jobs, Jobs]:
-    """Return which protocols a table can be scored under.
-
-    Parameters
-    ----------
-    table : MeasurementTable
-        What is scored. [-]
-    only : str or None
-        One subset; None for all. [-]
-    protocols : sequence of str or None
-        Protocols; None for all that leave every fold something to fit. [-]
-
-    Returns
-    -------
-    list of tuple of str
-        Subset and protocol of each job, subset by subset. [-]
-    list of tuple of str
-        Those of which a fold would have nothing to fit. [-]
-
-    Raises
-    ------
-    TableError
-        If nothing is left to score.
-    """
+    """Return which protocols a table can be scored under."""
     subsets = [subset for subset in SUBSETS if only in (None, subset) and table.subset(subset)]
     if not subsets:
         raise nothing_to_score(table, only)
@@ -184,22 +114,7 @@ def protocol_jobs(
 def protocol_reports(
     table: MeasurementTable, jobs: Jobs, *, progress: Callable[[int, int], None] | None = None
 ) -> Iterator[tuple[str, str, Report]]:
-    """Yield the report of each job as it is done.
-
-    Parameters
-    ----------
-    table : MeasurementTable
-        What is scored. [-]
-    jobs : list of tuple of str
-        Subset and protocol of each. [-]
-    progress : callable or None
-        Told how much is done, and of how much. [-]
-
-    Yields
-    ------
-    tuple of str, str and Report
-        Subset, protocol and report. [-]
-    """
+    """Yield the report of each job as it is done."""
     for done, (subset, protocol) in enumerate(jobs):
         told = progress_of_part(progress, done, len(jobs))
         yield subset, protocol, validate_steps(table, protocol=protocol, only=subset, progress=told)

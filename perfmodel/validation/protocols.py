@@ -25,15 +25,7 @@ ALL_FITTED: Final = "all_fitted"
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One fit and what it is scored on.
-
-    Parameters
-    ----------
-    label : str
-        What is held out. [-]
-    scored, trained : tuple of int
-        Cells scored, and cells fitted, by index; apart, but for ``all_fitted``. [1]
-    """
+    """One fit and what it is scored on."""
 
     label: str
     scored: tuple[int, ...]
@@ -99,21 +91,7 @@ def _one_column(cells: Sequence[MeasuredCell]) -> list[Fold]:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """A way to split a table into fitted and scored cells.
-
-    Parameters
-    ----------
-    name : str
-        Name, and what a fold does without. [-]
-    split : callable
-        Cells to folds. [-]
-    needs_threads : bool
-        Whether it only makes sense where cells have thread counts. [-]
-    subsets : tuple of str
-        Subsets that it can score; empty for all. [-]
-    fits_too : tuple of str
-        Subsets whose cells every fold fits besides those of the scored one. [-]
-    """
+    """A way to split a table into fitted and scored cells."""
 
     name: str
     split: Splitter
@@ -213,23 +191,7 @@ FACTS_OF_RUN = tuple(field.name for field in fields(Subject) if field.name != "g
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FittedSubset:
-    """A subset's folds with their fits and predictions.
-
-    Parameters
-    ----------
-    folds : tuple of Fold
-        What was scored and trained. [-]
-    fits : tuple of Fit
-        Constants of each fold. [-]
-    problem : Problem
-        Compiled rows. [-]
-    cells : tuple of MeasuredCell
-        All cells of the subset. [-]
-    predicted : tuple of tuple of PredictedCell
-        Scored cells of each fold, in its order. [-]
-    sources : tuple of SpecFile
-        Every file whose numbers were used. [-]
-    """
+    """A subset's folds with their fits and predictions."""
 
     folds: tuple[Fold, ...]
     fits: tuple[Fit, ...]
@@ -252,31 +214,7 @@ def predict_subset(
     split: Callable[[Sequence[MeasuredCell]], list[Fold]] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> FittedSubset:
-    """Fit inside every fold of a protocol, and predict what each fold holds out.
-
-    Parameters
-    ----------
-    cells : sequence of MeasuredCell
-        Cells of one subset. [-]
-    subset : str
-        Which decides the fit plan. [-]
-    protocol : str
-        Name of a protocol that fits. [-]
-    split : callable or None
-        Another way to split the cells than the protocol's own. [-]
-    progress : callable or None
-        Told how many folds are done, and of how many. [-]
-
-    Returns
-    -------
-    FittedSubset
-        Folds, fits and predictions.
-
-    Raises
-    ------
-    CalibrationError
-        If a fold has nothing to fit.
-    """
+    """Fit inside every fold of a protocol, and predict what each fold holds out."""
     folds = folds_of(protocol, cells) if split is None else split(cells)
     plan = load_fit_plan(PLAN_OF_SUBSET[subset])
     problem = compiled(cells, plan)
@@ -303,22 +241,7 @@ def predict_subset(
 
 
 def content_key(cells: Sequence[MeasuredCell], *, plan: FitPlan, trained: Sequence[tuple[int, ...]]) -> str:
-    """Return a fingerprint of everything that fits follow from.
-
-    Parameters
-    ----------
-    cells : sequence of MeasuredCell
-        Rows with their times and what ran. [-]
-    plan : FitPlan
-        What is free. [-]
-    trained : sequence of tuple of int
-        Cells of each fit. [1]
-
-    Returns
-    -------
-    str
-        Hexadecimal digits; another for other times, Runs, spec files, plans, splits or code. [-]
-    """
+    """Return a fingerprint of everything that fits follow from."""
     runs = {id(cell.prepared.subject): cell.prepared.subject for cell in cells}.values()
     return fingerprint(
         (

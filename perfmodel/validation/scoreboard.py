@@ -31,33 +31,7 @@ steps that do not come with it; calls of collectives; networks on several device
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardScore:
-    """One score.
-
-    Parameters
-    ----------
-    table, subset, part, protocol, model : str
-        What was scored, under what, whose predictions. [-]
-    cells, fitted : int
-        Cells scored, and numbers fitted in one fold at most. [1]
-    mape, median_ape, p90_ape, typical_factor_percent : float
-        Mean, median and 90th percentile of the absolute error; 100 (exp(mean |ln ratio|) - 1). [%]
-    geometric_mean_ratio : float
-        Bias: predicted over measured. [1]
-    percent_within_10, percent_within_25 : float
-        Percentage of the cells that are predicted within 10 and 25 percent. [%]
-    mape_low, mape_high : float or None
-        90 % interval of the mean error when whole rows are drawn again. [%]
-    interval_coverage_percent : float or None
-        Percentage of the cells inside their own 80 % interval; None where predictions have none. [%]
-    interval_width : float or None
-        Median of high over low of these intervals. [1]
-    interval_score, constant_interval_score : float or None
-        Mean interval score of ln(time), lower is better: of these, and of the better interval of constant ratio. [1]
-    note : str
-        What must be known beside it; mostly empty. [-]
-    code : str
-        Fingerprint of the code and the spec files that it follows from; empty where none was kept. [-]
-    """
+    """One score."""
 
     table: str
     subset: str
@@ -90,21 +64,7 @@ class BoardScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredTable:
-    """A table that was scored.
-
-    Parameters
-    ----------
-    name, kind : str
-        Name, and one of ``KINDS``. [-]
-    is_shipped : bool
-        Whether it comes with perfmodel. [-]
-    sha256 : str
-        Hash of its content. [-]
-    rows : int
-        Rows scored. [1]
-    not_scored : str
-        What of it is not scored, and why; may be empty. [-]
-    """
+    """A table that was scored."""
 
     name: str
     kind: str
@@ -116,19 +76,7 @@ class ScoredTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstCell:
-    """One of the cells that are predicted worst.
-
-    Parameters
-    ----------
-    table, subset, protocol, cell : str
-        Where, and which. [-]
-    measured_s, predicted_s : float
-        Times. [s]
-    ratio : float
-        predicted / measured. [1]
-    explanation : str
-        What the prediction says of itself, and what the table says of the run. [-]
-    """
+    """One of the cells that are predicted worst."""
 
     table: str
     subset: str
@@ -142,15 +90,7 @@ class WorstCell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioRange:
-    """Lowest and highest predicted / measured of a network with a framework, nothing fitted.
-
-    Parameters
-    ----------
-    table, subset, network, framework : str
-        Which cells. [-]
-    lowest, highest : float
-        predicted / measured. [1]
-    """
+    """Lowest and highest predicted / measured of a network with a framework, nothing fitted."""
 
     table: str
     subset: str
@@ -162,15 +102,7 @@ class RatioRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactorRange:
-    """A factor that a fit to all cells puts on sourced constants, with its 80 % interval.
-
-    Parameters
-    ----------
-    table, subset, name : str
-        Which fit, and which unknown. [-]
-    factor, low, high : float
-        The factor and its interval. [1]
-    """
+    """A factor that a fit to all cells puts on sourced constants, with its 80 % interval."""
 
     table: str
     subset: str
@@ -182,21 +114,7 @@ class FactorRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairOrder:
-    """How often two frameworks on one network and device are put in the right order, nothing fitted.
-
-    Parameters
-    ----------
-    table, subset : str
-        Which cells. [-]
-    right_percent : float
-        Pairs in the right order. [%]
-    pairs : int
-        Pairs. [1]
-    feedforward_mape : float or None
-        Mean absolute error of the cells without recurrent layers; None where there are none. [%]
-    feedforward_cells : int
-        Their number. [1]
-    """
+    """How often two frameworks on one network and device are put in the right order, nothing fitted."""
 
     table: str
     subset: str
@@ -208,15 +126,7 @@ class PairOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermScore:
-    """Score of a protocol without one physical term.
-
-    Parameters
-    ----------
-    table, subset, protocol, without : str
-        Which cells, which folds, and what was left out. [-]
-    mape, typical_factor_percent, change : float
-        Errors, and the change of the second against all terms. [%, %, percentage points]
-    """
+    """Score of a protocol without one physical term."""
 
     table: str
     subset: str
@@ -246,17 +156,7 @@ LISTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scoreboard:
-    """Scores of one version of the code on all tables.
-
-    Parameters
-    ----------
-    version : str
-        Version of perfmodel. [-]
-    code : str
-        Fingerprint of the code that computed the newest of it. [-]
-    tables, scores, worst, ratios, factors, orders, terms : tuple
-        Records by what they are. [-]
-    """
+    """Scores of one version of the code on all tables."""
 
     version: str
     code: str
@@ -269,18 +169,7 @@ class Scoreboard:
     terms: tuple[TermScore, ...] = ()
 
     def with_kept(self, kept: Scoreboard) -> Scoreboard:
-        """Return this board with what another one has of tables, or of terms, that this one has not.
-
-        Parameters
-        ----------
-        kept : Scoreboard
-            Committed results. [-]
-
-        Returns
-        -------
-        Scoreboard
-            Everything. [-]
-        """
+        """Return this board with what another one has of tables, or of terms, that this one has not."""
         own = {table.name for table in self.tables}
         merged: dict[str, Any] = {}
         for name in LISTS:
@@ -299,18 +188,7 @@ class Scoreboard:
         return replace(self, **merged)
 
     def with_slow_scores(self, kept: Scoreboard) -> Scoreboard:
-        """Return this board with the scores of its own tables under protocols that it has not computed.
-
-        Parameters
-        ----------
-        kept : Scoreboard
-            Committed results. [-]
-
-        Returns
-        -------
-        Scoreboard
-            In the order of the committed one, where it has a score; none of a table of which no row is scored. [-]
-        """
+        """Return this board with the scores of its own tables under protocols that it has not computed."""
         newer: dict[tuple[str, str, str], list[BoardScore]] = {}
         for score in self.scores:
             newer.setdefault((score.table, score.subset, score.protocol), []).append(score)
@@ -329,18 +207,7 @@ class Scoreboard:
         return replace(self, tables=tables, scores=tuple(merged))
 
     def of_table(self, name: str) -> Scoreboard:
-        """Return what is there of one table.
-
-        Parameters
-        ----------
-        name : str
-            Name of the table. [-]
-
-        Returns
-        -------
-        Scoreboard
-            The same records, fewer. [-]
-        """
+        """Return what is there of one table."""
         kept: dict[str, Any] = {
             each: tuple(row for row in getattr(self, each) if getattr(row, "table", None) == name)
             for each in LISTS
@@ -355,25 +222,7 @@ class Scoreboard:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], *, file: str = "scoreboard") -> Scoreboard:
-        """Return the board of plain values.
-
-        Parameters
-        ----------
-        content : mapping
-            As ``to_dict`` gives it. [-]
-        file : str
-            Where it comes from, for the error. [-]
-
-        Returns
-        -------
-        Scoreboard
-            The records. [-]
-
-        Raises
-        ------
-        TableError
-            If the layout is another version's, or a field is missing or unknown.
-        """
+        """Return the board of plain values."""
         if content.get("format") != FORMAT:
             message = f"{file}: format {content.get('format')!r} is not allowed: {FORMAT}; compute it again"
             raise TableError(message)
@@ -437,15 +286,7 @@ FINGERPRINT_DIGITS: Final = 12
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Picture:
-    """A parity plot to be drawn.
-
-    Parameters
-    ----------
-    name : str
-        Stem of its file. [-]
-    shown : mapping of str to object
-        What :func:`~perfmodel.presentation.figures.parity_plot` takes. [-]
-    """
+    """A parity plot to be drawn."""
 
     name: str
     shown: Mapping[str, Any]
@@ -453,17 +294,7 @@ class Picture:
 
 @dataclass(eq=False)
 class Collected:
-    """What is known so far.
-
-    Parameters
-    ----------
-    tell : callable or None
-        Told in words what was scored. [-]
-    records : dict of str to list
-        Records by the name of their list on a scoreboard. [-]
-    pictures : list of Picture
-        What is to be drawn. [-]
-    """
+    """What is known so far."""
 
     tell: Callable[[str], None] | None = None
     records: dict[str, list[Any]] = field(default_factory=dict)

@@ -49,17 +49,7 @@ PIXEL_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiDeviceRow:
-    """A step of several devices, each with a mini-batch of its own.
-
-    Parameters
-    ----------
-    row : MeasuredRow
-        Its time. [-]
-    run : Run
-        What each of them ran. [-]
-    worker_count : int
-        Devices. [1]
-    """
+    """A step of several devices, each with a mini-batch of its own."""
 
     row: MeasuredRow
     run: Run
@@ -68,15 +58,7 @@ class MultiDeviceRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystemTable:
-    """Rows of one device, ready to be scored, and rows of several.
-
-    Parameters
-    ----------
-    measurements : MeasurementTable
-        Rows with their Runs; a network whose images are read is told from one with images on the device. [-]
-    several : tuple of MultiDeviceRow
-        Rows of several devices. [-]
-    """
+    """Rows of one device, ready to be scored, and rows of several."""
 
     measurements: MeasurementTable
     several: tuple[MultiDeviceRow, ...]
@@ -84,21 +66,6 @@ class SystemTable:
 
 def framework_of_text(name: str, version: str) -> str:
     """Return the framework file for a framework of a table.
-
-    Parameters
-    ----------
-    name, version : str
-        As the table writes them. [-]
-
-    Returns
-    -------
-    str
-        File stem: of the highest version that is not above the stated one, else the oldest. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If no file is of that framework.
 
     Examples
     --------
@@ -147,20 +114,7 @@ def read_system_table(path: str | Path) -> SystemTable | None:
 
 
 def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTable]) -> Run | None:
-    """Return what a table from the same page says that the scripts ran.
-
-    Parameters
-    ----------
-    source, network : str
-        Where a row comes from, and its network, as the table writes them. [-]
-    tables : iterable of MeasurementTable
-        Described tables. [-]
-
-    Returns
-    -------
-    Run or None
-        Of the table whose ``[source]`` has an address that the row's source has too. [-]
-    """
+    """Return what a table from the same page says that the scripts ran."""
     for table in tables:
         address = table.source.get("url", "").partition("://")[2].removeprefix("www.").rstrip("/")
         found = next((run for run in table.runs if run.network == network), None)
@@ -219,23 +173,7 @@ REAL_DATA: Final = "real data"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedupRow:
-    """A row of several devices beside its prediction.
-
-    Parameters
-    ----------
-    network, data : str
-        What was trained, on images that lie on the device or on real ones. [-]
-    batch_size : int
-        Samples of each worker. [samples]
-    workers : int
-        Devices. [1]
-    measured, predicted : float
-        Speed-up over one device of the same table. [1]
-    error_percent, linear_percent : float
-        Error of the prediction and of linear scaling. [%]
-    exposed_percent : float
-        Share of the predicted step that pushing and pulling adds to it. [%]
-    """
+    """A row of several devices beside its prediction."""
 
     network: str
     data: str

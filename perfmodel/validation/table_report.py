@@ -22,15 +22,7 @@ if TYPE_CHECKING:
 
 
 def percent_within(predicted: ArrayLike, *, measured: ArrayLike, percent: float) -> float:
-    """Return the percentage of predictions whose error is at most ``percent``.
-
-    Parameters
-    ----------
-    predicted, measured : array_like of float
-        Positive values. [s]
-    percent : float
-        Largest error that counts. [%]
-    """
+    """Return the percentage of predictions whose error is at most ``percent``."""
     return 100 * metrics.share_within(predicted, measured=measured, percent=percent)
 
 
@@ -48,23 +40,7 @@ METRICS: Final[Mapping[str, Callable[..., float]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreRow:
-    """One line of the scoreboard.
-
-    Parameters
-    ----------
-    subset, model : str
-        Which cells, and whose predictions. [-]
-    cells : int
-        Cells scored; a baseline may have nothing to say about some. [1]
-    mape, median_ape, p90_ape, typical_factor_percent : float
-        Mean, median and 90th percentile of the absolute error; 100 (exp(mean |ln ratio|) - 1). [%]
-    geometric_mean_ratio : float
-        Bias: predicted over measured. [1]
-    percent_within_10, percent_within_25 : float
-        Percentage of the cells that are predicted within 10 and 25 percent. [%]
-    fitted : int
-        Numbers fitted on the table for one fold. [1]
-    """
+    """One line of the scoreboard."""
 
     subset: str
     model: str
@@ -80,22 +56,7 @@ class ScoreRow:
 
 
 def score(subset: str, model: str, predicted_s: Any, *, measured_s: Any, fitted: int) -> ScoreRow:
-    """Score predictions against measurements.
-
-    Parameters
-    ----------
-    subset, model : str
-        Labels. [-]
-    predicted_s, measured_s : array_like of float, shape (n,)
-        Times. [s]
-    fitted : int
-        Numbers fitted on the table. [1]
-
-    Returns
-    -------
-    ScoreRow
-        All metrics.
-    """
+    """Score predictions against measurements."""
     figures = {name: metric(predicted_s, measured=measured_s) for name, metric in METRICS.items()}
     return ScoreRow(subset=subset, model=model, cells=len(measured_s), fitted=fitted, **figures)
 
@@ -122,19 +83,7 @@ def score_rows(report: Report) -> tuple[ScoreRow, ...]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FoldOutcome:
-    """One fold: what it was fitted on, and what it predicted.
-
-    Parameters
-    ----------
-    label : str
-        What was held out. [-]
-    predicted : tuple of PredictedCell
-        Cells that were held out, those set aside too. [-]
-    trained : tuple of PredictedCell
-        Cells that were fitted, for the naive rules. [-]
-    fit : Fit or None
-        Fitted constants; None where nothing was fitted. [-]
-    """
+    """One fold: what it was fitted on, and what it predicted."""
 
     label: str
     predicted: tuple[PredictedCell, ...]
@@ -144,21 +93,7 @@ class FoldOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoldRow:
-    """Score of one fold.
-
-    Parameters
-    ----------
-    subset, held_out : str
-        Which cells, and what the fit did without. [-]
-    fitted_cells, scored_cells : int
-        Cells it was fitted and scored on. [1]
-    fitted : int
-        Constants that its cells determined. [1]
-    mape, typical_factor_percent : float
-        Mean absolute error; 100 (exp(mean |ln ratio|) - 1). [%]
-    geometric_mean_ratio : float
-        Bias: predicted over measured. [1]
-    """
+    """Score of one fold."""
 
     subset: str
     held_out: str
@@ -189,15 +124,7 @@ def fold_row(subset: str, outcome: FoldOutcome) -> FoldRow | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactorRow:
-    """One fitted factor of a validation with a single fold.
-
-    Parameters
-    ----------
-    subset, name : str
-        Which cells, and which unknown. [-]
-    factor, low, high : float
-        Factor on the sourced constants, and its 80 % interval. [1]
-    """
+    """One fitted factor of a validation with a single fold."""
 
     subset: str
     name: str
@@ -282,17 +209,7 @@ FACTORS: Final[Columns] = {
 
 
 def printed(rows: Iterable[Any], columns: Columns, *, title: str = "") -> Table[Any]:
-    """Return rows as texts, ready to print.
-
-    Parameters
-    ----------
-    rows : iterable
-        Records. [-]
-    columns : mapping
-        Heading of each column, and what it shows. [-]
-    title : str
-        Heading of the table. [-]
-    """
+    """Return rows as texts, ready to print."""
     headings = {f"column_{place}": heading for place, heading in enumerate(columns)}
     line = make_dataclass("Line", [(name, str) for name in headings], frozen=True)
     shows = [show.format if isinstance(show, str) else show for show in columns.values()]
@@ -378,19 +295,7 @@ MOST_PRINTED: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartScore:
-    """A score on a part of the rows of a table.
-
-    Parameters
-    ----------
-    part : str
-        Which rows: all, an operation, a number of devices. [-]
-    score : ScoreRow
-        The score; its subset says on which systems or devices. [-]
-    note : str
-        What must be known beside it; mostly empty. [-]
-    protocol : str
-        What was fitted on what; empty where the table has one way only. [-]
-    """
+    """A score on a part of the rows of a table."""
 
     part: str
     score: ScoreRow
@@ -411,28 +316,7 @@ def compared(
     part: str = EVERY_ROW,
     note: str = "",
 ) -> tuple[PartScore, ...]:
-    """Score perfmodel and naive rules on the same rows.
-
-    Parameters
-    ----------
-    subset : str
-        On which systems or devices the rows ran. [-]
-    predictions : mapping of str to sequence of float, each of shape (rows,)
-        Name of a model to what it predicts. [as measured]
-    measured : sequence of float, shape (rows,)
-        What was measured: times [s] or ratios [1].
-    fitted : mapping of str to int
-        Numbers that a model took from the table; 0 where it is not named. [1]
-    part : str
-        Which rows these are. [-]
-    note : str
-        What must be known beside the score of perfmodel. [-]
-
-    Returns
-    -------
-    tuple of PartScore
-        One for each model.
-    """
+    """Score perfmodel and naive rules on the same rows."""
     return tuple(
         PartScore(
             part=part,
@@ -471,21 +355,7 @@ def parts_text(parts: Sequence[PartScore], *, title: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowReport:
-    """Rows beside their predictions, and scores beside naive rules.
-
-    Parameters
-    ----------
-    table : str
-        Name of the table. [-]
-    rows : Table
-        Each row beside its prediction; printed where there are few. [-]
-    parts : tuple of PartScore
-        Scores of perfmodel and of naive rules, all rows first; empty where nothing is scored. [-]
-    not_scored : str
-        What of the table is not scored, and why; may be empty. [-]
-    caveats : tuple of str
-        What to know before believing it. [-]
-    """
+    """Rows beside their predictions, and scores beside naive rules."""
 
     table: str
     rows: Table[Any]

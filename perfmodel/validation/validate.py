@@ -159,31 +159,7 @@ def hold_out(
     split: Callable[[Sequence[MeasuredCell]], list[Fold]] | None = None,
     progress: Progress | None = None,
 ) -> HeldOut:
-    """Predict the cells of a subset as a protocol holds them out.
-
-    Parameters
-    ----------
-    table : MeasurementTable
-        A checked table. [-]
-    subset : str
-        ``gpu``, ``cpu`` or ``cpu_oversubscribed``. [-]
-    protocol : str
-        What is fitted on what. [-]
-    split : callable or None
-        Another way to split the cells than the protocol's own. [-]
-    progress : callable or None
-        Told how much is done, and of how much. [-]
-
-    Returns
-    -------
-    HeldOut
-        Cells, folds, fits and predictions.
-
-    Raises
-    ------
-    CalibrationError
-        If a fold has nothing to fit.
-    """
+    """Predict the cells of a subset as a protocol holds them out."""
     fitted_too = PROTOCOLS[protocol].fits_too if split is None and protocol in PROTOCOLS else ()
     rows = [row for each in (subset, *fitted_too) for row in table.subset(each, set_aside=True)]
     cells = prepare_cells(table, rows)
@@ -258,41 +234,7 @@ def validate_steps(
     fit_share: float | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Predict every measured cell of a table of steps on one device, and score it beside naive baselines.
-
-    Parameters
-    ----------
-    table : str, Path, MeasurementTable or DataFrame
-        A shipped table, the path of a CSV in the documented format, a loaded table, or a frame with the columns of
-        such a CSV. [-]
-    protocol : str
-        ``nothing_fitted``: shipped constants, none of which may come from this table or its laboratory;
-        ``all_fitted``: fitted and scored on the same cells; the others hold out a cell, row, device, network, family,
-        framework or thread count, or see a framework on one device only, and fit inside every fold. [-]
-    only : str or None
-        ``gpu``, ``cpu`` (threads up to the physical cores), ``cpu_oversubscribed``; None for all, each fitted and
-        scored by itself. [-]
-    fit_share : float or None
-        Instead of a protocol: fit on this share of the rows, drawn with a fixed seed, and score the others. [1]
-    progress : callable or None
-        Told how much is done, and of how much. [-]
-
-    Returns
-    -------
-    Report
-        Scores, baselines in the same folds, cells, figure. Prints as a scoreboard.
-
-    Raises
-    ------
-    UnknownNameError
-        If the table, protocol or subset is unknown.
-    ArgumentError
-        If the protocol does not suit the cells, the share is not between 0 and 1, or both are given.
-    TableError
-        If a row of the table is wrong, or nothing is left to score.
-    CalibrationError
-        If a constant that was used comes from the scored table, or a fold has nothing to fit.
-    """
+    """Predict every measured cell of a table of steps on one device, and score it beside naive baselines."""
     check_protocol(protocol)
     if fit_share is not None:
         check_share(fit_share)

@@ -29,18 +29,6 @@ Run = Callable[[], Any]
 class Axis:
     """A size that is drawn.
 
-    Parameters
-    ----------
-    low, high : int
-        Smallest and largest value, drawn log-uniformly. [1]
-    rule : str
-        ``odd``: odd and at least 3; ``features``: mostly multiples of 8 and 32, as
-        people choose them; ``any``: any whole number. [-]
-    values : tuple of int
-        The only values there are, where it is a choice; then the others say nothing. [1]
-
-    Notes
-    -----
     Whatever counts samples is odd, and so is every size of a pass whose operation is told by its number of elements
     alone. So a network with an even mini-batch has no operation in common with a calibration.
     """
@@ -57,17 +45,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A kernel with its operands in memory.
-
-    Parameters
-    ----------
-    run : callable
-        Runs it once. [-]
-    share : float
-        Part of the time that belongs to the operation, where a library yields two at once. [1]
-    random : bool
-        Whether two runs differ, as where elements are dropped. [-]
-    """
+    """A kernel with its operands in memory."""
 
     run: Run
     share: float = 1.0
@@ -76,23 +54,7 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """How kernels of one class are made.
-
-    Parameters
-    ----------
-    name : str
-        The class. [-]
-    axes : mapping of str to Axis
-        What is drawn. [-]
-    operation : callable
-        Sizes to the neutral operation. [-]
-    prepare : callable
-        Of (tools of the backend, sizes, operation): the kernel with its operands. [-]
-    point_count : int
-        Shapes that are wanted. [1]
-    weight : float
-        How much of a usual training step kernels of this class are, against other classes. [1]
-    """
+    """How kernels of one class are made."""
 
     name: str
     axes: Mapping[str, Axis]
@@ -108,29 +70,7 @@ class Benchmark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One kernel as it was timed.
-
-    Parameters
-    ----------
-    name : str
-        Its class. [-]
-    dtype : str
-        Data type. [-]
-    sizes : mapping of str to int
-        Its sizes, which its benchmark makes an operation of. [1]
-    seconds : float
-        Median time with its operands as the last run left them. [s]
-    spread : float
-        Standard error of that median, as a share of it. [1]
-    cold_seconds : float or None
-        Median time after the caches were flushed; None where that was not timed. [s]
-    window : int
-        Number of the window between two runs of the reference kernel. [1]
-    retaken : bool
-        Whether it was taken a second time because the machine had drifted. [-]
-    again_seconds : float or None
-        Median time once more at the end of the session, of the few points that tell how well a time repeats. [s]
-    """
+    """One kernel as it was timed."""
 
     name: str
     dtype: str
@@ -232,24 +172,7 @@ def shapes(
     taken: Collection[Sizes] = (),
     seed: int = SEED,
 ) -> Iterator[Sizes]:
-    """Yield sizes of a benchmark that are within the limits, each once; ends where there are no more.
-
-    Parameters
-    ----------
-    benchmark : Benchmark
-        Whose sizes. [-]
-    allowed : callable
-        Tells whether an operation is within the limits of memory and time. [-]
-    taken : collection of mapping
-        Sizes that were timed before. [1]
-    seed : int
-        Of the sequence. [1]
-
-    Yields
-    ------
-    dict
-        Sizes by name. [1]
-    """
+    """Yield sizes of a benchmark that are within the limits, each once; ends where there are no more."""
     sequence = Sequence(benchmark, seed=seed)
     known = {tuple(sorted(sizes.items())) for sizes in taken}
     refused = 0
@@ -267,20 +190,6 @@ def shapes(
 
 def most_telling(sensitivities: NDArray[np.float64], candidates: NDArray[np.float64], *, prior: float) -> int:
     """Return the candidate about which a fit is least sure.
-
-    Parameters
-    ----------
-    sensitivities : ndarray, shape (points, constants)
-        Derivatives of the logarithm of each measured time to the logarithms of the constants. [1]
-    candidates : ndarray, shape (candidates, constants)
-        The same for shapes that may be timed next. [1]
-    prior : float
-        What is known of each constant beforehand, as so much of one point. [1]
-
-    Returns
-    -------
-    int
-        The one whose predicted time has the largest variance: the next point of a D-optimal design. [1]
 
     Examples
     --------

@@ -54,15 +54,7 @@ class _TooFewPointsError(CalibrationError):
 
 
 class CalibrationInterrupted(KeyboardInterrupt):
-    """A calibration was interrupted; says where its points are kept and how to go on.
-
-    Parameters
-    ----------
-    message : str
-        For the user. [-]
-    journal : Path
-        The record of what was measured. [-]
-    """
+    """A calibration was interrupted; says where its points are kept and how to go on."""
 
     def __init__(self, message: str, journal: Path) -> None:
         self.journal = journal

@@ -33,19 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the features depend on.
-
-    Parameters
-    ----------
-    vector_lanes : int
-        Elements of single precision in a vector. [1]
-    near_cache_bytes, cache_bytes : float
-        Cache in which one kernel's operands stay; last-level cache. [B]
-    reuse_bytes : float
-        Other traffic after which data has left the caches. [B]
-    memory_bytes : float
-        Memory. [B]
-    """
+    """What the features depend on."""
 
     vector_lanes: int
     near_cache_bytes: float
@@ -67,19 +55,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Operations of one class as a fit sees them.
-
-    Parameters
-    ----------
-    family : str
-        ``contraction``, ``convolution`` or ``stream``. [-]
-    names : tuple of str
-        Constants. [-]
-    features : ndarray, shape (operations, constants)
-        What each constant is multiplied by. [1, FLOP, B]
-    flop_count, moved_bytes : ndarray, shape (operations,)
-        Arithmetic and traffic. [FLOP, B]
-    """
+    """Operations of one class as a fit sees them."""
 
     family: str
     names: tuple[str, ...]
@@ -89,22 +65,7 @@ class Columns:
 
 
 def columns_of(operations: Sequence[Operation], *, dtype: str, machine: Machine) -> Columns:
-    """Return the columns of operations that are all of one family.
-
-    Parameters
-    ----------
-    operations : sequence of Operation
-        At least one. [-]
-    dtype : str
-        Data type. [-]
-    machine : Machine
-        Vectors and caches. [-]
-
-    Returns
-    -------
-    Columns
-        One row for each. [-]
-    """
+    """Return the columns of operations that are all of one family."""
     size = ELEMENT_BYTES[dtype]
     kernels = [measured_kernel(operation, element_bytes=size) for operation in operations]
     names = MATMUL_COLUMNS if isinstance(kernels[0], Matmul) else STREAM_COLUMNS
@@ -151,17 +112,7 @@ SHARED_DTYPE: Final = {"tf32": "fp32"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassPoints:
-    """Points of one class in one data type.
-
-    Parameters
-    ----------
-    name, dtype : str
-        Which. [-]
-    points : tuple of Point
-        At least one. [-]
-    operations : tuple of Operation
-        What each of them ran. [-]
-    """
+    """Points of one class in one data type."""
 
     name: str
     dtype: str
@@ -193,18 +144,6 @@ def grouped(points: Iterable[Point], benchmarks: Mapping[str, Mapping[str, Bench
 def pool_of(name: str, measured: Iterable[str]) -> str | None:
     """Return the nearest pooled class of a class that is not itself measured.
 
-    Parameters
-    ----------
-    name : str
-        A measured class. [-]
-    measured : iterable of str
-        All measured classes. [-]
-
-    Returns
-    -------
-    str or None
-        None where there is none. [-]
-
     Examples
     --------
     >>> pool_of("batch_norm", ["batch_norm", "relu"]), pool_of("conv2d_3x3_s2_output", [])
@@ -227,22 +166,7 @@ def _joined(parts: Sequence[Columns]) -> Columns:
 def fitted_classes(
     classes: Sequence[ClassPoints], *, machine: Machine, cold_of_copy: float | None = None
 ) -> list[dict[str, Any]]:
-    """Fit every class, and every pooled class that stands in where a class was not measured.
-
-    Parameters
-    ----------
-    classes : sequence of ClassPoints
-        Points by class. [-]
-    machine : Machine
-        Vectors and caches. [-]
-    cold_of_copy : float or None
-        What a byte in no cache costs a copy; see :func:`~perfmodel.calibration.machine.surroundings.reuse_of`. [s/B]
-
-    Returns
-    -------
-    list of dict
-        Tables ``kernel`` of a file. [-]
-    """
+    """Fit every class, and every pooled class that stands in where a class was not measured."""
     rows: list[dict[str, Any]] = []
     noise = session_repeat_spread(point for each in classes for point in each.points)
     for dtype in dict.fromkeys(each.dtype for each in classes):

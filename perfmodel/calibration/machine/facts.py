@@ -124,16 +124,6 @@ SAYS_NOTHING: Final = frozenset(
 def datasheet_of(model: str) -> str | None:
     """Return the device file whose name says what a processor's own name says, if there is exactly one.
 
-    Parameters
-    ----------
-    model : str
-        As the system or the driver names the processor. [-]
-
-    Returns
-    -------
-    str or None
-        Name of a device file; rather none than a wrong one. [-]
-
     Examples
     --------
     >>> datasheet_of("NVIDIA GeForce GTX 1080 Ti"), datasheet_of("NVIDIA GeForce GTX 1070 Ti")
@@ -208,13 +198,6 @@ FRESH_BYTES: Final = 32 * 2**20
 def keep_freed_memory() -> str:
     """Tell the allocator to keep freed memory, where it can be told; return what was done, in words.
 
-    Returns
-    -------
-    str
-        How the allocator is set. [-]
-
-    Notes
-    -----
     glibc maps blocks above a threshold anew each time and gives the top of the heap back, so that the same kernel finds
     its result's pages there or not. Users of a predicted network see the same, unless they set
     ``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_MMAP_MAX_`` in its environment.

@@ -20,19 +20,7 @@ ROLES: Final = (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Shapes of one kind.
-
-    Parameters
-    ----------
-    axes : mapping of str to Axis
-        What is drawn. [-]
-    batch : str
-        The size that counts samples. [-]
-    sample : tuple of str
-        The sizes that are the shape of a sample. [-]
-    inputs : int
-        Inputs of that shape. [1]
-    """
+    """Shapes of one kind."""
 
     axes: Mapping[str, Axis]
     batch: str
@@ -89,26 +77,7 @@ def of_layer(
     shapes: Callable[[Sizes], tuple[Shape, ...]] | None = None,
     role: Callable[[Sizes], Role] | None = None,
 ) -> Callable[[Sizes], Operation]:
-    """Return what makes the operation of a class from sizes, by the layer that has it.
-
-    Parameters
-    ----------
-    name : str
-        Kernel class of the operation. [-]
-    family : Family
-        Its shapes. [-]
-    layer : Layer or callable
-        The layer, or what makes it from sizes. [-]
-    shapes : callable or None
-        Sizes to the shapes of a sample of each input; None for those of the family. [1]
-    role : callable or None
-        Sizes to the role of the operation, where the layer has several of one class. [-]
-
-    Returns
-    -------
-    callable
-        Sizes to the operation. [-]
-    """
+    """Return what makes the operation of a class from sizes, by the layer that has it."""
 
     def operation(sizes: Sizes) -> Operation:
         made = layer if isinstance(layer, Layer) else layer(sizes)
@@ -140,22 +109,7 @@ BATCHED_AXES: Final = {
 
 
 def in_role(make: Callable[[Sizes, Role], Operation], role: Role, sizes: Sizes) -> Operation:
-    """Return the operation of some sizes [1] in a role: what ``partial`` makes a benchmark's of.
-
-    Parameters
-    ----------
-    make : callable
-        From sizes and role to an operation. [-]
-    role : Role
-        Wanted. [-]
-    sizes : mapping of str to int
-        By name. [1]
-
-    Returns
-    -------
-    Operation
-        Of these sizes. [-]
-    """
+    """Return the operation of some sizes [1] in a role: what ``partial`` makes a benchmark's of."""
     return make(sizes, role)
 
 
@@ -187,27 +141,7 @@ def _convolution_axes(kernels: tuple[int, ...], strides: tuple[int, ...], axes: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvolutionFamily:
-    """Convolutions whose kernels are of one class but for the role.
-
-    Parameters
-    ----------
-    name : str
-        The class without its role. [-]
-    spatial_axes : int
-        Axes that the filters move along. [1]
-    kernels, strides : tuple of int
-        Edges of the filters and steps that are drawn. [1]
-    inputs : Axis or None
-        Channels in, where they are not those of most layers. [1]
-    depthwise : bool
-        Whether each channel has filters of its own. [-]
-    groups : tuple of int
-        Groups that are drawn. [1]
-    weight : float
-        How much of a usual training step they are. [1]
-    axes : mapping of str to Axis
-        What is drawn, made of the others. [-]
-    """
+    """Convolutions whose kernels are of one class but for the role."""
 
     name: str
     spatial_axes: int = 2
@@ -286,24 +220,7 @@ CELLS: Final = {"lstm": (4, 2), "gru": (3, 1), "rnn": (1, 1)}
 
 
 def recurrence(cell: str, sizes: Sizes, role: Role, *, pointwise_flop_count: int) -> Recurrence:
-    """Return one recurrent layer in a role.
-
-    Parameters
-    ----------
-    cell : str
-        ``lstm``, ``gru`` or ``rnn``. [-]
-    sizes : mapping of str to int
-        ``batch``, ``steps``, ``inputs``, ``hidden``. [1]
-    role : Role
-        What it yields. [-]
-    pointwise_flop_count : int
-        Element-wise arithmetic per hidden unit, sample and step, without the second bias. [FLOP]
-
-    Returns
-    -------
-    Recurrence
-        With two biases per gate, as torch keeps them. [-]
-    """
+    """Return one recurrent layer in a role."""
     gates, states = CELLS[cell]
     return Recurrence(
         batch_size=sizes["batch"],

@@ -65,17 +65,7 @@ FIT_ROUNDS: Final = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedCurve:
-    """Constants of one class with how sure they are.
-
-    Parameters
-    ----------
-    constants : mapping of str to float
-        Those that take part in any point's time. [s, s/FLOP, s/B]
-    log_spread : mapping of str to float
-        Standard deviation of the logarithm of each, from one calibration to the next. [1]
-    residuals : ndarray, shape (points,)
-        ln(fitted / measured). [1]
-    """
+    """Constants of one class with how sure they are."""
 
     constants: Mapping[str, float]
     log_spread: Mapping[str, float]
@@ -137,26 +127,7 @@ def fit_curve(
     pooled: FittedCurve | None = None,
     repeat_spread: float = REPEAT_SPREAD,
 ) -> FittedCurve:
-    """Fit the constants of one class.
-
-    Parameters
-    ----------
-    columns : Columns
-        Of the points' operations. [-]
-    seconds : sequence of float, shape (points,)
-        Measured times. [s]
-    spread : sequence of float, shape (points,)
-        Relative spread of each; none for zero. [1]
-    pooled : FittedCurve or None
-        Curve of the pooled class, to which constants are drawn. [-]
-    repeat_spread : float
-        Standard deviation of a time from one run to a later one; see :func:`repeat_spread_of`. [1]
-
-    Returns
-    -------
-    FittedCurve
-        At least one constant. [-]
-    """
+    """Fit the constants of one class."""
     times = np.log(np.asarray(seconds, dtype=np.float64))
     noise = np.asarray(spread, dtype=np.float64) if len(spread) else np.zeros_like(times)
     kept = _distinct(columns.features)
@@ -248,16 +219,6 @@ def _solve(
 def repeat_spread_of(first_s: Sequence[float], second_s: Sequence[float]) -> float:
     """Return the standard deviation of a time from one run to a later one.
 
-    Parameters
-    ----------
-    first_s, second_s : sequence of float, shape (points,)
-        Times of points that were taken twice. [s]
-
-    Returns
-    -------
-    float
-        The one whose 80 % interval holds so many of the differences; :data:`REPEAT_SPREAD` from too few points. [1]
-
     Examples
     --------
     >>> repeat_spread_of([1.0], [1.1])
@@ -275,18 +236,6 @@ def agreement(
     first: Mapping[str, tuple[float, float, float]], second: Mapping[str, tuple[float, float, float]]
 ) -> dict[str, Any]:
     """Return how two calibrations agree.
-
-    Parameters
-    ----------
-    first, second : mapping of str to tuple of float
-        Name of a constant to its value and the ends of its interval. [units of the constants]
-
-    Returns
-    -------
-    dict
-        ``shared`` constants [1], ``overlapping``: the share whose intervals overlap [1], ``inside``: the share whose
-        second value lies in the first's interval, which is smaller [1], ``half_width_percent``: the median half width
-        of the intervals [%].
 
     Examples
     --------

@@ -41,17 +41,7 @@ class RecordedPoint(SpecTable):
 
 
 class Reuse(SpecTable):
-    """After how much other traffic a copy became slow, and what its bytes then cost.
-
-    Attributes
-    ----------
-    moved_bytes, hot_s : float
-        The copy, and its time with its operands in cache. [B, s]
-    distances, seconds : tuple of float
-        Other traffic, and times after it. [B, s]
-    capacity_bytes, cold_s_per_byte : float or None
-        What follows, where the times tell it. [B, s/B]
-    """
+    """After how much other traffic a copy became slow, and what its bytes then cost."""
 
     moved_bytes: PositiveNumber
     hot_s: PositiveNumber
@@ -82,23 +72,7 @@ class Surroundings(SpecTable):
 
 
 class Record(SpecTable):
-    """The whole of it.
-
-    Attributes
-    ----------
-    version : int
-        Of the layout. [1]
-    header : mapping of str to object
-        What was measured: target, backend, machine, software. [-]
-    seconds : float
-        How long. [s]
-    found : Surroundings
-        What was measured around the kernels. [-]
-    reference_s : tuple of float
-        Times of the reference kernel, by whose numbers the points name their windows. [s]
-    points : tuple of RecordedPoint
-        Kernels as they were timed. [-]
-    """
+    """The whole of it."""
 
     version: int
     header: dict[str, Any]
@@ -163,15 +137,7 @@ def digest_of(points: Iterable[Point]) -> str:
 
 
 class Journal:
-    """Points of a session, and what else was measured in it.
-
-    Parameters
-    ----------
-    path : Path or None
-        Where it is written; None keeps it in memory. [-]
-    header : mapping
-        What the session measures: target, backend, machine, software. [-]
-    """
+    """Points of a session, and what else was measured in it."""
 
     def __init__(self, path: Path | None, header: Mapping[str, Any]) -> None:
         self.path = path

@@ -36,21 +36,7 @@ SAME_CLOCK: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ClassLine:
-    """One class of kernels as a person reads it.
-
-    Parameters
-    ----------
-    kernel_class, dtype : str
-        Which. [-]
-    points : int
-        Measured. [1]
-    residual_percent : float
-        Mean of abs ln(fitted / measured). [%]
-    call_us : float
-        Time of a call. [us]
-    rate : str
-        What the rest of the time buys at best: arithmetic or traffic per second, with its 80 % interval. [-]
-    """
+    """One class of kernels as a person reads it."""
 
     kernel_class: str
     dtype: str
@@ -62,17 +48,7 @@ class ClassLine:
 
 @dataclass(frozen=True, slots=True)
 class ChangedConstant:
-    """A constant whose intervals in two calibrations do not meet.
-
-    Parameters
-    ----------
-    kernel_class, dtype, constant : str
-        Which. [-]
-    old, new : str
-        Value and interval in each. [-]
-    ratio : float
-        New over old. [1]
-    """
+    """A constant whose intervals in two calibrations do not meet."""
 
     kernel_class: str
     dtype: str
@@ -219,16 +195,6 @@ def datasheet_gaps(machine: MeasuredMachine) -> dict[str, str]:
     """Return what was reached of the peak of a data sheet, by data type; nothing where the file names none.
 
     The peak is that of the cores that worked, on as many sockets as they take.
-
-    Parameters
-    ----------
-    machine : MeasuredMachine
-        The calibration. [-]
-
-    Returns
-    -------
-    dict
-        Words by what is compared. [-]
     """
     on = machine.machine
     if on.datasheet is None:
@@ -304,22 +270,7 @@ def _plain(table: Any) -> dict[str, Any]:
 def measured_points(
     machine: MeasuredMachine, points: Sequence[Point], benchmarks: Callable[[str], Mapping[str, Any]]
 ) -> list[RooflinePoint]:
-    """Return the points of a calibration with their fitted times.
-
-    Parameters
-    ----------
-    machine : MeasuredMachine
-        The calibration. [-]
-    points : sequence of Point
-        Its record. [-]
-    benchmarks : callable
-        Data type to benchmarks by class. [-]
-
-    Returns
-    -------
-    list of RooflinePoint
-        Those of classes that have a curve, of their own or of their pooled class. [-]
-    """
+    """Return the points of a calibration with their fitted times."""
     on = Machine.of(machine.machine.model_dump())
     by_dtype = {dtype: benchmarks(dtype) for dtype in machine.dtypes}
     found = []

@@ -95,25 +95,7 @@ class _Class:
 
 
 class Session:
-    """Times kernels of a backend until each class has its points or the budget is spent.
-
-    Parameters
-    ----------
-    backend : Backend
-        What runs them. [-]
-    dtypes : sequence of str
-        Data types. [-]
-    budget_s : float
-        Time that measuring may take. [s]
-    journal : Journal
-        Where points are kept as they are taken. [-]
-    progress : callable or None
-        Told how much of how much is done. [-]
-    already_s : float
-        Part of the budget that was spent before, as on importing the library. [s]
-    now : callable
-        Monotonic clock. [s]
-    """
+    """Times kernels of a backend until each class has its points or the budget is spent."""
 
     def __init__(
         self,

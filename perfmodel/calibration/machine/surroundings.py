@@ -58,18 +58,6 @@ LEAST_NOISE_S: Final = 1e-6
 def flushed_bytes(moved_bytes: Sequence[float] | NDArray[np.float64], *, reuse_bytes: float) -> NDArray[np.float64]:
     r"""Return the bytes that a flush puts out of the caches: those that a kernel run over and over finds in one.
 
-    Parameters
-    ----------
-    moved_bytes : sequence of float or ndarray
-        Traffic of kernels, B. [B]
-    reuse_bytes : float
-        Other traffic after which data has left the caches, C. [B]
-
-    Returns
-    -------
-    ndarray
-        :math:`B e^{-(B / C)^2}`. [B]
-
     Examples
     --------
     >>> flushed_bytes([1e6, 1e8], reuse_bytes=1e8).round(-4).tolist()
@@ -90,24 +78,6 @@ def cold_rate(
 ) -> float:
     r"""Return the time that a byte takes longer which is in no cache.
 
-    Parameters
-    ----------
-    hot_s, flushed_s : sequence of float
-        Times of the same kernels run over and over, and run once after the caches were flushed. [s]
-    moved_bytes : sequence of float
-        Their traffic, B. [B]
-    reuse_bytes : float
-        Other traffic after which data has left the caches, C. [B]
-    of_copy : float or None
-        What one copy, timed again and again, says of it: the slope is drawn to it. [s/B]
-
-    Returns
-    -------
-    float
-        Slope r of :math:`t_\text{flushed} - t_\text{hot} = a + r B e^{-(B / C)^2}`, with a and r at least 0. [s/B]
-
-    Notes
-    -----
     A flush also drives the kernel's instructions and the library's tables out of the caches. That takes a time for
     each kernel, a, whatever its size: small kernels would have it look like a price of many bytes. No step pays it
     anew, as its kernels come again and again; so it is fitted beside the slope, and dropped.
@@ -144,15 +114,7 @@ def cold_rate(
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """When data leaves the caches, and what it costs then, as one copy shows it.
-
-    Parameters
-    ----------
-    capacity_bytes : float
-        Other traffic after which data has left, all but 1/e of it. [B]
-    cold_s_per_byte : float
-        Time that a byte takes longer then. [s/B]
-    """
+    """When data leaves the caches, and what it costs then, as one copy shows it."""
 
     capacity_bytes: float
     cold_s_per_byte: float
@@ -160,23 +122,6 @@ class Reuse:
 
 def reuse_of(distances: Sequence[float], seconds: Sequence[float], *, hot_s: float, moved_bytes: float) -> Reuse | None:
     r"""Return after how much other traffic data has left the caches, and what it costs.
-
-    Parameters
-    ----------
-    distances : sequence of float
-        Other traffic between two runs of one copy, D. [B]
-    seconds : sequence of float
-        Its time after each. [s]
-    hot_s : float
-        Its time when it is run over and over. [s]
-    moved_bytes : float
-        Its own traffic, B. [B]
-
-    Returns
-    -------
-    Reuse or None
-        C and r of :math:`t = t_\text{hot} + a + r B e^{-(B / C)^2} (1 - e^{-(D / C)^2})`, with a and r at least 0, by
-        least squares; None where the copy is hardly slower after any distance. [-]
 
     Examples
     --------
@@ -330,29 +275,7 @@ def measure_surroundings(
     budget_s: float,
     now: Callable[[], float],
 ) -> list[str]:
-    """Measure what is not found yet.
-
-    Parameters
-    ----------
-    backend : Backend
-        What runs it. [-]
-    found : dict
-        What an earlier session found, to which the rest is added: ``peaks``, ``reuse``, ``overheads``, ``host_copy``,
-        ``storage``, ``clock_mhz``, ``all_reduce``. [-]
-    dtypes : sequence of str
-        Data types. [-]
-    machine : Machine
-        Its caches. [-]
-    budget_s : float
-        Time of the whole session. [s]
-    now : callable
-        Monotonic clock. [s]
-
-    Returns
-    -------
-    list of str
-        What could not be measured, and why. [-]
-    """
+    """Measure what is not found yet."""
     notes: list[str] = []
     steps: dict[str, Callable[[], Any]] = {
         "peaks": partial(_peaks, backend, dtypes),

@@ -41,21 +41,7 @@ class NoSampleShapeError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Traced:
-    """A file with the shapes of all its tensors.
-
-    Parameters
-    ----------
-    model : OnnxModel
-        The file. [-]
-    traces : tuple of ShapeTrace
-        Shapes at several batch sizes, or at the only one it holds for. [-]
-    fixed_batch_size : int or None
-        The only batch size it holds for; None where any will do. [samples]
-    batch_axis : int
-        Axis of the inputs that holds the samples, where they are that many. [-]
-    problem : str
-        Why it holds for no other. [-]
-    """
+    """A file with the shapes of all its tensors."""
 
     model: OnnxModel
     traces: tuple[ShapeTrace, ...]
@@ -105,33 +91,7 @@ class Traced:
 
 
 def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str, int], advance: Progress) -> Traced:
-    """Return a file with all shapes, its batch free where the network allows it.
-
-    Parameters
-    ----------
-    model : OnnxModel
-        The file. [-]
-    batch_size : int or None
-        Samples to take where the network holds for one batch size only and the file leaves it free. [samples]
-    sizes : mapping of str to int
-        Values of the file's other free sizes. [1]
-    advance : callable
-        Called for each node at each batch size. [-]
-
-    Returns
-    -------
-    Traced
-        The file with its shapes. [-]
-
-    Raises
-    ------
-    SpecError
-        If a free size has no value, or shapes do not fit; names the size, or the node.
-    UnknownNameError
-        If a value is given for no size of the file.
-    ArgumentError
-        If a size is no count, or ``batch_size`` another than the only one the network holds for.
-    """
+    """Return a file with all shapes, its batch free where the network allows it."""
     _check_sizes(model, sizes)
     if batch_size is not None:
         check_count("batch_size", batch_size)

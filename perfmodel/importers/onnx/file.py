@@ -38,13 +38,7 @@ MOST_NAMED_ELEMENTS: Final = 64
 
 
 class NodeCalls:
-    """The calls that the nodes of a file are.
-
-    Parameters
-    ----------
-    traced : Traced
-        The file with its shapes. [-]
-    """
+    """The calls that the nodes of a file are."""
 
     def __init__(self, traced: Traced) -> None:
         self._traced = traced
@@ -284,20 +278,6 @@ def trained_tensors(
 
     A tensor is none where its numbers mask scores, or where all that read it, perhaps in another arrangement, read it
     as what nobody trains.
-
-    Parameters
-    ----------
-    nodes : sequence of onnx.NodeProto
-        The file's nodes, in order of execution. [-]
-    values : mapping of str to Value
-        All tensors. [-]
-    reads : mapping of str to sequence of onnx.NodeProto
-        The nodes that read each. [-]
-
-    Returns
-    -------
-    frozenset of str
-        Their names. [-]
     """
     stored = {name for name, value in values.items() if value.is_trained}
     arranged = set(stored)
@@ -365,16 +345,6 @@ def einsum_calls(call: OperatorCall) -> Iterator[OperatorCall]:
     those of the first and the result rows, those of the second and the result columns; letters of both operands alone
     are summed. It stays as it is where it has one operand, takes a diagonal, sums over one of a pair alone, or over the
     samples.
-
-    Parameters
-    ----------
-    call : OperatorCall
-        The node. [-]
-
-    Yields
-    ------
-    OperatorCall
-        What takes its place. [-]
     """
     pairs = _pairs(call)
     if pairs is None:

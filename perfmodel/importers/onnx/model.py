@@ -24,17 +24,7 @@ Extent = int | str
 
 @dataclass(frozen=True, slots=True)
 class ModelInput:
-    """An input of the file's graph.
-
-    Parameters
-    ----------
-    name : str
-        Its name. [-]
-    extents : tuple of int or str
-        Extents of the whole tensor; names of free sizes among them. [1]
-    element_type : int
-        ONNX's number of its data type. [-]
-    """
+    """An input of the file's graph."""
 
     name: str
     extents: tuple[Extent, ...]
@@ -43,17 +33,7 @@ class ModelInput:
 
 @dataclass(frozen=True)
 class OnnxModel:
-    """What an ONNX file says.
-
-    Parameters
-    ----------
-    path : Path
-        The file. [-]
-    graph : onnx.GraphProto
-        Its graph, functions of the file put in the place of their calls. [-]
-    versions : dict of str to int
-        Version of the operators by domain. [-]
-    """
+    """What an ONNX file says."""
 
     path: Path
     graph: Any

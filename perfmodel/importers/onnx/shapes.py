@@ -22,15 +22,7 @@ FIXED_TARGETS: Final = {"Reshape": 1, "Expand": 1, "Resize": 3}
 
 
 class ShapesDoNotFollowError(Exception):
-    """The shapes of an ONNX graph do not follow from those of its inputs.
-
-    Parameters
-    ----------
-    node : str
-        The node at which it shows. [-]
-    problem : str
-        What does not fit. [-]
-    """
+    """The shapes of an ONNX graph do not follow from those of its inputs."""
 
     def __init__(self, node: str, problem: str) -> None:
         self.node, self.problem = node, problem
@@ -39,21 +31,7 @@ class ShapesDoNotFollowError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """At which sizes shapes are asked for.
-
-    Parameters
-    ----------
-    input_shapes : mapping of str to tuple of int
-        Extents of the whole inputs, batch axis included. [1]
-    sizes : mapping of str to int
-        Values of the file's free sizes. [1]
-    batch_size : int
-        Samples. [samples]
-    written_batch_size : int or None
-        Samples for which the file was exported; None where it leaves them free. [samples]
-    rewrites_targets : bool
-        Whether these samples, at the head of a reshape's target, are read as ``batch_size``. [-]
-    """
+    """At which sizes shapes are asked for."""
 
     input_shapes: Mapping[str, tuple[int, ...]]
     sizes: Mapping[str, int]
@@ -63,22 +41,7 @@ class Setting:
 
 
 class ShapeTrace:
-    """The values of all tensors of a file in one setting.
-
-    Parameters
-    ----------
-    model : OnnxModel
-        The file. [-]
-    setting : Setting
-        Sizes of its inputs. [-]
-    advance : callable
-        Called for each node. [-]
-
-    Raises
-    ------
-    ShapesDoNotFollowError
-        If a node does not take the shapes offered, or makes one that follows from no shape.
-    """
+    """The values of all tensors of a file in one setting."""
 
     def __init__(self, model: OnnxModel, setting: Setting, *, advance: Progress) -> None:
         self._model = model
@@ -268,22 +231,7 @@ PAIRS: Final[Mapping[str, Callable[[Shapes, Mapping[str, int]], Pair]]] = {
 
 
 def misfit(node: Any, inputs: Shapes, output: tuple[int, ...] | None) -> str:
-    """Return what of a node's shapes does not fit.
-
-    Parameters
-    ----------
-    node : onnx.NodeProto
-        The node. [-]
-    inputs : sequence of tuple of int or None
-        Shapes of its inputs. [1]
-    output : tuple of int or None
-        Shape of its first output by onnx's rule. [1]
-
-    Returns
-    -------
-    str
-        Empty where nothing is wrong. [-]
-    """
+    """Return what of a node's shapes does not fit."""
     if node.op_type == "Reshape" and inputs[0] is not None and output is not None:
         before, after = math.prod(inputs[0]), math.prod(output)
         return "" if before == after else f"Reshape of {inputs[0]} to {output}: {before} elements become {after}"
@@ -313,24 +261,7 @@ RANDOM: Final = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUni
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """A tensor at one batch size.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Extents of the whole tensor, batch axis included. [1]
-    element_type : int
-        ONNX's number of its data type. [-]
-    content : ndarray or None
-        Its elements, where they are few and the file determines them. [-]
-    is_trained : bool
-        Whether it is a stored tensor of fractional numbers with at least one axis: a parameter, as far as a
-        file tells. [-]
-    is_exact : bool
-        Whether its content follows from the file alone and may be computed with: not that of parameters. [-]
-    is_zero : bool
-        Whether all of its elements are known to be zero, however many they are. [-]
-    """
+    """A tensor at one batch size."""
 
     shape: tuple[int, ...]
     element_type: int
@@ -398,24 +329,7 @@ def _content(tensor: Any, *, file: Path) -> np.ndarray[Any, Any]:
 def computed_content(
     node: Any, inputs: Sequence[Value | None], shapes: Mapping[str, tuple[int, ...] | None], *, version: int
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Return what a node makes of inputs that are all known: chains of numbers that shapes follow from.
-
-    Parameters
-    ----------
-    node : onnx.NodeProto
-        The node. [-]
-    inputs : sequence of Value or None
-        What it reads; None where an optional input is left out. [-]
-    shapes : mapping of str to tuple of int or None
-        Shapes of its outputs by name; None where they follow from no shape. [1]
-    version : int
-        Version of the standard operators. [-]
-
-    Returns
-    -------
-    dict of str to ndarray
-        Contents by name; empty where they do not follow, are many, or the node is no standard operator. [-]
-    """
+    """Return what a node makes of inputs that are all known: chains of numbers that shapes follow from."""
     if not is_standard(node) or node.op_type in RANDOM:
         return {}
     if any(shape is not None and math.prod(shape) > MOST_KNOWN_ELEMENTS for shape in shapes.values()):

@@ -41,19 +41,7 @@ Site = tuple[str, str, int]
 
 
 class Recorder:
-    """What both modes share: the recording, where the run is, and what is taken whole.
-
-    Parameters
-    ----------
-    recording : Recording
-        Where calls are written. [-]
-    claimed : collection of str
-        Operators that some layer knows. [-]
-    split : collection of tuple
-        Calls, by module path, operator and count, that are recorded as their parts although a layer knows them. [-]
-    substitutes : mapping of int to Tensor
-        Fake tensors by the ids of the module's own. [-]
-    """
+    """What both modes share: the recording, where the run is, and what is taken whole."""
 
     def __init__(
         self,
@@ -201,13 +189,7 @@ class Recorder:
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records what reaches torch's dispatcher below autograd.
-
-    Parameters
-    ----------
-    recorder : Recorder
-        Where it is recorded. [-]
-    """
+    """Records what reaches torch's dispatcher below autograd."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -263,13 +245,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class FunctionMode(TorchFunctionMode):
-    """Takes whole those operators that the dispatcher only sees in parts, and keeps the module's own tensors out.
-
-    Parameters
-    ----------
-    recorder : Recorder
-        Where they are recorded. [-]
-    """
+    """Takes whole those operators that the dispatcher only sees in parts, and keeps the module's own tensors out."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -346,20 +322,7 @@ def _elements(tensor: torch.Tensor) -> tuple[int, int, int]:
 
 
 def schema_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Return the schema of the overload that takes some arguments.
-
-    Parameters
-    ----------
-    name : str
-        Operator, without namespace. [-]
-    args, kwargs : tuple, mapping
-        What it is called with. [-]
-
-    Returns
-    -------
-    torch.FunctionSchema or None
-        None unless it is made of other operators. [-]
-    """
+    """Return the schema of the overload that takes some arguments."""
     try:
         overload = torch._C._jit_resolve_packet(f"aten::{name}", *args, **kwargs)
     except (RuntimeError, TypeError):
@@ -400,20 +363,7 @@ def has_decomposition(operator: str, schema: Any) -> bool:
 
 
 def bound(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments by their names.
-
-    Parameters
-    ----------
-    schema : torch.FunctionSchema
-        Names and defaults. [-]
-    args, kwargs : tuple, mapping
-        What an operator is called with. [-]
-
-    Returns
-    -------
-    dict of str to object
-        All arguments, those left out with their defaults. [-]
-    """
+    """Return arguments by their names."""
     given = {}
     for position, argument in enumerate(schema.arguments):
         if argument.name in kwargs:

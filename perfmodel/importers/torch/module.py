@@ -57,17 +57,7 @@ Part = tuple[int, int]
 
 
 class ProgramReader:
-    """A recording with the layouts of its tensors.
-
-    Parameters
-    ----------
-    recording : Recording
-        The run at the batch size that was given. [-]
-    layouts : sequence of Layout
-        Each tensor as samples. [-]
-    trained : mapping of str to bool
-        Whether each parameter wants a gradient. [-]
-    """
+    """A recording with the layouts of its tensors."""
 
     def __init__(self, recording: Recording, layouts: Sequence[Layout], *, trained: Mapping[str, bool]) -> None:
         self.recording = recording
@@ -257,21 +247,7 @@ MOST_ROUNDS: Final = 4
 
 @dataclass(slots=True, kw_only=True)
 class Imported:
-    """An imported module and the run it came from.
-
-    Parameters
-    ----------
-    built : Built
-        The graph, and where its layers came from. [-]
-    run : Run
-        The run at the given batch size. [-]
-    calls : list of int
-        Index of the recorded call of each step of the program. [-]
-    batch_size : int
-        The given batch size. [samples]
-    why_fixed : str
-        Why the network holds for this batch size only; empty where it holds for any. [-]
-    """
+    """An imported module and the run it came from."""
 
     built: Built
     run: Run
@@ -350,20 +326,7 @@ def import_torch(
     progress: bool | None = None,
     counts: bool = False,
 ) -> Imported:
-    """Import a torch module and keep the run it came from.
-
-    Parameters
-    ----------
-    module, example_inputs, batch_axis, training, name, progress : object
-        See :func:`from_torch`. [-]
-    counts : bool
-        Whether the run's matrix products are counted as torch counts them. [-]
-
-    Returns
-    -------
-    Imported
-        The graph, and the run. [-]
-    """
+    """Import a torch module and keep the run it came from."""
     example = _checked(module, example_inputs, batch_axis=batch_axis, training=training, name=name)
     module = getattr(module, "_orig_mod", module)  # what torch.compile made of a module calls it
     sizes = [example.batch_size, *(factor * example.batch_size for factor in MORE_BATCHES)]

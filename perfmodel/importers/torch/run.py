@@ -36,17 +36,7 @@ from perfmodel.importers.torch.tensors import UnfollowedTensorError, storage_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """What a module is called with.
-
-    Parameters
-    ----------
-    args : tuple
-        Positional arguments. [-]
-    kwargs : mapping of str to object
-        Named arguments. [-]
-    batch_axis : int or None
-        Axis of the tensors that holds the samples; None where none does. [-]
-    """
+    """What a module is called with."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
@@ -104,37 +94,7 @@ def trace(
     count_products: Callable[..., int] | None = None,
     on_module: Callable[[], None] = lambda: None,
 ) -> Run:
-    """Run a module on fake tensors and record its operators.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The module; its tensors, training mode and hooks are as before afterwards. [-]
-    example : Example
-        What it is called with. [-]
-    batch_size : int
-        Samples to run it with. [samples]
-    training : bool
-        Whether it trains: its mode, and whether gradients are recorded. [-]
-    claimed : collection of str
-        Operators that some layer knows. [-]
-    split : collection of tuple
-        Calls to record as their parts although a layer knows the operator. [-]
-    count_products : callable or None
-        Counts the matrix products of an operator's call [FLOP]. [-]
-    on_module : callable
-        Called whenever a submodule begins. [-]
-
-    Returns
-    -------
-    Run
-        The operators, and what the module returned. [-]
-
-    Raises
-    ------
-    TraceError
-        If the module's forward fails, or what it does depends on the content of tensors.
-    """
+    """Run a module on fake tensors and record its operators."""
     recording = Recording(batch_size=batch_size)
     substitutes: dict[int, Any] = {}
     recorder = Recorder(recording, claimed=claimed, split=split, substitutes=substitutes)
@@ -285,11 +245,6 @@ def checkpoints_seen(recorder: Recorder) -> Iterator[None]:
     """Let ``torch.utils.checkpoint`` run what it is given, and tell the recorder where such a region is.
 
     Its two ways of running are replaced, not its function, which modules hold under names of their own.
-
-    Parameters
-    ----------
-    recorder : Recorder
-        What is told. [-]
     """
     regions = _Regions(recorder)
     saving, function = torchs._checkpoint_without_reentrant_generator, torchs.CheckpointFunction
@@ -348,24 +303,7 @@ _NOT_THE_USERS = (
 def trace_error(
     error: Exception, *, path: str, module: torch.nn.Module, arguments: Sequence[tuple[str, Any]]
 ) -> TraceError:
-    """Return what to tell about a failed run.
-
-    Parameters
-    ----------
-    error : Exception
-        What the module raised. [-]
-    path : str
-        Path of the submodule that was running. [-]
-    module : torch.nn.Module
-        The whole module. [-]
-    arguments : sequence of tuple
-        Names and values it was called with. [-]
-
-    Returns
-    -------
-    TraceError
-        The error for the user. [-]
-    """
+    """Return what to tell about a failed run."""
     kind = type(module.get_submodule(path)).__name__
     where = f"module {path!r} ({kind})" if path else f"the module ({kind})"
     line = _line_of_user(error)
@@ -426,44 +364,13 @@ def _called_with(arguments: Sequence[tuple[str, Any]]) -> str:
 
 
 def counted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], returned: Any) -> int:
-    """Return what torch's FlopCounterMode counts for one operator [FLOP].
-
-    Parameters
-    ----------
-    func : torch.OpOverload
-        The operator. [-]
-    args, kwargs : sequence, mapping
-        What it was called with. [-]
-    returned : object
-        What it returned. [-]
-
-    Returns
-    -------
-    int
-        2 FLOP for each multiply-add of its products; 0 for operators of which torch has no formula. [FLOP]
-    """
+    """Return what torch's FlopCounterMode counts for one operator [FLOP]."""
     formula = flop_registry.get(func._overloadpacket)
     return 0 if formula is None else int(formula(*args, **kwargs, out_val=returned))
 
 
 def excess(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], returned: Any) -> int:
-    """Return what torch's formula counts too much for one operator [FLOP].
-
-    Parameters
-    ----------
-    func : torch.OpOverload
-        The operator. [-]
-    args, kwargs : sequence, mapping
-        What it was called with. [-]
-    returned : object
-        What it returned. [-]
-
-    Returns
-    -------
-    int
-        For the filters' gradient of a convolution in g groups it takes every channel with every filter, g times the
-        products there are; 0 for all else. [FLOP]
-    """
+    """Return what torch's formula counts too much for one operator [FLOP]."""
     if func._overloadpacket is not torch.ops.aten.convolution_backward:
         return 0
     *others, groups, wanted = args
@@ -473,17 +380,7 @@ def excess(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], returned: 
 
 @dataclass(frozen=True, slots=True)
 class BackwardProducts:
-    """Products of the backward phase as torch counts them.
-
-    Parameters
-    ----------
-    by_call : dict of int to int
-        By index of the recorded call that caused them. [FLOP]
-    excess : dict of int to int
-        What of that is counted too much. [FLOP]
-    astray : int
-        Products of no recorded call. [FLOP]
-    """
+    """Products of the backward phase as torch counts them."""
 
     by_call: dict[int, int]
     excess: dict[int, int]

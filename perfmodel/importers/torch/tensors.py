@@ -12,17 +12,7 @@ from perfmodel.importers.recording import Call, Origin, Recording, Ref, TensorFa
 
 @dataclass(slots=True)
 class _Memory:
-    """A storage: whose it is, and what it holds now.
-
-    Parameters
-    ----------
-    key : int
-        Tensor that holds all of it now. [-]
-    owner : str
-        Name of the parameter it is; empty for other memory. [-]
-    version : int
-        How often it was written since it was made. [1]
-    """
+    """A storage: whose it is, and what it holds now."""
 
     key: int
     owner: str = ""
@@ -42,11 +32,6 @@ class TensorBook:
 
     A tensor whose memory was written through another view of it is read anew from what was written, as a program
     without writes in place would.
-
-    Parameters
-    ----------
-    recording : Recording
-        Where tensors and the steps between views are written. [-]
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -172,13 +157,7 @@ class TensorBook:
 
 
 class UnfollowedTensorError(Exception):
-    """A tensor has no memory to tell it by: sparse, nested, or of a function transform (vmap, jvp).
-
-    Parameters
-    ----------
-    kind : str
-        What it is. [-]
-    """
+    """A tensor has no memory to tell it by: sparse, nested, or of a function transform (vmap, jvp)."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

@@ -57,13 +57,7 @@ class Change:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Situation:
-    """A job as it was asked, and what is predicted of it.
-
-    Parameters
-    ----------
-    base : Prediction
-        What is predicted. [-]
-    """
+    """A job as it was asked, and what is predicted of it."""
 
     base: Prediction
 
@@ -104,13 +98,7 @@ class Situation:
 
     @property
     def system(self) -> Wired:
-        """The system whose GPUs work.
-
-        Raises
-        ------
-        NotApplicableError
-            If there is none.
-        """
+        """The system whose GPUs work."""
         if self.machine is None:
             alone = "needs system=, which says how devices are wired"
             reason = alone if self.target.processor == "gpu" else NO_GPU
@@ -127,26 +115,14 @@ class Situation:
 
     @property
     def gpu(self) -> Gpu:
-        """The GPU that works, or each of them.
-
-        Raises
-        ------
-        NotApplicableError
-            If none does.
-        """
+        """The GPU that works, or each of them."""
         spec = self.target.processor_spec
         if not isinstance(spec, Gpu):
             raise NotApplicableError(NO_GPU)
         return spec
 
     def needs(self, condition: object, reason: str) -> None:
-        """Raise unless something holds.
-
-        Raises
-        ------
-        NotApplicableError
-            With the reason.
-        """
+        """Raise unless something holds."""
         if not condition:
             raise NotApplicableError(reason)
 
@@ -427,21 +403,7 @@ def library(now: Situation) -> Iterator[Change]:
 
 
 def foreign_library(p: Prediction, known: Sequence[LibraryProfile]) -> str:
-    """Say which library of a prediction cannot run on its GPU, because it is another vendor's.
-
-    Parameters
-    ----------
-    p : Prediction
-        What is predicted. [-]
-    known : sequence of LibraryProfile
-        All libraries that there is a file of. [-]
-
-    Returns
-    -------
-    str
-        The reason; empty where all can: where a library that has values for the GPU's architecture has some for
-        architectures of theirs too, or none has any for it. [-]
-    """
+    """Say which library of a prediction cannot run on its GPU, because it is another vendor's."""
     assert p.basis is not None
     prepared = p.basis.prepared
     architecture = prepared.target.architecture

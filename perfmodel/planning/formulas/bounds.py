@@ -246,19 +246,7 @@ _RULES: Final[dict[type, Callable[[Sequence[Bounds]], Bounds]]] = {
 
 
 class Bounded:
-    """An expression made ready to be bounded over intervals of a symbol.
-
-    Parameters
-    ----------
-    definitions : Definitions
-        Named expressions. [-]
-    expression : sympy.Expr
-        What is bounded. [-]
-    symbol : sympy.Symbol
-        What moves. [-]
-    at : mapping of sympy.Symbol to float
-        Values of all other symbols. [unit of each]
-    """
+    """An expression made ready to be bounded over intervals of a symbol."""
 
     def __init__(
         self, definitions: Definitions, expression: Any, symbol: sympy.Symbol, at: Mapping[sympy.Symbol, float]
@@ -345,19 +333,7 @@ class Turn(NamedTuple):
 
 @dataclass(kw_only=True)
 class Search:
-    """A search for turns of a difference.
-
-    Parameters
-    ----------
-    difference : callable
-        Returns differences at values of the symbol, and what each is small against. [unit of the quantity]
-    bounds : callable
-        Returns bounds of the difference over intervals. [unit of the quantity]
-    unit : float
-        What values of the symbol are whole multiples of; 0 where it may be any number. [unit of the symbol]
-    certain : bool
-        Whether the last search proved that it left nothing out. [-]
-    """
+    """A search for turns of a difference."""
 
     difference: Callable[[Any], tuple[Any, Any]]
     bounds: Callable[[Any, Any], Bounds]

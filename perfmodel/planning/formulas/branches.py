@@ -29,22 +29,7 @@ CANCELLING: Final = 1.5
 
 
 def on_branch(point: AtPoint, expression: Any, *, only: sympy.Symbol | None = None) -> sympy.Expr:
-    """Return what an expression is while the branches that count at a point do.
-
-    Parameters
-    ----------
-    point : AtPoint
-        Whose branches are taken. [-]
-    expression : sympy.Expr
-        What counts. [-]
-    only : sympy.Symbol or None
-        The one symbol that stays open, where all others and all ceilings are what they come to there. [-]
-
-    Returns
-    -------
-    sympy.Expr
-        Without names, minima, maxima and choices, in free symbols and ceilings, as a sum of products. [unit of it]
-    """
+    """Return what an expression is while the branches that count at a point do."""
     expression = sympy.sympify(expression)
     point.value(expression)
     known: dict[Any, Any] = {}
@@ -72,17 +57,7 @@ def _taken(point: AtPoint, node: Any, known: dict[Any, Any], *, keep_ceilings: b
 
 
 class Leading(NamedTuple):
-    """The terms of a sum that matter most at a point.
-
-    Parameters
-    ----------
-    terms : tuple of sympy.Expr
-        The largest first. [unit of the sum]
-    others : int
-        Terms left out, as they are smaller or too long to be read. [1]
-    value_of_others : float
-        What these come to at the point. [unit of the sum]
-    """
+    """The terms of a sum that matter most at a point."""
 
     terms: tuple[sympy.Expr, ...]
     others: int
@@ -148,21 +123,7 @@ def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoClosedForm:
-    """Something that a formula cannot have.
-
-    Parameters
-    ----------
-    argument : str
-        Argument of ``predict`` that asks for it. [-]
-    what : str
-        What it is. [-]
-    why : str
-        Why there is no closed form. [-]
-    instead : str
-        What is allowed. [-]
-    applies : callable
-        Tells from free names and arguments whether it is asked for. [-]
-    """
+    """Something that a formula cannot have."""
 
     argument: str
     what: str
@@ -231,22 +192,7 @@ MEASURED: Final = "a device of the catalogue; kernels of a measured machine are 
 
 
 def refuse_open_ended(free: Iterable[Any], arguments: Arguments, *, prepared: Prepared | None = None) -> None:
-    """Raise if something is asked for that has no closed form.
-
-    Parameters
-    ----------
-    free : iterable of str or sympy.Symbol
-        What is free. [-]
-    arguments : mapping of str to object
-        Arguments of ``predict``. [-]
-    prepared : Prepared or None
-        The step, once it is. [-]
-
-    Raises
-    ------
-    ArgumentError
-        Naming the argument, what has no closed form, why, and what is allowed.
-    """
+    """Raise if something is asked for that has no closed form."""
     names = {str(each) for each in free}
     for limit in NO_CLOSED_FORM:
         if limit.applies(names, arguments):

@@ -36,22 +36,7 @@ MORE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elasticity:
-    """What one number is worth.
-
-    Parameters
-    ----------
-    symbol : str
-        Name of the number. [-]
-    total : float
-        d log T / d log x of the quantity: at -0.3, one per cent more of x takes 0.3 % off. [1]
-    by_part : dict of str to float
-        What each exclusive part adds to that of ``step_s``: d T_part / d log x over the step. [1]
-    gain : float
-        What a tenth more of x takes off the quantity, computed there, not extrapolated; below zero where it adds, not a
-        number where there is no more of it. [1]
-    sentence : str
-        The same in words. [-]
-    """
+    """What one number is worth."""
 
     symbol: str
     total: float

@@ -39,31 +39,7 @@ TARGET: Final = sympy.Symbol("T", real=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """Where a formula comes to a target, or two quantities cross.
-
-    Parameters
-    ----------
-    symbol : str
-        What was looked for. [-]
-    value : float
-        The smallest such value; of a count the first whole number at which the target is reached or passed. Where two
-        quantities are equal from the lower end on, the first value from which one is larger. [unit of the symbol]
-    before, after : float
-        The quantity, or the first less the second, just below and at that value. [unit of the quantity]
-    method : str
-        ``closed``, ``bracketed``, ``jump`` where it passes the target without coming to it, or ``whole numbers``. [-]
-    expression : sympy.Expr or None
-        The closed solution, with ``T`` for the target. [unit of the symbol]
-    branches : tuple of str
-        Branches that change between the two places that bracket the value; none where it is closed. [-]
-    equal_between : tuple of float or None
-        From where to where the quantity stays at the target, or the two quantities are equal, where that is more than
-        one place. [unit of the symbol]
-    proven : bool
-        Whether it is certain that there is no smaller such value; else none at the places that were tried. [-]
-    sentence : str
-        All of it in words. [-]
-    """
+    """Where a formula comes to a target, or two quantities cross."""
 
     symbol: str
     value: float
@@ -150,31 +126,7 @@ def solved(
     at: Mapping[str, float] | None,
     between: tuple[float, float] | None,
 ) -> Solution:
-    """Return where the first less the second, or less a target, changes its sign.
-
-    Parameters
-    ----------
-    first, second : Formula or None
-        What is set against one another; without a second, the first against the target. [-]
-    symbol : str or sympy.Symbol
-        What is looked for. [-]
-    target : float
-        What the first shall be. [unit of the first]
-    at : mapping of str to float or None
-        Values of the other symbols. [unit of each]
-    between : tuple of float or None
-        Where to look. [unit of the symbol]
-
-    Returns
-    -------
-    Solution
-        The smallest value at which that is so.
-
-    Raises
-    ------
-    ArgumentError
-        If there is none in between, or a value is not allowed.
-    """
+    """Return where the first less the second, or less a target, changes its sign."""
     name = known_symbol(first, symbol)
     if second is not None:
         known_symbol(second, symbol)

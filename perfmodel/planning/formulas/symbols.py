@@ -50,20 +50,6 @@ def range_of_peak(prepared: Prepared, device: Any, dtype: str) -> Range | None:
 
     Whether half precision runs on lanes or on tensor cores follows from its peak over that of single precision, and a
     library without kernels for tensor cores computes in a wider type: a step at the other side has other kernels.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The step. [-]
-    device : Gpu
-        The device whose peak is free; all its other peaks are those of its file. [-]
-    dtype : str
-        Data type of that peak. [-]
-
-    Returns
-    -------
-    Range or None
-        In FLOP/s; None where nothing changes. [-]
     """
     if not isinstance(device, Gpu) or dtype not in ("fp16", "fp32") or "fp16" not in device.dtypes:
         return None
@@ -85,27 +71,7 @@ def range_of_peak(prepared: Prepared, device: Any, dtype: str) -> Range | None:
 
 @dataclass(eq=False)
 class Opened:
-    """A prepared step whose numbers give way to symbols, one after the other.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The step, with symbols in it so far. [-]
-    factors : dict of str to float or sympy.Expr
-        Factors on constants by full name. [1]
-    job : Job
-        What is asked. [-]
-    symbols : dict of str to sympy.Symbol
-        Free symbols. [-]
-    stated : dict of str to float
-        What each stands for where nothing else is said. [unit of each]
-    ranges : dict of str to Range
-        What a symbol may be, where that is limited: workers have devices. [unit of each]
-    of_system : dict of str to sympy.Symbol
-        Those that a system decides the meaning of, which take their places together. [-]
-    system : OpenSystem or None
-        The job on a system with these; None where there are none. [-]
-    """
+    """A prepared step whose numbers give way to symbols, one after the other."""
 
     prepared: Prepared
     factors: dict[str, Any]
@@ -145,21 +111,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """A number that may be free.
-
-    Parameters
-    ----------
-    latex : str
-        How it is written in a formula. [-]
-    unit : str
-        Unit. [-]
-    meaning : str
-        In words. [-]
-    put : callable
-        Puts a symbol in its place, and returns the number that was there. [-]
-    whole : bool
-        Whether it counts things. [-]
-    """
+    """A number that may be free."""
 
     latex: str
     unit: str
@@ -276,15 +228,7 @@ NOT_THE_FIELD: Final[Mapping[str, str]] = {
 
 
 def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
-    """Put symbols in the place of numbers.
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such number.
-    ArgumentError
-        If a name or number occurs twice, or the number is none of this prediction.
-    """
+    """Put symbols in the place of numbers."""
     prepared = opened.prepared
     for each in free:
         given = each.name if isinstance(each, sympy.Symbol) else str(each)
@@ -338,13 +282,7 @@ def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
 
 
 def refuse_fractions(opened: Opened, values: Mapping[str, Any]) -> None:
-    """Raise if a number that counts things is not whole, or micro-batches do not divide a mini-batch.
-
-    Raises
-    ------
-    ArgumentError
-        Naming the symbol, and what takes any number.
-    """
+    """Raise if a number that counts things is not whole, or micro-batches do not divide a mini-batch."""
     for name, value in values.items():
         unit = opened.unit_of(name)
         if unit and np.any(np.mod(value, unit) != 0):

@@ -50,22 +50,7 @@ PROBED_RATIOS: Final = (1e-2, 1.0, 1e2)
 
 
 def in_stretches(symbol: sympy.Symbol, counts: Sequence[int], numbers: Sequence[float]) -> Any:
-    """Return numbers at numbers of workers as a closed form, stretch by stretch.
-
-    Parameters
-    ----------
-    symbol : sympy.Symbol
-        Number of workers, p. [1]
-    counts : sequence of int
-        Numbers of workers, one after the other. [1]
-    numbers : sequence of float
-        What they come to there. [any one unit]
-
-    Returns
-    -------
-    sympy.Expr
-        One of the sums of ``BASES`` on each stretch, which has more numbers than terms, or is one number. [same unit]
-    """
+    """Return numbers at numbers of workers as a closed form, stretch by stretch."""
     p, values = np.asarray(counts, dtype=float), np.asarray(numbers, dtype=float)
     pieces, start = [], 0
     while start < len(p):
@@ -99,22 +84,7 @@ def _rounded(factor: float, scale: float) -> Any:
 
 
 def in_workers(symbol: sympy.Symbol, counts: Sequence[int], values: Sequence[Any]) -> Any:
-    """Return numbers, or expressions in links, at numbers of workers as one expression.
-
-    Parameters
-    ----------
-    symbol : sympy.Symbol
-        Number of workers, p. [1]
-    counts : sequence of int
-        Numbers of workers. [1]
-    values : sequence of float or sympy.Expr
-        What they come to there. [any one unit]
-
-    Returns
-    -------
-    sympy.Expr
-        Of sums, or of maxima, term by term. [same unit]
-    """
+    """Return numbers, or expressions in links, at numbers of workers as one expression."""
     values = [sympy.sympify(value) for value in values]
     if all(value == values[0] for value in values):
         return values[0]
@@ -136,19 +106,7 @@ def _factors(value: Any, joins: Any) -> dict[Any, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """A collective in closed form.
-
-    Parameters
-    ----------
-    cost : callable
-        Its time by size [B], latency of a message [s], and seconds per byte [s/B]. [s]
-    port : tuple of 2 float or sympy.Expr
-        Latency, and seconds per byte, that a message gets. [s, s/B]
-    fill_rounds : int
-        Above 0 where the message is cut into chunks. [1]
-    rounds : bool
-        That anything is sent, as a library asks. [-]
-    """
+    """A collective in closed form."""
 
     cost: Callable[..., Any]
     port: tuple[Any, Any]
@@ -172,19 +130,7 @@ class Form:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InWorkers:
-    """A collective among any number of workers, held against how it lies on the system at each.
-
-    Parameters
-    ----------
-    symbol : sympy.Symbol
-        Number of workers. [1]
-    counts : tuple of int
-        Numbers of workers. [1]
-    placed : tuple of Placed, LibraryCollective or None
-        The collective at each; None where nobody is there to exchange with. [-]
-    links : mapping of sympy.Symbol to float
-        Open numbers of links, and what they stand for. [unit of each]
-    """
+    """A collective among any number of workers, held against how it lies on the system at each."""
 
     symbol: sympy.Symbol
     counts: tuple[int, ...]
@@ -353,18 +299,7 @@ def most_workers(arguments: Mapping[str, Any]) -> int:
 
 @dataclass(frozen=True, eq=False)
 class OpenSystem:
-    """A job some numbers of whose system are symbols.
-
-    Parameters
-    ----------
-    job : Job
-        As it is predicted. [-]
-    stated : Prepared
-        The same made ready. [-]
-    symbols : mapping of str to sympy.Symbol
-        ``workers``, ``link_bandwidth_bytes_per_s`` and ``link_latency_s``, as far as they are free. Links are all those
-        of the family of the one that a worker's device hangs on: they keep their ratio to it. [unit of each]
-    """
+    """A job some numbers of whose system are symbols."""
 
     job: Job
     stated: Prepared
@@ -479,13 +414,7 @@ class OpenSystem:
         return replace(last, placed=of("placed"), slowdown=number("slowdown"))
 
     def hold(self, definitions: Definitions, parts: Mapping[str, Any], *, factors: Mapping[str, Any], at: Any) -> None:
-        """Raise where a composed step is not what numbers give.
-
-        Raises
-        ------
-        ArgumentError
-            Naming what is free.
-        """
+        """Raise where a composed step is not what numbers give."""
         # whether a kernel counts as bound by arithmetic or by memory is rounding where both are as long
         wanted = [name for name in (*PARTS, *TOTALS) if name not in ("compute_s", "memory_bound_s")]
         points, answers = [], []

@@ -37,17 +37,7 @@ class Meaning(NamedTuple):
 
 @dataclass(eq=False)
 class Definitions:
-    """Expressions under names. Equal ones, as of identical layers, share a name.
-
-    Parameters
-    ----------
-    expressions : dict of sympy.Symbol to sympy.Expr
-        In order: each needs only free symbols and names before its own. [unit of each]
-    meanings : dict of sympy.Symbol to Meaning
-        What each is, where it was met first. [-]
-    alike : dict of sympy.Symbol to list of Meaning
-        All that each is: kernels of several layers and algorithms may take the same time. [-]
-    """
+    """Expressions under names. Equal ones, as of identical layers, share a name."""
 
     expressions: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
     meanings: dict[sympy.Symbol, Meaning] = field(default_factory=dict)
@@ -216,17 +206,7 @@ Pair = tuple[float, Any]
 
 @dataclass(eq=False)
 class AtPoint:
-    """Definitions at a point.
-
-    Parameters
-    ----------
-    definitions : Definitions
-        Named expressions. [-]
-    at : mapping of sympy.Symbol to float
-        Value of each free symbol. [unit of each]
-    taken : dict of sympy.Expr to Taken
-        Every branching node that was met so far. [-]
-    """
+    """Definitions at a point."""
 
     definitions: Definitions
     at: Mapping[sympy.Symbol, float]

@@ -60,15 +60,7 @@ def _alternatives_of_rows(table: KernelTable) -> dict[int, tuple[int, ...]]:
 
 
 class Chosen:
-    """Algorithms that are chosen at a point, stage by stage, as the numbers behind a formula tell.
-
-    Parameters
-    ----------
-    formula : Formula
-        The formula. [-]
-    point : AtPoint
-        The point. [-]
-    """
+    """Algorithms that are chosen at a point, stage by stage, as the numbers behind a formula tell."""
 
     def __init__(self, formula: Formula, point: AtPoint) -> None:
         basis, opened = formula.prediction.basis, formula.opened
@@ -102,22 +94,7 @@ def _alternatives(meaning: Meaning) -> Iterable[int]:
 
 
 def where_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen | None = None) -> str:
-    """Return what a name of a formula is, with the layer that it belongs to.
-
-    Parameters
-    ----------
-    formula : Formula
-        The formula. [-]
-    symbol : sympy.Symbol
-        The name. [-]
-    chosen : Chosen or None
-        Algorithms at a point: of kernels that take the same time, one that runs is told. [-]
-
-    Returns
-    -------
-    str
-        In words. [-]
-    """
+    """Return what a name of a formula is, with the layer that it belongs to."""
     definitions = formula.definitions
     meaning = definitions.meanings[symbol]
     if meaning.part is not None and meaning.name in OF_GROUPS:
@@ -140,22 +117,7 @@ def where_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen | None = Non
 
 
 def kernels_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen) -> int:
-    """Return how many kernels take what a name says, by the algorithms that are chosen.
-
-    Parameters
-    ----------
-    formula : Formula
-        The formula. [-]
-    symbol : sympy.Symbol
-        The name. [-]
-    chosen : Chosen
-        The algorithms. [-]
-
-    Returns
-    -------
-    int
-        Kernels, of all layers and one micro-batch. [1]
-    """
+    """Return how many kernels take what a name says, by the algorithms that are chosen."""
     count = 0
     for each in formula.definitions.alike[symbol]:
         if each.name == "kernel" and each.part is not None:
@@ -307,26 +269,7 @@ SHOWN: Final = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """What wins in one Max, Min or choice.
-
-    Parameters
-    ----------
-    part : str
-        The exclusive part of the step that it decides. [-]
-    where : str
-        What it is the time of. [-]
-    kind : str
-        ``Max``, ``Min`` or ``choice``. [-]
-    wins : str
-        The argument that counts, in words. [-]
-    value : float
-        What it comes to. [s, mostly]
-    others : tuple of float
-        What the other arguments come to. [s, mostly]
-    kernel_count : int
-        Kernels of the step's layers, by the algorithms that are chosen, whose branch this is; 0 where it is none of a
-        kernel. [1]
-    """
+    """What wins in one Max, Min or choice."""
 
     part: str
     where: str
@@ -532,20 +475,7 @@ def _words_of_winner(formula: Formula, symbol: sympy.Symbol | None, node: Any, p
 
 
 def changed_branches(formula: Formula, one: AtPoint, other: AtPoint) -> list[str]:
-    """Return in words which branches that count differ between two points, and how many ceilings do.
-
-    Parameters
-    ----------
-    formula : Formula
-        The formula. [-]
-    one, other : AtPoint
-        The points. [-]
-
-    Returns
-    -------
-    list of str
-        One line for each branch, and one for all ceilings. [-]
-    """
+    """Return in words which branches that count differ between two points, and how many ceilings do."""
     wanted = formula.named_parts[formula.quantity]
     sides = [{node: symbol for symbol, node in live(point, wanted)} for point in (one, other)]
     found: dict[str, None] = {}

@@ -34,27 +34,7 @@ MOST_TRIES: Final = 1000.0
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What is the same for every candidate.
-
-    Parameters
-    ----------
-    interruptions_per_hour : float
-        Of one instance on spot, the caller's own. [1/h]
-    checkpoint_bytes : float
-        Weights and state of the optimizer. [B]
-    write_bytes_per_s, read_bytes_per_s : float
-        To and from where checkpoints go. [B/s]
-    restart_s : float
-        From an interruption until the checkpoint is read. [s]
-    storage_usd_per_gb_month : float
-        Price of storage. [USD per GB and month]
-    storage_bytes : float
-        Reserved for each instance, or machine of one's own. [B]
-    usd_per_kwh : float
-        Price of electricity for machines of one's own. [USD/kWh]
-    power_usage_effectiveness : float
-        What the building draws over what its machines draw. [1]
-    """
+    """What is the same for every candidate."""
 
     interruptions_per_hour: float = 0.0
     checkpoint_bytes: float = 0.0
@@ -69,21 +49,7 @@ class Terms:
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """What a job comes to.
-
-    Parameters
-    ----------
-    hours : float
-        From its start to its end, interruptions among them; infinite where it never ends, as is its cost. [h]
-    hire_usd, storage_usd, energy_usd : float
-        Parts of the cost. [USD]
-    energy_kwh : float or None
-        What the devices draw at most; None where no file states their power. [kWh]
-    checkpoint_interval_s : float or None
-        Work between two checkpoints; None without any. [s]
-    lost_share : float
-        Share of the hours that checkpoints and interruptions take. [1]
-    """
+    """What a job comes to."""
 
     hours: float
     hire_usd: float
@@ -101,25 +67,7 @@ class Bill:
 
 @dataclass(frozen=True, kw_only=True)
 class Hired:
-    """Instances and the work that they do.
-
-    Parameters
-    ----------
-    work_s : float
-        Time of all steps, nothing interrupted. [s]
-    price : InstancePrice or float
-        Of one instance, or of one device of one's own. [USD/h]
-    purchase : str
-        How it is bought: ``spot`` may be taken away. [-]
-    instance_count : int
-        Instances, or devices of one's own. [1]
-    host_count : int
-        Machines with a device at work: as many as instances, but a machine of one's own has several devices. [1]
-    device_count : int
-        Devices at work. [1]
-    device_w : float or None
-        Power of one at work. [W]
-    """
+    """Instances and the work that they do."""
 
     work_s: float
     price: InstancePrice | float
@@ -256,29 +204,7 @@ class Job:
 
 
 def read_job(*, dataset: Any, dataset_size: Any, epochs: Any, samples: Any) -> Job:
-    """Read how much is to be done.
-
-    Parameters
-    ----------
-    dataset : str, Path, Dataset or None
-        What an epoch passes. [-]
-    dataset_size : int or None
-        Its samples, where it is not named. [samples]
-    epochs : int or None
-        Times that it is passed. [1]
-    samples : int or None
-        Samples in all, instead of epochs. [samples]
-
-    Returns
-    -------
-    Job
-        The job. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it is told twice, or not at all.
-    """
+    """Read how much is to be done."""
     loaded = None
     if dataset is not None:
         loaded = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
@@ -317,33 +243,7 @@ def spot_terms(
     checkpoint_to: Any,
     restart_s: Any,
 ) -> dict[str, Any]:
-    """Read what interrupts instances on spot, and what checkpoints cost.
-
-    Parameters
-    ----------
-    graph : LayerGraph or Run
-        The network, whose state is written. [-]
-    options : mapping of str to object
-        Arguments of ``predict``. [-]
-    is_asked : bool
-        Whether anything is bought on spot. [-]
-    interruptions_per_hour : float or None
-        Of one instance. [1/h]
-    checkpoint_to : str, Path, Storage or None
-        Where checkpoints go. [-]
-    restart_s : float
-        Until a new instance is there. [s]
-
-    Returns
-    -------
-    dict
-        Terms by name; none where nothing is interrupted. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If a number is not allowed, missing, or would say nothing.
-    """
+    """Read what interrupts instances on spot, and what checkpoints cost."""
     given = {"interruptions_per_hour": interruptions_per_hour, "checkpoint_to": checkpoint_to}
     for name, value in given.items():
         if is_asked and value is None:
@@ -376,13 +276,7 @@ def spot_terms(
 
 
 def storage_terms(*, storage_price: Any, storage_gb: Any) -> dict[str, float]:
-    """Read what storage costs.
-
-    Raises
-    ------
-    ArgumentError
-        If one is given without the other.
-    """
+    """Read what storage costs."""
     if (storage_price is None) != (storage_gb is None):
         missing = "storage_gb" if storage_gb is None else "storage_price"
         raise ArgumentError(missing, None, "given: a price of storage and the GB of each instance go together")
@@ -394,27 +288,7 @@ def storage_terms(*, storage_price: Any, storage_gb: Any) -> dict[str, float]:
 
 
 def energy_terms(*, usd_per_kwh: Any, power_usage_effectiveness: Any, candidates: list[Candidate]) -> dict[str, float]:
-    """Read what electricity costs machines of one's own.
-
-    Parameters
-    ----------
-    usd_per_kwh : float or None
-        Price of electricity. [USD/kWh]
-    power_usage_effectiveness : float
-        What the building draws over what its machines draw. [1]
-    candidates : list of Candidate
-        Those that pay for it are machines of one's own. [-]
-
-    Returns
-    -------
-    dict
-        Terms by name. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If a number is not allowed, or nobody would pay.
-    """
+    """Read what electricity costs machines of one's own."""
     effectiveness = effectiveness_of(power_usage_effectiveness)
     if usd_per_kwh is None:
         return {"power_usage_effectiveness": effectiveness}

@@ -317,15 +317,7 @@ LEAST_SHARE: Final = 1e-9
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Verdict:
-    """Finds what binds.
-
-    Parameters
-    ----------
-    entries : tuple of Entry
-        All candidates. [-]
-    question : Question
-        What they answer. [-]
-    """
+    """Finds what binds."""
 
     entries: Sequence[Entry]
     question: Question
@@ -360,13 +352,7 @@ class Verdict:
         return found if self.limits.order(found) < self.limits.order(best) else None
 
     def binding(self) -> tuple[str, ...]:
-        """Return each limit that changes the choice if lifted alone; where none does and nothing fits, all missed ones.
-
-        Returns
-        -------
-        tuple of str
-            Names. [-]
-        """
+        """Return each limit that changes the choice if lifted alone; else, where nothing fits, all missed ones."""
         alone = tuple(name for name in (*self.limits.names, MEMORY) if self._better(name) is not None)
         if alone or self.best is not None:
             return alone

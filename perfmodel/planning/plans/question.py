@@ -41,19 +41,7 @@ OWN: Final = "own"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Entry:
-    """A row with what it was made of.
-
-    Parameters
-    ----------
-    row : PlanRow
-        The row. [-]
-    candidate : Candidate
-        What it is of. [-]
-    hired : Hired or None
-        What is paid; None where nothing can be. [-]
-    prediction : Prediction or None
-        Of its step. [-]
-    """
+    """A row with what it was made of."""
 
     row: PlanRow
     candidate: Candidate
@@ -63,29 +51,7 @@ class Entry:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Question:
-    """What is the same in every row.
-
-    Parameters
-    ----------
-    graph : LayerGraph or Run
-        The network. [-]
-    sizes : dict
-        The mini-batch, and the data set where there is one, as ``predict`` takes them. [-]
-    options : dict
-        All other arguments of ``predict``. [-]
-    job : Job
-        How much is to be done. [-]
-    staleness_penalty : float
-        Share of updates that one update of staleness adds. [1]
-    limits : Limits
-        Deadline and budget. [-]
-    terms : Terms
-        What every bill follows. [-]
-    candidates : tuple of Candidate
-        What may be hired. [-]
-    predictions : dict
-        Steps that were predicted, and why others cannot be. [-]
-    """
+    """What is the same in every row."""
 
     graph: LayerGraph | Run
     sizes: dict[str, Any]
@@ -217,25 +183,7 @@ def _cannot(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) ->
 
 
 def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> list[Entry]:
-    """Return a row for each candidate, number of workers, way to agree and way to buy; one worker agrees with none.
-
-    Parameters
-    ----------
-    question : Question
-        What is the same in every row. [-]
-    syncs, purchases : list of str
-        Ways to agree, and to buy. [-]
-
-    Returns
-    -------
-    list of Entry
-        All rows. [-]
-
-    Raises
-    ------
-    ArgumentError, UnknownNameError
-        If no row can be, all for the same reason.
-    """
+    """Return a row for each candidate, number of workers, way to agree and way to buy; one worker agrees with none."""
     entries = [
         question.entry(candidate, sync, workers, purchase)
         for candidate in question.candidates
@@ -271,21 +219,7 @@ CandidateLike = str | Path | InstancePrice | Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidate:
-    """Hardware with a price.
-
-    Parameters
-    ----------
-    name : str
-        For people: the price's name, or that of a machine of one's own. [-]
-    price : InstancePrice or float
-        Of one instance; a number is that of one device of one's own. [USD/h]
-    hardware : dict
-        ``device`` or ``system``, as ``predict`` takes it. [-]
-    workers : tuple of int
-        Numbers of workers to try. [1]
-    feed : dict
-        ``input_from`` and ``decode_cores`` of its own, where they are given. [-]
-    """
+    """Hardware with a price."""
 
     name: str
     price: InstancePrice | float
@@ -317,15 +251,7 @@ class Candidate:
 
 
 def read_candidates(given: Any, *, devices_per_worker: int = 1) -> list[Candidate]:
-    """Read what a caller says may be hired.
-
-    Raises
-    ------
-    ArgumentError
-        If there is none, one has no hardware, or its price is of other devices.
-    UnknownNameError, SpecError
-        If a name or key is unknown, or a file is wrong, such as a price without a date.
-    """
+    """Read what a caller says may be hired."""
     if isinstance(given, str | Path | Mapping | InstancePrice):
         given = [given]
     if not isinstance(given, Iterable):

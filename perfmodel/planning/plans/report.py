@@ -364,17 +364,7 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What is asked of time and money.
-
-    Parameters
-    ----------
-    deadline_hours : float or None
-        Most hours. [h]
-    budget_usd : float or None
-        Most money. [USD]
-    wants_speed : bool
-        Whether the best is the fastest, else the cheapest; the same when a limit is lifted. [-]
-    """
+    """What is asked of time and money."""
 
     deadline_hours: float | None = None
     budget_usd: float | None = None

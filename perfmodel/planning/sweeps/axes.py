@@ -75,18 +75,7 @@ LOADED_BY: Final[Mapping[str, Check | None]] = {
 
 
 def label(value: Any) -> Any:
-    """Return a value of an axis as a table shows it: a number, truth value or text; of an object its name.
-
-    Parameters
-    ----------
-    value : object
-        What was given. [-]
-
-    Returns
-    -------
-    object
-        Number, truth value, None or text. [-]
-    """
+    """Return a value of an axis as a table shows it: a number, truth value or text; of an object its name."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
@@ -99,15 +88,7 @@ def label(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """The values of one argument.
-
-    Parameters
-    ----------
-    name : str
-        The argument. [-]
-    values : tuple
-        As they were given. [-]
-    """
+    """The values of one argument."""
 
     name: str
     values: tuple[Any, ...]
@@ -126,18 +107,7 @@ class Axis:
         return labels
 
     def loaded(self) -> tuple[Any, ...]:
-        """Return what predict would make of each value.
-
-        Returns
-        -------
-        tuple
-            Objects. [-]
-
-        Raises
-        ------
-        ArgumentError, UnknownNameError, SpecError
-            If one is not allowed whatever the others are.
-        """
+        """Return what predict would make of each value."""
         check = LOADED_BY[self.name]
         if check is None:
             return self.values
@@ -146,27 +116,7 @@ class Axis:
 
 
 def axis_of(name: str, given: Any) -> Axis:
-    """Return the axis of an argument: of a list, tuple, range, set, iterator or array its members, else the one value.
-
-    Parameters
-    ----------
-    name : str
-        The argument. [-]
-    given : object
-        Value or values. [-]
-
-    Returns
-    -------
-    Axis
-        Not checked yet. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such argument; names the nearest.
-    ArgumentError
-        If there is no value.
-    """
+    """Return the axis of an argument: the members of a collection or iterator, else the one value."""
     if name not in DEFAULTS:
         kind = "argument of a sweep"
         raise UnknownNameError(kind, name, DEFAULTS)

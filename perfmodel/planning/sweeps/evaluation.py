@@ -36,15 +36,7 @@ ROWS_PER_KIND: Final = 4
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """The columns of a task.
-
-    Parameters
-    ----------
-    columns : dict of str to ndarray
-        Values by column, job by job; of ``reason`` codes. [as named]
-    reasons : list of str
-        Texts by code. [-]
-    """
+    """The columns of a task."""
 
     columns: Columns
     reasons: list[str]
@@ -52,19 +44,7 @@ class Evaluated:
 
 @dataclass(eq=False)
 class Evaluation:
-    """What is asked of every configuration of a space.
-
-    Parameters
-    ----------
-    space : Space
-        The configurations. [-]
-    columns : tuple of str
-        What is told of each, reasons among them. [-]
-    prices : Prices
-        What devices cost. [-]
-    dataset_size : int or None
-        Samples of an epoch; None for those of the data set that each configuration reads. [samples]
-    """
+    """What is asked of every configuration of a space."""
 
     space: Space
     columns: tuple[str, ...]
@@ -264,19 +244,6 @@ class _Doing:
 
 
 def empty_columns(names: tuple[str, ...], size: int) -> Columns:
-    """Return columns of configurations of which nothing is known yet.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Columns. [-]
-    size : int
-        Configurations. [1]
-
-    Returns
-    -------
-    dict of str to ndarray
-        NaN; false for ``fits``, the code of no reason for ``reason``. [as named]
-    """
+    """Return columns of configurations of which nothing is known yet."""
     empty: Columns = {FITS: np.zeros(1, dtype=bool), REASON: np.zeros(1, dtype=np.int32)}
     return {name: np.repeat(empty.get(name, np.full(1, math.nan)), size) for name in names}

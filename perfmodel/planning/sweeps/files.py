@@ -20,23 +20,7 @@ if TYPE_CHECKING:
 
 
 def frame_of(sweep: Sweep) -> pd.DataFrame:
-    """Return all columns as a pandas DataFrame; arguments that are no numbers, and reasons, are categorical.
-
-    Parameters
-    ----------
-    sweep : Sweep
-        The table. [-]
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row for each configuration. [as named]
-
-    Raises
-    ------
-    ImportError
-        If pandas is not installed; says how to install it.
-    """
+    """Return all columns as a pandas DataFrame; arguments that are no numbers, and reasons, are categorical."""
     try:
         import pandas as pd
     except ImportError as error:
@@ -59,20 +43,7 @@ def _categories(pd: Any, codes: NDArray[np.int64], labels: NDArray[Any]) -> Any:
 
 
 def write_csv(sweep: Sweep, path: str | Path) -> None:
-    """Write all rows as comma-separated values; the file is there whole or not at all.
-
-    Parameters
-    ----------
-    sweep : Sweep
-        The table. [-]
-    path : str or Path
-        Where. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it cannot be written.
-    """
+    """Write all rows as comma-separated values; the file is there whole or not at all."""
     check_path("path", path)
     with replacement_of(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
@@ -82,22 +53,7 @@ def write_csv(sweep: Sweep, path: str | Path) -> None:
 
 
 def write_parquet(sweep: Sweep, path: str | Path) -> None:
-    """Write all rows as a Parquet file; it is there whole or not at all.
-
-    Parameters
-    ----------
-    sweep : Sweep
-        The table. [-]
-    path : str or Path
-        Where. [-]
-
-    Raises
-    ------
-    ImportError
-        If pyarrow is not installed; says how to install it.
-    ArgumentError
-        If it cannot be written.
-    """
+    """Write all rows as a Parquet file; it is there whole or not at all."""
     check_path("path", path)
     try:
         import pyarrow as pa

@@ -72,13 +72,7 @@ class Job:
 
 
 class Refusal(Exception):  # noqa: N818 - no error: a row of the table
-    """Why a job cannot be, in the words of predict, and the system that these name.
-
-    Parameters
-    ----------
-    reason, system : str
-        The reason; the name of the system of the worker that was asked first. [-]
-    """
+    """Why a job cannot be, in the words of predict, and the system that these name."""
 
     def __init__(self, reason: str, system: str) -> None:
         self.reason, self.system = reason, system
@@ -91,40 +85,14 @@ class Refusal(Exception):  # noqa: N818 - no error: a row of the table
 
 @dataclass(eq=False)
 class Jobs:
-    """Times jobs of sections, and keeps what further jobs want again.
-
-    Parameters
-    ----------
-    prices : Prices
-        What devices cost. [-]
-    dataset_size : int or None
-        Samples of an epoch; None for those of the data set that a job reads. [samples]
-    """
+    """Times jobs of sections, and keeps what further jobs want again."""
 
     prices: Prices
     dataset_size: int | None
     _kept: dict[Hashable, Any] = field(default_factory=dict)
 
     def outcome(self, section: Section, job: Job) -> tuple[Outcome, Hashable]:
-        """Return what predict says of a job for each worker of a section.
-
-        Parameters
-        ----------
-        section : Section
-            Workers. [-]
-        job : Job
-            What they do together. [-]
-
-        Returns
-        -------
-        tuple of (Outcome, Hashable)
-            The job, one value for each worker, and what tells apart jobs that need other memory. [-]
-
-        Raises
-        ------
-        Refusal
-            If it cannot be.
-        """
+        """Return what predict says of a job for each worker of a section."""
         try:
             return self._outcome(section, job)
         except PerfmodelError as error:

@@ -50,19 +50,7 @@ ORDERED_BY: Final = ("phase", "parallelism", "stages", "interleave", *TURNS)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Answer:
-    """Rows that can be, with what they come to.
-
-    Parameters
-    ----------
-    places : ndarray of int
-        Which of the rows that were asked for. [1]
-    outcome : Outcome
-        One value for each. [-]
-    devices : sequence of str
-        Names of devices. [-]
-    device_of_row : ndarray of int
-        Which of them each row has. [1]
-    """
+    """Rows that can be, with what they come to."""
 
     places: Ints
     outcome: Outcome
@@ -72,17 +60,7 @@ class Answer:
 
 @dataclass(eq=False)
 class Layouts:
-    """Answers rows of layouts, and keeps what further rows want again.
-
-    Parameters
-    ----------
-    space : Space
-        The configurations. [-]
-    prices : Prices
-        What devices cost. [-]
-    dataset_size : int or None
-        Samples of an epoch; None for those of the data set that a configuration reads. [samples]
-    """
+    """Answers rows of layouts, and keeps what further rows want again."""
 
     space: Space
     prices: Prices
@@ -92,22 +70,7 @@ class Layouts:
     def answers(
         self, rows: Ints, *, refuse: Callable[[Ints, str], None], slow: Callable[[Ints], None]
     ) -> Iterator[Answer]:
-        """Answer rows.
-
-        Parameters
-        ----------
-        rows : ndarray of int
-            Configurations. [1]
-        refuse : callable
-            Takes places among them, and why these cannot be. [-]
-        slow : callable
-            Takes places that predict has to answer one by one. [-]
-
-        Yields
-        ------
-        Answer
-            Rows that can be. [-]
-        """
+        """Answer rows."""
         asked = _Asked(self.space, rows, refuse)
         jobs = asked.grouped([name for name in self.space.by_name if name not in (*BATCH, *TURNS)], self._job)
         layouts = asked.grouped([name for name in self.space.by_name if name in ORDERED_BY], self._layout)

@@ -21,29 +21,7 @@ MOST_POINTS: Final = 20_000
 
 
 def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:
-    """Draw a column over an argument or over another column; see ``Sweep.plot``.
-
-    Parameters
-    ----------
-    sweep : Sweep
-        The table. [-]
-    x, y : str
-        Columns. [-]
-    by : str or None
-        An argument that tells lines or colours apart. [-]
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The picture. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such column.
-    ArgumentError
-        If nothing fits.
-    """
+    """Draw a column over an argument or over another column; see ``Sweep.plot``."""
     from matplotlib.figure import Figure
 
     known = [name for name in sweep.columns if name != REASON]

@@ -17,15 +17,7 @@ from perfmodel.prediction.arguments.checks import positive
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """What devices cost by the hour.
-
-    Parameters
-    ----------
-    usd_per_hour : float or mapping of str to float
-        Of every device, or by device. [USD/h]
-    missing_text : str
-        Why a device has none, with ``{device}`` for its name. [-]
-    """
+    """What devices cost by the hour."""
 
     usd_per_hour: float | Mapping[str, float] = field(default_factory=dict)
     missing_text: str = "usd_per_hour has no price of {device}"
@@ -42,23 +34,7 @@ class Prices:
 
 
 def prices_of(usd_per_hour: Any) -> Prices:
-    """Return the prices that a caller gives, checked, or those of price files.
-
-    Parameters
-    ----------
-    usd_per_hour : float, mapping of str to float, or None
-        Of every device, or by device; None for what price files list. [USD/h]
-
-    Returns
-    -------
-    Prices
-        The prices. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If one is not a finite number above zero.
-    """
+    """Return the prices that a caller gives, checked, or those of price files."""
     if usd_per_hour is None:
         return Prices(_listed(), "no price file lists {device} on demand; usd_per_hour= says what it costs")
     if not isinstance(usd_per_hour, Mapping):
@@ -70,20 +46,7 @@ def prices_of(usd_per_hour: Any) -> Prices:
 
 
 def check_names(usd_per_hour: Any, devices: Iterable[Any]) -> None:
-    """Check that what has a price is a device.
-
-    Parameters
-    ----------
-    usd_per_hour : float, mapping of str to float, or None
-        As it was given. [USD/h]
-    devices : iterable of Device
-        Those of the sweep, which need not be in the catalogue. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no device of a name; names the nearest.
-    """
+    """Check that what has a price is a device."""
     if not isinstance(usd_per_hour, Mapping):
         return
     known = {

@@ -37,23 +37,7 @@ IMAGENET_EXAMPLES: Final = 1_281_167
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcome:
-    """Configurations that can be, alike but for what is an array.
-
-    Parameters
-    ----------
-    parts : StepTime
-        Parts of the step. [s]
-    batch_size : float or ndarray
-        Samples per worker and step. [samples]
-    counted_workers, device_count : float or ndarray
-        Workers whose gradients count, and devices that are paid for. [1]
-    memory_bytes, capacity_bytes : float or ndarray
-        What a device keeps, and what it offers. [B]
-    usd_per_hour : float or ndarray
-        Price of a device; NaN where none is known. [USD/h]
-    dataset_size : int or ndarray
-        Samples of an epoch. [samples]
-    """
+    """Configurations that can be, alike but for what is an array."""
 
     parts: StepTime
     batch_size: Any
@@ -113,23 +97,7 @@ LARGER_IS_BETTER: Final = frozenset({"samples_per_s"})
 
 
 def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the columns that a caller asks for, ``fits`` and ``reason`` last.
-
-    Parameters
-    ----------
-    columns : iterable of str or None
-        Names; None for the usual ones. [-]
-
-    Returns
-    -------
-    tuple of str
-        Names. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such column; names the nearest.
-    """
+    """Return the columns that a caller asks for, ``fits`` and ``reason`` last."""
     asked = USUAL if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     for name in asked:
         if name not in RESULTS and name != REASON:
@@ -139,54 +107,20 @@ def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def epoch_size(dataset_size: int | None, dataset: Dataset | None) -> int:
-    """Return the samples of an epoch: as told, else of the data set that is read, else of ImageNet.
-
-    Parameters
-    ----------
-    dataset_size : int or None
-        What the caller says of all configurations. [samples]
-    dataset : Dataset or None
-        What this one reads. [-]
-
-    Returns
-    -------
-    int
-        Samples. [samples]
-    """
+    """Return the samples of an epoch: as told, else of the data set that is read, else of ImageNet."""
     if dataset_size is not None:
         return dataset_size
     return IMAGENET_EXAMPLES if dataset is None else dataset.example_count
 
 
 def memory_reason(memory_bytes: float, capacity_bytes: float) -> str:
-    """Return why a configuration does not fit; empty where it does.
-
-    Parameters
-    ----------
-    memory_bytes, capacity_bytes : float
-        What a device keeps, and what it offers. [B]
-
-    Returns
-    -------
-    str
-        The reason. [-]
-    """
+    """Return why a configuration does not fit; empty where it does."""
     missing_bytes = memory_bytes - capacity_bytes
     return f"{NO_FIT}: {bytes_text(missing_bytes)} of device memory are missing" if missing_bytes > 0 else ""
 
 
 def short_reason(reason: str) -> str:
     """Return what reasons have in common that differ in numbers: the memory, or the argument that they name.
-
-    Parameters
-    ----------
-    reason : str
-        Why a configuration cannot be, or does not fit. [-]
-
-    Returns
-    -------
-    str
-        A few words. [-]
 
     Examples
     --------
@@ -201,13 +135,7 @@ def short_reason(reason: str) -> str:
 
 @dataclass(eq=False)
 class Reasons:
-    """Different reasons, each kept once; the first says nothing.
-
-    Parameters
-    ----------
-    texts : list of str
-        Reasons by code. [-]
-    """
+    """Different reasons, each kept once; the first says nothing."""
 
     texts: list[str] = field(default_factory=lambda: [""])
     _codes: dict[str, int] = field(default_factory=lambda: {"": 0})
@@ -222,20 +150,7 @@ class Reasons:
 
 
 def check_ranked(name: object, columns: Iterable[str]) -> None:
-    """Refuse what is no column by which configurations can be ranked.
-
-    Parameters
-    ----------
-    name : object
-        What was asked for. [-]
-    columns : iterable of str
-        Columns of results that there are. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such column of numbers; names the nearest.
-    """
+    """Refuse what is no column by which configurations can be ranked."""
     ranked = [each for each in columns if each not in (FITS, REASON)]
     if name not in ranked:
         kind = "column of results"
@@ -243,18 +158,7 @@ def check_ranked(name: object, columns: Iterable[str]) -> None:
 
 
 def front(ranked: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return the configurations that no other one beats.
-
-    Parameters
-    ----------
-    ranked : ndarray, shape (columns, configurations)
-        Columns of which less is better. [as named]
-
-    Returns
-    -------
-    ndarray of int
-        Their places, by rising first column; of several alike the first. [1]
-    """
+    """Return the configurations that no other one beats."""
     order = np.lexsort(ranked[::-1])
     if not len(order):
         return order

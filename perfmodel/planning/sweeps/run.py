@@ -28,20 +28,7 @@ _OPEN: dict[bytes, Evaluation] = {}
 
 
 def evaluated(pickled: bytes, task: AnyTask) -> Evaluated:
-    """Do a task in whatever process it has come to.
-
-    Parameters
-    ----------
-    pickled : bytes
-        The evaluation, as the caller's process made it. [-]
-    task : SweepTask or LayoutTask
-        What is to be timed. [-]
-
-    Returns
-    -------
-    Evaluated
-        Its columns. [-]
-    """
+    """Do a task in whatever process it has come to."""
     found = _OPEN.get(pickled)
     if found is None:
         _OPEN.clear()
@@ -52,22 +39,7 @@ def evaluated(pickled: bytes, task: AnyTask) -> Evaluated:
 def outcomes(
     evaluation: Evaluation, tasks: Iterator[AnyTask], *, executor: Executor | None
 ) -> Iterator[tuple[AnyTask, Evaluated]]:
-    """Do tasks, and yield each when it is done.
-
-    Parameters
-    ----------
-    evaluation : Evaluation
-        What is asked. [-]
-    tasks : iterator of SweepTask or LayoutTask
-        In any order. [-]
-    executor : Executor or None
-        Who does them; None does them here. [-]
-
-    Yields
-    ------
-    tuple of (task, Evaluated)
-        In the order in which they are done. [-]
-    """
+    """Do tasks, and yield each when it is done."""
     if executor is None:
         for task in tasks:
             yield task, evaluation.of(task)
@@ -120,18 +92,7 @@ class _Shared:
 
 
 def check_executor(executor: Any) -> None:
-    """Raise unless an executor has what concurrent.futures asks of one.
-
-    Parameters
-    ----------
-    executor : object
-        What a caller gave. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it cannot be given tasks.
-    """
+    """Raise unless an executor has what concurrent.futures asks of one."""
     submit: Callable[..., Any] | None = getattr(executor, "submit", None)
     if executor is not None and not (isinstance(executor, Executor) and callable(submit)):
         allowed = "an executor of concurrent.futures, e.g. ProcessPoolExecutor(), or client.get_executor() of dask"

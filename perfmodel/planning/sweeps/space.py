@@ -29,21 +29,7 @@ MOST_CONFIGURATIONS: Final = 50_000_000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Space:
-    """All configurations of a sweep, none of them written out.
-
-    Parameters
-    ----------
-    graph : LayerGraph or Run
-        What is computed. [-]
-    axes : tuple of Axis
-        Arguments with their values, in the order of the caller; the last varies fastest. [-]
-    size : int
-        Configurations. [1]
-    numbers : ndarray of shape (configurations,) or None
-        Where each stands in the product; None for the whole product in its order. [1]
-    listed : mapping of str to ndarray or None
-        Place of each configuration's value in its axis, where they are no product. [1]
-    """
+    """All configurations of a sweep, none of them written out."""
 
     graph: Any
     axes: tuple[Axis, ...]
@@ -78,42 +64,14 @@ class Space:
         return self.numbers is None and self.listed is None
 
     def codes(self, name: str, rows: Any) -> NDArray[np.int64]:
-        """Return where the values of an argument stand in its axis.
-
-        Parameters
-        ----------
-        name : str
-            The argument. [-]
-        rows : ndarray of int
-            Configurations. [1]
-
-        Returns
-        -------
-        ndarray of int
-            One for each. [1]
-        """
+        """Return where the values of an argument stand in its axis."""
         if self.listed is not None:
             return np.asarray(self.listed[name][rows], dtype=np.int64)
         numbers = rows if self.numbers is None else self.numbers[rows]
         return np.asarray((numbers // self.strides[name]) % len(self.by_name[name]), dtype=np.int64)
 
     def value(self, name: str, code: int, *, loaded: bool = True) -> Any:
-        """Return a value of an axis; of an axis that is not given the default.
-
-        Parameters
-        ----------
-        name : str
-            The argument. [-]
-        code : int
-            Where it stands. [1]
-        loaded : bool
-            Whether as predict would make it, once for all configurations; else as it was given. [-]
-
-        Returns
-        -------
-        object
-            The value. [-]
-        """
+        """Return a value of an axis; of an axis that is not given the default."""
         axis = self.by_name.get(name)
         if axis is None:
             return DEFAULTS[name]
@@ -129,39 +87,12 @@ class Space:
             self.value(axis.name, 0)
 
     def arguments(self, row: int) -> dict[str, Any]:
-        """Return the arguments that predict answers a configuration with.
-
-        Parameters
-        ----------
-        row : int
-            The configuration. [1]
-
-        Returns
-        -------
-        dict of str to object
-            Arguments by name; a link and a device of a system are in the system that is returned. [-]
-        """
+        """Return the arguments that predict answers a configuration with."""
         codes = {axis.name: int(self.codes(axis.name, np.array([row]))[0]) for axis in self.axes}
         return self.resolved(codes)
 
     def resolved(self, codes: Mapping[str, int]) -> dict[str, Any]:
-        """Return the arguments of predict for places of values in their axes.
-
-        Parameters
-        ----------
-        codes : mapping of str to int
-            Place by argument. [1]
-
-        Returns
-        -------
-        dict of str to object
-            Arguments by name. [-]
-
-        Raises
-        ------
-        ArgumentError, SpecError
-            If a system cannot have a device or a link.
-        """
+        """Return the arguments of predict for places of values in their axes."""
         given = {name: self.value(name, code) for name, code in codes.items()}
         devices = given.pop(DEVICES, None)
         if devices is not None:
@@ -177,18 +108,7 @@ class Space:
         return given | {"system": self._kept[place]}
 
     def predicted(self, row: int) -> Prediction:
-        """Return the whole prediction of a configuration.
-
-        Parameters
-        ----------
-        row : int
-            The configuration. [1]
-
-        Returns
-        -------
-        Prediction
-            As predict makes it. [-]
-        """
+        """Return the whole prediction of a configuration."""
         return predict(self.graph, **self.arguments(row))
 
 
@@ -214,32 +134,7 @@ def _placed(*, system: Any = None, device: Any = None, link: Any = None) -> Any:
 def space_of(
     graph: Any, axes: Mapping[str, Any], *, configurations: Iterable[Mapping[str, Any]] | None, limit: int | None
 ) -> Space:
-    """Return the configurations that a caller asks for, every value checked by itself.
-
-    Parameters
-    ----------
-    graph : LayerGraph or Run
-        What is computed. [-]
-    axes : mapping of str to object
-        Value or values by argument. [-]
-    configurations : iterable of mapping or None
-        Arguments of each configuration, besides those of ``axes``, which are then one value each; None for the product
-        of the axes. [-]
-    limit : int or None
-        Most configurations; of a larger product so many are drawn. [1]
-
-    Returns
-    -------
-    Space
-        The configurations. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If an axis is empty, a value is not allowed, or there are too many configurations and no ``limit``.
-    UnknownNameError
-        If an argument or the name of a device, framework, strategy ... is unknown.
-    """
+    """Return the configurations that a caller asks for, every value checked by itself."""
     made = tuple(axis_of(name, given) for name, given in axes.items())
     most = MOST_CONFIGURATIONS if limit is None else whole_number("limit", limit)
     space = _product(graph, made, most, limit) if configurations is None else _list(graph, made, configurations, most)

@@ -37,13 +37,7 @@ OF_LAYOUT: Final = (*names_of("spread"), "global_batch_size", DEVICES)
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Some of a space's axes, and the combinations of their values by number.
-
-    Parameters
-    ----------
-    axes : tuple of Axis
-        Those of the space among some arguments; the last varies fastest. [-]
-    """
+    """Some of a space's axes, and the combinations of their values by number."""
 
     axes: tuple[Axis, ...]
 
@@ -82,19 +76,7 @@ class Side:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SweepTask:
-    """Configurations that are timed together.
-
-    Parameters
-    ----------
-    workers : ndarray of int
-        Different configurations of one worker, by number. [1]
-    jobs : ndarray of int
-        Different jobs, by number. [1]
-    pairs : tuple of ndarray or None
-        For each job the places in ``workers`` of those that it is for; None: it is for all. [1]
-    rows : ndarray of int or None
-        Where each configuration stands in the table, job by job; None where that follows, of a product. [1]
-    """
+    """Configurations that are timed together."""
 
     workers: NDArray[np.int64]
     jobs: NDArray[np.int64]
@@ -118,13 +100,7 @@ class SweepTask:
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutTask:
-    """Configurations that follow one another, layouts among them.
-
-    Parameters
-    ----------
-    first, size : int
-        The first of them, and how many. [1]
-    """
+    """Configurations that follow one another, layouts among them."""
 
     first: int
     size: int
@@ -136,18 +112,7 @@ class LayoutTask:
 
 
 def is_slow(space: Space) -> bool:
-    """Tell whether predict must answer every configuration by itself: of a Run, or with fitted factors.
-
-    Parameters
-    ----------
-    space : Space
-        The configurations. [-]
-
-    Returns
-    -------
-    bool
-        True where there is no faster way. [-]
-    """
+    """Tell whether predict must answer every configuration by itself: of a Run, or with fitted factors."""
     return isinstance(space.graph, Run) or _varies(space, ("calibration",))
 
 
@@ -158,18 +123,7 @@ def _varies(space: Space, names: tuple[str, ...]) -> bool:
 
 
 def tasks_of(space: Space) -> Iterator[SweepTask | LayoutTask]:
-    """Cut a space into tasks, the same ones whoever does them.
-
-    Parameters
-    ----------
-    space : Space
-        The configurations. [-]
-
-    Yields
-    ------
-    SweepTask or LayoutTask
-        Together they have every configuration once. [-]
-    """
+    """Cut a space into tasks, the same ones whoever does them."""
     if not is_slow(space) and _varies(space, OF_LAYOUT):
         for first in range(0, space.size, LAYOUT_ROWS_PER_TASK):
             yield LayoutTask(first=first, size=min(LAYOUT_ROWS_PER_TASK, space.size - first))

@@ -35,37 +35,14 @@ DEEPEST = 3
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Kind:
-    """Configurations that differ in batch size, and in number and order of micro-batches, only.
-
-    Parameters
-    ----------
-    job : Job
-        What they have in common, with the layout of a single micro-batch. [-]
-    lowering : Lowering
-        The network on its way to the devices. [-]
-    shared : hashable
-        What it has in common with kinds that differ in what workers share only. [-]
-    """
+    """Configurations that differ in batch size, and in number and order of micro-batches, only."""
 
     job: Job
     lowering: Lowering
     shared: Hashable
 
     def units(self, sizes: Sequence[int], *, among: tuple[int, ...]) -> list[Unit]:
-        """Return the configurations of some sizes of a micro-batch, those together whose network is cut alike.
-
-        Parameters
-        ----------
-        sizes : sequence of int
-            Of the kind. [samples]
-        among : tuple of int
-            Those of all kinds, at which what kinds have in common is timed together. [samples]
-
-        Returns
-        -------
-        list of Unit
-            Each with some of the sizes. [-]
-        """
+        """Return the configurations of some sizes of a micro-batch, those together whose network is cut alike."""
         by_cut: dict[tuple[int, ...], list[int]] = defaultdict(list)
         cuts = self.lowering.known.timed.setdefault(("cuts", self.shared), {})
         for size in sizes:
@@ -138,27 +115,7 @@ def _everywhere(worker: WorkerWork, count: int) -> WorkerWork:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Unit:
-    """Configurations of a kind whose network is cut alike: one for each size of a micro-batch.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        One micro-batch, its samples an array. [-]
-    works : sequence of StageWork
-        What stages do with it. [s]
-    worker : WorkerWork
-        What the devices of a worker do with it. [s]
-    memory : tuple of DeviceMemory
-        What these keep. [B]
-    copies_s : tuple of 2 float or ndarray
-        Copies of a micro-batch, before it and meanwhile. [s]
-    sizes : tuple of int
-        Samples of a micro-batch. [samples]
-    columns : ndarray of int
-        Where they stand among those at which the works are timed. [1]
-    alone : _Alone
-        What it has in common with units that differ in what workers share only. [-]
-    """
+    """Configurations of a kind whose network is cut alike: one for each size of a micro-batch."""
 
     prepared: Prepared
     works: Sequence[StageWork]

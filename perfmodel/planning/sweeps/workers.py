@@ -38,19 +38,7 @@ FAST_TARGETS: Final = ("gpu", "cpu")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Kind:
-    """Workers that differ in their batch size only.
-
-    Parameters
-    ----------
-    prepared : Prepared
-        The step of all of them, the batch size an array. [-]
-    timed : TimedStep
-        What they do by themselves, without copies of mini-batches. [s]
-    places : ndarray of int
-        Where they stand among the workers of a task. [1]
-    asked : mapping of str to object
-        Device or system, and threads, as predict is told. [-]
-    """
+    """Workers that differ in their batch size only."""
 
     prepared: Prepared
     timed: TimedStep
@@ -87,19 +75,7 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alike:
-    """What tells sections apart.
-
-    Parameters
-    ----------
-    wiring : Hashable
-        Which way mini-batches and gradients go. [-]
-    exchanged : Hashable
-        What else decides about an exchange: the framework's habits, data type, optimizer, phase. [-]
-    unit_count : int or None
-        Multiprocessors of a device, of which a library's kernels take some; None where no library is asked. [1]
-    layers : tuple of str
-        Layers in the order in which their gradients are ready. [-]
-    """
+    """What tells sections apart."""
 
     wiring: Hashable
     exchanged: Hashable
@@ -109,19 +85,7 @@ class Alike:
 
 @dataclass(eq=False, kw_only=True)
 class Section:
-    """Workers whose exchange is alike, what is exchanged and which way, whatever they compute before.
-
-    Parameters
-    ----------
-    kinds : sequence of Kind
-        The workers. [-]
-    alike : Alike
-        What they have in common. [-]
-    only : ndarray of int or None
-        Some of them, by their order here; None for all. [1]
-    kept : dict
-        What jobs of these workers want again. [-]
-    """
+    """Workers whose exchange is alike, what is exchanged and which way, whatever they compute before."""
 
     kinds: Sequence[Kind]
     alike: Alike
@@ -134,18 +98,7 @@ class Section:
         return self.kinds[0]
 
     def joined(self, per_kind: Sequence[Any]) -> NDArray[Any]:
-        """Return one array of a value, or an array, of each kind; configurations are the last axis.
-
-        Parameters
-        ----------
-        per_kind : sequence of object
-            Values, in the order of the kinds. [any]
-
-        Returns
-        -------
-        ndarray
-            One for each worker. [as given]
-        """
+        """Return one array of a value, or an array, of each kind; configurations are the last axis."""
         parts = []
         for kind, value in zip(self.kinds, per_kind, strict=True):
             values = np.asarray(value)
@@ -241,17 +194,7 @@ def _slower(kind: Kind) -> Kind:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Block:
-    """The workers of a task.
-
-    Parameters
-    ----------
-    sections : tuple of Section
-        Those that are timed together. [-]
-    refused : tuple of (ndarray of int, str)
-        Those that cannot be, whatever they do with others, and why. [-]
-    slow : ndarray of int
-        Those that predict answers one by one. [1]
-    """
+    """The workers of a task."""
 
     sections: tuple[Section, ...]
     refused: tuple[tuple[NDArray[np.int64], str], ...]
@@ -260,33 +203,14 @@ class Block:
 
 @dataclass(eq=False)
 class Workers:
-    """Makes the workers of tasks, and keeps what further tasks want again.
-
-    Parameters
-    ----------
-    space : Space
-        The configurations. [-]
-    """
+    """Makes the workers of tasks, and keeps what further tasks want again."""
 
     space: Space
     _devices: list[Gpu] = field(default_factory=list)
     _kept: dict[Any, Any] = field(default_factory=dict)
 
     def block(self, codes: Mapping[str, NDArray[np.int64]], count: int) -> Block:
-        """Return the workers of a task.
-
-        Parameters
-        ----------
-        codes : mapping of str to ndarray of int
-            Where the values of each worker stand in their axes. [1]
-        count : int
-            Workers. [1]
-
-        Returns
-        -------
-        Block
-            The workers, the sections' times made when they are asked for. [-]
-        """
+        """Return the workers of a task."""
         kinds: dict[tuple[int, ...], list[int]] = defaultdict(list)
         names = [name for name in OF_WORKER if name in codes and name != "batch_size"]
         for place, key in enumerate(zip(*(codes[name].tolist() for name in names), strict=True)):

@@ -21,24 +21,7 @@ NO_SYNC = "none"
 
 
 def of_type(name: str, value: Any, types: tuple[type, ...], allowed: str) -> None:
-    """Raise unless a value is of one of some types.
-
-    Parameters
-    ----------
-    name : str
-        Argument the value was given for. [-]
-    value : object
-        What was given; None is always allowed. [-]
-    types : tuple of type
-        Types allowed. [-]
-    allowed : str
-        How a sentence calls them. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it is of another type.
-    """
+    """Raise unless a value is of one of some types."""
     if value is not None and not isinstance(value, types):
         raise ArgumentError(name, value, allowed)
 
@@ -55,27 +38,6 @@ def _is_finite(value: Any) -> bool:
 
 def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> int:
     """Return a count that must be a whole number; 2.0 is one.
-
-    Parameters
-    ----------
-    name : str
-        Argument the value was given for. [-]
-    value : object
-        What was given. [-]
-    minimum : int
-        Smallest value allowed. [1]
-    maximum : int or None
-        Largest value allowed. [1]
-
-    Returns
-    -------
-    int
-        The count. [1]
-
-    Raises
-    ------
-    ArgumentError
-        If it is none, or outside the range: zero, negative, fractional, NaN, a truth value, text.
 
     Examples
     --------
@@ -101,23 +63,6 @@ def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None
 def positive(name: str, value: Any) -> float:
     """Return a quantity that must be finite and above zero.
 
-    Parameters
-    ----------
-    name : str
-        Argument the value was given for. [-]
-    value : object
-        What was given. [-]
-
-    Returns
-    -------
-    float
-        The quantity. [as given]
-
-    Raises
-    ------
-    ArgumentError
-        If it is none: zero, negative, infinite, NaN, a truth value, text.
-
     Examples
     --------
     >>> positive("size_bytes", 8e9)
@@ -131,25 +76,6 @@ def positive(name: str, value: Any) -> float:
 
 def from_zero_to(most: float, name: str, value: Any) -> float:
     """Return a number that must not be negative, nor above a limit.
-
-    Parameters
-    ----------
-    most : float
-        The largest that is allowed. [any]
-    name : str
-        Argument the value was given for. [-]
-    value : object
-        What was given. [-]
-
-    Returns
-    -------
-    float
-        The number. [any]
-
-    Raises
-    ------
-    ArgumentError
-        If it is none: negative, too large, NaN, a truth value, text.
 
     Examples
     --------
@@ -165,27 +91,7 @@ def from_zero_to(most: float, name: str, value: Any) -> float:
 
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
-    """Return a value that must be one of a few names.
-
-    Parameters
-    ----------
-    name : str
-        Argument the value was given for. [-]
-    value : object
-        What was given. [-]
-    known : tuple of str
-        What is allowed. [-]
-
-    Returns
-    -------
-    str
-        The value. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        Naming the nearest allowed value.
-    """
+    """Return a value that must be one of a few names."""
     if value not in known:
         raise UnknownNameError(name, str(value), known)
     return str(value)
@@ -193,23 +99,6 @@ def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
 
 def flag(name: str, value: Any) -> bool:
     """Return a value that must be true or false.
-
-    Parameters
-    ----------
-    name : str
-        Argument the value was given for. [-]
-    value : object
-        What was given. [-]
-
-    Returns
-    -------
-    bool
-        The value. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it is something else, such as a text or a number.
 
     Examples
     --------
@@ -229,26 +118,7 @@ DTYPES = tuple(ELEMENT_BYTES)
 
 
 def resolved_batch_size(batch_size: Any, global_batch_size: Any, *, workers: int = 1) -> int:
-    """Return the mini-batch per worker from one of its two ways to be told.
-
-    Parameters
-    ----------
-    batch_size, global_batch_size : int or None
-        Samples per worker, or over all workers. [samples]
-    workers : int
-        Workers. [1]
-
-    Returns
-    -------
-    int
-        Samples per worker. [samples]
-
-    Raises
-    ------
-    ArgumentError
-        If neither is given, both disagree, the value is not a whole number of at least one, or the workers do not
-        divide it.
-    """
+    """Return the mini-batch per worker from one of its two ways to be told."""
     if batch_size is None and global_batch_size is None:
         raise ArgumentError("batch_size", None, "a whole number >= 1 (or global_batch_size)")
     if batch_size is None:

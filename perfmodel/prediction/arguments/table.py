@@ -52,19 +52,7 @@ GROUPS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What another argument must be for this one to be heard.
-
-    Parameters
-    ----------
-    argument : str
-        The other one. [-]
-    values : tuple
-        What it may be; empty for anything but its default. [-]
-    allowed : str
-        What this one must be otherwise, and the way out. [-]
-    harmless : tuple
-        Values of this one that need nothing. [-]
-    """
+    """What another argument must be for this one to be heard."""
 
     argument: str
     allowed: str
@@ -74,42 +62,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """One argument of ``predict``: a row of the table from which all that lists arguments is made.
-
-    Parameters
-    ----------
-    name : str
-        As callers write it. [-]
-    type : str
-        Annotation. [-]
-    unit : str
-        Unit. [-]
-    group : str
-        A key of ``GROUPS``. [-]
-    help : str
-        One line. [-]
-    default : object
-        Where nobody gives it. [unit]
-    check : callable or None
-        What is allowed of a value by itself; None where only what it names can say. [-]
-    loads : callable or None
-        What makes of a name or path what it stands for; None where it stands for itself. [-]
-    needs : tuple of Need
-        What others must be. [-]
-    excludes : mapping of str to str
-        Arguments that cannot be given beside it, with what is allowed instead. [-]
-    takers : tuple of str
-        Strategies of agreement, or families of them, to which it says something; empty for all. [-]
-    ran : str
-        Name of the fact of a Run that takes its place; empty for none. [-]
-    means : callable or None
-        What it comes to in a job, so that two that come to the same differ in nothing; None for its value. [-]
-    metavar : str
-        What the command line calls a value, or the option for False; empty for a name, or ``--no-`` its own. [-]
-    tries : callable or None
-        Of all arguments and its own value: other values that are worth trying, each with a few words, or why there are
-        none; None where a change is more than one value. [-]
-    """
+    """One argument of ``predict``: a row of the table from which all that lists arguments is made."""
 
     name: str
     type: str
@@ -459,25 +412,7 @@ _OF_SEVERAL: Final = frozenset(names_of("exchange"))
 
 
 def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of some arguments that are not at their defaults, each checked by itself.
-
-    Parameters
-    ----------
-    arguments : mapping of str to object
-        As callers give them. [-]
-
-    Returns
-    -------
-    dict of str to object
-        As the library uses them. [-]
-
-    Raises
-    ------
-    UnknownNameError
-        If there is no such argument, or no such value; names the nearest.
-    ArgumentError
-        If a value is never allowed.
-    """
+    """Return those of some arguments that are not at their defaults, each checked by itself."""
     asked = {}
     for name, value in arguments.items():
         if name not in DEFAULTS:
@@ -493,18 +428,7 @@ def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_together(asked: Mapping[str, Any]) -> None:
-    """Raise if arguments of a job contradict one another.
-
-    Parameters
-    ----------
-    asked : mapping of str to object
-        Those that are not at their defaults, each checked by itself. [-]
-
-    Raises
-    ------
-    ArgumentError
-        Naming the argument, and what it must be beside the others.
-    """
+    """Raise if arguments of a job contradict one another."""
     for name, value in asked.items():
         row = ARGUMENTS[name]
         for other, allowed in row.excludes.items():

@@ -34,25 +34,7 @@ Exchanged = tuple[Quantity, Quantity]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Composed:
-    """A step composed.
-
-    Parameters
-    ----------
-    parts : StepTime
-        The step. [s]
-    own : StepTime
-        What a worker does by itself, on the device that works longest, without copies and input. [s]
-    longest : int
-        That device, by its place among those of a worker; of several configurations the first one's. [1]
-    stages : tuple of StageWork
-        What was composed. [s]
-    devices : tuple of DeviceWork
-        What each device of a worker exchanges with other workers; empty where these do not agree. [s]
-    orders : tuple of tuple of Turn
-        Turns of the devices in a pass over all micro-batches. [-]
-    count : int
-        Micro-batches of a step, in all passes. [1]
-    """
+    """A step composed."""
 
     parts: StepTime
     own: StepTime
@@ -137,18 +119,7 @@ def agreed(
     update_share: Quantity = 1.0,
     agreement: Agreement | None = None,
 ) -> Composed:
-    """Compose a step as ``compose`` does, up to the copies of mini-batches and what brings them.
-
-    Parameters
-    ----------
-    stages, orders, micro_batches, accumulation_steps, update_share, agreement : object
-        As ``compose`` takes them. [unit of each argument]
-
-    Returns
-    -------
-    Composed
-        Without copies and input. [s]
-    """
+    """Compose a step as ``compose`` does, up to the copies of mini-batches and what brings them."""
     count = micro_batches * accumulation_steps
     if len(stages) == len(orders) == count == 1 and isinstance(update_share, float) and update_share == 1:
         own, longest = _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s), 0  # nothing to put together
@@ -186,20 +157,7 @@ def fed_with(
     first_step_s: Quantity = 0.0,
     fed: Callable[[StepTime], StepTime] | None = None,
 ) -> Composed:
-    """Add to a step in which workers agree the copies of mini-batches, and what it waits for their input.
-
-    Parameters
-    ----------
-    composed : Composed
-        The step without them. [s]
-    agreement, copies_s, first_step_s, fed : object
-        As ``compose`` takes them. [unit of each argument]
-
-    Returns
-    -------
-    Composed
-        The whole step. [s]
-    """
+    """Add to a step in which workers agree the copies of mini-batches, and what it waits for their input."""
     before_s, meanwhile_s = copies_s
     copied_s = before_s + meanwhile_s
     if agreement is not None and agreement.delays_copies:
@@ -218,20 +176,7 @@ def _is_something(seconds: Quantity) -> bool:
 
 
 def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
-    """Return what the devices of a worker do with one micro-batch.
-
-    Parameters
-    ----------
-    stages : sequence of StageWork
-        In the order of the network. [s]
-    device_count : int
-        Devices of a worker. [1]
-
-    Returns
-    -------
-    WorkerWork
-        Turns of all chunks, and the parts of the device that works longest. [s]
-    """
+    """Return what the devices of a worker do with one micro-batch."""
     chunks = [[stage for stage in stages if stage.device == place] for place in range(device_count)]
     turns = [(stage.forward_s, stage.backward_s) for stage in stages] if device_count > 1 else []
     works_s = [
@@ -276,20 +221,7 @@ def _tied(own: StepTime, tied_s: Quantity) -> StepTime:
 
 
 def turned(worker: WorkerWork, orders: Orders) -> Turned:
-    """Return when devices and chunks are through with a pass of all micro-batches, with transfers and without.
-
-    Parameters
-    ----------
-    worker : WorkerWork
-        Turns and transfers. [s]
-    orders : tuple of tuple of Turn
-        Turns of each device in a pass. [-]
-
-    Returns
-    -------
-    Turned
-        Ends; none for one device. [s]
-    """
+    """Return when devices and chunks are through with a pass of all micro-batches, with transfers and without."""
     if len(orders) == 1:
         return Turned(None, None)
     how = {"forward_s": worker.forward_s, "backward_s": worker.backward_s}
@@ -308,20 +240,7 @@ def turned(worker: WorkerWork, orders: Orders) -> Turned:
 
 
 def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, ...]:
-    """Return what each device exchanges with those of other workers.
-
-    Parameters
-    ----------
-    stages : sequence of StageWork
-        In the order of the network. [s]
-    turns : Turned
-        When chunks of a device are through, which decides when their gradients are ready. [s]
-
-    Returns
-    -------
-    tuple of DeviceWork
-        By place among the devices of a worker. [s]
-    """
+    """Return what each device exchanges with those of other workers."""
     found = []
     for place in range(1 + max(stage.device for stage in stages)):
         own = [(chunk, stage) for chunk, stage in enumerate(stages) if stage.device == place]
@@ -366,22 +285,7 @@ def _schedule(own: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSc
 
 
 def exchanges(agreement: Agreement, device: DeviceWork, *, count: Quantity) -> Exchanged:
-    """Return what a device exchanges with those of other workers in a step.
-
-    Parameters
-    ----------
-    agreement : Agreement
-        How workers agree. [-]
-    device : DeviceWork
-        Gradients and parameters of the device. [s]
-    count : int
-        Micro-batches of the step. [1]
-
-    Returns
-    -------
-    tuple of 2 float, ndarray or sympy.Expr
-        All of it, and what is exposed. [s]
-    """
+    """Return what a device exchanges with those of other workers in a step."""
     total_s, exposed_s = agreement.exchanged(device)
     if not device.gathers:
         return total_s, exposed_s
@@ -446,30 +350,7 @@ def stepped(
     update_share: Quantity,
     served: bool = False,
 ) -> tuple[StepTime, Exchanged]:
-    """Return what the device that works longest does by itself, and what it exchanges with other workers.
-
-    Parameters
-    ----------
-    worker : WorkerWork
-        What devices do with one micro-batch. [s]
-    turns : Turned
-        When they are through with a pass. [s]
-    exchanged : sequence of tuple of 2, or None
-        What each exchanges with other workers, hidden or not, and what of it is exposed; None for nothing. [s]
-    micro_batches : int
-        Micro-batches of a pass. [1]
-    passes : int or ndarray
-        Passes before the update. [1]
-    update_share : float, ndarray or sympy.Expr
-        Part of the update that a device does. [1]
-    served : bool
-        Whether a parameter server updates. [-]
-
-    Returns
-    -------
-    tuple of (StepTime, tuple of 2)
-        Before workers agree. [s]
-    """
+    """Return what the device that works longest does by itself, and what it exchanges with other workers."""
     longest, count = Longest.again(worker), micro_batches * passes
     own = worker.once if isinstance(count, int) and count == 1 else worker.once.times(count)
     own = _tied(own + worker.update.times(update_share), longest.of(worker.tied_s))

@@ -11,20 +11,7 @@ import numpy as np
 
 
 def stacked(records: Sequence[Any], counts: Sequence[int]) -> Any:
-    """Return one record with the configurations of several.
-
-    Parameters
-    ----------
-    records : sequence of dataclass, tuple or quantity
-        Alike in everything but their numbers. [any]
-    counts : sequence of int
-        Configurations of each. [1]
-
-    Returns
-    -------
-    dataclass, tuple or ndarray
-        A number that all have stays one; others become arrays, the configurations of the first record first. [any]
-    """
+    """Return one record with the configurations of several."""
     first = records[0]
     kind: Any = type(first)
     if names := _names(kind):
@@ -43,20 +30,7 @@ def stacked(records: Sequence[Any], counts: Sequence[int]) -> Any:
 
 
 def taken(record: Any, places: Any) -> Any:
-    """Return a record of some of its configurations.
-
-    Parameters
-    ----------
-    record : dataclass, tuple or quantity
-        Numbers, and arrays over configurations. [any]
-    places : ndarray of int, or slice
-        Which. [1]
-
-    Returns
-    -------
-    dataclass, tuple or quantity
-        The same of these. [any]
-    """
+    """Return a record of some of its configurations."""
     return mapped(record, lambda values: values[places])
 
 

@@ -42,29 +42,7 @@ class PhaseTimes(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StageWork:
-    """What a stage takes for one micro-batch: floats, arrays of shape (configurations,), or expressions.
-
-    Parameters
-    ----------
-    times : PhaseTimes
-        What its device computes. [s]
-    device : int
-        The device of a worker that has the stage. [1]
-    exchanges_gradients : bool
-        Whether data-parallel workers add up the gradients of its layers. [-]
-    group_s : tuple of 2 float, ndarray or sympy.Expr
-        What exchanges inside a tensor group add to the forward and to the backward phase. [s]
-    exchanged_s : float, ndarray or sympy.Expr
-        Exchanges of a micro-batch with devices of the same worker, hidden or not. [s]
-    send_s : tuple of 2 float, ndarray or sympy.Expr
-        Transfer of a micro-batch to the next stage, and of its gradient to the one before. [s]
-    gather_s : tuple of 2 float, ndarray or sympy.Expr
-        Gathering of shared parameters for the forward and for the backward phase of each micro-batch. [s]
-    tied_s : float, ndarray or sympy.Expr
-        Sums of the gradients of tied tables among stages, after the last backward phase. [s]
-    gathered_s : float, ndarray or sympy.Expr
-        Gathering of shared parameters after the update. [s]
-    """
+    """What a stage takes for one micro-batch: floats, arrays of shape (configurations,), or expressions."""
 
     times: PhaseTimes
     device: int = 0
@@ -94,15 +72,7 @@ class StageWork:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Gather:
-    """Parameters that data-parallel workers gather for a phase, while the phase before it runs.
-
-    Parameters
-    ----------
-    seconds : float, ndarray or sympy.Expr
-        Of one phase. [s]
-    hidden_by_s : float, ndarray or sympy.Expr
-        Length of the phase that it may hide behind. [s]
-    """
+    """Parameters that data-parallel workers gather for a phase, while the phase before it runs."""
 
     seconds: Quantity
     hidden_by_s: Quantity
@@ -110,19 +80,7 @@ class Gather:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DeviceWork:
-    """What a device of a worker exchanges with those of other workers.
-
-    Parameters
-    ----------
-    place : int
-        Its place among the devices of a worker. [1]
-    schedule : GradientSchedule or None
-        When its gradients are ready; None where it exchanges none. [s]
-    gathers : tuple of Gather
-        Parameters gathered while phases of one micro-batch run. [s]
-    gathered_s : float, ndarray or sympy.Expr
-        Parameters gathered after the update. [s]
-    """
+    """What a device of a worker exchanges with those of other workers."""
 
     place: int
     schedule: GradientSchedule | None
@@ -132,31 +90,7 @@ class DeviceWork:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class WorkerWork:
-    """What the devices of a worker do with one micro-batch.
-
-    Parameters
-    ----------
-    device_of_chunk : tuple of int
-        Device of each stage of the network. [1]
-    forward_s, backward_s : tuple of float, ndarray or sympy.Expr
-        Turns of each stage; none where one device has all. [s]
-    there_s, back_s : tuple of float, ndarray or sympy.Expr
-        Transfers from each stage to the next, and of the gradient back. [s]
-    works_s : tuple of float, ndarray or sympy.Expr
-        Turns of each device together. [s]
-    updates : tuple of tuple of 2
-        Update of each device: host time and launches, and kernels. [s]
-    tied_s : tuple of float, ndarray or sympy.Expr
-        Sums of the gradients of tied tables of each device. [s]
-    longest : int
-        The device that works longest; of several configurations the first one's. [1]
-    longest_places : ndarray of int or None
-        That device in each configuration; None where it is the same in all. [1]
-    once : StepTime
-        What it does for one micro-batch, exchanges within the worker among it. [s]
-    update : StepTime
-        Its update. [s]
-    """
+    """What the devices of a worker do with one micro-batch."""
 
     device_of_chunk: tuple[int, ...]
     forward_s: tuple[Quantity, ...]
@@ -174,13 +108,7 @@ class WorkerWork:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turned:
-    """When the devices of a pipeline are through with a pass of all micro-batches.
-
-    Parameters
-    ----------
-    ends, free : PipelineEnds or None
-        With transfers, and if these took no time; None for one device, whose turns follow one another. [s]
-    """
+    """When the devices of a pipeline are through with a pass of all micro-batches."""
 
     ends: PipelineEnds | None
     free: PipelineEnds | None

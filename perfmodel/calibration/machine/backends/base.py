@@ -33,15 +33,7 @@ SHORT_RUN_S: Final = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """A time and how sure it is.
-
-    Parameters
-    ----------
-    seconds : float
-        Median of the repeats. [s]
-    spread : float
-        Standard error of the median, as a share of it. [1]
-    """
+    """A time and how sure it is."""
 
     seconds: float
     spread: float
@@ -75,13 +67,7 @@ class Clock(ABC):
 
 
 class HostClock(Clock):
-    """Monotonic clock of the host, for kernels that have ended when their call returns.
-
-    Parameters
-    ----------
-    now : callable
-        The clock, in nanoseconds. [ns]
-    """
+    """Monotonic clock of the host, for kernels that have ended when their call returns."""
 
     def __init__(self, now: Callable[[], int] = time.perf_counter_ns) -> None:
         self._now = now
@@ -120,19 +106,7 @@ WINDOW_S: Final = 2.0
 
 
 class DriftWatch:
-    """Runs one kernel again and again between the points, and tells when the machine has drifted.
-
-    Parameters
-    ----------
-    time_reference : callable
-        Times the reference kernel. [s]
-    now : callable
-        Monotonic clock. [s]
-    window_s : float
-        Time between two of its runs. [s]
-    times : list of float or None
-        Where its times are kept; those of an interrupted session are gone on from. [s]
-    """
+    """Runs one kernel again and again between the points, and tells when the machine has drifted."""
 
     def __init__(
         self,
@@ -191,15 +165,7 @@ SMALLEST = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class PeakRun:
-    """A kernel that shows what the machine reaches at best.
-
-    Parameters
-    ----------
-    run : callable
-        Runs it once. [-]
-    amount : float
-        Its arithmetic, or the bytes that it moves. [FLOP or B]
-    """
+    """A kernel that shows what the machine reaches at best."""
 
     run: Run
     amount: float
@@ -297,35 +263,12 @@ class Backend(ABC):
         return []
 
     def all_reduces(self) -> list[dict[str, Any]]:
-        """Return the tables ``all_reduce`` of a file; none unless the library sums over processes.
-
-        Raises
-        ------
-        CalibrationError
-            If the processes fail.
-        """
+        """Return the tables ``all_reduce`` of a file; none unless the library sums over processes."""
         return []
 
 
 def check_result(backend: Backend, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> None:
-    """Check that a benchmark computes what it says, against a float64 reference.
-
-    Parameters
-    ----------
-    backend : Backend
-        Whose kernel. [-]
-    benchmark : Benchmark
-        Which. [-]
-    sizes : mapping of str to int
-        Small ones. [1]
-    dtype : str
-        Data type. [-]
-
-    Raises
-    ------
-    CalibrationError
-        If a result is zero throughout, not finite, or off the reference by more than the data type allows.
-    """
+    """Check that a benchmark computes what it says, against a float64 reference."""
     import numpy as np
 
     made, wanted, is_random = backend.results(benchmark, sizes, dtype=dtype)
@@ -352,18 +295,6 @@ def smallest_sizes(benchmark: Benchmark) -> Sizes:
 
 def share_of_chain(time_chain: Callable[[int], float], *, short: int = 20, long: int = 120) -> float:
     """Return the time of one link of a chain, from chains of two lengths, so that what both have once drops out.
-
-    Parameters
-    ----------
-    time_chain : callable
-        Length [1] to the time of a chain. [s]
-    short, long : int
-        The two lengths. [1]
-
-    Returns
-    -------
-    float
-        At least 0. [s]
 
     Examples
     --------

@@ -48,13 +48,7 @@ CLASSES: Final = Family(
 
 
 class NumpyTools:
-    """Makes operands in a data type.
-
-    Parameters
-    ----------
-    dtype : type
-        Of the arrays. [-]
-    """
+    """Makes operands in a data type."""
 
     def __init__(self, dtype: Any) -> None:
         self.dtype = dtype
@@ -287,18 +281,7 @@ def _blas() -> str:
 
 
 class NumpyBackend(Backend):
-    """numpy.
-
-    Parameters
-    ----------
-    target : str
-        ``cpu``. [-]
-
-    Raises
-    ------
-    ArgumentError
-        If it is another.
-    """
+    """numpy."""
 
     name: ClassVar[str] = "numpy"
 

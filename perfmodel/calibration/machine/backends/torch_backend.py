@@ -72,20 +72,7 @@ def _has_products(benchmark: Benchmark) -> bool:
 
 
 class TorchBackend(Backend):
-    """torch on one device.
-
-    Parameters
-    ----------
-    target : str
-        ``cpu``, ``cuda`` or ``cuda:N``. [-]
-
-    Raises
-    ------
-    MissingPackageError
-        If torch is not installed.
-    ArgumentError
-        If there is no such device.
-    """
+    """torch on one device."""
 
     name: ClassVar[str] = "torch"
 

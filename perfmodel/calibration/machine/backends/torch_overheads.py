@@ -35,27 +35,7 @@ LONGEST_S: Final = 30.0
 
 
 def all_reduces(*, library: str, process_count: int, threads: int) -> list[dict[str, Any]]:
-    """Return the time of an all-reduce of tensors that lie in several processes.
-
-    Parameters
-    ----------
-    library : str
-        ``gloo`` or ``nccl``. [-]
-    process_count : int
-        Processes; of ``nccl`` each has the GPU of its number. [1]
-    threads : int
-        Threads of each. [1]
-
-    Returns
-    -------
-    list of dict
-        One table ``all_reduce`` of a file: time of the smallest tensor [s], rate of a large one [B/s].
-
-    Raises
-    ------
-    CalibrationError
-        If the processes fail, or do not find each other in time; quotes what one of them wrote.
-    """
+    """Return the time of an all-reduce of tensors that lie in several processes."""
     with tempfile.TemporaryDirectory(prefix="perfmodel_") as folder:
         plan = {"library": library, "process_count": process_count, "store": str(Path(folder) / "store")}
         seconds = _joined([_started(plan | {"rank": rank}, threads) for rank in range(process_count)])
@@ -163,22 +143,7 @@ PINNED_BYTES: Final = (4096, 256 * 2**20)
 
 
 def median_s(run: Callable[[], Any], *, repeats: int = REPEATS, wait: Callable[[], Any] | None = None) -> float:
-    """Return the median time of a call.
-
-    Parameters
-    ----------
-    run : callable
-        What is timed. [-]
-    repeats : int
-        How often. [1]
-    wait : callable or None
-        Waits before and after for what a device still does; None where nothing can be under way. [-]
-
-    Returns
-    -------
-    float
-        By the host's clock. [s]
-    """
+    """Return the median time of a call."""
     samples = []
     for _ in range(repeats + 2):
         if wait is not None:
@@ -265,18 +230,6 @@ def _saturating(tools: TorchTools) -> Callable[[], Any] | None:
 def overheads(tools: TorchTools) -> dict[str, float]:
     """Return the table ``overheads`` of a file.
 
-    Parameters
-    ----------
-    tools : TorchTools
-        Of the device. [-]
-
-    Returns
-    -------
-    dict
-        By name. [s]
-
-    Notes
-    -----
     On a CPU a call of a tiny kernel is timed without and with recording; the kernel's own time is taken off what its
     gradient takes in the engine, and off what an optimizer takes per tensor. On a GPU these are host times while the
     device is behind, of which those of a launch (``dispatch_s``) are taken off.

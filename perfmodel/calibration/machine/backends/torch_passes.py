@@ -35,21 +35,7 @@ POOL: Final = 1 << 22
 
 
 class TorchTools:
-    """Makes operands on a device in a data type.
-
-    Parameters
-    ----------
-    torch : module
-        The library. [-]
-    device : str
-        ``cpu`` or ``cuda:N``. [-]
-    dtype : str
-        Name of a data type of torch, e.g. ``float32``. [-]
-    seed : int
-        Of the random numbers. [1]
-    pool : int
-        Random numbers that are drawn. [1]
-    """
+    """Makes operands on a device in a data type."""
 
     def __init__(self, torch: Any, *, device: str, dtype: str, seed: int, pool: int = POOL) -> None:
         self.torch = torch
@@ -119,15 +105,6 @@ HOLD_CYCLES: Final = 2_000_000
 class CudaClock(Clock):
     """Device time of kernels.
 
-    Parameters
-    ----------
-    torch : module
-        The library. [-]
-    device : torch.device
-        Which GPU. [-]
-
-    Notes
-    -----
     A kernel that only waits is launched first, so that the host is ahead with all launches before the first of them
     starts: what is timed is the device, not the host that feeds it. A run that launches more kernels than a queue has
     room for, or that waits for the device itself, is timed as the host feeds it.
@@ -218,30 +195,7 @@ def passes(
     random: bool = False,
     weight: float = 1.0,
 ) -> Iterator[Benchmark]:
-    """Yield the benchmark of a pass and that of its gradient.
-
-    Parameters
-    ----------
-    name : str
-        Kernel class of the pass. [-]
-    family : Family
-        Shapes of its inputs. [-]
-    layer : Layer or callable
-        The layer that has it, or what makes it from sizes. [-]
-    forward : callable
-        Of (torch, inputs ...): the result. [-]
-    backward : callable or None
-        Of (torch, gradient of the result, result, inputs ...): the gradient; None where there is none. [-]
-    random : bool
-        Whether two runs differ. [-]
-    weight : float
-        How much of a usual training step it is. [1]
-
-    Yields
-    ------
-    Benchmark
-        One or two. [-]
-    """
+    """Yield the benchmark of a pass and that of its gradient."""
 
     def inputs(tools: TorchTools, sizes: Sizes) -> list[Any]:
         return [tools.normal(*family.tensor(sizes)) for _ in range(family.inputs)]
@@ -336,26 +290,7 @@ def _bound(call: Call, torch: Any, operands: Mapping[str, Any]) -> Run:
 def called_passes(
     name: str, family: Family, layer: Layer, forward: Call, gradient: Call | None, weight: float
 ) -> Iterator[Benchmark]:
-    """Yield the benchmark of a pass that one function of torch runs, and that of its gradient.
-
-    Parameters
-    ----------
-    name : str
-        Pass of the forward phase. [-]
-    family : Family
-        Shapes it is measured on. [1]
-    layer : Layer
-        Has the pass. [-]
-    forward, gradient : tuple
-        What is called with what; no gradient where none is measured. [-]
-    weight : float
-        How many points it gets among others. [1]
-
-    Yields
-    ------
-    Benchmark
-        One or two. [-]
-    """
+    """Yield the benchmark of a pass that one function of torch runs, and that of its gradient."""
 
     def prepare(call: Call, tools: TorchTools, sizes: Sizes, _: Operation) -> Prepared:
         inputs = [tools.normal(*family.tensor(sizes)) for _ in range(family.inputs)]

@@ -62,22 +62,7 @@ BIASED = Family({**MAPS.axes, "maps": Axis(values=(0, 0, 1))}, batch="batch", sa
 
 
 def by_autograd(tools: TorchTools, forward: Callable[..., Any], *inputs: Any) -> Prepared:
-    """Return the gradients of all inputs by autograd, where torch has no call for them alone.
-
-    Parameters
-    ----------
-    tools : TorchTools
-        Makes the gradient of the result. [-]
-    forward : callable
-        Inputs to the result. [-]
-    *inputs : tensor
-        That want gradients. [1]
-
-    Returns
-    -------
-    Prepared
-        The backward pass alone; one call of the engine is in its time. [-]
-    """
+    """Return the gradients of all inputs by autograd, where torch has no call for them alone."""
     result = forward(*inputs)
     gradient = tools.normal(*result.shape)
     return Prepared(partial(tools.torch.autograd.grad, result, inputs, gradient, retain_graph=True))
