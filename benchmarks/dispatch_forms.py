@@ -29,8 +29,8 @@ import numpy as np
 
 import perfmodel as pm
 from perfmodel.framework.kernel_table import KernelTable
-from perfmodel.prediction import prepared
-from perfmodel.prediction.step_time import GroupTimes, ProcessorNumbers, StepTime, step_time
+from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, step_time
+from perfmodel.prediction.job import prepared
 
 TABLES = ("shi2016", "rnn2016", "johnson2016", "lambda2019", "mxnet2017", "sako2018", "tensorflow2017", "nvidia2021")
 

@@ -37,8 +37,9 @@ from perfmodel.hardware.spec_files import names, shipped_folder
 from perfmodel.measurements.kernel_tables import read_collectives
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import place
-from perfmodel.validation.collective_scores import predicted_times
-from perfmodel.validation.intervals import (
+from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED
+from perfmodel.validation.scores.collectives import predicted_times
+from perfmodel.validation.scores.intervals import (
     ALL_PROTOCOLS,
     COLUMNS,
     DIGITS,
@@ -55,7 +56,6 @@ from perfmodel.validation.intervals import (
     seen_in,
     with_intervals,
 )
-from perfmodel.validation.protocols import ALL_FITTED, NOTHING_FITTED
 from perfmodel.validation.validate import checked_table, hold_out
 
 PROTOCOLS = (

@@ -29,8 +29,8 @@ from perfmodel.framework.rules import RecurrentRules
 from perfmodel.hardware.catalogue import load_library
 from perfmodel.kernels import Matmul
 from perfmodel.layers.recurrent import GRU, LSTM, RNN
-from perfmodel.prediction.gpu_libraries import RecurrentLibrary
-from perfmodel.prediction.gpu_target import GpuNumbers, gpu_numbers
+from perfmodel.prediction.device.gpu_libraries import RecurrentLibrary
+from perfmodel.prediction.device.gpu_target import GpuNumbers, gpu_numbers
 from perfmodel.records import Recurrence, Role
 
 CELLS = {"vanilla": RNN, "lstm": LSTM, "gru": GRU}

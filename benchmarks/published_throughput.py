@@ -28,8 +28,8 @@ import perfmodel as pm
 from perfmodel import measurements
 from perfmodel.measurements.table import MeasuredRow, MeasurementTable
 from perfmodel.validation import baselines, metrics
-from perfmodel.validation.cells import PredictedCell
-from perfmodel.validation.report import Report
+from perfmodel.validation.protocols.cells import PredictedCell
+from perfmodel.validation.scores.report import Report
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "generalisation.md"

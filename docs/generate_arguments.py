@@ -27,7 +27,7 @@ IMPORTS = {
     "Storage": "perfmodel.hardware.storage",
     "Wired": "perfmodel.hardware.wired",
     "Optimizer": "perfmodel.layers.optimizers",
-    "Straggler": "perfmodel.prediction.straggler",
+    "Straggler": "perfmodel.prediction.job.straggler",
 }
 """Name in an annotation -> where it is imported from."""
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from perfmodel.cli.app import run
 from perfmodel.cli.validate import RECORDS, write_pages
-from perfmodel.validation.protocol_board import COVERS
+from perfmodel.validation.protocols.board import COVERS
 from perfmodel.validation.scoreboard import PERFMODEL, BoardScore, Scoreboard, load_scoreboard, save_scoreboard
 from perfmodel.validation.scoreboard_page import SUBSET_TEXT
 

@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from perfmodel.planning.straggler_slowdown import straggler_slowdown
     from perfmodel.planning.sweeps.sweep import sweep
     from perfmodel.planning.sweeps.table import Sweep
-    from perfmodel.prediction.batch_limit import max_batch_size
-    from perfmodel.prediction.job import Job
+    from perfmodel.planning.transfer import refresh, transfer
+    from perfmodel.prediction.job.job import Job
+    from perfmodel.prediction.memory.batch_limit import max_batch_size
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
-    from perfmodel.prediction.transfer import refresh, transfer
     from perfmodel.records import Work
-    from perfmodel.validation.fit_table import fit
-    from perfmodel.validation.live import validate_live
+    from perfmodel.validation.live.check import validate_live
+    from perfmodel.validation.protocols.fit_table import fit
     from perfmodel.validation.validate import validate
 
 _MODULE_OF = {
@@ -63,7 +63,7 @@ _MODULE_OF = {
     "Dataset": "perfmodel.hardware.dataset",
     "Formula": "perfmodel.planning.formulas.formula",
     "FrameworkProfile": "perfmodel.framework.profile",
-    "Job": "perfmodel.prediction.job",
+    "Job": "perfmodel.prediction.job.job",
     "LayerGraph": "perfmodel.graph",
     "Plan": "perfmodel.planning.plans.report",
     "Prediction": "perfmodel.prediction.prediction",
@@ -75,7 +75,7 @@ _MODULE_OF = {
     "calibrate": "perfmodel.calibration.machine.calibrate",
     "catalogue": "perfmodel.hardware.catalogue",
     "compare": "perfmodel.planning.comparison",
-    "fit": "perfmodel.validation.fit_table",
+    "fit": "perfmodel.validation.protocols.fit_table",
     "formula": "perfmodel.planning.formulas.formula",
     "from_huggingface_config": "perfmodel.importers.huggingface",
     "from_onnx": "perfmodel.importers.onnx.file",
@@ -89,16 +89,16 @@ _MODULE_OF = {
     "load_price": "perfmodel.hardware.catalogue",
     "load_storage": "perfmodel.hardware.catalogue",
     "load_system": "perfmodel.hardware.catalogue",
-    "max_batch_size": "perfmodel.prediction.batch_limit",
+    "max_batch_size": "perfmodel.prediction.memory.batch_limit",
     "plan": "perfmodel.planning.plans.plan",
     "predict": "perfmodel.prediction.predict",
-    "refresh": "perfmodel.prediction.transfer",
+    "refresh": "perfmodel.planning.transfer",
     "scaling": "perfmodel.planning.scaling",
     "straggler_slowdown": "perfmodel.planning.straggler_slowdown",
     "sweep": "perfmodel.planning.sweeps.sweep",
-    "transfer": "perfmodel.prediction.transfer",
+    "transfer": "perfmodel.planning.transfer",
     "validate": "perfmodel.validation.validate",
-    "validate_live": "perfmodel.validation.live",
+    "validate_live": "perfmodel.validation.live.check",
 }
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 

@@ -3,8 +3,8 @@
 from perfmodel.calibration.machine.calibrate import benchmark_table
 from perfmodel.calibration.machine.journal import read_journal
 from perfmodel.framework.kernel_classes import measured_kernel
-from perfmodel.validation import live_prediction
-from perfmodel.validation.live_prediction import cases_of, operations_of
+from perfmodel.validation.live import prediction as live_prediction
+from perfmodel.validation.live.prediction import cases_of, operations_of
 
 
 def class_of(operation):

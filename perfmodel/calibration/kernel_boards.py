@@ -17,10 +17,10 @@ from perfmodel.hardware.part_catalogue import load_datasheet
 from perfmodel.layers import GRU, LSTM, RNN, Concat, Convolution2d, Dense, MaxPool2d, ReLU
 from perfmodel.layers.base import Layer
 from perfmodel.measurements.kernel_tables import MeasuredKernel, blobs_read
-from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, Factors, library_constants
-from perfmodel.prediction.step_time import group_times
-from perfmodel.prediction.target import Libraries, Target
-from perfmodel.prediction.targets import resolve_target
+from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, library_constants
+from perfmodel.prediction.device.step_time import group_times
+from perfmodel.prediction.device.target import Libraries, Target
+from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.records import ELEMENT_BYTES, Contraction, Convolution, Operation, Phase, Recurrence, Role
 
 if TYPE_CHECKING:

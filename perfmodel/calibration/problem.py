@@ -11,13 +11,13 @@ import numpy as np
 
 from perfmodel.errors import CalibrationError
 from perfmodel.hardware.calibration import FitPlan, Unknown
-from perfmodel.prediction.doubt import prior_covariance
+from perfmodel.prediction.certainty.variance import prior_covariance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.calibration.kernel_boards import KernelBoard
-    from perfmodel.prediction.prepared import Prepared
+    from perfmodel.prediction.job.prepared import Prepared
 
 
 STEP = 0.01

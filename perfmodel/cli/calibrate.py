@@ -139,7 +139,7 @@ def fit_command(
 ) -> Answer:
     """Fit the constants of device, library and framework files to all measured cells of a subset."""
     from perfmodel.hardware.calibration import toml_text
-    from perfmodel.validation.fit_table import fit
+    from perfmodel.validation.protocols.fit_table import fit
 
     check_writable(save, argument="--save")
     with progress_bar(f"fitting {table}", shown=progress) as told:

@@ -179,7 +179,7 @@ def value_as_typed(name: str, typed: Any) -> Any:
 
     kinds = set(ARGUMENTS[name].type.split(" | "))
     if isinstance(typed, str) and "Straggler" in kinds:
-        from perfmodel.prediction.straggler import parameter_of
+        from perfmodel.prediction.job.straggler import parameter_of
 
         ((distribution, value),) = key_values([typed], argument="--straggler").items()
         return {"distribution": distribution, parameter_of(distribution): value}

@@ -73,7 +73,7 @@ def predict_command(
 def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
     """Return as many samples as memory holds."""
     from perfmodel.prediction.arguments.table import names_of
-    from perfmodel.prediction.batch_limit import max_batch_size
+    from perfmodel.prediction.memory.batch_limit import max_batch_size
 
     spreading = [name for name in names_of("spread") if name in arguments]
     if spreading:
@@ -90,7 +90,7 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
 def _text(
     prediction: Prediction, executed: Executed | None, bill: Bill | None, *, layers_shown: int, in_words: bool
 ) -> str:
-    from perfmodel.prediction.report import report
+    from perfmodel.prediction.words.report import report
 
     blocks = [report(prediction, layers_shown=layers_shown)]
     if bill is not None:
@@ -105,7 +105,7 @@ def _text(
 def _content(
     prediction: Prediction, executed: Executed | None, bill: Bill | None, *, layers_shown: int, in_words: bool
 ) -> dict[str, Any]:
-    from perfmodel.prediction.report import layer_totals
+    from perfmodel.prediction.words.report import layer_totals
 
     content = prediction.to_dict() | {"longest_layers": layer_totals(prediction).head(layers_shown).to_dicts()}
     if in_words:
@@ -202,7 +202,7 @@ def find_executed(table: str, *, network: str, prediction: Prediction) -> Execut
     """Return the run of a measurement table that a request corresponds to, predicted."""
     from perfmodel import measurements
     from perfmodel.prediction.arguments.table import names_of
-    from perfmodel.prediction.job import Job
+    from perfmodel.prediction.job.job import Job
 
     job = prediction.job
     loaded = measurements.load(table)
@@ -294,7 +294,7 @@ def transfer_command(
     ] = None,
 ) -> Any:
     """Say how long copies take that start at once, which way they go, and what bounds them."""
-    from perfmodel.prediction.transfer import transfer
+    from perfmodel.planning.transfer import transfer
 
     check_writable(trace, argument="--trace")
     chosen: dict[str, Any] = (

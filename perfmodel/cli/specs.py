@@ -50,7 +50,7 @@ def _load_calibration_with_classes(path: Path) -> Any:
     """Load a calibration; of a measured machine the classes of its kernels must be known too."""
     from perfmodel.hardware.calibration import load_calibration
     from perfmodel.hardware.measured_machine import MeasuredMachine
-    from perfmodel.prediction.measured_target import MeasuredTarget
+    from perfmodel.prediction.device.measured_target import MeasuredTarget
 
     calibration = load_calibration(path)
     if isinstance(calibration, MeasuredMachine):

@@ -28,8 +28,8 @@ from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
     from perfmodel.presentation.tables import Table
-    from perfmodel.validation.report import Report
     from perfmodel.validation.scoreboard import Collected, Picture, Scoreboard
+    from perfmodel.validation.scores.report import Report
 
 CHECK_FAILED = 1
 """Exit code where the error is above what ``--max-mape`` allows."""
@@ -84,7 +84,7 @@ class ValidateCommand(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help with the tables below."""
-        from perfmodel.validation.own_tables import help_text
+        from perfmodel.validation.tables.own_tables import help_text
 
         self.epilog = help_text()
         super().format_help(ctx, formatter)
@@ -153,7 +153,7 @@ def validate_command(
 
 def _own(name: str, data: Path | None, *, given: dict[str, str], max_mape: float | None) -> tuple[Any, float | None]:
     """Return the report of a table that is scored in a way of its own, and its error [%]; None where it is none."""
-    from perfmodel.validation.own_tables import own_table, refuse_beside
+    from perfmodel.validation.tables.own_tables import own_table, refuse_beside
 
     table = own_table(name, data)
     if table is None:
@@ -167,7 +167,7 @@ def _own(name: str, data: Path | None, *, given: dict[str, str], max_mape: float
 
 def _all_of(tables: list[Table[Any]]) -> Answer:
     """Return tables of scores as one answer."""
-    from perfmodel.validation.table_report import score_lines
+    from perfmodel.validation.scores.table_report import score_lines
 
     return Answer(
         text=lambda: "\n\n".join(score_lines(each).to_text() for each in tables),
@@ -177,7 +177,7 @@ def _all_of(tables: list[Table[Any]]) -> Answer:
 
 def _with_rows(report: Report) -> Answer:
     """Return a report with every cell below it."""
-    from perfmodel.validation.table_report import cell_lines
+    from perfmodel.validation.scores.table_report import cell_lines
 
     return Answer(
         text=lambda: f"{report}\n\n{cell_lines(report.rows, title='every cell').to_text()}", content=report.to_dict
@@ -233,8 +233,8 @@ def _tables(
 ) -> list[Table[Any]]:
     from perfmodel.validation.ablation import ablation
     from perfmodel.validation.ablation import sensitivity as sensitivity_of
-    from perfmodel.validation.protocol_board import protocol_board
-    from perfmodel.validation.protocols import PROTOCOLS, protocol_names
+    from perfmodel.validation.protocols.board import protocol_board
+    from perfmodel.validation.protocols.protocols import PROTOCOLS, protocol_names
     from perfmodel.validation.validate import checked_table, nothing_to_score
 
     if sensitivity and protocol != UNASKED:
@@ -303,8 +303,8 @@ def write_scoreboard(
     from perfmodel.measurements.kernel_tables import read_data_folder
     from perfmodel.prediction.arguments.checks import one_of
     from perfmodel.validation.all_tables import QUICK, score_shipped, score_shipped_own, score_terms
-    from perfmodel.validation.folder_scores import check_folder, check_hashes, score_folder
     from perfmodel.validation.scoreboard import KINDS, STEPS, Collected, load_scoreboard
+    from perfmodel.validation.scores.folder import check_folder, check_hashes, score_folder
 
     if not to.is_dir():
         raise ArgumentError(argument="--to", given=str(to), allowed="an existing folder")
@@ -417,8 +417,8 @@ def validate_live_command(
     out: OutOption = None,
 ) -> None:
     """Measure whole torch networks on this machine and predict them from its calibration, which never saw them."""
-    from perfmodel.validation.live import validate_live
-    from perfmodel.validation.live_report import check_table_path, save_live_table
+    from perfmodel.validation.live.check import validate_live
+    from perfmodel.validation.live.report import check_table_path, save_live_table
 
     check_writable(out, argument="--out")
     check_plot(plot)

@@ -16,7 +16,7 @@ from perfmodel.planning.comparison import Comparison, compare
 from perfmodel.planning.wording import plain, signed_seconds_text
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.predict import predict
-from perfmodel.prediction.report import WIDTH, configuration, fit_sentence, title
+from perfmodel.prediction.words.report import WIDTH, configuration, fit_sentence, title
 from perfmodel.presentation.quantities import percent_text, seconds_text
 from perfmodel.presentation.tables import Table
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.prediction.agreement_options import refuse_unused, taken
 from perfmodel.prediction.arguments.table import ARGUMENTS, asked_of
-from perfmodel.prediction.straggler import straggler_of, straggler_of_job
+from perfmodel.prediction.job.agreement_options import refuse_unused, taken
+from perfmodel.prediction.job.straggler import straggler_of, straggler_of_job
 
 
 def listed(argument: str, given: Any) -> list[Any]:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.wording import plain, signed_seconds_text
-from perfmodel.prediction.agreement_options import TAKEN_BY, WITH_SERVER
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.table import ARGUMENTS
+from perfmodel.prediction.job.agreement_options import TAKEN_BY, WITH_SERVER
 from perfmodel.prediction.prediction import Prediction
-from perfmodel.prediction.report import PART_NAMES, configuration, memory_contents, part_names, title
+from perfmodel.prediction.words.report import PART_NAMES, configuration, memory_contents, part_names, title
 from perfmodel.presentation.quantities import cell_text, percent_text, quantity_text, scale_of, seconds_text
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from perfmodel.prediction.job import Job
+    from perfmodel.prediction.job.job import Job
 
 PER: Final = ("step", "sample")
 """What the seconds of a comparison are of."""

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.cost.staleness import steps_to_target
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.asked import check_options, listed, options_of
-from perfmodel.prediction.agreement_options import sync_names, taken
 from perfmodel.prediction.arguments.checks import NO_SYNC, from_zero_to, one_of, positive, whole_number
+from perfmodel.prediction.job.agreement_options import sync_names, taken
+from perfmodel.prediction.job.straggler import straggler_of
 from perfmodel.prediction.predict import predict
-from perfmodel.prediction.report import WIDTH, fit_sentence
-from perfmodel.prediction.straggler import straggler_of
+from perfmodel.prediction.words.report import WIDTH, fit_sentence
 from perfmodel.presentation.tables import Table
 from perfmodel.units import SECONDS_PER_HOUR
 

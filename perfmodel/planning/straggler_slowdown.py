@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import whole_number
-from perfmodel.prediction.straggler import straggler_of
+from perfmodel.prediction.job.straggler import straggler_of
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from perfmodel.presentation.quantities import is_number
 
 if TYPE_CHECKING:
     from perfmodel.hardware.price import InstancePrice
+    from perfmodel.prediction.device.target import Target
     from perfmodel.prediction.prediction import Prediction
-    from perfmodel.prediction.target import Target
 
 MOST_OVERHEAD = 10.0
 """Largest power usage effectiveness; a larger number is a slip of the pen. [1]"""

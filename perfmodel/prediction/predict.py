@@ -8,7 +8,7 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from perfmodel.prediction.arguments.table import ARGUMENTS
-from perfmodel.prediction.job import Job
+from perfmodel.prediction.job.job import Job
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph

@@ -12,9 +12,9 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.bill import Billed
-from perfmodel.prediction.data_path import BOTTLENECK_OF_STAGE
+from perfmodel.prediction.device.step_time import PARTS, TOTALS, GroupTimes, StepTime
+from perfmodel.prediction.job.data_path import BOTTLENECK_OF_STAGE
 from perfmodel.prediction.rows import LayerRow, piece_of
-from perfmodel.prediction.step_time import PARTS, TOTALS, GroupTimes, StepTime
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.prediction.agreement import Agreement
-    from perfmodel.prediction.basis import Basis
-    from perfmodel.prediction.data_path import DataPath
-    from perfmodel.prediction.doubt import ConstantRow
-    from perfmodel.prediction.interval import Interval
-    from perfmodel.prediction.job import Job
-    from perfmodel.prediction.memory import MemoryFootprint
-    from perfmodel.prediction.prepared import Prepared
+    from perfmodel.prediction.certainty.basis import Basis
+    from perfmodel.prediction.certainty.interval import Interval
+    from perfmodel.prediction.certainty.variance import ConstantRow
+    from perfmodel.prediction.job.agreement import Agreement
+    from perfmodel.prediction.job.data_path import DataPath
+    from perfmodel.prediction.job.job import Job
+    from perfmodel.prediction.job.prepared import Prepared
+    from perfmodel.prediction.memory.footprint import MemoryFootprint
     from perfmodel.prediction.rows import StageRow
     from perfmodel.simulation import Timeline
     from perfmodel.sync.asynchronous_scheme import AsynchronousTimes
@@ -146,7 +146,7 @@ class Prediction(Billed):
     @derived_property
     def provenance(self) -> Table[ConstantRow]:
         """Where each constant that moves the step time comes from, the most uncertain first; has ``to_frame()``."""
-        from perfmodel.prediction.doubt import constant_table
+        from perfmodel.prediction.certainty.variance import constant_table
 
         return constant_table(self)
 
@@ -280,13 +280,13 @@ class Prediction(Billed):
 
     def explain(self) -> str:
         """Say in words, with numbers, how long the step takes, what bounds it, and where the constants come from."""
-        from perfmodel.prediction.explanation import explain
+        from perfmodel.prediction.words.explanation import explain
 
         return explain(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the operations as plain numbers and text, for JSON."""
-        from perfmodel.prediction.explanation import as_dict
+        from perfmodel.prediction.words.explanation import as_dict
 
         return as_dict(self)
 
@@ -303,7 +303,7 @@ class Prediction(Billed):
         matplotlib.figure.Figure
             One bar for each part that takes time, longest first.
         """
-        from perfmodel.prediction.report import part_figure
+        from perfmodel.prediction.words.report import part_figure
         from perfmodel.presentation.figures import saved
 
         figure = part_figure(self)
@@ -335,7 +335,7 @@ class Prediction(Billed):
         ArgumentError
             If steps are not a whole number of at least one, or the seed is negative.
         """
-        from perfmodel.prediction.job_timeline import job_timeline
+        from perfmodel.prediction.job.timeline import job_timeline
 
         return job_timeline(self.basis, step_count=whole_number("step_count", step_count), seed=seed)
 
@@ -352,7 +352,7 @@ class Prediction(Billed):
         matplotlib.figure.Figure
             The picture. [-]
         """
-        from perfmodel.prediction.report import title
+        from perfmodel.prediction.words.report import title
         from perfmodel.presentation.figures import saved
         from perfmodel.presentation.lanes import gantt_chart
 
@@ -360,18 +360,18 @@ class Prediction(Billed):
         return saved(figure, path)
 
     def __repr__(self) -> str:
-        from perfmodel.prediction.report import title
+        from perfmodel.prediction.words.report import title
         from perfmodel.presentation.quantities import seconds_text
 
         return f"<Prediction {title(self)}: {seconds_text(float(self.parts.step_s))}, bottleneck {self.bottleneck}>"
 
     def __str__(self) -> str:
-        from perfmodel.prediction.explanation import report
+        from perfmodel.prediction.words.explanation import report
 
         return report(self)
 
     def _repr_html_(self) -> str:
-        from perfmodel.prediction.explanation import report_html
+        from perfmodel.prediction.words.explanation import report_html
 
         return report_html(self)
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.parallelism.base import Exchange, Layout
-    from perfmodel.prediction.prepared import Prepared, TimedStep
-    from perfmodel.prediction.stage import Stage, TimedStage
-    from perfmodel.prediction.step_time import GroupTimes
+    from perfmodel.prediction.device.step_time import GroupTimes
+    from perfmodel.prediction.job.prepared import Prepared, TimedStep
+    from perfmodel.prediction.job.stage import Stage, TimedStage
 
 
 class LayerRow(NamedTuple):

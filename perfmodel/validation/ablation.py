@@ -12,16 +12,15 @@ import numpy as np
 from perfmodel.calibration.fit import fit_folds
 from perfmodel.hardware.calibration import factors_by_constant, load_fit_plan
 from perfmodel.measurements.table import SUBSETS
-from perfmodel.prediction.cpu_target import CpuNumbers, CpuTarget
-from perfmodel.prediction.gpu_libraries import MatmulLibrary, StreamEfficiency
-from perfmodel.prediction.gpu_target import GpuNumbers, GpuTarget
-from perfmodel.prediction.prepare import prepare
-from perfmodel.prediction.prepared import Prepared
-from perfmodel.prediction.scaling import NO_FACTORS, Factors
+from perfmodel.prediction.device.cpu_target import CpuNumbers, CpuTarget
+from perfmodel.prediction.device.factors import NO_FACTORS, Factors
+from perfmodel.prediction.device.gpu_libraries import MatmulLibrary, StreamEfficiency
+from perfmodel.prediction.device.gpu_target import GpuNumbers, GpuTarget
+from perfmodel.prediction.job.prepare import prepare
+from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.presentation.tables import Table
-from perfmodel.validation import metrics
-from perfmodel.validation.cells import MeasuredCell, prepare_cells
-from perfmodel.validation.protocols import (
+from perfmodel.validation.protocols.cells import MeasuredCell, prepare_cells
+from perfmodel.validation.protocols.protocols import (
     ALL_FITTED,
     NOTHING_FITTED,
     PLAN_OF_SUBSET,
@@ -32,6 +31,7 @@ from perfmodel.validation.protocols import (
     folds_of,
     predict_subset,
 )
+from perfmodel.validation.scores import metrics
 from perfmodel.validation.validate import checked_table, nothing_to_score
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.measurements.table import MeasurementTable
-    from perfmodel.prediction.step_time import ProcessorNumbers
+    from perfmodel.prediction.device.step_time import ProcessorNumbers
 
 
 BOUNDLESS: Final = 1e9

@@ -13,7 +13,8 @@ from perfmodel.errors import CalibrationError
 from perfmodel.measurements.kernel_tables import content_hash
 from perfmodel.measurements.table import SET_ASIDE, SUBSETS
 from perfmodel.presentation.quantities import bytes_text, percent_text, seconds_text
-from perfmodel.validation.cells import (
+from perfmodel.validation.protocols.board import protocol_jobs, protocol_reports, reports_apart
+from perfmodel.validation.protocols.cells import (
     MeasuredCell,
     PredictedCell,
     Progress,
@@ -21,10 +22,7 @@ from perfmodel.validation.cells import (
     prepare_cells,
     progress_of_part,
 )
-from perfmodel.validation.collective_scores import HELD_OUT
-from perfmodel.validation.own_tables import OWN_TABLES, OwnTable
-from perfmodel.validation.protocol_board import protocol_jobs, protocol_reports, reports_apart
-from perfmodel.validation.protocols import ALL_FITTED, NOTHING_FITTED
+from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED
 from perfmodel.validation.scoreboard import (
     COLLECTIVES,
     KINDS,
@@ -40,13 +38,15 @@ from perfmodel.validation.scoreboard import (
     TermScore,
     WorstCell,
 )
-from perfmodel.validation.table_report import PartScore
+from perfmodel.validation.scores.collectives import HELD_OUT
+from perfmodel.validation.scores.table_report import PartScore
+from perfmodel.validation.tables.own_tables import OWN_TABLES, OwnTable
 from perfmodel.validation.validate import checked_table
 
 if TYPE_CHECKING:
     from perfmodel.measurements.table import MeasurementTable, Run
     from perfmodel.prediction.prediction import Prediction
-    from perfmodel.validation.report import Report
+    from perfmodel.validation.scores.report import Report
 
 
 COUNT: Final = 10

@@ -8,7 +8,6 @@ from typing import Final
 
 from perfmodel.presentation.quantities import seconds_text
 from perfmodel.presentation.tables import Block, Bullets, Grid, Heading, Paragraph, Picture
-from perfmodel.validation.kernel_scores import MEAN_OF_BOARDS
 from perfmodel.validation.scoreboard import (
     COLLECTIVES,
     KERNELS,
@@ -23,6 +22,7 @@ from perfmodel.validation.scoreboard import (
     ScoredTable,
     WorstCell,
 )
+from perfmodel.validation.scores.kernels import MEAN_OF_BOARDS
 
 SUBSET_TEXT: Final = {
     "gpu": "GPU",

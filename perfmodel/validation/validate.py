@@ -18,8 +18,8 @@ from perfmodel.hardware.source import ESTIMATE, SpecFile
 from perfmodel.hardware.system import System
 from perfmodel.measurements.reading import check_names
 from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Subset
-from perfmodel.validation import baselines
-from perfmodel.validation.cells import (
+from perfmodel.validation.protocols import baselines
+from perfmodel.validation.protocols.cells import (
     MeasuredCell,
     PredictedCell,
     Progress,
@@ -27,9 +27,7 @@ from perfmodel.validation.cells import (
     prepare_cells,
     progress_of_part,
 )
-from perfmodel.validation.intervals import ConstantRatio, HeldOut, with_intervals
-from perfmodel.validation.own_tables import own_table, refuse_beside
-from perfmodel.validation.protocols import (
+from perfmodel.validation.protocols.protocols import (
     ALL_FITTED,
     NOTHING_FITTED,
     PROTOCOLS,
@@ -39,14 +37,16 @@ from perfmodel.validation.protocols import (
     part_of_rows,
     predict_subset,
 )
-from perfmodel.validation.report import Report
-from perfmodel.validation.table_report import FoldOutcome
+from perfmodel.validation.scores.intervals import ConstantRatio, HeldOut, with_intervals
+from perfmodel.validation.scores.report import Report
+from perfmodel.validation.scores.table_report import FoldOutcome
+from perfmodel.validation.tables.own_tables import own_table, refuse_beside
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfmodel.validation.baselines import Baseline
-    from perfmodel.validation.table_report import OwnReport
+    from perfmodel.validation.protocols.baselines import Baseline
+    from perfmodel.validation.scores.table_report import OwnReport
 
 
 IDENTITY_FIELDS = frozenset({"sockets.count", "memory.capacity_gib"})

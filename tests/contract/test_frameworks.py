@@ -10,7 +10,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.prediction.subject import subject_of_run
+from perfmodel.prediction.job.subject import subject_of_run
 
 FILES = sorted((shipped_folder() / "frameworks").glob("*.toml"))
 GRAPHS = {name: pm.zoo.build(name) for name in pm.zoo.names()}

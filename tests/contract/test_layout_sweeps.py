@@ -7,7 +7,7 @@ import perfmodel as pm
 from perfmodel.cost import pipeline_order
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.planning.sweeps import evaluation
-from perfmodel.prediction.step_time import PARTS, TOTALS
+from perfmodel.prediction.device.step_time import PARTS, TOTALS
 
 GPT = pm.zoo.gpt(layers=4, width=256, heads=4, sequence_length=128, vocabulary=512)
 GRID = {

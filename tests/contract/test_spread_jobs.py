@@ -3,7 +3,7 @@
 import pytest
 
 import perfmodel as pm
-from perfmodel.prediction.straggler import DISTRIBUTIONS
+from perfmodel.prediction.job.straggler import DISTRIBUTIONS
 from perfmodel.sync.collectives import LibraryCollective
 from pipeline_closed_forms import gpipe_time
 

@@ -15,9 +15,9 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.kernels import Matmul
 from perfmodel.layers import load_optimizer
-from perfmodel.prediction.plan import plan_for
-from perfmodel.prediction.step_time import PARTS, step_time
-from perfmodel.prediction.targets import resolve_target
+from perfmodel.prediction.device.lowered import plan_for
+from perfmodel.prediction.device.step_time import PARTS, step_time
+from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.records import Phase
 
 FRAMEWORKS = spec_files.names("frameworks")

@@ -10,8 +10,8 @@ import pytest
 from perfmodel import measurements
 from perfmodel.calibration.interval_fit import conformal_quantile
 from perfmodel.hardware.interval_scale import load_interval_scale
-from perfmodel.validation.intervals import ENOUGH, Residuals, path_of, read_residuals
-from perfmodel.validation.metrics import coverage, interval_score, median_ratio
+from perfmodel.validation.scores.intervals import ENOUGH, Residuals, path_of, read_residuals
+from perfmodel.validation.scores.metrics import coverage, interval_score, median_ratio
 from perfmodel.validation.validate import validate_steps as validate
 
 FAMILY = {"fcn5": "FCN", "fcn8": "FCN", "alexnet": "CNN", "resnet50": "CNN", "lstm32": "LSTM", "lstm64": "LSTM"}

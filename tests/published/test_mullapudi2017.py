@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from perfmodel.cli.app import app, run
 from perfmodel.measurements import load_scaling
-from perfmodel.validation.mullapudi import illustrate
+from perfmodel.validation.tables.mullapudi import illustrate
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from perfmodel.cli.validate import RECORDS
-from perfmodel.validation.kernel_scores import MEAN_OF_BOARDS
 from perfmodel.validation.scoreboard import PERFMODEL, load_scoreboard
+from perfmodel.validation.scores.kernels import MEAN_OF_BOARDS
 
 BOARD = load_scoreboard(Path(__file__).resolve().parents[2] / "docs" / RECORDS)
 MEAN = ("mape", "typical_factor_percent")

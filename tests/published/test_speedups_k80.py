@@ -10,9 +10,10 @@ import pytest
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import TableError, UnknownNameError
-from perfmodel.validation.own_tables import own_table
 from perfmodel.validation.scoreboard import PERFMODEL
-from perfmodel.validation.speedup_scores import (
+from perfmodel.validation.scores.table_report import EVERY_ROW
+from perfmodel.validation.tables.own_tables import own_table
+from perfmodel.validation.tables.speedup import (
     LINEAR,
     OWN_CLOCK,
     REAL_DATA,
@@ -20,7 +21,6 @@ from perfmodel.validation.speedup_scores import (
     read_system_table,
     speedup_report,
 )
-from perfmodel.validation.table_report import EVERY_ROW
 
 NAME = "tensorflow_docs_2017_gce_k80"
 HEAD = "source,framework,framework_version,network,device,n_devices,batch_size,phase,seconds,data\n"

@@ -10,7 +10,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.hardware.cluster import rewired, with_network
-from perfmodel.prediction.agreement_options import WAITING
+from perfmodel.prediction.job.agreement_options import WAITING
 
 WAITS_FOR_NOBODY = {"downpour", "delay_compensated", "bounded_staleness", "mixed"}
 

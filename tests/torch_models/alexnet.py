@@ -2,8 +2,8 @@
 
 from torch import nn
 
-from perfmodel.validation.live_modules import alexnet as alexnet
-from perfmodel.validation.live_modules import alexnet_classifier
+from perfmodel.validation.live.modules import alexnet as alexnet
+from perfmodel.validation.live.modules import alexnet_classifier
 
 
 def alexnet_grouped():

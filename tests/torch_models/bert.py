@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from perfmodel.validation.live_modules import Bert
+from perfmodel.validation.live.modules import Bert
 
 
 class MaskedLanguageModel(nn.Module):

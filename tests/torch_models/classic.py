@@ -5,8 +5,8 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from perfmodel.validation.live_modules import SequenceToSequence as SequenceToSequence
-from perfmodel.validation.live_modules import dense_stack as dense_stack
+from perfmodel.validation.live.modules import SequenceToSequence as SequenceToSequence
+from perfmodel.validation.live.modules import dense_stack as dense_stack
 
 
 def autoencoder(*widths):

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from perfmodel.validation.live_modules import attend, join_heads, split_heads
+from perfmodel.validation.live.modules import attend, join_heads, split_heads
 
 SIZES = {"small": (12, 768, 12), "medium": (24, 1024, 16), "large": (36, 1280, 20), "xl": (48, 1600, 25)}
 

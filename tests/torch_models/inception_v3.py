@@ -1,3 +1,3 @@
 """Inception v3, which the live check times."""
 
-from perfmodel.validation.live_modules import inception_v3 as inception_v3
+from perfmodel.validation.live.modules import inception_v3 as inception_v3

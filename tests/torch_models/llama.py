@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from perfmodel.validation.live_modules import attend, join_heads, split_heads
+from perfmodel.validation.live.modules import attend, join_heads, split_heads
 
 SIZES = {
     "llama2_7b": {"intermediate": 11008},

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from perfmodel.validation.live_modules import convolution, resnet, stages
+from perfmodel.validation.live.modules import convolution, resnet, stages
 
 
 class PreActivatedBlock(nn.Module):

@@ -1,6 +1,6 @@
 """Vision transformers, which the live check times, in a published size."""
 
-from perfmodel.validation.live_modules import VisionTransformer
+from perfmodel.validation.live.modules import VisionTransformer
 
 
 def vit_b_16():

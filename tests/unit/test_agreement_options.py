@@ -7,8 +7,8 @@ import pytest
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.agreement_options import TAKEN_BY, sync_names
 from perfmodel.prediction.arguments.table import DEFAULTS
+from perfmodel.prediction.job.agreement_options import TAKEN_BY, sync_names
 
 GIVEN = {
     "overlap": False, "bucket_bytes": math.inf, "server_count": 2, "group_size": 2, "staleness_bound": 1,

@@ -27,7 +27,7 @@ from perfmodel.cost.staleness import (
 )
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.measurements import load_scaling
-from perfmodel.prediction.straggler import straggler_of
+from perfmodel.prediction.job.straggler import straggler_of
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 

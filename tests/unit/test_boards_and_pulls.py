@@ -10,7 +10,7 @@ import perfmodel as pm
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_device, load_system
-from perfmodel.prediction.machine import Machine
+from perfmodel.prediction.device.machine import Machine
 
 K80, EIGHT = "tesla_k80_gk210", "gce_n1_standard_32_k80_x8"
 

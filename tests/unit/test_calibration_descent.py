@@ -12,9 +12,9 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.calibration import UnknownTable, load_fit_plan
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.layers.optimizers import load_optimizer
-from perfmodel.prediction.prepare import prepare
-from perfmodel.prediction.subject import Subject
-from perfmodel.prediction.targets import resolve_target
+from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.job.prepare import prepare
+from perfmodel.prediction.job.subject import Subject
 from perfmodel.records import Phase
 
 SERVER = "server_2x_xeon_e5_2630_v3"

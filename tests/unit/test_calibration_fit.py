@@ -10,8 +10,8 @@ from perfmodel.calibration.fit import Z_80, fit_unknowns, robust_loss
 from perfmodel.calibration.problem import Problem
 from perfmodel.errors import CalibrationError, SpecError, UnknownNameError
 from perfmodel.hardware.calibration import FitPlan, factors_by_constant, load_fit_plan
-from perfmodel.validation.cells import predict_cell, prepare_cells
-from perfmodel.validation.protocols import compiled, folds_of
+from perfmodel.validation.protocols.cells import predict_cell, prepare_cells
+from perfmodel.validation.protocols.protocols import compiled, folds_of
 
 ARCHITECTURES = ("kepler", "maxwell", "pascal")
 

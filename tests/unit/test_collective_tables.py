@@ -15,17 +15,17 @@ from perfmodel.hardware.topology import Place, Topology
 from perfmodel.measurements.kernel_tables import read_collectives, read_data_folder
 from perfmodel.sync.collectives import collective, place_library
 from perfmodel.sync.placed import place
-from perfmodel.validation.collective_scores import (
+from perfmodel.validation.scoreboard import Collected
+from perfmodel.validation.scoreboard_page import page_blocks
+from perfmodel.validation.scores.collectives import (
     CONSTANT,
     INTERPOLATED,
     NEAREST,
     collective_scores,
     predicted_times,
 )
-from perfmodel.validation.folder_scores import score_folder
-from perfmodel.validation.own_tables import own_table
-from perfmodel.validation.scoreboard import Collected
-from perfmodel.validation.scoreboard_page import page_blocks
+from perfmodel.validation.scores.folder import score_folder
+from perfmodel.validation.tables.own_tables import own_table
 
 HEAD = "system,lib_version,device,op,dtype,n_devices,elements,bytes,seconds\n"
 ROW = "a100_sxm,nccl 2.27.3,NVIDIA A100-SXM4-80GB,{op},half,{devices},1,{size},{seconds}\n"

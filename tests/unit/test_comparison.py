@@ -12,7 +12,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.prediction.step_time import PARTS
+from perfmodel.prediction.device.step_time import PARTS
 from perfmodel.presentation.figures import waterfall
 from perfmodel.presentation.tables import Table
 

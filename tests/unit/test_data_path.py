@@ -175,7 +175,7 @@ def test_a_slow_disk_bounds_as_storage(resnet):
 
 @pytest.mark.parametrize(("system", "readers"), [("dgx_1_p100", (1, 2, 4, 8)), ("p2_16xlarge", (1, 4, 8, 16))])
 def test_host_bandwidth_of_a_reader_falls_where_the_wiring_says(system, readers):
-    from perfmodel.prediction.machine import Machine
+    from perfmodel.prediction.device.machine import Machine
 
     rates = [Machine(system=pm.load_system(system), worker_count=count).copy_bytes_per_s for count in readers]
     assert all(rate >= after * (1 - 1e-12) for rate, after in pairwise(rates))

@@ -10,8 +10,8 @@ from torch import nn
 from dispatched import by_family, dispatched_calls, priced_by_family
 from perfmodel.importers.torch.module import from_torch
 from perfmodel.records import Phase
-from perfmodel.validation.live_modules import OPTIMIZERS, WithLoss, tensors
-from perfmodel.validation.live_prediction import LIVE_NETWORKS, imported
+from perfmodel.validation.live.modules import OPTIMIZERS, WithLoss, tensors
+from perfmodel.validation.live.prediction import LIVE_NETWORKS, imported
 
 ONE_PASS = {"product", "activation", "sum of two", "sum over rows", "copy", "attention"}
 """Families whose bytes are those of the tensors that the operator takes and gives. Not: norms, which are counted with

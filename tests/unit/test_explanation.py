@@ -9,13 +9,13 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.hardware.catalogue import load_device
-from perfmodel.prediction.basis import Basis
-from perfmodel.prediction.explanation import as_dict, explain, report, report_html
-from perfmodel.prediction.memory import MemoryFootprint
+from perfmodel.prediction.certainty.basis import Basis
+from perfmodel.prediction.device.step_time import PARTS, TOTALS, StepTime
+from perfmodel.prediction.memory.footprint import MemoryFootprint
 from perfmodel.prediction.prediction import Prediction
-from perfmodel.prediction.report import layer_totals, memory_table, part_table
 from perfmodel.prediction.rows import LayerRow
-from perfmodel.prediction.step_time import PARTS, TOTALS, StepTime
+from perfmodel.prediction.words.explanation import as_dict, explain, report, report_html
+from perfmodel.prediction.words.report import layer_totals, memory_table, part_table
 from perfmodel.presentation.tables import Table
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.planning.formulas.branches import NO_CLOSED_FORM
-from perfmodel.prediction.step_time import PARTS
+from perfmodel.prediction.device.step_time import PARTS
 
 GPU_FREE = (
     "batch_size", "memory_bandwidth_bytes_per_s", "peak_flop_per_s", "launch_latency_s",

@@ -9,7 +9,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.wired import with_links_scaled
-from perfmodel.prediction.step_time import PARTS
+from perfmodel.prediction.device.step_time import PARTS
 
 GRAPH = pm.zoo.lenet5()
 FREE = ("batch_size", "peak_flop_per_s", "memory_bandwidth_bytes_per_s", "launch_latency_s", "dispatch_us")

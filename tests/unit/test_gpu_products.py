@@ -8,8 +8,8 @@ import pytest
 import perfmodel as pm
 from perfmodel.framework import kernel_table
 from perfmodel.framework.kernel_table import columns_at
-from perfmodel.prediction.gpu_products import product_rows, product_times
-from perfmodel.prediction.prepared import Prepared
+from perfmodel.prediction.device.gpu_products import product_rows, product_times
+from perfmodel.prediction.job.prepared import Prepared
 
 MENU = ("tile_rows", "tile_columns", "tile_efficiency", "split_k")
 

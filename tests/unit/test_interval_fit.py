@@ -14,7 +14,7 @@ from perfmodel.cost.interval import (
 )
 from perfmodel.errors import CalibrationError
 from perfmodel.hardware.interval_scale import Unseen
-from perfmodel.validation.metrics import coverage, interval_score
+from perfmodel.validation.scores.metrics import coverage, interval_score
 
 PUT_IN = SpreadParameters(
     structural=0.08,

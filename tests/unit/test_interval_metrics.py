@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import ArgumentError
-from perfmodel.validation.metrics import coverage, interval_score, median_ratio
+from perfmodel.validation.scores.metrics import coverage, interval_score, median_ratio
 
 
 def drawn(count=4000, seed=0):

@@ -10,7 +10,7 @@ import perfmodel as pm
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.layers import Dense
 from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS
-from perfmodel.validation.cells import prediction_of, prepare_cells
+from perfmodel.validation.protocols.cells import prediction_of, prepare_cells
 
 GRAPH = pm.zoo.alexnet()
 VARYING = {"distribution": "normal", "cv": 0.1}

@@ -16,9 +16,9 @@ from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.calibration import load_calibration
 from perfmodel.records import Contraction, MemoryPass
-from perfmodel.validation import live
-from perfmodel.validation.live import ChildMeasurer, check_device, gathered
-from perfmodel.validation.live_prediction import (
+from perfmodel.validation.live import check as live
+from perfmodel.validation.live.check import ChildMeasurer, check_device, gathered
+from perfmodel.validation.live.prediction import (
     LIVE_NETWORKS,
     MODES,
     LiveCase,
@@ -33,7 +33,7 @@ from perfmodel.validation.live_prediction import (
     operations_of,
     roofline_s,
 )
-from perfmodel.validation.live_report import LiveReport, rank_correlation, row_of, save_live_table
+from perfmodel.validation.live.report import LiveReport, rank_correlation, row_of, save_live_table
 from tests.measured_machines import machine as made_up
 from tests.timed_operations import live_operations
 
@@ -216,7 +216,7 @@ class TestNetworks:
 
     def test_live_operations_are_named_by_class(self, monkeypatch):
         small = {name: LIVE_NETWORKS[name] for name in SMALL}
-        monkeypatch.setattr("perfmodel.validation.live_prediction.LIVE_NETWORKS", small)
+        monkeypatch.setattr("perfmodel.validation.live.prediction.LIVE_NETWORKS", small)
         found = live_operations()
         assert ("gemm_output", Contraction(m=4096, n=64, k=784, bias_elements=64)) in found
         assert {"lstm_output", "sgd", "scatter_add"} <= {name for name, _ in found}
@@ -487,7 +487,7 @@ class TestProcess:
         assert LivePlan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
 
     def test_a_process_that_dies_is_told_with_its_last_words(self, monkeypatch):
-        monkeypatch.setattr("perfmodel.validation.live.WORKER", "perfmodel.no_such_module")
+        monkeypatch.setattr("perfmodel.validation.live.check.WORKER", "perfmodel.no_such_module")
         plan = LivePlan(device="cpu", threads=1, cases=(), repeats=1, warmup_steps=0, steps=1, seconds=0.0)
         with pytest.raises(CalibrationError, match="no_such_module"):
             ChildMeasurer()(plan, progress=None)

@@ -12,10 +12,10 @@ from measured_machines import FILE, machine, predicted, three_layers
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import GELU, Dense, ReLU
-from perfmodel.prediction.measured_target import MeasuredTarget
-from perfmodel.prediction.plan import plan_for
-from perfmodel.prediction.step_time import step_time
-from perfmodel.prediction.subject import subject_of_graph
+from perfmodel.prediction.device.lowered import plan_for
+from perfmodel.prediction.device.measured_target import MeasuredTarget
+from perfmodel.prediction.device.step_time import step_time
+from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.units import MIB
 
 FC1, RELU, FC2 = (

@@ -577,7 +577,7 @@ class TestMaxBatchSize:
 
 
 def test_many_batch_sizes_at_once():
-    from perfmodel.prediction.memory import Moments
+    from perfmodel.prediction.memory.footprint import Moments
 
     live = residual(3).liveness(rules=MemoryRules(**ELEMENTS))
     moments = Moments.of(live.activations, live.gradients)

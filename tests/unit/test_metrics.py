@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import ArgumentError
-from perfmodel.validation import metrics
+from perfmodel.validation.scores import metrics
 
 PREDICTED = [1.1, 0.5, 2.0, 1.0]
 MEASURED = [1.0, 1.0, 1.0, 1.0]

@@ -11,14 +11,14 @@ from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import load_framework
 from perfmodel.parallelism.base import Layout
 from perfmodel.parallelism.registry import PARALLELISMS
-from perfmodel.prediction.basis import timed_prediction
-from perfmodel.prediction.composition.compose import compose
-from perfmodel.prediction.device_memory import _waiting_bytes
-from perfmodel.prediction.prepare import prepare
-from perfmodel.prediction.step_time import PARTS
-from perfmodel.prediction.subject import subject_of_graph
-from perfmodel.prediction.synchronous_agreement import AllReduced, Synchronous
-from perfmodel.prediction.targets import resolve_target
+from perfmodel.prediction.certainty.basis import timed_prediction
+from perfmodel.prediction.device.step_time import PARTS
+from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.job.compose import compose
+from perfmodel.prediction.job.prepare import prepare
+from perfmodel.prediction.job.subject import subject_of_graph
+from perfmodel.prediction.job.synchronous_agreement import AllReduced, Synchronous
+from perfmodel.prediction.memory.device_memory import _waiting_bytes
 from perfmodel.simulation import simulate
 from perfmodel.simulation.pipeline import Hop, pipeline_resources, pipeline_schedule_tasks
 from pipeline_closed_forms import bubble_fraction, schedule_bounds

@@ -7,7 +7,7 @@ import sympy
 import perfmodel as pm
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.layers import Dense, ReLU
-from perfmodel.prediction.targets import resolve_target
+from perfmodel.prediction.device.targets import resolve_target
 
 CYCLES = 235  # serial_row_cycles of TensorFlow 0.9
 CLOCK_HZ = 1733e6  # of the GTX 1080

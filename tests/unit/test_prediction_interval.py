@@ -16,9 +16,9 @@ from perfmodel.framework.lowering import LOWERING
 from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn, Unknown
 from perfmodel.hardware.interval_scale import KINDS_OF_OPERATION, Seen, SeenRow, load_interval_scale
 from perfmodel.hardware.spec_files import names, shipped_folder
-from perfmodel.prediction import doubt
-from perfmodel.prediction.doubt import extended_covariance, prior_covariance
-from perfmodel.prediction.interval import interval_of, mix_of
+from perfmodel.prediction.certainty import variance as doubt
+from perfmodel.prediction.certainty.interval import interval_of, mix_of
+from perfmodel.prediction.certainty.variance import extended_covariance, prior_covariance
 
 PLACE = {"batch_size": 16, "device": "gtx_1080", "framework": "torch_423cfba"}
 
@@ -76,7 +76,7 @@ def test_a_prediction_does_not_wait_for_it(alexnet, monkeypatch):
         asked.append(1)
         return original(*arguments, **options)
 
-    monkeypatch.setattr("perfmodel.prediction.interval.doubt_of", counting)
+    monkeypatch.setattr("perfmodel.prediction.certainty.interval.doubt_of", counting)
     p = pm.predict(alexnet, **PLACE)
     assert (p.step_s, p.memory.fits, asked) == (p.step_s, True, [])
     first = p.interval_s

@@ -7,7 +7,7 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU
 from perfmodel.layers.optimizers import NoUpdate
-from perfmodel.prediction.memory import memory_plan, workspace_bytes
+from perfmodel.prediction.memory.footprint import memory_plan, workspace_bytes
 from perfmodel.records import Phase
 
 

@@ -7,7 +7,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.hardware.source import PROVENANCES
-from perfmodel.prediction.scaling import stated_constant
+from perfmodel.prediction.device.factors import stated_constant
 
 PLACES = [
     {"batch_size": 16, "device": "gtx_1080", "framework": "tensorflow_0_9"},

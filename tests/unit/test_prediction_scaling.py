@@ -9,10 +9,10 @@ import perfmodel as pm
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.source import Constant
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.prediction.prepare import prepare
-from perfmodel.prediction.scaling import NO_FACTORS, AskedNames, scaled
-from perfmodel.prediction.subject import subject_of_run
-from perfmodel.prediction.targets import resolve_target
+from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, scaled
+from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.job.prepare import prepare
+from perfmodel.prediction.job.subject import subject_of_run
 
 SHARE = Constant(unit="1", meaning="a share", valid_min=0.1, valid_max=1.0)
 

@@ -17,12 +17,12 @@ from perfmodel.graph import LayerGraph
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU, load_optimizer
 from perfmodel.planning.formulas.values import Definitions
-from perfmodel.prediction.composition.compose import compose
-from perfmodel.prediction.composition.work import StageWork
-from perfmodel.prediction.cpu_target import CpuNumbers
-from perfmodel.prediction.plan import plan_for
-from perfmodel.prediction.step_time import PARTS, group_times, step_time
-from perfmodel.prediction.targets import resolve_target
+from perfmodel.prediction.device.cpu_target import CpuNumbers
+from perfmodel.prediction.device.lowered import plan_for
+from perfmodel.prediction.device.step_time import PARTS, group_times, step_time
+from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.job.compose import compose
+from perfmodel.prediction.job.work import StageWork
 from perfmodel.records import Contraction, MemoryPass, Phase, Role
 from perfmodel.symbolic import naming
 

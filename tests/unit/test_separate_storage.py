@@ -8,7 +8,7 @@ import perfmodel as pm
 from perfmodel.cost.input_pipeline import read_rate
 from perfmodel.hardware.spec_files import names
 from perfmodel.hardware.storage import KINDS
-from perfmodel.prediction.machine import Machine
+from perfmodel.prediction.device.machine import Machine
 
 RAW_BYTES = 224 * 224 * 3
 RAW_FILES = replace(pm.load_dataset("imagenet_raw"), stored_in="files")

@@ -8,8 +8,8 @@ import pytest
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, CalibrationError, UnknownNameError
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.validation.cells import prepare_cells
-from perfmodel.validation.protocols import ALL_FITTED, PROTOCOLS, folds_of, part_of_rows, predict_subset
+from perfmodel.validation.protocols.cells import prepare_cells
+from perfmodel.validation.protocols.protocols import ALL_FITTED, PROTOCOLS, folds_of, part_of_rows, predict_subset
 
 GPU_PROTOCOLS = [name for name, protocol in PROTOCOLS.items() if not protocol.needs_threads]
 HOLDING_OUT = [name for name in GPU_PROTOCOLS if name != ALL_FITTED]
@@ -153,7 +153,7 @@ def test_what_a_cpu_fold_holds_out_changes_nothing_in_it(cpu_table, protocol):
 def test_many_folds_on_several_processes_are_those_of_one(gpu_cells, monkeypatch):
     from perfmodel.calibration import fit
     from perfmodel.hardware.calibration import load_fit_plan
-    from perfmodel.validation.protocols import compiled
+    from perfmodel.validation.protocols.protocols import compiled
 
     fit_folds = fit.fit_folds
     monkeypatch.setattr(fit, "FEW", 3)
@@ -328,7 +328,7 @@ def test_fitting_helps_where_it_is_scored_on_what_it_saw(gpu_table):
 
 
 def test_every_subset_names_a_plan_that_is_there():
-    from perfmodel.validation.protocols import PLAN_OF_SUBSET
+    from perfmodel.validation.protocols.protocols import PLAN_OF_SUBSET
 
     there = {path.stem for path in (shipped_folder() / "fits").glob("*.toml")}
     assert set(PLAN_OF_SUBSET.values()) <= there

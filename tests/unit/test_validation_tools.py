@@ -10,11 +10,11 @@ from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.calibration import load_fit_plan
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.measurements.table import SUBSETS
-from perfmodel.prediction.step_time import StepTime
-from perfmodel.validation import metrics
+from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.validation.ablation import TERMS, Term, ablation, sensitivity, without
-from perfmodel.validation.cells import prepare_cells
-from perfmodel.validation.protocol_board import protocol_board
+from perfmodel.validation.protocols.board import protocol_board
+from perfmodel.validation.protocols.cells import prepare_cells
+from perfmodel.validation.scores import metrics
 
 
 def part_of_shi2016(keep):

@@ -6,7 +6,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.validation.all_tables import COUNT, worst_cells
-from perfmodel.validation.cells import predict_cell, prepare_cells
+from perfmodel.validation.protocols.cells import predict_cell, prepare_cells
 
 
 @pytest.fixture(scope="module")

@@ -14,20 +14,20 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_library
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.measurements.table import Run
-from perfmodel.prediction.agreement_options import TAKEN_BY, WITH_SERVER, sync_names
 from perfmodel.prediction.arguments.checks import DTYPES, NO_SYNC
 from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, names_of
-from perfmodel.prediction.batch_limit import max_batch_size
+from perfmodel.prediction.job.agreement_options import TAKEN_BY, WITH_SERVER, sync_names
+from perfmodel.prediction.memory.batch_limit import max_batch_size
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.wired import Wired
-    from perfmodel.prediction.job import Job
-    from perfmodel.prediction.machine import Machine
+    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.device.target import Target
+    from perfmodel.prediction.job.job import Job
+    from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.prediction import Prediction
-    from perfmodel.prediction.prepared import Prepared
-    from perfmodel.prediction.target import Target
 
 NO_GPU: Final = "no GPU computes"
 

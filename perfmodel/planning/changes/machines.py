@@ -22,8 +22,8 @@ from perfmodel.hardware.cluster import (
 )
 from perfmodel.hardware.part_catalogue import load_link, names_of_family
 from perfmodel.planning.changes.arguments import Change, Situation
-from perfmodel.prediction.cpu_target import CpuTarget
-from perfmodel.prediction.data_path import HOST_MEMORY
+from perfmodel.prediction.device.cpu_target import CpuTarget
+from perfmodel.prediction.job.data_path import HOST_MEMORY
 
 if TYPE_CHECKING:
     from perfmodel.hardware.link import Link

@@ -10,8 +10,8 @@ import numpy as np
 import sympy
 
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.prediction.gradients import MERGED
-from perfmodel.prediction.prepared import Prepared
+from perfmodel.prediction.job.gradients import MERGED
+from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.sync.asynchronous import SCHEMES
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from perfmodel.planning.formulas.symbols import FREE, Opened, open_up, refuse_fr
 from perfmodel.planning.formulas.system import NoForm, most_workers
 from perfmodel.planning.formulas.values import AtPoint, Definitions, single_values
 from perfmodel.prediction.arguments.table import asked_of
+from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.predict import predict
-from perfmodel.prediction.step_time import PARTS, TOTALS
 from perfmodel.symbolic import naming
 
 if TYPE_CHECKING:

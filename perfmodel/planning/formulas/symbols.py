@@ -14,13 +14,13 @@ import sympy
 from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
 from perfmodel.hardware.gpu import FASTEST_LANES, Gpu
 from perfmodel.planning.formulas.system import OpenSystem, most_workers
-from perfmodel.prediction.gpu_target import product_dtype
-from perfmodel.prediction.scaling import stated_constant
+from perfmodel.prediction.device.factors import stated_constant
+from perfmodel.prediction.device.gpu_target import product_dtype
 from perfmodel.units import TERA
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.job import Job
-    from perfmodel.prediction.prepared import Prepared
+    from perfmodel.prediction.job.job import Job
+    from perfmodel.prediction.job.prepared import Prepared
 
 
 class Range(NamedTuple):

@@ -14,7 +14,7 @@ import sympy
 from perfmodel.planning.formulas.branches import leading_terms
 from perfmodel.planning.formulas.symbols import FREE, latex_of, words_of
 from perfmodel.planning.formulas.values import AtPoint
-from perfmodel.prediction.step_time import PARTS, TOTALS
+from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import seconds_text
 
 if TYPE_CHECKING:

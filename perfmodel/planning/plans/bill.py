@@ -16,8 +16,8 @@ from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.table import Run
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.bill import effectiveness_of
-from perfmodel.prediction.memory import optimizer_bytes
-from perfmodel.prediction.subject import subject_of_graph, subject_of_run
+from perfmodel.prediction.job.subject import subject_of_graph, subject_of_run
+from perfmodel.prediction.memory.footprint import optimizer_bytes
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.units import GIGA, KILO, SECONDS_PER_HOUR
 

@@ -29,9 +29,9 @@ from perfmodel.planning.plans.question import (
 )
 from perfmodel.planning.plans.report import BUDGET, DEADLINE, HEADINGS, MEMORY, Change, Limits, Plan, PlanRow
 from perfmodel.planning.wording import at_least, cents_up
-from perfmodel.prediction.agreement_options import sync_names
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
-from perfmodel.prediction.batch_limit import max_batch_size
+from perfmodel.prediction.job.agreement_options import sync_names
+from perfmodel.prediction.memory.batch_limit import max_batch_size
 from perfmodel.presentation.quantities import bytes_text
 from perfmodel.presentation.tables import Table
 from perfmodel.units import GIGA

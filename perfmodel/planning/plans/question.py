@@ -20,10 +20,10 @@ from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Job, Terms
 from perfmodel.planning.plans.report import MEMORY, Limits, PlanRow, with_front
 from perfmodel.prediction.arguments.checks import NO_SYNC, positive, whole_number
 from perfmodel.prediction.bill import check_processors, host_count_of, instances_of, processors_of
-from perfmodel.prediction.data_path import HOST_MEMORY
+from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.job.data_path import HOST_MEMORY
 from perfmodel.prediction.predict import predict
-from perfmodel.prediction.report import fit_sentence
-from perfmodel.prediction.targets import resolve_target
+from perfmodel.prediction.words.report import fit_sentence
 from perfmodel.presentation.quantities import is_number
 
 if TYPE_CHECKING:

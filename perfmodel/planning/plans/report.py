@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.report import WIDTH
+from perfmodel.prediction.words.report import WIDTH
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:

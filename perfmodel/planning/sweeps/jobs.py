@@ -14,21 +14,21 @@ from perfmodel.planning.sweeps.axes import FED_BY
 from perfmodel.planning.sweeps.prices import Prices
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.workers import Section
-from perfmodel.prediction.agreement import Asynchronous
-from perfmodel.prediction.agreement_options import resolve_agreement
 from perfmodel.prediction.arguments.table import names_of
-from perfmodel.prediction.composition.compose import Composed, agreed, fed_with
-from perfmodel.prediction.composition.work import StageWork
-from perfmodel.prediction.data_path import resolve_data_path
-from perfmodel.prediction.gradients import MERGED
-from perfmodel.prediction.job import Job as AskedJob
-from perfmodel.prediction.step_time import StepTime
-from perfmodel.prediction.targets import resolve_target
+from perfmodel.prediction.device.step_time import StepTime
+from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.job.agreement import Asynchronous
+from perfmodel.prediction.job.agreement_options import resolve_agreement
+from perfmodel.prediction.job.compose import Composed, agreed, fed_with
+from perfmodel.prediction.job.data_path import resolve_data_path
+from perfmodel.prediction.job.gradients import MERGED
+from perfmodel.prediction.job.job import Job as AskedJob
+from perfmodel.prediction.job.work import StageWork
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.agreement import Agreement
-    from perfmodel.prediction.data_path import DataPath
-    from perfmodel.prediction.target import Target
+    from perfmodel.prediction.device.target import Target
+    from perfmodel.prediction.job.agreement import Agreement
+    from perfmodel.prediction.job.data_path import DataPath
 
 AGREED_BY: Final = names_of("workers", "exchange")
 """Arguments of an agreement."""

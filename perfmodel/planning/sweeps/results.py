@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.cost.money import hire_cost
 from perfmodel.errors import UnknownNameError
-from perfmodel.prediction.step_time import PARTS, TOTALS
+from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import bytes_text
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.hardware.dataset import Dataset
-    from perfmodel.prediction.step_time import StepTime
+    from perfmodel.prediction.device.step_time import StepTime
 
 FITS: Final = "fits"
 """Column that says whether a configuration can be, and fits in memory."""

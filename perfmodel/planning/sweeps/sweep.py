@@ -19,7 +19,7 @@ from perfmodel.planning.sweeps.space import space_of
 from perfmodel.planning.sweeps.table import Sweep
 from perfmodel.planning.sweeps.task import tasks_of
 from perfmodel.prediction.arguments.checks import flag, resolved_batch_size, whole_number
-from perfmodel.prediction.subject import subject_of_graph
+from perfmodel.prediction.job.subject import subject_of_graph
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph

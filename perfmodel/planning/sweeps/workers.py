@@ -13,14 +13,14 @@ import numpy as np
 from perfmodel.errors import PerfmodelError
 from perfmodel.framework.profile import load_framework
 from perfmodel.planning.sweeps.axes import OF_WORKER, PLACED_BY
-from perfmodel.prediction.agreement_options import LIBRARY
-from perfmodel.prediction.gpu_target import GpuTarget
-from perfmodel.prediction.gradients import GradientSchedule
-from perfmodel.prediction.prepare import prepare
-from perfmodel.prediction.prepared import Prepared, TimedStep
-from perfmodel.prediction.step_time import StepTime
-from perfmodel.prediction.subject import subject_of_graph
-from perfmodel.prediction.targets import resolve_target
+from perfmodel.prediction.device.gpu_target import GpuTarget
+from perfmodel.prediction.device.step_time import StepTime
+from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.job.agreement_options import LIBRARY
+from perfmodel.prediction.job.gradients import GradientSchedule
+from perfmodel.prediction.job.prepare import prepare
+from perfmodel.prediction.job.prepared import Prepared, TimedStep
+from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.wired import Wired
     from perfmodel.planning.sweeps.space import Space
-    from perfmodel.prediction.memory import MemoryFootprint
-    from perfmodel.prediction.target import Target
+    from perfmodel.prediction.device.target import Target
+    from perfmodel.prediction.memory.footprint import MemoryFootprint
 
 FAST_TARGETS: Final = ("gpu", "cpu")
 """What operations are lowered for where a step can be timed for many batch sizes at once."""

@@ -31,7 +31,7 @@ from perfmodel.prediction.arguments.checks import HOST_MEMORY as HOST_MEMORY
 from perfmodel.prediction.arguments.checks import MERGED as MERGED
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.job import Job
+    from perfmodel.prediction.job.job import Job
 
 
 Check: TypeAlias = Callable[[str, Any], Any]
@@ -130,7 +130,7 @@ def _load_fit(value: Any) -> Any:
 
 
 def _sync(name: str, value: Any) -> str:
-    from perfmodel.prediction.agreement_options import sync_names
+    from perfmodel.prediction.job.agreement_options import sync_names
 
     return one_of(name, value, sync_names())
 
@@ -157,7 +157,7 @@ def _message_size(name: str, value: Any) -> Any:
 
 def _straggler(name: str, value: Any) -> Any:
     del name
-    from perfmodel.prediction.straggler import straggler_of
+    from perfmodel.prediction.job.straggler import straggler_of
 
     return straggler_of(value)
 
@@ -179,7 +179,7 @@ def _shared(job: Job) -> str:
 
 
 def _message_bytes(job: Job) -> Any:
-    from perfmodel.prediction.agreement_options import with_habits_of
+    from perfmodel.prediction.job.agreement_options import with_habits_of
 
     return with_habits_of(job.profile, job).bucket_bytes or 0.0
 
@@ -444,7 +444,7 @@ def check_together(asked: Mapping[str, Any]) -> None:
 
 def _check_workers(asked: Mapping[str, Any]) -> None:
     """Raise if what is said of workers does nothing for their strategy, or does not fit their number."""
-    from perfmodel.prediction.agreement_options import refuse_unused
+    from perfmodel.prediction.job.agreement_options import refuse_unused
 
     workers = asked.get("workers", DEFAULTS["workers"])
     refuse_unused(asked, (asked.get("sync", DEFAULTS["sync"]),), worker_count=workers)
@@ -452,7 +452,7 @@ def _check_workers(asked: Mapping[str, Any]) -> None:
     if group_size is not None and workers % group_size:
         raise ArgumentError("group_size", group_size, f"a divisor of the {workers} workers")
     if "straggler" in asked:
-        from perfmodel.prediction.straggler import straggler_of_job
+        from perfmodel.prediction.job.straggler import straggler_of_job
 
         straggler = straggler_of_job(asked)
         assert straggler is not None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.storage import Storage
     from perfmodel.hardware.wired import Wired
     from perfmodel.layers.optimizers import Optimizer
-    from perfmodel.prediction.straggler import Straggler
+    from perfmodel.prediction.job.straggler import Straggler
 
 
 class JobArguments(TypedDict, total=False):

@@ -1,0 +1,550 @@
+"""transfer() and refresh(): how long copies over shared links take, what bounds them, and what devices wait."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.cost.transfer import PERIOD_BY_READING, copy_time, staging
+from perfmodel.derived import derived_property
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.catalogue import load_device, load_link, load_system
+from perfmodel.hardware.link import Link
+from perfmodel.hardware.part_catalogue import negotiated_link
+from perfmodel.hardware.topology import Route
+from perfmodel.hardware.wired import Wired
+from perfmodel.prediction.arguments.checks import flag, one_of, positive, whole_number
+from perfmodel.prediction.device.machine import saturated_channels
+from perfmodel.presentation.quantities import byte_rate_text, bytes_text, percent_text, seconds_text
+from perfmodel.presentation.tables import Table
+from perfmodel.simulation import Task, Timeline, simulate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perfmodel.hardware.gpu import Gpu
+    from perfmodel.hardware.topology import Topology
+
+
+HOST: Final = "host"
+"""Name for the host memory next to a copy's other end."""
+
+CHUNK_BYTES: Final = 4e6
+"""Piece in which drivers move a copy that is staged in host memory; an estimate, as drivers do not state it. [B]"""
+
+MOST_BYTES: Final = 1e18
+"""Largest copy; a larger number is a slip of the pen, and times of it lose digits. [B]"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TransferRow:
+    """One of the copies of a transfer."""
+
+    source: str
+    sink: str
+    way: str
+    route: str
+    alone_s: float
+    time_s: float
+    alone_bytes_per_s: float
+    bytes_per_s: float
+    bound_by: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Transfer:
+    """Copies of one size that start at once.
+
+    Parameters
+    ----------
+    system : Wired
+        Where. [-]
+    size_bytes : float
+        Size of each. [B]
+    rows : Table of TransferRow
+        One for each copy. [-]
+    timeline : Timeline
+        When each ran over which channels. [-]
+    """
+
+    system: Wired
+    size_bytes: float
+    rows: Table[TransferRow]
+    timeline: Timeline
+
+    @property
+    def time_s(self) -> float:
+        """Time until the last copy is done. [s]"""
+        return self.timeline.makespan_s
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Bytes of all copies over that time. [B/s]"""
+        return len(self.rows) * self.size_bytes / self.time_s
+
+    def __str__(self) -> str:
+        count = f"{len(self.rows)} {'copy' if len(self.rows) == 1 else 'copies'} of {bytes_text(self.size_bytes)}"
+        done = f"done after {seconds_text(self.time_s)}, {byte_rate_text(self.bytes_per_s)} in all"
+        return f"{self.rows.to_text()}\n{count} on {self.system.name}: {done}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return system, size, times and rows as plain values."""
+        return {
+            "system": self.system.name,
+            "size_bytes": self.size_bytes,
+            "time_s": self.time_s,
+            "bytes_per_s": self.bytes_per_s,
+            "copies": self.rows.to_dicts(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Copy:
+    """A copy with its legs, and how its bytes flow."""
+
+    source: str
+    sink: str
+    way: str
+    legs: tuple[Route, ...]
+    leg_rates: tuple[float, ...]
+    size_bytes: float
+    chunk_bytes: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}:{self.sink}"
+
+    @derived_property
+    def route(self) -> Route:
+        return reduce(Route.then, self.legs)
+
+    @derived_property
+    def pace(self) -> tuple[float, float]:
+        """Latency [s] and own rate [B/s]."""
+        if len(self.legs) == 1:
+            return self.route.latency_s, self.leg_rates[0]
+        latency_s, rate = staging(
+            size_bytes=self.size_bytes,
+            chunk_bytes=self.chunk_bytes,
+            bandwidths_bytes_per_s=self.leg_rates,
+            latencies_s=[leg.latency_s for leg in self.legs],
+        )
+        return float(latency_s), float(rate)
+
+    @property
+    def alone_s(self) -> float:
+        latency_s, rate = self.pace
+        rate = min(rate, self.route.capacity_bytes_per_s)
+        return float(copy_time(size_bytes=self.size_bytes, bandwidth_bytes_per_s=rate, latency_s=latency_s))
+
+
+def transfer(
+    system: str | Path | Wired,
+    copies: str | tuple[str, str] | Sequence[str | tuple[str, str]],
+    *,
+    size_bytes: float = 1e9,
+    through_host: bool = False,
+    pinned: bool = True,
+    chunk_bytes: float = CHUNK_BYTES,
+) -> Transfer:
+    """Say how long copies between places of a system take that start at once.
+
+    Devices copy straight to each other where the wiring lets them (GPUDirect P2P below one PCIe root or over NVLink;
+    GPUDirect RDMA between machines whose adapters share the devices' roots); else a copy is staged in host memory.
+    Copies that meet on a link, a switch, a root, a memory bus or an adapter share it max-min fairly; the two directions
+    of a full-duplex link are apart, unless the device has a single copy engine.
+
+    Parameters
+    ----------
+    system : str, Path, System or Cluster
+        Where: a system with wiring. [-]
+    copies : str or tuple of str, or sequence of them
+        Each as ``"gpu0:gpu1"`` or ``("gpu0", "gpu1")``: nodes of the system, ``host`` for the host memory next to the
+        other end, or a pattern such as ``host:gpu*`` for one copy to every device that matches. [-]
+    size_bytes : float
+        Size of each copy. [B]
+    through_host : bool
+        Stage copies between devices in host memory even where they could go straight. [-]
+    pinned : bool
+        False: copies from and to host memory use pageable memory. [-]
+    chunk_bytes : float
+        Piece in which staged copies move, while the one before it leaves; ``math.inf`` for leg after leg. [B]
+
+    Returns
+    -------
+    Transfer
+        Times and rates alone and together, ways and what bounds them; a timeline. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If a copy is not two names, a number is not above zero, or no link leads from one end to the other.
+    UnknownNameError, SpecError
+        If a name is unknown, or a spec file wrong.
+
+    Notes
+    -----
+    Valid for: copies large against their latency; all flow from the start until their last byte. Ignores: GPUDirect
+    Storage, drivers that switch peer access off for consumer boards, access control that sends peers' packets by way
+    of the root, and the lower rate of some roots between their ports.
+
+    Examples
+    --------
+    Eight devices of a DGX-1 read from host memory: two hang off each switch.
+
+    >>> import perfmodel as pm
+    >>> for readers in (1, 2, 4, 8):
+    ...     rows = pm.transfer("dgx_1_p100", [f"host:gpu{place}" for place in range(readers)]).rows
+    ...     print(readers, f"{min(row.bytes_per_s for row in rows) / 1e9:.2f}")
+    1 12.44
+    2 6.22
+    4 6.22
+    8 6.22
+    """
+    place = system if isinstance(system, Wired) else load_system(system)
+    size = positive("size_bytes", size_bytes)
+    if size > MOST_BYTES:
+        raise ArgumentError("size_bytes", size_bytes, f"at most {MOST_BYTES:g} B, more than any storage holds")
+    if chunk_bytes != math.inf:
+        chunk_bytes = positive("chunk_bytes", chunk_bytes)
+    forced, is_pinned = flag("through_host", through_host), flag("pinned", pinned)
+    asked = [
+        _copy(place.topology, *ends, size_bytes=size, through_host=forced, pinned=is_pinned, chunk_bytes=chunk_bytes)
+        for ends in _ends(place.topology, copies)
+    ]
+    ways, capacity = _flows(place.topology, asked)
+    tasks = [
+        Task(copy.name, flow_bytes=size, channels=way, latency_s=copy.pace[0], kind=copy.way)
+        for copy, way in zip(asked, ways, strict=True)
+    ]
+    timeline = simulate(tasks, channels=capacity, resources={})
+    bounds = saturated_channels(ways, capacity=capacity)
+    rows = [
+        _row(copy, time_s=timeline.span(copy.name).end_s, bound_by=bound)
+        for copy, bound in zip(asked, bounds, strict=True)
+    ]
+    return Transfer(system=place, size_bytes=size, rows=Table(rows, row_type=TransferRow), timeline=timeline)
+
+
+def _ends(topology: Topology, copies: Any) -> list[tuple[str, str]]:
+    """Return source and sink of each copy, with ``host`` and patterns resolved."""
+    typed: dict[tuple[str, str], Any] = {}
+    for copy in _listed(copies):
+        for pair in _pairs(topology, copy):
+            if pair in typed:
+                also = "" if typed[pair] == copy else f", and {typed[pair]!r} asks for {':'.join(pair)} too"
+                raise ArgumentError("copies", copy, f"every copy once{also}")
+            typed[pair] = copy
+    if not typed:
+        raise ArgumentError("copies", copies, "at least one copy, e.g. 'host:gpu0'")
+    return list(typed)
+
+
+def _listed(copies: Any) -> list[Any]:
+    """Return each copy that was asked for: a text is one, and so is a pair of names, neither of which is a copy."""
+    is_pair = isinstance(copies, tuple) and len(copies) == 2 and all(isinstance(name, str) for name in copies)
+    if isinstance(copies, str) or (is_pair and not any(":" in name for name in copies)):
+        return [copies]
+    if not isinstance(copies, Iterable):
+        raise ArgumentError("copies", copies, "a copy such as 'host:gpu0', a pair of names, or a list of them")
+    return list(copies)
+
+
+def _pairs(topology: Topology, copy: Any) -> Iterable[tuple[str, str]]:
+    """Yield the copies that one text or pair stands for."""
+    names = copy.split(":") if isinstance(copy, str) else copy
+    if not isinstance(names, Sequence) or len(names) != 2 or not all(isinstance(name, str) and name for name in names):
+        raise ArgumentError("copies", copy, "two places as 'gpu0:gpu1', or a pair of names")
+    if HOST in names and names[0] == names[1]:
+        raise ArgumentError("copies", copy, f"one of its ends a place that is not {HOST}")
+    sources, sinks = (_matching(topology, name) for name in names)
+    for source in sources:
+        for sink in sinks:
+            if source != sink or len(sources) == len(sinks) == 1:
+                yield (
+                    topology.home_memory(sink) if source == HOST else source,
+                    topology.home_memory(source) if sink == HOST else sink,
+                )
+
+
+def _matching(topology: Topology, name: str) -> list[str]:
+    """Return the devices that a pattern matches; a name that is none stays itself."""
+    if not any(letter in name for letter in "*?["):
+        return [name]
+    found = [device for device in topology.devices() if fnmatchcase(device, name)]
+    if not found:
+        raise ArgumentError(
+            "copies", name, f"a pattern that one of the devices matches: {', '.join(topology.devices())}"
+        )
+    return found
+
+
+def _copy(
+    topology: Topology,
+    source: str,
+    sink: str,
+    *,
+    size_bytes: float,
+    through_host: bool,
+    pinned: bool,
+    chunk_bytes: float,
+) -> _Copy:
+    legs = topology.legs(source, sink, through_host=through_host)
+    devices = {source, sink}.issubset(topology.devices())
+    straight = "direct" if not devices else "peer to peer" if topology.peer_to_peer(source, sink) else "RDMA"
+    return _Copy(
+        source=source,
+        sink=sink,
+        way="staged" if reduce(Route.then, legs).is_staged else straight,
+        legs=legs,
+        leg_rates=tuple(leg.capacity_bytes_per_s if pinned else _pageable_rate(topology, leg) for leg in legs),
+        size_bytes=size_bytes,
+        chunk_bytes=chunk_bytes,
+    )
+
+
+def _pageable_rate(topology: Topology, leg: Route) -> float:
+    """Return what copies between pageable memory and a device reach; as pinned between other places. [B/s]"""
+    kinds = {topology.places[end].kind for end in (leg.nodes[0], leg.nodes[-1])}
+    if kinds != {"memory", "device"}:
+        return leg.capacity_bytes_per_s
+    at_device = leg.channels[-1] if topology.places[leg.nodes[-1]].kind == "device" else leg.channels[0]
+    return min(leg.capacity_bytes_per_s, load_link(at_device.link).pageable_bandwidth_bytes_per_s)
+
+
+def _flows(topology: Topology, copies: list[_Copy]) -> tuple[list[tuple[str, ...]], dict[str, float]]:
+    """Return the channels that each copy's bytes pass, and what each channel carries [B/s].
+
+    Besides those of the wiring: a copy's own pace where it is slower than its channels, and a device's only copy
+    engine, which moves bytes in one direction at a time and so at the rate of its link in both together.
+    """
+    capacity = {name: channel.capacity_bytes_per_s for name, channel in topology.channels.items()}
+    ways = []
+    for copy in copies:
+        own = []
+        rate = copy.pace[1]
+        if rate < copy.route.capacity_bytes_per_s:
+            own.append(f"{copy.name} {'in chunks' if len(copy.legs) > 1 else 'from or to pageable memory'}")
+            capacity[own[-1]] = rate
+        for leg in copy.legs:
+            device, channel = _engine_of(topology, leg)
+            if device and topology.copy_engine_count(device) == 1:
+                own.append(f"{device} copy engine")
+                capacity[own[-1]] = max(capacity.get(own[-1], 0.0), channel)
+        ways.append((*copy.route.channel_names, *own))
+    return ways, capacity
+
+
+def _engine_of(topology: Topology, leg: Route) -> tuple[str, float]:
+    """Return the device whose engine moves a leg, its source's if both ends have one, and its link's rate [B/s]."""
+    ends = ((leg.nodes[0], leg.channels[0]), (leg.nodes[-1], leg.channels[-1]))
+    found = [(name, channel.capacity_bytes_per_s) for name, channel in ends if topology.places[name].kind == "device"]
+    crosses = topology.places[leg.nodes[0]].node != topology.places[leg.nodes[-1]].node
+    return found[0] if found and not crosses else ("", math.inf)
+
+
+def _row(copy: _Copy, *, time_s: float, bound_by: str) -> TransferRow:
+    return TransferRow(
+        source=copy.source,
+        sink=copy.sink,
+        way=copy.way,
+        route=" > ".join(copy.route.nodes),
+        alone_s=copy.alone_s,
+        time_s=time_s,
+        alone_bytes_per_s=copy.size_bytes / copy.alone_s,
+        bytes_per_s=copy.size_bytes / time_s,
+        bound_by=bound_by,
+    )
+
+
+_SURVEY_REMARK = (
+    "the survey's reading leaves out a device's own refresh: its figure for n devices is that of n - 1 with double "
+    "buffering"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refresh:
+    """Devices that compute on what their memory holds, and have it renewed over one shared link.
+
+    Parameters
+    ----------
+    reading : str
+        ``survey``, ``single_buffer`` or ``double_buffer``. [-]
+    memory_bytes : float
+        What one refresh copies to one device. [B]
+    bandwidth_bytes_per_s : float
+        Bandwidth of the link that the devices share. [B/s]
+    compute_s : float
+        Time a device computes on one filling. [s]
+    device_count : int
+        Devices on the link. [1]
+    transfer_s : float
+        Time to refresh one device. [s]
+    period_s : float
+        Time between two refreshes of a device. [s]
+    remarks : tuple of str
+        What the numbers do not say: what card and slot settled on, what the reading leaves out. [-]
+    """
+
+    reading: str
+    memory_bytes: float
+    bandwidth_bytes_per_s: float
+    compute_s: float
+    device_count: int
+    transfer_s: float
+    period_s: float
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def all_transfers_s(self) -> float:
+        """Time to refresh every device once, one after the other. [s]."""
+        return self.device_count * self.transfer_s
+
+    @property
+    def idle_s(self) -> float:
+        """Time in which a device does not compute, per period. [s]."""
+        return self.period_s - self.compute_s
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the time in which a device computes. [1]."""
+        return self.compute_s / self.period_s
+
+    def describe(self) -> str:
+        """Return the answer in words, with the remarks."""
+        count = f"{self.device_count} device{'s' if self.device_count > 1 else ''}"
+        lines = [
+            f"{count} on a link of {byte_rate_text(self.bandwidth_bytes_per_s)}, {bytes_text(self.memory_bytes)} each, "
+            f"read as {self.reading}:",
+            f"one refresh {seconds_text(self.transfer_s)}, all {seconds_text(self.all_transfers_s)}, "
+            f"computing {seconds_text(self.compute_s)}",
+            f"period {seconds_text(self.period_s)}, of which a device is idle {seconds_text(self.idle_s)}: "
+            f"{percent_text(self.utilisation)} utilised",
+        ]
+        return "\n".join([*lines, *(f"note: {remark}" for remark in self.remarks)])
+
+
+def refresh(
+    *,
+    memory_bytes: float | None = None,
+    bandwidth_bytes_per_s: float | None = None,
+    compute_s: float,
+    device_count: int = 1,
+    reading: str = "double_buffer",
+    device: str | Path | Gpu | None = None,
+    link: str | Path | Link | None = None,
+) -> Refresh:
+    """Say how long refreshing the memory of devices on one host link takes, and how much of the time they compute.
+
+    Parameters
+    ----------
+    memory_bytes : float or None
+        What one refresh copies to one device; None for the nominal memory of ``device``. [B]
+    bandwidth_bytes_per_s : float or None
+        Bandwidth of the shared link; None for what ``device`` and ``link`` settle on. [B/s]
+    compute_s : float
+        Time a device computes on one filling. [s]
+    device_count : int
+        Devices on the link. [1]
+    reading : str
+        ``double_buffer``: a device computes on one half of its memory while the other is filled. ``single_buffer``:
+        it cannot compute during its own refresh. ``survey``: as a survey prints it, its own refresh left out. [-]
+    device : str, Path, Gpu or None
+        A GPU; gives the memory, and its end of the link. [-]
+    link : str, Path, Link or None
+        The slot, e.g. ``pcie_4_x16``; runs at the older generation and the fewer lanes of slot and card. [-]
+
+    Returns
+    -------
+    Refresh
+        Times, idle time and utilisation; ``describe()`` puts them in words. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If a number is not above zero, memory or bandwidth follow from nothing, or bandwidth and link are both given.
+    UnknownNameError, SpecError
+        If a name is unknown, or a spec file wrong.
+
+    Notes
+    -----
+    Valid for: a link that serves one device after the other at the rate that its line code leaves; what copies
+    typically reach of it is a remark. Ignores: storage behind the link, which ``predict(system=...)`` has.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> question = {"memory_bytes": 8e9, "bandwidth_bytes_per_s": 31.5e9, "compute_s": 0.5, "device_count": 4}
+    >>> [pm.refresh(**question, reading=reading).utilisation for reading in ("survey", "double_buffer")]
+    [0.65625, 0.492188]
+    >>> pm.refresh(memory_bytes=8e9, device="gtx_1080", link="pcie_4_x16", compute_s=0.5).transfer_s
+    0.507812
+
+    References
+    ----------
+    .. [1] J. Wünsche, Performance factors of deep learning and shallow neural network applications: a beginner's
+       guide (table ``wuensche2018`` names it): the question, and the numbers of ``survey``.
+    """
+    period_of = PERIOD_BY_READING[one_of("reading", reading, tuple(PERIOD_BY_READING))]
+    count, compute_s = whole_number("device_count", device_count), positive("compute_s", compute_s)
+    gpu = None if device is None else _gpu(device)
+    if memory_bytes is None:
+        if gpu is None:
+            raise ArgumentError("memory_bytes", None, "bytes of one refresh, or a device that has a memory")
+        memory_bytes = gpu.memory.in_base_units("capacity_gib")
+    bandwidth, remarks = _bandwidth(bandwidth_bytes_per_s, gpu, link)
+    memory = positive("memory_bytes", memory_bytes)
+    transfer_s = copy_time(size_bytes=memory, bandwidth_bytes_per_s=bandwidth)
+    return Refresh(
+        reading=reading,
+        memory_bytes=memory,
+        bandwidth_bytes_per_s=bandwidth,
+        compute_s=compute_s,
+        device_count=count,
+        transfer_s=transfer_s,
+        period_s=float(period_of(transfer_s=transfer_s, compute_s=compute_s, device_count=count)),
+        remarks=(*remarks, _SURVEY_REMARK) if reading == "survey" else remarks,
+    )
+
+
+def _gpu(device: Any) -> Gpu:
+    from perfmodel.hardware.gpu import Gpu
+
+    loaded = device if isinstance(device, Gpu) else load_device(device)
+    if not isinstance(loaded, Gpu):
+        raise ArgumentError("device", device, "a GPU, which has a memory of its own and a link to its host")
+    return loaded
+
+
+def _bandwidth(given: float | None, gpu: Gpu | None, slot: Any) -> tuple[float, tuple[str, ...]]:
+    """Return the bandwidth of the shared link, and what there is to say about it."""
+    if given is not None and slot is not None:
+        raise ArgumentError("link", slot, "either link or bandwidth_bytes_per_s, not both")
+    card = None if gpu is None else load_link(gpu.host_link.link_name)
+    if given is not None:
+        bandwidth = positive("bandwidth_bytes_per_s", given)
+        remarks = []
+        if gpu is not None and card is not None and bandwidth > card.bandwidth_bytes_per_s:
+            real = byte_rate_text(card.bandwidth_bytes_per_s)
+            remarks = [f"{byte_rate_text(bandwidth)} as asked, although {gpu.name} has {card.name} with {real}"]
+        return bandwidth, tuple(remarks)
+    remarks = []
+    settled = card if slot is None else slot if isinstance(slot, Link) else load_link(slot)
+    if settled is None:
+        allowed = "bytes per second of the shared link, or a link, or a device that has one"
+        raise ArgumentError("bandwidth_bytes_per_s", None, allowed)
+    if gpu is not None and card is not None and settled.family.protocol != card.family.protocol:
+        raise ArgumentError(
+            "link", slot.name if isinstance(slot, Link) else slot, f"a slot for {gpu.name}, which has {card.name}"
+        )
+    if gpu is not None:
+        settled, remark = negotiated_link(settled, gpu)
+        remarks = [f"{gpu.name} {remark}"] if remark else []
+    peak, typical = settled.bandwidth_bytes_per_s, settled.effective_bandwidth_bytes_per_s
+    remarks.append(f"copies over {settled.name} typically reach {byte_rate_text(typical)} of {byte_rate_text(peak)}")
+    return peak, tuple(remarks)

@@ -1,0 +1,1 @@
+"""How sure a prediction is, and where its constants come from."""

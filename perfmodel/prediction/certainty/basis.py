@@ -1,0 +1,111 @@
+"""What a prediction rests on: kept with it, so that interval, provenance and remarks are made only when asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perfmodel.derived import derived_property
+from perfmodel.errors import ArgumentError
+from perfmodel.prediction.device.factors import NO_FACTORS, Factors
+from perfmodel.prediction.job.prepare import prepare
+from perfmodel.prediction.job.prepared import Prepared
+from perfmodel.prediction.prediction import Prediction
+from perfmodel.presentation.quantities import bytes_text
+from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.prediction.job.job import Job
+    from perfmodel.prediction.job.prepared import TimedStep
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Basis:
+    """The step of a prediction with the constants that timed it."""
+
+    prepared: Prepared
+    factors: Factors
+    timed: TimedStep
+    calibration: CalibrationFile | None = None
+    job: Job | None = None
+
+    @derived_property
+    def remarks(self) -> tuple[str, ...]:
+        """How far the step is from what was measured, and what checkpoints cost and are worth."""
+        return (*self.prepared.target.step_remarks(self.prepared, self.timed), *self._on_checkpoints)
+
+    @property
+    def _on_checkpoints(self) -> tuple[str, ...]:
+        """What checkpoints are worth: where the peak lies elsewhere they are only a cost."""
+        prepared, job = self.prepared, self.job
+        if (
+            job is None
+            or job.recompute is None
+            or not prepared.layout.is_whole
+            or Phase.BACKWARD not in prepared.subject.phase.parts
+        ):
+            return ()
+        kept = prepare(
+            prepared.subject,
+            target=prepared.target,
+            profile=prepared.profile,
+            batch_size=prepared.batch_size,
+            dtype=prepared.dtype,
+            library=job.library,
+            pinned=prepared.pinned,
+        )
+        without = kept.footprint(kept.step(self.factors)).total_bytes
+        spared_bytes = float(without) - float(prepared.footprint(self.timed).total_bytes)
+        worth = (
+            f"saves {bytes_text(spared_bytes)}"
+            if spared_bytes > 0
+            else "saves no memory here: the peak does not lie where activations are kept"
+        )
+        return (
+            "activations between checkpoints are computed a second time in the backward phase "
+            f"(recompute={job.recompute!r}), which {worth}",
+        )
+
+
+def timed_prediction(
+    prepared: Prepared,
+    *,
+    factors: Factors | None = None,
+    calibration: CalibrationFile | None = None,
+    job: Job | None = None,
+) -> Prediction:
+    """Time a prepared step, and keep what explains it."""
+    target, dtype = prepared.target, prepared.dtype
+    if factors is None:
+        factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
+    timed = prepared.step(factors)
+    shown = timed.shown
+    return Prediction(
+        subject=prepared.subject.name,
+        target=target.name,
+        framework=target.software(prepared.profile),
+        batch_size=prepared.batch_size,
+        phase=prepared.subject.phase.value,
+        dtype=dtype,
+        threads=target.threads,
+        parts=timed.parts,
+        table=shown.stage.plan.table,
+        groups=shown.groups,
+        launch_gap_s=shown.numbers.launch_s,
+        step_overhead_s=shown.numbers.step_overhead_s,
+        peak_flop_per_s=target.peak_flop_per_s(dtype),
+        memory_bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
+        basis=Basis(prepared=prepared, factors=factors, timed=timed, calibration=calibration, job=job),
+    )
+
+
+def _factors_of(calibration: CalibrationFile, prepared: Prepared, target: str) -> dict[str, float]:
+    """Return a calibration's factors; one that changes nothing of a prediction was meant for another."""
+    factors = calibration.factors_for(prepared.constant_names)
+    if not factors:
+        allowed = (
+            f"one with a factor on a constant of {target}; this one was fitted on {calibration.fitted_on.subset} cells"
+        )
+        raise ArgumentError("calibration", calibration.name, allowed)
+    return factors

@@ -1,0 +1,236 @@
+"""What classes of kernels of a measured machine cost in a step, how far from what was measured, and the interval."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from perfmodel.cost.interval import interval_ends
+from perfmodel.hardware.calibration import Z_80
+from perfmodel.prediction.certainty.interval import Interval
+from perfmodel.prediction.certainty.variance import Doubt
+from perfmodel.prediction.device.factors import StatedConstant
+from perfmodel.prediction.device.measured_target import CALL, ClassRows, MeasuredNumbers
+from perfmodel.prediction.device.reuse_distance import step_order
+from perfmodel.presentation.quantities import percent_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from perfmodel.hardware.measured_machine import KernelClass, MeasuredMachine
+    from perfmodel.prediction.certainty.basis import Basis
+    from perfmodel.prediction.job.prepared import Prepared, TimedStep
+
+
+DEVIATION_OF_MEAN: Final = math.sqrt(math.pi / 2)
+"""Standard deviation of a normal over its mean absolute value. [1]"""
+
+LEVEL: Final = 0.8
+"""Share of measured times that the intervals of a calibration's constants hold, and so those of predictions. [1]"""
+
+_UNITS: Final = {"call_s": "s", "s_per_flop": "s/FLOP", "s_per_serial_step": "s"}
+
+
+def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
+    r"""Make the interval of a prediction on a measured machine.
+
+    .. math:: \sigma^2 T^2 = \sum_g (t_g r_g)^2 + \sum_i (t_i s_i)^2 + \Big(\sum_g t_g r_g\Big)^2
+              + T^2 (\sigma_\text{ref}^2 + \sigma_\text{drift}^2)
+
+    Parameters
+    ----------
+    machine : MeasuredMachine
+        The calibration. [-]
+    basis : Basis
+        What the prediction rests on. [-]
+
+    Returns
+    -------
+    Interval
+        Its ends and what they are made of. [s]
+
+    Notes
+    -----
+    Distinct kernels scatter about their curves by r independently (``kernels``), each constant is uncertain by s
+    (``constants``), the session had noise and drift (``session``). A part is shared by all kernels (``shared``): what a
+    step does to caches, allocator and clock moves them together, about as far as one kernel scatters. A class by the
+    curve of another errs as a whole (``stand_ins``). Ignores: that the machine is busier later than it was then.
+    """
+    prepared, timed = basis.prepared, basis.timed
+    step_s = float(timed.parts.step_s)
+    times = class_times(machine, prepared, timed)
+    doubt = _doubt(machine, times, step_s)
+    residual = [DEVIATION_OF_MEAN * each.measured.residual_percent / 100 for each in times]
+    scatter = [each.seconds * spread / step_s for each, spread in zip(times, residual, strict=True)]
+    session = machine.session
+    variance = {
+        "kernels": sum(float((each**2).sum()) for each in scatter),
+        "constants": doubt.variance,
+        "shared": sum(float(each.sum()) for each in scatter) ** 2,
+        "stand_ins": sum(
+            float(each.sum()) ** 2 for each, of_class in zip(scatter, times, strict=True) if of_class.stands_in
+        ),
+        "session": (session.reference_spread_percent / 100) ** 2 + (session.drift_percent / 100) ** 2,
+    }
+    whole = sum(variance.values())
+    low_s, high_s = interval_ends(step_s, half_width=Z_80 * math.sqrt(whole))
+    return Interval(
+        low_s=float(low_s),
+        high_s=float(high_s),
+        level=LEVEL,
+        shares={cause: part / whole for cause, part in variance.items() if part},
+        doubt=doubt,
+    )
+
+
+def _doubt(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s: float) -> Doubt:
+    """Return what each measured constant contributes; a constant of a class that stands in counts once for all."""
+    seconds: dict[tuple[str, str], float] = {}
+    entries = {}
+    for each in times:
+        entries[each.measured.name] = each.measured
+        for constant, part in each.seconds_of.items():
+            key = (each.measured.name, constant)
+            seconds[key] = seconds.get(key, 0.0) + part
+    keys = [key for key, part in seconds.items() if part]
+    source = machine.source_of("kernel")
+    place = f"calibrations/{machine.stem or 'measured'}"
+    stated, spread = [], []
+    for name, constant in keys:
+        entry = entries[name]
+        value = entry.cold_s_per_byte if constant == "cold_s_per_byte" else entry.constants[constant]
+        low, high = entry.low.get(constant, value), entry.high.get(constant, value)
+        unit = _UNITS.get(constant, "s/B")
+        stated.append(
+            StatedConstant(name=f"{place}/{name}.{constant}", value=value, unit=unit, described=None, source=source)
+        )
+        spread.append(_spread_of(value, low, high))
+    sensitivity = np.array([seconds[key] / step_s for key in keys])
+    spreads = np.array(spread)
+    return Doubt(
+        constants=tuple(stated),
+        sensitivity=sensitivity,
+        spread=spreads,
+        contribution=(sensitivity * spreads) ** 2,
+    )
+
+
+def _spread_of(value: float, low: float, high: float) -> float:
+    """Return the standard deviation of a constant's logarithm that the ends of its interval tell. [1]"""
+    linear = (high - low) / (2 * Z_80 * value)
+    if linear <= 1:
+        return linear
+    # Wider than the constant itself, as where a busy machine let it hardly be seen: the ratio of the ends tells more.
+    return max(1.0, math.log(high / max(low, value**2 / high)) / (2 * Z_80))
+
+
+TOLD: Final = 5
+"""Classes that a remark lists; the others are counted. [1]"""
+
+BEYOND: Final = 1.05
+"""Factor beyond the calibrated range from which on it is told: its ends are rounded. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClassTime:
+    """One class of kernels in a step."""
+
+    name: str
+    measured: KernelClass
+    seconds: NDArray[np.float64]
+    seconds_of: Mapping[str, float]
+    flop_count: NDArray[np.float64]
+    moved_bytes: NDArray[np.float64]
+    operations: int
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether the curve is another class's."""
+        return self.measured.name != self.name
+
+    @property
+    def beyond(self) -> float:
+        """Largest factor by which a kernel lies outside the calibrated range; 1 inside it. [1]"""
+        factors = [1.0]
+        for values, (low, high) in (
+            (self.flop_count, self.measured.flop_range),
+            (self.moved_bytes, self.measured.byte_range),
+        ):
+            used = values[values > 0]
+            if used.size and high > 0:
+                factors += [float(used.max()) / high, low / float(used.min())]
+        return max(factors)
+
+
+def class_times(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) -> tuple[ClassTime, ...]:
+    """Return what each class of kernels costs in a step."""
+    numbers, table = timed.numbers, prepared.plan.table
+    assert isinstance(numbers, MeasuredNumbers)
+    classes = machine.classes(prepared.dtype)
+    products = table.matmul.row_count
+    counts = np.bincount(step_order(table).row, minlength=products + table.stream.row_count)
+    matmul, stream = table.matmul.at(prepared.batch_size), table.stream.at(prepared.batch_size)
+    stream_calls = np.broadcast_to(numbers.calls_of_stream, np.shape(stream["launches"]))
+    found = []
+    for columns, names, own_counts, calls in (
+        (matmul, table.matmul_efficiency, counts[:products], np.ones(products)),
+        (stream, table.stream_efficiency, counts[products:], stream_calls),
+    ):
+        flop_count = columns.get("flop_count")
+        if flop_count is None:
+            flop_count = 2 * columns["count"] * columns["m"] * columns["n"] * columns["k"]
+        for each in numbers.class_rows(columns, names):
+            times = own_counts[each.rows]
+            seconds_of = _seconds_of(each, times, calls=calls[each.rows])
+            kernel_s = each.arithmetic_s + each.memory_s
+            if numbers.in_line:
+                kernel_s = kernel_s + each.curve.constants.get(CALL, 0.0) * calls[each.rows]
+            found.append(
+                ClassTime(
+                    name=each.name,
+                    measured=classes[each.curve.name],
+                    seconds=times * kernel_s,
+                    seconds_of=seconds_of,
+                    flop_count=flop_count[each.rows],
+                    moved_bytes=(columns["read_bytes"] + columns["written_bytes"])[each.rows],
+                    operations=int(times.sum()),
+                )
+            )
+    return tuple(sorted(found, key=lambda each: -float(each.seconds.sum())))
+
+
+def _seconds_of(each: ClassRows, times: NDArray[np.intp], *, calls: NDArray[np.float64]) -> dict[str, float]:
+    """Return the time that each constant of a class makes in the step. [s]"""
+    features = {CALL: calls, **each.features}
+    constants = each.curve.constants
+    seconds = {name: float((times * features[name]).sum() * value) for name, value in constants.items()}
+    cold_s = float((times * each.cold_bytes).sum() * each.curve.cold_s_per_byte)
+    return seconds | {"cold_s_per_byte": cold_s}
+
+
+def extrapolation_remarks(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) -> tuple[str, ...]:
+    """Say which kernels follow the curve of another class, and which lie outside what was measured."""
+    times = class_times(machine, prepared, timed)
+    whole = sum(float(each.seconds.sum()) for each in times)
+    standing = [each for each in times if each.stands_in]
+    outside = sorted((each for each in times if each.beyond > BEYOND), key=lambda each: -each.beyond)
+    remarks = []
+    if standing:
+        share = percent_text(sum(float(each.seconds.sum()) for each in standing) / whole)
+        listed = _listed([f"{each.name} by {each.measured.name}" for each in standing])
+        remarks.append(f"extrapolates, {share} of the kernels' time: classes without a curve of their own: {listed}")
+    if outside:
+        share = percent_text(sum(float(each.seconds.sum()) for each in outside) / whole)
+        listed = _listed([f"{each.name} by a factor of {each.beyond:.3g}" for each in outside])
+        remarks.append(f"extrapolates: kernels outside the measured FLOP or bytes of their class ({share}): {listed}")
+    return tuple(remarks)
+
+
+def _listed(entries: list[str]) -> str:
+    further = f" and {len(entries) - TOLD} more" if len(entries) > TOLD else ""
+    return ", ".join(entries[:TOLD]) + further

@@ -1,1 +1,0 @@
-"""The composition of a job's step: stages, schedule, exchanges, stragglers, copies and input to one StepTime."""

@@ -1,0 +1,1 @@
+"""A processor with its software as plain numbers, and kernels to seconds."""

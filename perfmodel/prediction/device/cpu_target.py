@@ -1,0 +1,347 @@
+"""CPU sockets with their threads, their BLAS and a framework, made into the plain numbers that a step wants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.cost.cpu import (
+    capped_efficiency,
+    cpu_matmul_time,
+    cpu_scalar_time,
+    cpu_stream_time,
+    numa_bandwidth,
+    register_tiles,
+    subnormal_assist_time,
+)
+from perfmodel.cost.threads import (
+    effective_clock,
+    fork_join_time,
+    serial_below,
+    serial_if_narrow,
+    thread_speedup,
+    usable_threads,
+)
+from perfmodel.framework.profile import in_base_units
+from perfmodel.hardware.cpu import Cpu
+from perfmodel.hardware.system import System
+from perfmodel.numeric import exceeds, first_array_length, minimum, where
+from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.device.copies import Copy
+from perfmodel.prediction.device.factors import (
+    NO_FACTORS,
+    Factors,
+    device_constants,
+    framework_constants,
+    library_constants,
+    scaled,
+)
+from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names
+from perfmodel.prediction.device.target import Libraries, Target, staging_time
+from perfmodel.records import ELEMENT_BYTES
+
+if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.measurements.table import FeedItem
+
+
+Quantity = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuNumbers(ProcessorNumbers):
+    """Plain numbers of CPU cores at a thread count, a BLAS and a framework: made in one place."""
+
+    threads: Quantity
+    matmul_threads: Quantity
+    peak_flop_per_s_per_core: Quantity
+    clock_hz: Quantity
+    core_bandwidth_bytes_per_s: Quantity
+    total_bandwidth_bytes_per_s: Quantity
+    cache_bytes: Quantity
+    gemm_efficiency: Quantity
+    packing_efficiency: Quantity
+    core_copy_bytes_per_s: Quantity
+    core_cache_bandwidth_bytes_per_s: Quantity
+    tile_rows: Quantity
+    tile_columns: Quantity
+    result_passes: Quantity
+    matmul_law: Mapping[str, Quantity]
+    pass_law: Mapping[str, Quantity]
+    physical_cores: Quantity
+    smallest_parallel_product: Quantity
+    smallest_side_per_thread: Quantity
+    smallest_parallel_bytes: Quantity
+    fork_join_s: Quantity
+    cycles_per_flop: Mapping[str, Quantity]
+    cycles_per_byte: Mapping[str, Quantity]
+    element_bytes: int
+    dispatch_s: Quantity
+    step_overhead_s: Quantity
+    pass_slowdown: Quantity = 1.0
+    subnormal_assist_cycles: Quantity = 0.0
+    launch_s: Quantity = 0.0
+    library_issue_s: Quantity = 0.0
+    overlap_exponent: float = 1.0
+
+    @property
+    def configuration_count(self) -> int | None:
+        """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
+        return first_array_length(getattr(self, field.name) for field in fields(self))
+
+    def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of one launch of each matmul row. [s]
+
+        Packing is part of the compute time: it alternates with arithmetic on the same core.
+        """
+        del efficiency
+        m, n, k, count = (columns[name] for name in ("m", "n", "k", "count"))
+        # Independent products share the threads whatever the size of one.
+        work = m * n * k * count
+        tiles = register_tiles(m=m, n=n, count=count, tile_m=self.tile_rows, tile_n=self.tile_columns)
+        threads = serial_if_narrow(
+            threads=self.matmul_threads, m=m, n=n, count=count, smallest_side_per_thread=self.smallest_side_per_thread
+        )
+        threads = serial_below(
+            threads=usable_threads(threads=threads, pieces=tiles),
+            work=work,
+            smallest_parallel_work=self.smallest_parallel_product,
+        )
+        speedup = thread_speedup(threads=threads, physical_cores=self.physical_cores, **self.matmul_law)
+        compute_s = cpu_matmul_time(
+            m=m,
+            n=n,
+            k=k,
+            count=count,
+            peak_flop_per_s_per_core=self.peak_flop_per_s_per_core,
+            efficiency=self.gemm_efficiency,
+            speedup=speedup,
+            core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s,
+            total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
+            packing_efficiency=self.packing_efficiency,
+            cache_bytes=self.cache_bytes,
+            core_copy_bytes_per_s=self.core_copy_bytes_per_s,
+            tile_m=self.tile_rows,
+            tile_n=self.tile_columns,
+            result_passes=self.result_passes,
+            element_bytes=self.element_bytes,
+        )
+        return compute_s + self._region_s(threads), 0.0
+
+    def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of one launch of each stream row. [s]"""
+        moved_bytes = columns["read_bytes"] + columns["written_bytes"]
+        names, code_of_row = distinct_names(efficiency)
+        cycles_per_flop, cycles_per_byte = (
+            by_row([cycles.get(name, cycles["default"]) for name in names], code_of_row, axes=moved_bytes.ndim)
+            for cycles in (self.cycles_per_flop, self.cycles_per_byte)
+        )
+        threads = serial_below(
+            threads=self.threads, work=moved_bytes, smallest_parallel_work=self.smallest_parallel_bytes
+        )
+        speedup = thread_speedup(threads=threads, physical_cores=self.physical_cores, **self.pass_law)
+        compute_s = self.pass_slowdown * cpu_scalar_time(
+            flop_count=columns["flop_count"],
+            cycles_per_flop=cycles_per_flop,
+            moved_bytes=moved_bytes,
+            cycles_per_byte=cycles_per_byte,
+            clock_hz=self.clock_hz,
+            speedup=speedup,
+        )
+        memory_s = cpu_stream_time(
+            moved_bytes=moved_bytes,
+            speedup=speedup,
+            core_bandwidth_bytes_per_s=self.core_bandwidth_bytes_per_s / self.pass_slowdown,
+            total_bandwidth_bytes_per_s=self.total_bandwidth_bytes_per_s,
+            cache_bytes=self.cache_bytes,
+            core_cache_bandwidth_bytes_per_s=self.core_cache_bandwidth_bytes_per_s / self.pass_slowdown,
+        )
+        region_s = self._region_s(speedup)  # a pass that is not threaded has a speed-up of one
+        return compute_s + region_s, memory_s + region_s
+
+    def subnormal_time(self, product_count: Quantity) -> Quantity:
+        """Return what SIMD products with a subnormal operand or result cost besides themselves. [s]"""
+        return subnormal_assist_time(
+            product_count=product_count,
+            assist_cycles=self.subnormal_assist_cycles,
+            clock_hz=self.clock_hz,
+            speedup=thread_speedup(threads=self.threads, physical_cores=self.physical_cores, **self.matmul_law),
+        )
+
+    def _region_s(self, parallelism: Quantity) -> Quantity:
+        """Return fork and join of one parallel region; nothing where the kernel runs on one thread."""
+        return where(exceeds(parallelism, 1.0), self.fork_join_s, 0.0)
+
+
+def _total_bandwidth(local: Quantity, system: System | None, *, active_sockets: int) -> Quantity:
+    """Return what the threads of the active sockets stream together, of the local rate of one socket. [B/s]"""
+    remote = None if system is None else system.remote_memory_bandwidth_bytes_per_s
+    if system is None or remote is None or active_sockets == 1:
+        return local
+    spread = active_sockets * numa_bandwidth(
+        local_bytes_per_s=local, remote_bytes_per_s=remote, remote_share=system.remote_fraction
+    )
+    return minimum(spread, min(active_sockets, system.memory_socket_count) * local)
+
+
+POLICY = ("smt_gain", "oversubscription_penalty")
+"""Constants of a framework for threads beyond the cores: what two on a core gain, and lose by how they wait."""
+
+
+def _law(serial_fraction: Quantity, own: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """Return a law of threads; what counts beyond the cores is in it where threads are."""
+    return {"serial_fraction": serial_fraction} | {name: own[name] for name in POLICY if name in own}
+
+
+def _gemm_efficiency(blas: Mapping[str, Quantity], own: Mapping[str, Quantity], *, dtype: str) -> Quantity:
+    """Return the share of the peak that products reach in a data type, called by a framework. [1]"""
+    of_dtype = blas["fp64_efficiency"] if dtype == "fp64" else 1.0
+    return capped_efficiency(efficiency=blas["gemm_efficiency"] * own["blas_efficiency"] * of_dtype)
+
+
+def cpu_numbers(
+    cpu: Cpu,
+    profile: FrameworkProfile,
+    library: LibraryProfile,
+    *,
+    system: System | None,
+    threads: int,
+    dtype: str,
+    element_bytes: int,
+    factors: Factors = NO_FACTORS,
+) -> CpuNumbers:
+    """Join a CPU's facts, its BLAS's constants and a framework's constants into plain numbers."""
+    sockets = 1 if system is None else system.socket_count
+    cores = sockets * cpu.core_count
+    active_sockets = min(threads, sockets)
+    active_cores = min(threads / active_sockets, cpu.core_count)
+    isa = [known for known in cpu.isas if known in library.isa][-1]  # the newest that both have
+    blas = in_base_units(library_constants(library, cpu, factors=factors))
+    unneeded = POLICY if threads <= cores else ()
+    own = framework_constants(profile, "cpu", factors=factors, unneeded=unneeded)
+    memory = in_base_units(device_constants(cpu, factors=factors))
+    cycles_per_flop, cycles_per_byte = (
+        scaled(getattr(profile.cpu, table), place=f"frameworks/{profile.stem}/cpu.{table}", factors=factors)
+        for table in ("cycles_per_flop", "cycles_per_byte")
+    )
+    clock = scaled({"clock_base_ghz": 1.0}, place=f"devices/{cpu.stem}/", factors=factors)["clock_base_ghz"]
+    simd_clock_hz = clock * _clock_hz(cpu, isa, active_cores)
+    return CpuNumbers(
+        threads=threads,
+        matmul_threads=minimum(threads, own["blas_threads_per_core"] * cores),
+        peak_flop_per_s_per_core=cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
+        clock_hz=clock * _clock_hz(cpu, None, active_cores),
+        core_bandwidth_bytes_per_s=memory["bandwidth_per_core_gb_per_s"],
+        total_bandwidth_bytes_per_s=_total_bandwidth(
+            cpu.memory_bandwidth_bytes_per_s * memory["efficiency"], system, active_sockets=active_sockets
+        ),
+        cache_bytes=active_sockets * cpu.l3_bytes,
+        gemm_efficiency=_gemm_efficiency(blas, own, dtype=dtype),
+        packing_efficiency=blas["packing_efficiency"],
+        core_copy_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
+        core_cache_bandwidth_bytes_per_s=cpu.cache.l3_bytes_per_cycle * clock * _clock_hz(cpu, None, active_cores),
+        tile_rows=blas["register_tile_rows"],
+        tile_columns=blas["register_tile_columns"],
+        result_passes=blas["result_passes"],
+        matmul_law=_law(minimum(blas["serial_fraction"] * own["blas_serial_factor"], 1.0), own),
+        pass_law=_law(own["pass_serial_fraction"], own),
+        physical_cores=cores,
+        smallest_parallel_product=blas["smallest_parallel_product"],
+        smallest_side_per_thread=blas["smallest_side_per_thread"],
+        smallest_parallel_bytes=own["smallest_parallel_bytes"],
+        fork_join_s=fork_join_time(threads=min(threads, cores), barrier_s=blas["fork_join_us"]),
+        cycles_per_flop=cycles_per_flop,
+        cycles_per_byte=cycles_per_byte,
+        element_bytes=element_bytes,
+        pass_slowdown=own["pass_slowdown"],
+        subnormal_assist_cycles=cpu.subnormal_assist_cycles,
+        dispatch_s=own["dispatch_us"],
+        step_overhead_s=own["step_overhead_us"],
+    )
+
+
+def _clock_hz(cpu: Cpu, isa: str | None, active_cores: float) -> float:
+    """Return the clock that a number of busy cores of a socket hold under an instruction set. [Hz]"""
+    clocks = [cpu.clock_hz(active_cores=core + 1, isa=isa) for core in range(cpu.core_count)]
+    return float(effective_clock(active_cores=active_cores, clock_hz_by_active_cores=clocks))
+
+
+class CpuTarget(Target):
+    """All sockets of a machine, or one socket by itself."""
+
+    processor = "cpu"
+    roles = ("cpu_blas",)
+
+    def __init__(self, cpu: Cpu, *, system: System | None, threads: int | None) -> None:
+        self.cpu, self.system = cpu, system
+        hardware_threads = cpu.thread_count if system is None else system.thread_count
+        cores = cpu.core_count if system is None else system.core_count
+        self.core_count = cores
+        self.socket_count = 1 if system is None else system.socket_count
+        self.name = cpu.name if system is None else system.name
+        self.thread_count = cores if threads is None else whole_number("threads", threads, maximum=hardware_threads)
+        self.threads = self.thread_count
+        self.architecture = cpu.architecture
+        self.processor_spec = cpu
+        self.specs_by_place = {f"devices/{cpu.stem}": cpu}
+        if system is not None:
+            self.specs_by_place[f"systems/{system.file.stem}"] = system.file
+        self.capacity_bytes = float("inf") if system is None else system.memory_capacity_bytes
+        self.context_bytes = 0.0
+        self.bandwidth_bytes_per_s = (cpu if system is None else system).memory_bandwidth_bytes_per_s
+
+    def numbers(
+        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
+    ) -> ProcessorNumbers:
+        """Return the plain numbers of the cores, their memory, the BLAS and the framework."""
+        return cpu_numbers(
+            self.cpu,
+            profile,
+            libraries["cpu_blas"],
+            system=self.system,
+            threads=self.thread_count,
+            dtype=dtype,
+            element_bytes=ELEMENT_BYTES[dtype],
+            factors=factors,
+        )
+
+    @property
+    def is_oversubscribed(self) -> bool:
+        """Whether more threads than physical cores are asked for."""
+        return self.thread_count > self.core_count
+
+    def scheduler_threads(self, profile: FrameworkProfile) -> int:
+        """Return how many operations compute beside each other; a pool of one thread leaves them to their callers."""
+        own_threads = (
+            self.thread_count == 1 and profile.cpu.in_base_units_by_name.get("scheduler_threads_per_core", 0) > 0
+        )
+        return self.core_count if own_threads else 1
+
+    def subnormal_time(self, numbers: ProcessorNumbers, product_count: float) -> Any:
+        """Return the time of the microcode that handles products of subnormal numbers. [s]"""
+        assert isinstance(numbers, CpuNumbers)
+        return numbers.subnormal_time(product_count)
+
+    def peak_flop_per_s(self, dtype: str) -> float:
+        """Return the SIMD peak of the cores that the threads occupy. [FLOP/s]"""
+        sockets = 1 if self.system is None else self.system.socket_count
+        busy_sockets = min(self.thread_count, sockets)
+        cores_of_socket = min(self.thread_count / busy_sockets, self.cpu.core_count)
+        of_socket = self.cpu.peak_flop_per_s(dtype, active_cores=math.ceil(cores_of_socket))
+        return busy_sockets * of_socket * cores_of_socket / math.ceil(cores_of_socket)
+
+    def copy_of(
+        self,
+        profile: FrameworkProfile,
+        items: tuple[FeedItem, ...],
+        *,
+        batch_size: float,
+        pinned: bool,
+        factors: Factors = NO_FACTORS,
+    ) -> Copy:
+        """Return what staging these arrays takes; they are in the device's memory already."""
+        del pinned
+        return Copy(host_s=staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors))

@@ -1,0 +1,307 @@
+"""What framework and libraries state for GPUs of an architecture, and how long their recurrent products take."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from operator import attrgetter, is_not
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from perfmodel.cost.gpu import TileMenu, tile_menu
+from perfmodel.cost.recurrence import persistent_product_times, recurrent_product_times
+from perfmodel.derived import derived
+from perfmodel.framework.recurrence import PERSISTENT_PRODUCT, RECURRENT_PRODUCT
+from perfmodel.prediction.device.factors import NO_FACTORS, Factors, framework_constants, library_constants
+from perfmodel.units import to_base_units
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.hardware.gpu import Gpu
+    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.prediction.device.gpu_target import GpuNumbers
+
+
+Quantity = Any
+
+RECURRENT_PREFIX = "recurrent_"
+"""Beginning of the names of a DNN library's constants of recurrent layers."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, kw_only=True)
+class MatmulReach:
+    """What a library's file states of matrix products on an architecture: the same for devices of any clock."""
+
+    efficiency: Mapping[str, Quantity]
+    tile_rows: Any
+    tile_columns: Any
+    tile_efficiency: Any
+    split_k: Any
+    bandwidth_fraction: Quantity
+    shortest_part: Quantity
+    strided_bandwidth_fraction: Quantity
+    strided_aligned_share: float
+    resident_tiles: float
+    unaligned_share: Quantity
+    skinny_bandwidth_fraction: Quantity | None
+
+
+class MatmulLibrary(NamedTuple):
+    """What one library reaches on matrix products on one device."""
+
+    reach: MatmulReach
+    peak_ratio: Quantity
+    latency_s: Quantity
+    ramp_steps: Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentLibrary:
+    """What a DNN library reaches on the products of recurrent layers that wait for one another."""
+
+    peak_ratio: Quantity
+    menu: TileMenu
+    efficiency: Quantity
+    thin_efficiency: Quantity
+    latency_s: Quantity
+    narrow_latency_s: Quantity
+    ramp_steps: Quantity
+    bandwidth_fraction: Quantity
+    step_s: Quantity
+    persistent_efficiency: Quantity | None
+    barrier_s: Quantity
+
+    def _of_rows(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> dict[str, Quantity]:
+        """Return what both kinds of products are timed by: extents, traffic, and the rates of the device."""
+        return {
+            **{extent: columns[extent] for extent in ("m", "n", "k")},
+            "moved_bytes": columns["read_bytes"] + columns["written_bytes"],
+            "peak_flop_per_s": numbers.peak_flop_per_s * self.peak_ratio,
+            "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s,
+            "bandwidth_fraction": self.bandwidth_fraction,
+        }
+
+    def step_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of products of one time step. [s]"""
+        return recurrent_product_times(
+            **self._of_rows(columns, numbers),
+            unit_count=numbers.unit_count,
+            menu=self.menu,
+            efficiency=self.efficiency,
+            thin_efficiency=self.thin_efficiency,
+            latency_s=self.latency_s,
+            narrow_latency_s=self.narrow_latency_s,
+            ramp_steps=self.ramp_steps,
+            step_s=self.step_s,
+        )
+
+    def persistent_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of layers whose time steps are one launch. [s]"""
+        return persistent_product_times(
+            **self._of_rows(columns, numbers),
+            steps=columns["count"],
+            efficiency=self.persistent_efficiency,
+            barrier_s=self.barrier_s,
+        )
+
+
+RECURRENT_TIMES = {
+    RECURRENT_PRODUCT: RecurrentLibrary.step_times,
+    PERSISTENT_PRODUCT: RecurrentLibrary.persistent_times,
+}
+"""Efficiency name of a product of a recurrent layer to what times it."""
+
+
+MENU = ("tile_rows", "tile_columns", "tile_efficiency", "split_k")
+"""Fields of a library that are arrays over its tiles, not over configurations."""
+
+REACH_VALUES, RECURRENT_VALUES = (
+    attrgetter(*(field.name for field in fields(kind) if field.name not in (*MENU, "menu")))
+    for kind in (MatmulReach, RecurrentLibrary)
+)
+"""All numbers of a library but its menu."""
+
+
+def _menu(entries: Any) -> Any:
+    """Return a list of a library's file as an array, once for each list."""
+    return _stated_menu(entries) if isinstance(entries, tuple) else np.array(entries)
+
+
+@lru_cache(maxsize=256)
+def _stated_menu(entries: tuple[float, ...]) -> NDArray[Any]:
+    menu = np.array(entries, dtype=float)
+    menu.flags.writeable = False
+    return menu
+
+
+def matmul_reach(
+    constants: Mapping[str, Any],
+    names: tuple[str, ...],
+    *,
+    calls: Quantity = 1.0,
+    skinny_bandwidth_fraction: Quantity | None,
+) -> MatmulReach:
+    """Return what a library reaches on the products of its shape classes."""
+    share = constants["translation_efficiency"] * constants.get("architecture_factor", 1.0) * calls
+    return MatmulReach(
+        efficiency={name: constants[name] * share for name in names},
+        **{name: _menu(constants[name]) for name in MENU},
+        bandwidth_fraction=constants["matmul_bandwidth_fraction"],
+        shortest_part=constants.get("shortest_part", 0.0),
+        strided_bandwidth_fraction=constants.get("strided_bandwidth_fraction", 1.0),
+        strided_aligned_share=constants.get("strided_aligned_share", 1.0),
+        resident_tiles=constants.get("resident_tiles", 0.0),
+        unaligned_share=constants.get("unaligned_efficiency", 1.0),
+        skinny_bandwidth_fraction=skinny_bandwidth_fraction,
+    )
+
+
+def recurrent_menu(constants: Mapping[str, Any]) -> TileMenu | None:
+    """Return the tiles of a DNN library's recurrent layers, each with the whole sum; None where it states none."""
+    if RECURRENT_PRODUCT not in constants:
+        return None
+    return tile_menu(
+        **{name: constants[f"recurrent_{name}"] for name in ("tile_rows", "tile_columns", "tile_efficiency")},
+        split_k=np.ones(len(constants["recurrent_tile_rows"])),
+    )
+
+
+def recurrent_library(
+    constants: Mapping[str, Any], menu: TileMenu | None, *, peak_ratio: Quantity, clock_hz: float
+) -> RecurrentLibrary | None:
+    """Return what a library reaches on recurrent layers."""
+    if menu is None:
+        return None
+    share = constants["translation_efficiency"]
+    return RecurrentLibrary(
+        peak_ratio=peak_ratio,
+        menu=menu,
+        efficiency=share * constants[RECURRENT_PRODUCT],
+        thin_efficiency=share * constants["recurrent_thin"],
+        latency_s=constants["recurrent_latency_cycles"] / clock_hz,
+        narrow_latency_s=constants["recurrent_narrow_latency_cycles"] / clock_hz,
+        ramp_steps=constants["recurrent_ramp_steps"],
+        bandwidth_fraction=constants["recurrent_bandwidth_fraction"],
+        step_s=to_base_units("recurrent_step_us", constants["recurrent_step_us"]),
+        persistent_efficiency=constants.get(PERSISTENT_PRODUCT),
+        barrier_s=to_base_units("recurrent_barrier_us", constants.get("recurrent_barrier_us", 0.0)),
+    )
+
+
+BLAS_SHAPE_CLASSES = ("gemm",)
+"""Shape classes of products that the BLAS runs; every other class is the DNN library's."""
+
+FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather", "update")
+"""Classes of passes whose bandwidth fraction is the framework's own."""
+
+_BANDWIDTH_OF_PASS: Final = {name: f"bandwidth_fraction_{name}" for name in FRAMEWORK_PASS_CLASSES}
+
+LIBRARY_PASSES = ("im2col", "fft_transform", "winograd_transform")
+"""Passes that belong to a convolution algorithm of the DNN library."""
+
+NOT_SHAPE_CLASSES = frozenset(
+    (
+        *LIBRARY_PASSES,
+        "tile_rows",
+        "tile_columns",
+        "tile_efficiency",
+        "split_k",
+        "latency_cycles",
+        "matmul_bandwidth_fraction",
+        "translation_efficiency",
+        "architecture_factor",
+        "issue_us",
+    )
+)
+"""Constants of a DNN library that are no fraction of peak of a shape class."""
+
+
+class StreamEfficiency(dict[str, Quantity]):
+    """Fraction of memory bandwidth by pass, or class of pass. [1] Not changed once it is made."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class GpuSoftware:
+    """What the files of a framework and its libraries state for an architecture: no number of a device is in it."""
+
+    reaches: tuple[MatmulReach, MatmulReach]
+    latency_cycles: tuple[Quantity, Quantity]
+    ramp_steps: Quantity
+    dnn: Mapping[str, Any]
+    recurrent_menu: TileMenu | None
+    stream_efficiency: StreamEfficiency
+    serial_row_cycles: Quantity
+    dispatch_s: Quantity
+    library_issue_s: Quantity
+    step_overhead_s: Quantity
+    overlap_exponent: float
+
+
+@lru_cache(maxsize=64)
+def _convolution_classes(constants: tuple[str, ...]) -> tuple[str, ...]:
+    """Return which constants of a DNN library are a fraction of peak of a shape class."""
+    return tuple(name for name in constants if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX))
+
+
+def _software(
+    profile: FrameworkProfile, libraries: Sequence[LibraryProfile], device: Gpu, dtypes: Sequence[str], factors: Factors
+) -> GpuSoftware:
+    """Return what framework and libraries state, BLAS first, of products in some data types, with factors on it."""
+    blas, dnn = (
+        library_constants(library, device, factors=factors, dtype=dtype)
+        for library, dtype in zip(libraries, dtypes, strict=True)
+    )
+    own = framework_constants(profile, "gpu", factors=factors)
+    calls = own["blas_efficiency"]
+    skinny = calls * blas["skinny_bandwidth_fraction"]
+    return GpuSoftware(
+        reaches=(
+            matmul_reach(blas, BLAS_SHAPE_CLASSES, calls=calls, skinny_bandwidth_fraction=skinny),
+            # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
+            matmul_reach(dnn, _convolution_classes(tuple(dnn)), skinny_bandwidth_fraction=None),
+        ),
+        latency_cycles=(blas["latency_cycles"], dnn["latency_cycles"]),
+        ramp_steps=blas["ramp_steps"],
+        dnn=dnn,
+        recurrent_menu=recurrent_menu(dnn),
+        stream_efficiency=StreamEfficiency(
+            {name: own[constant] for name, constant in _BANDWIDTH_OF_PASS.items()}
+            | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn}
+        ),
+        serial_row_cycles=own.get("serial_row_cycles", 0.0),
+        dispatch_s=own["dispatch_us"],
+        library_issue_s=to_base_units("issue_us", dnn["issue_us"]),
+        step_overhead_s=own["step_overhead_us"],
+        overlap_exponent=own["overlap_exponent"],
+    )
+
+
+@derived
+def _kept_software(profile: FrameworkProfile, *_: Hashable) -> dict[str, Any]:
+    """Return where what a framework's file and some libraries state is kept."""
+    del profile
+    return {}
+
+
+def gpu_software(
+    profile: FrameworkProfile,
+    libraries: tuple[LibraryProfile, ...],
+    device: Gpu,
+    dtypes: tuple[str, ...],
+    *,
+    factors: Factors,
+) -> GpuSoftware:
+    """Return what a framework and its libraries state for a GPU; without factors, once for its architecture."""
+    if factors is not NO_FACTORS:
+        return _software(profile, libraries, device, dtypes, factors)
+    kept = _kept_software(profile, device.architecture, dtypes)
+    # Libraries are told apart by identity: profiles of a hundred constants take long to compare.
+    if not kept or any(map(is_not, kept["libraries"], libraries)):
+        kept["libraries"] = libraries
+        kept["software"] = _software(profile, libraries, device, dtypes, NO_FACTORS)
+    found: GpuSoftware = kept["software"]
+    return found

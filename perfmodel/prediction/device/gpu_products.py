@@ -1,0 +1,275 @@
+"""How long matrix products take on a GPU: those of all its libraries at once, each row by its library's constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from perfmodel.cost.gpu import (
+    TileMenu,
+    matmul_memory_time,
+    stream_time,
+    strided_time,
+    tile_menu,
+    tiled_matmul_time,
+    unaligned_efficiency,
+    with_strided_loads,
+)
+from perfmodel.derived import derived
+from perfmodel.prediction.device.gpu_libraries import MENU
+from perfmodel.prediction.device.step_time import by_row, distinct_names
+from perfmodel.symbolic import Quantity, is_symbolic
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.prediction.device.gpu_libraries import MatmulLibrary, MatmulReach
+    from perfmodel.prediction.device.gpu_target import GpuNumbers
+
+TRANSPOSED = "_transposed"
+"""Ending of the name of a product that reads its weights against the way they lie."""
+
+BOUNDLESS = float("inf")
+"""Fraction of memory bandwidth that makes no product wait. [1]"""
+
+
+class ProductRows(NamedTuple):
+    """Rows of a table that some libraries run."""
+
+    rows: slice | NDArray[np.intp]
+    users: tuple[int, ...]
+    user_of_row: NDArray[np.intp]
+    classes: tuple[tuple[int, str], ...]
+    class_of_row: NDArray[np.intp]
+    transposed: tuple[tuple[int, slice | NDArray[np.intp]], ...]
+
+
+@lru_cache(maxsize=1024)
+def product_rows(names: tuple[str, ...], known: tuple[tuple[str, ...], ...]) -> ProductRows | None:
+    """Return the rows that some libraries run.
+
+    Examples
+    --------
+    >>> found = product_rows(("gemm", "conv_1x1", "gemm_transposed"), (("gemm",), ("conv_1x1",)))
+    >>> found.classes, found.user_of_row, found.transposed
+    (((0, 'gemm'), (1, 'conv_1x1')), array([0, 1, 0]), ((0, slice(2, 3, None)),))
+    """
+    library_of = {name: index for index, classes in enumerate(known) for name in classes}
+    bases = [name.removesuffix(TRANSPOSED) for name in names]
+    chosen = [row for row, name in enumerate(bases) if name in library_of]
+    if not chosen:
+        return None
+    classes, class_of_row = distinct_names(tuple(bases[row] for row in chosen))
+    users = tuple(sorted({library_of[name] for name in classes}))
+    library_of_row = [library_of[bases[row]] for row in chosen]
+    across = {
+        user: [
+            place
+            for place, row in enumerate(chosen)
+            if library_of_row[place] == user and names[row].endswith(TRANSPOSED)
+        ]
+        for user in users
+    }
+    return ProductRows(
+        rows=_run(chosen),
+        users=users,
+        user_of_row=np.array([users.index(library) for library in library_of_row], dtype=np.intp),
+        classes=tuple((library_of[name], name) for name in classes),
+        class_of_row=class_of_row,
+        transposed=tuple((user, _run(places)) for user, places in across.items() if places),
+    )
+
+
+def _run(rows: Sequence[int]) -> slice | NDArray[np.intp]:
+    """Return rising indices, as a slice where they follow one another."""
+    first, last = rows[0], rows[-1]
+    return slice(first, last + 1) if last - first + 1 == len(rows) else np.array(rows, dtype=np.intp)
+
+
+def product_times(
+    libraries: Sequence[MatmulLibrary], columns: Mapping[str, Quantity], names: tuple[str, ...], numbers: GpuNumbers
+) -> list[tuple[Any, Quantity, Quantity]]:
+    """Return how long one launch of each row takes that libraries run."""
+    stacks = [(library,) for library in libraries] if _holds_symbols(libraries, columns, numbers) else [libraries]
+    timed = []
+    for stack in stacks:
+        reaches = tuple(library.reach for library in stack)
+        m = columns["m"]
+        if (reach := _reach_by_row(reaches[0], reaches[1:], names, m.ndim, as_stated=m.dtype.hasobject)) is not None:
+            rows = reach.found.rows
+            ran = len(reach.found.user_of_row)
+            picked = columns if ran == len(m) else {name: columns[name][rows] for name in _COLUMNS}
+            timed.append((rows, *_stack_times(stack, reach, picked, numbers)))
+    return timed
+
+
+def _holds_symbols(libraries: Sequence[MatmulLibrary], columns: Mapping[str, Quantity], numbers: GpuNumbers) -> bool:
+    if numbers.is_plain:
+        return is_symbolic(columns["m"])
+    stated = [
+        value
+        for reach, *of_device in libraries
+        for value in (*of_device, *_constants(reach), *reach.efficiency.values())
+    ]
+    return is_symbolic(columns["m"], numbers.peak_flop_per_s, numbers.bandwidth_bytes_per_s, *stated)
+
+
+_COLUMNS = ("m", "n", "k", "count", "read_bytes", "written_bytes")
+
+_constants = attrgetter("shortest_part", "bandwidth_fraction", "skinny_bandwidth_fraction", "unaligned_share")
+
+
+class ReachByRow(NamedTuple):
+    """What the libraries of some rows reach in each of them."""
+
+    found: ProductRows
+    efficiency: Quantity
+    menu: TileMenu
+    shortest_part: Quantity
+    bandwidth_fraction: Quantity
+    skinny_bandwidth_fraction: Quantity | None
+    unaligned_share: Quantity
+    minds_alignment: bool
+
+
+@derived
+def _reach_by_row(
+    first: MatmulReach, others: tuple[MatmulReach, ...], names: tuple[str, ...], axes: int, *, as_stated: bool
+) -> ReachByRow | None:
+    """Return what libraries reach in the rows that they run: worked out once for what their files state."""
+    reaches = (first, *others)
+    found = product_rows(names, tuple(tuple(reach.efficiency) for reach in reaches))
+    if found is None:
+        return None
+    used = [reaches[user] for user in found.users]
+    of_name = [reaches[library].efficiency[name] for library, name in found.classes]
+    shortest_part, fraction, skinny, unaligned = _by_user([_constants(reach) for reach in used], found, axes=axes)
+    return ReachByRow(
+        found=found,
+        efficiency=by_row(of_name, found.class_of_row, axes=axes),
+        menu=_menu_by_row(used, found, axes=axes, as_stated=as_stated),
+        shortest_part=shortest_part,
+        bandwidth_fraction=fraction,
+        skinny_bandwidth_fraction=skinny,
+        unaligned_share=unaligned,
+        minds_alignment=any(getattr(reach.unaligned_share, "ndim", 0) or reach.unaligned_share != 1 for reach in used),
+    )
+
+
+def _stack_times(
+    libraries: Sequence[MatmulLibrary], reach: ReachByRow, columns: Mapping[str, Quantity], numbers: GpuNumbers
+) -> tuple[Quantity, Quantity]:
+    """Return compute and memory seconds of one launch of each chosen row. [s]"""
+    found = reach.found
+    m, n, k, count = columns["m"], columns["n"], columns["k"], columns["count"]
+    of_device = {"unit_count": numbers.unit_count, "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s}
+    of_users = [libraries[user][1:] for user in found.users]
+    if numbers.is_plain and m.ndim == 1:
+        ratio, latency_s, ramp_steps = np.array(of_users).T.take(found.user_of_row, axis=1)
+    else:
+        ratio, latency_s, ramp_steps = _by_user(of_users, found, axes=m.ndim)
+    efficiency = reach.efficiency
+    if reach.minds_alignment:
+        share = reach.unaligned_share
+        efficiency = efficiency * unaligned_efficiency(n=n, k=k, share=share, element_bytes=numbers.element_bytes)
+    compute_s = tiled_matmul_time(
+        m=m,
+        n=n,
+        k=k,
+        count=count,
+        peak_flop_per_s=numbers.peak_flop_per_s * ratio,
+        menu=reach.menu,
+        efficiency=efficiency,
+        element_bytes=numbers.element_bytes,
+        latency_s=latency_s,
+        ramp_steps=ramp_steps,
+        shortest_part=reach.shortest_part,
+        **of_device,
+    )
+    for user, across in found.transposed:
+        picked = {name: columns[name][across] for name in ("m", "n", "k", "count")}
+        strided_s = strided_time(
+            **picked,
+            efficiency=libraries[user].reach.strided_bandwidth_fraction,
+            l2_bytes=numbers.l2_bytes,
+            resident_tiles=libraries[user].reach.resident_tiles,
+            aligned_share=libraries[user].reach.strided_aligned_share,
+            element_bytes=numbers.element_bytes,
+            **of_device,
+        )
+        both = with_strided_loads(compute_s=compute_s[across], strided_s=strided_s)
+        if both.dtype != compute_s.dtype:
+            compute_s = compute_s.astype(np.result_type(compute_s, both))
+        compute_s[across] = both
+    of_memory = {
+        "moved_bytes": columns["read_bytes"] + columns["written_bytes"],
+        "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s,
+        "efficiency": reach.bandwidth_fraction,
+    }
+    if (skinny := reach.skinny_bandwidth_fraction) is None:
+        return compute_s, stream_time(**of_memory)
+    return compute_s, matmul_memory_time(
+        m=m, n=n, k=k, count=count, skinny_efficiency=skinny, element_bytes=numbers.element_bytes, **of_memory
+    )
+
+
+def _by_user(constants: Sequence[tuple[Quantity, ...]], found: ProductRows, *, axes: int) -> list[Quantity]:
+    """Return each constant by row; that of one library as it is."""
+    if len(constants) == 1:
+        return list(constants[0])
+    stated = [tuple(BOUNDLESS if value is None else value for value in values) for values in constants]
+    if {type(value) for values in stated for value in values} <= {float}:
+        table = np.array(stated).T.take(found.user_of_row, axis=1)
+        return list(table if axes == 1 else table[:, :, None])
+    return [by_row(values, found.user_of_row, axes=axes) for values in zip(*stated, strict=True)]
+
+
+def _menu_by_row(used: Sequence[MatmulReach], found: ProductRows, *, axes: int, as_stated: bool) -> TileMenu:
+    """Return the tiles that each row chooses from: those of its own library; of symbols as the library states them."""
+    menus = [attrgetter(*MENU)(each) for each in used]
+    if len(menus) == 1 and as_stated:
+        return tile_menu(**dict(zip(MENU, menus[0], strict=True)))
+    stated = tuple(np.asarray(entries, dtype=float).tobytes() for menu in menus for entries in menu)
+    by_rows = _stacked_menus(stated, found.user_of_row.tobytes())
+    return by_rows if axes == 1 else TileMenu(*(entries[..., None] for entries in by_rows))
+
+
+@lru_cache(maxsize=64)
+def _stacked_menus(stated: tuple[bytes, ...], user_of_row: bytes) -> TileMenu:
+    """Return tiles of shape (tiles, 1, rows) and splits of shape (1, splits, rows), from the bytes of each library's.
+
+    Where a library does not offer every split of every tile, both are of shape (menu, 1, rows). Shorter menus repeat
+    their first entry.
+    """
+    menus = [
+        list(zip(*(np.frombuffer(entries).tolist() for entries in stated[first : first + 4]), strict=True))
+        for first in range(0, len(stated), 4)
+    ]
+    tiles = [list(dict.fromkeys(entry[:3] for entry in menu)) for menu in menus]
+    splits = [list(dict.fromkeys(entry[3:] for entry in menu)) for menu in menus]
+    every = all(
+        len(shapes) * len(ways) == len(set(menu)) for menu, shapes, ways in zip(menus, tiles, splits, strict=True)
+    )
+    if not every:
+        rows, columns, rate, split = _by_row_of(menus, user_of_row)
+        splits_of_tile = split[:, None]
+    else:
+        rows, columns, rate = _by_row_of(tiles, user_of_row)
+        splits_of_tile = _by_row_of(splits, user_of_row)[0][None]
+    return tile_menu(
+        tile_rows=rows[:, None],
+        tile_columns=columns[:, None],
+        tile_efficiency=rate[:, None],
+        split_k=splits_of_tile,
+    )
+
+
+def _by_row_of(menus: Sequence[Sequence[tuple[float, ...]]], user_of_row: bytes) -> NDArray[np.float64]:
+    """Return menus of entries, one for each library, as one of shape (numbers of an entry, entries, rows)."""
+    longest = max(map(len, menus))
+    padded = np.array([[*menu, *[menu[0]] * (longest - len(menu))] for menu in menus])
+    return np.ascontiguousarray(padded.T.take(np.frombuffer(user_of_row, dtype=np.intp), axis=2))

@@ -1,0 +1,418 @@
+"""One GPU behind its host link, alone or as a worker's of a system, made into plain numbers with its libraries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import chain
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from perfmodel.cost.gpu import stream_time, write_out_steps
+from perfmodel.derived import derived, derived_property
+from perfmodel.framework.kernel_classes import pass_class
+from perfmodel.framework.profile import FrameworkProfile, load_framework
+from perfmodel.hardware.catalogue import load_device, load_link, load_machine
+from perfmodel.hardware.cpu import Cpu
+from perfmodel.hardware.gpu import STORAGE_TYPES, Gpu
+from perfmodel.hardware.library import LibrarySupport
+from perfmodel.hardware.link import Link
+from perfmodel.hardware.spec_files import folders_asked_for, kept_while_unchanged
+from perfmodel.numeric import first_array_length, maximum
+from perfmodel.prediction.device.copies import NO_COPY, Copy
+from perfmodel.prediction.device.factors import NO_FACTORS, Factors, host_constants, scaled
+from perfmodel.prediction.device.gpu_libraries import (
+    REACH_VALUES,
+    RECURRENT_TIMES,
+    RECURRENT_VALUES,
+    MatmulLibrary,
+    RecurrentLibrary,
+    StreamEfficiency,
+    gpu_software,
+    recurrent_library,
+)
+from perfmodel.prediction.device.gpu_products import product_times
+from perfmodel.prediction.device.machine import Machine
+from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names, rows_named
+from perfmodel.prediction.device.target import Libraries, Target, own_libraries, staging_time
+from perfmodel.records import ELEMENT_BYTES
+from perfmodel.units import to_base_units
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.hardware.source import SpecFile
+    from perfmodel.measurements.table import FeedItem
+
+
+Quantity = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuNumbers(ProcessorNumbers):
+    """Plain numbers of a GPU, its libraries and a framework: made in one place, floats, arrays or symbols."""
+
+    peak_flop_per_s: Quantity
+    lane_peak_flop_per_s: Quantity
+    bandwidth_bytes_per_s: Quantity
+    unit_count: Quantity
+    l2_bytes: Quantity
+    matmul_libraries: tuple[MatmulLibrary, ...]
+    recurrent_library: RecurrentLibrary | None
+    stream_efficiency: StreamEfficiency
+    serial_step_s: Quantity
+    element_bytes: int
+    launch_s: Quantity
+    dispatch_s: Quantity
+    library_issue_s: Quantity
+    step_overhead_s: Quantity
+    overlap_exponent: float
+    # of init=False, so that a copy with another number in it has to find out again
+    is_plain: bool = field(default=False, init=False)
+
+    @property
+    def configuration_count(self) -> int | None:
+        """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
+        if self.is_plain:
+            return None
+        values = [_OWN_VALUES(self)]
+        values += [(*REACH_VALUES(reach), *of_device) for reach, *of_device in self.matmul_libraries]
+        if self.recurrent_library is not None:
+            values.append(RECURRENT_VALUES(self.recurrent_library))
+        return first_array_length(chain.from_iterable(values))
+
+    def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of one launch of each matmul row. [s]"""
+        timed = product_times(self.matmul_libraries, columns, efficiency, self)
+        for name, times in RECURRENT_TIMES.items():
+            if self.recurrent_library is not None and (named := rows_named(efficiency, (name,))) is not None:
+                picked = {column: values[named.rows] for column, values in columns.items()}
+                timed.append((named.rows, *times(self.recurrent_library, picked, self)))
+        shape = np.shape(columns["m"])
+        if len(timed) == 1 and len(timed[0][1]) == len(columns["m"]):
+            return timed[0][1:]
+        # A symbol among the numbers makes objects of the times, whatever the columns are.
+        compute_s, memory_s = (
+            np.empty(shape, dtype=np.result_type(*(times[branch] for times in timed))) for branch in (1, 2)
+        )
+        for rows, compute_of_rows, memory_of_rows in timed:
+            compute_s[rows], memory_s[rows] = compute_of_rows, memory_of_rows
+        return compute_s, memory_s
+
+    def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
+        """Return compute and memory seconds of one launch of each stream row. [s]"""
+        moved_bytes = columns["read_bytes"] + columns["written_bytes"]
+        memory_s = stream_time(
+            moved_bytes=moved_bytes,
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
+            efficiency=_efficiency_by_row(self.stream_efficiency, efficiency, moved_bytes.ndim),
+        )
+        # Rows are many or long: threads that wait for their loads do not add up, the longest row decides.
+        waiting_s = columns["serial_steps"] * self.serial_step_s
+        return columns["flop_count"] / self.lane_peak_flop_per_s, maximum(memory_s, waiting_s)
+
+
+@derived
+def _efficiency_by_row(known: StreamEfficiency, names: tuple[str, ...], axes: int) -> Any:
+    """Return the fraction of bandwidth that each pass reaches, by its own name or by its class."""
+    once, code_of_row = distinct_names(names)
+    return by_row([known[name] if name in known else known[pass_class(name)] for name in once], code_of_row, axes=axes)
+
+
+_OWN_VALUES = attrgetter(
+    *(
+        field.name
+        for field in fields(GpuNumbers)
+        if field.name not in ("matmul_libraries", "recurrent_library", "is_plain")
+    )
+)
+"""All numbers of a GPU but those of its libraries."""
+
+
+def _peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:
+    """Return the rates that the board can issue, of data types and of the plain lanes, at the clocks it holds. [FLOP/s]
+
+    Factors are on what the file lists of each type: which type products are computed in does not follow from them.
+    """
+    listed = {name: device.peak_flop_per_s(name) for name in dict.fromkeys((*dtypes, "fp32"))}
+    peaks = scaled(listed, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)
+    fastest = {name: maximum(peak, peaks["fp32"]) if name in STORAGE_TYPES else peak for name, peak in peaks.items()}
+    clocks = scaled(device.sustained_clocks_mhz, place=f"devices/{device.stem}/sustained_clock_mhz", factors=factors)
+    shares = {arithmetic: clock / device.clock_boost_mhz for arithmetic, clock in clocks.items()}
+    return {
+        name: device.issue_limit * peak * shares.get(device.arithmetic_of(name), 1.0) for name, peak in fastest.items()
+    }
+
+
+WIDER: Final = {"fp8": "fp16", "fp16": "fp32", "bf16": "fp32", "tf32": "fp32"}
+"""Type in which a library computes that has no tensor-core kernels for a type."""
+
+
+def product_dtype(
+    device: Gpu, profile: FrameworkProfile, libraries: Mapping[str, LibraryProfile], role: str, *, dtype: str
+) -> str:
+    """Return the type in which a library computes products of tensors of a type."""
+    rounds = dtype == "fp32" and role in profile.library.tf32 and "tf32" in device.dtypes
+    computed_in = "tf32" if rounds else dtype
+    library = libraries[role]
+    while device.needs_tensor_cores(computed_in) and not library.on_tensor_cores(
+        device.architecture, dtype=computed_in
+    ):
+        computed_in = WIDER[computed_in]
+    return computed_in
+
+
+def gpu_numbers(
+    device: Gpu,
+    profile: FrameworkProfile,
+    libraries: Mapping[str, LibraryProfile],
+    *,
+    dtype: str,
+    element_bytes: int,
+    host_slowdown: Quantity = 1.0,
+    factors: Factors = NO_FACTORS,
+) -> GpuNumbers:
+    """Join a GPU's facts, its libraries' constants and a framework's constants into plain numbers."""
+    dtypes = tuple([product_dtype(device, profile, libraries, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")])
+    software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, dtypes, factors=factors)
+    launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
+    peaks = _peaks(device, (dtype, *dtypes), factors)
+    bandwidth = {"bandwidth_gb_per_s": device.sustained_memory_bandwidth_bytes_per_s}
+    (bandwidth_bytes_per_s,) = scaled(bandwidth, place=f"devices/{device.stem}/memory", factors=factors).values()
+    clock_hz = device.clock_hz
+    of_products, of_convolutions = peaks[dtypes[0]] / peaks[dtype], peaks[dtypes[1]] / peaks[dtype]
+    written_steps = write_out_steps(
+        peak_flop_per_s=peaks[dtype] * of_convolutions,
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+        element_bytes=element_bytes,
+    )
+    blas, dnn = software.reaches
+    blas_latency, dnn_latency = software.latency_cycles
+    numbers = GpuNumbers(
+        peak_flop_per_s=peaks[dtype],
+        lane_peak_flop_per_s=peaks["fp32"],
+        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
+        unit_count=device.unit_count,
+        l2_bytes=device.l2_bytes,
+        matmul_libraries=(
+            MatmulLibrary(blas, of_products, blas_latency / clock_hz, software.ramp_steps),
+            MatmulLibrary(dnn, of_convolutions, dnn_latency / clock_hz, written_steps),
+        ),
+        recurrent_library=recurrent_library(
+            software.dnn, software.recurrent_menu, peak_ratio=of_convolutions, clock_hz=clock_hz
+        ),
+        stream_efficiency=software.stream_efficiency,
+        serial_step_s=software.serial_row_cycles / clock_hz,
+        element_bytes=element_bytes,
+        launch_s=to_base_units("latency_us", launch["latency_us"]),
+        dispatch_s=host_slowdown * software.dispatch_s,
+        library_issue_s=host_slowdown * software.library_issue_s,
+        step_overhead_s=host_slowdown * software.step_overhead_s,
+        overlap_exponent=software.overlap_exponent,
+    )
+    if factors is NO_FACTORS and type(host_slowdown) is float:
+        object.__setattr__(numbers, "is_plain", True)
+    return numbers
+
+
+class _Files(NamedTuple):
+    """What a step on a GPU by itself reads besides the device."""
+
+    profile: FrameworkProfile
+    libraries: Libraries
+    link: Link
+
+
+@kept_while_unchanged(folders_asked_for, names=(tuple,))
+def _files_of(asked: Any) -> _Files:
+    """Load a framework, its libraries for an architecture, and a link: whether they changed is looked up once."""
+    framework, architecture, link = asked
+    profile = load_framework(framework)
+    return _Files(profile, own_libraries(profile, GpuTarget.roles, architecture=architecture), load_link(link))
+
+
+class GpuTarget(Target):
+    """One GPU behind its host link."""
+
+    processor = "gpu"
+    roles = ("gpu_blas", "gpu_dnn")
+
+    def __init__(self, device: Gpu, *, host: Cpu | None = None, machine: Machine | None = None) -> None:
+        self.device = device
+        self.host = host
+        self.machine = machine
+        self._files: _Files | None = None
+        self._plain: tuple[FrameworkProfile, Libraries, str, ProcessorNumbers] | None = None
+        self.shared_bytes_per_s = math.inf if machine is None else machine.copy_bytes_per_s
+        self.name = device.name if machine is None else machine.describe()
+        self.threads = None
+        self.architecture = device.architecture
+        self.processor_spec = device
+        self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
+
+    @derived_property
+    def link(self) -> Link:
+        """The device's own link to the host."""
+        machine = self.machine
+        return load_link(self.device.host_link.link_name) if machine is None else machine.link_of(machine.names[0])
+
+    @derived_property
+    def copy_latency_s(self) -> Any:
+        """Time before the first byte of a copy arrives. [s]"""
+        return self.link.latency_s if self.machine is None else self.machine.copy_latency_s
+
+    def profile_of(self, framework: str | Path | FrameworkProfile) -> FrameworkProfile:
+        """Return the framework; of a name, its libraries and the link are loaded with it, as a step wants all."""
+        if type(framework) is not str or self.machine is not None:
+            return super().profile_of(framework)
+        self._files = files = _files_of((framework, self.architecture, self.device.host_link.link_name))
+        self.link = files.link
+        return files.profile
+
+    def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
+        """Return the libraries a framework uses here; see ``Target.libraries``."""
+        if override is None and self._files is not None and self._files.profile is profile:
+            return self._files.libraries
+        return super().libraries(profile, override)
+
+    @derived_property
+    def specs_by_place(self) -> dict[str, SpecFile]:  # type: ignore[override]
+        """The files of the hardware by kind folder and stem, the GPU's first."""
+        host, machine = self.host, self.machine
+        specs: dict[str, SpecFile] = {f"devices/{self.device.stem}": self.device}
+        specs[f"links/{self.link.family.stem}"] = self.link.family
+        if host is not None:
+            specs[f"devices/{host.stem}"] = host
+        if machine is not None:
+            specs[f"systems/{machine.system.file.stem}"] = machine.system.file
+        return specs
+
+    @derived_property
+    def capacity_bytes(self) -> float:  # type: ignore[override]
+        """Memory that a program sees. [B]"""
+        return self.device.usable_memory_bytes
+
+    @derived_property
+    def context_bytes(self) -> float:  # type: ignore[override]
+        """Memory that a context takes. [B]"""
+        return self.device.context_bytes
+
+    def behind(self, hosts: Mapping[str, str]) -> Target:
+        """Return the GPU in the machine that it stands in, if that is known of a device with the same content."""
+        if self.machine is not None:
+            return self
+        alike = (host for name, host in hosts.items() if load_device(name).identity == self.device.identity)
+        host = next(alike, None)
+        return self if host is None else GpuTarget(self.device, host=load_machine(host).processor)
+
+    def with_workers(self, worker_count: int) -> GpuTarget:
+        """Return the same device as one of another number of workers, which share the way to it."""
+        return self if self.machine is None else self.on(self.machine.with_workers(worker_count))
+
+    def on(self, machine: Machine) -> GpuTarget:
+        """Return the same device as one of those of another job, which share the way to them."""
+        return GpuTarget(machine.device, host=self.host, machine=machine)
+
+    def host_slowdown(self, factors: Factors) -> Any:
+        """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
+        return 1.0 if self.host is None else host_constants(self.host, factors=factors)["call_slowdown"]
+
+    def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
+        """Return what the DNN library offers for the type in which it computes, on this architecture."""
+        computed_in = product_dtype(self.device, profile, libraries, "gpu_dnn", dtype=dtype)
+        return libraries["gpu_dnn"].support_for(self.architecture, dtype=computed_in)
+
+    def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
+        """Return in which types libraries compute, and which libraries stand in for those of the framework."""
+        computed_in = [
+            (library, product_dtype(self.device, profile, libraries, role, dtype=dtype))
+            for role, library in libraries.items()
+        ]
+        rounding = [library.name for library, of_library in computed_in if of_library == "tf32" != dtype]
+        told = "round fp32 operands to TF32 on this device: with dtype='fp32' they run on tensor cores"
+        notes = [f"{profile.name} lets {' and '.join(rounding)} {told}"] if rounding else []
+        for library, of_library in computed_in:
+            if dtype not in ("fp32", of_library):
+                lacking = f"has no {dtype} kernels for the tensor cores of {self.architecture}"
+                notes.append(f"{library.name} {lacking}: it computes in {of_library}")
+            elif dtype != "fp32" and not library.on_tensor_cores(self.architecture, dtype=dtype):
+                notes.append(f"the constants of {library.name} were fitted in fp32: {dtype} extrapolates")
+        if self.machine is not None:
+            notes += (*self._of_board(self.machine), *self.machine.system.remarks)
+        if profile.library.by_architecture.get(self.architecture, {}).keys() >= {*self.roles}:
+            calls, usual = (
+                " and ".join(names)
+                for names in (
+                    [library.name for library in libraries.values()],
+                    [getattr(profile.library, role) for role in self.roles],
+                )
+            )
+            notes.append(f"on {self.architecture}, {calls} stand in for {usual}, which {profile.name} was built with")
+        return notes
+
+    def _of_board(self, machine: Machine) -> tuple[str, ...]:
+        """Return what sharing a board costs a die."""
+        board = self.device.board
+        if board is None or not machine.shares_boards:
+            return ()
+        clock = f"{board.shared_clock_fraction:.1%} of the clock of one alone"
+        return (f"dies of a board work at once: each keeps {clock}, and all workers are taken to be that slow",)
+
+    def numbers(
+        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
+    ) -> ProcessorNumbers:
+        """Return the plain numbers of the GPU, its libraries and the framework."""
+        if factors is not NO_FACTORS:
+            return self._numbers(profile, libraries, dtype=dtype, factors=factors)
+        kept = self._plain
+        if kept is None or kept[0] is not profile or kept[1] is not libraries or kept[2] != dtype:
+            numbers = self._numbers(profile, libraries, dtype=dtype, factors=factors)
+            self._plain = kept = profile, libraries, dtype, numbers
+        return kept[3]
+
+    def _numbers(
+        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors
+    ) -> ProcessorNumbers:
+        return gpu_numbers(
+            self.device,
+            profile,
+            libraries,
+            dtype=dtype,
+            element_bytes=ELEMENT_BYTES[dtype],
+            host_slowdown=self.host_slowdown(factors),
+            factors=factors,
+        )
+
+    def peak_flop_per_s(self, dtype: str) -> float:
+        """Return the peak rate that the schedulers can issue. [FLOP/s]"""
+        return self.device.sustained_peak_flop_per_s(dtype)
+
+    def copy_of(
+        self,
+        profile: FrameworkProfile,
+        items: tuple[FeedItem, ...],
+        *,
+        batch_size: float,
+        pinned: bool,
+        factors: Factors = NO_FACTORS,
+    ) -> Copy:
+        """Return what staging these arrays on the host and copying them over the host link takes."""
+        if not items:
+            return NO_COPY
+        stated = (
+            {"typical_efficiency": self.link.effective_bandwidth_bytes_per_s}
+            if pinned and profile.feed.pinned
+            else {"pageable_efficiency": self.link.pageable_bandwidth_bytes_per_s}
+        )
+        (bandwidth,) = scaled(stated, place=f"links/{self.link.family.stem}/", factors=factors).values()
+        staging_s = staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
+        return Copy(
+            host_s=self.host_slowdown(factors) * staging_s,
+            latency_s=len(items) * self.copy_latency_s,
+            copied_bytes=batch_size * sum([item.bytes_per_sample for item in items]),
+            bytes_per_s=bandwidth,
+        )

@@ -1,0 +1,158 @@
+"""A graph prepared for prediction: its kernel table and its memory plan, made once per graph and set of rules."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.framework.kernel_table import (
+    PROBE_BATCH_SIZES,
+    KernelTable,
+    LayerOperation,
+    build_kernel_table,
+)
+from perfmodel.prediction.memory.footprint import MemoryPlan, memory_plan
+from perfmodel.records import ELEMENT_BYTES, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.library import LibrarySupport
+    from perfmodel.layers.optimizers import Optimizer
+
+Operations = list[list[LayerOperation]]
+"""Operations in the order in which they run, at each of ``PROBE_BATCH_SIZES``."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """Everything about a step that depends on neither batch size nor hardware numbers.
+
+    Parameters
+    ----------
+    table : KernelTable
+        The lowered graph. [-]
+    memory_rules : mapping of str to object
+        Further arguments of ``memory_plan``: what decides what it keeps in memory. [-]
+    """
+
+    table: KernelTable
+    memory_rules: Mapping[str, Any]
+    _memory: list[MemoryPlan] = field(default_factory=list)
+
+    def memory(self, graph: LayerGraph) -> MemoryPlan:
+        """Return what the step keeps in memory, worked out when it is first asked for.
+
+        Parameters
+        ----------
+        graph : LayerGraph
+            The graph that was lowered, which a plan must not keep alive. [-]
+
+        Returns
+        -------
+        MemoryPlan
+            Per sample. [-]
+        """
+        if not self._memory:
+            self._memory.append(memory_plan(graph, self.table, **self.memory_rules))
+        return self._memory[0]
+
+
+MOST_PLANS = 64
+"""Plans kept for one graph; the oldest goes first. [1]"""
+
+MOST_OPERATIONS = 12
+"""Ways to run a phase of one graph whose operations are kept: other devices and frameworks lower the same ones. [1]"""
+
+_PLANS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, tuple[Any, Plan]]] = weakref.WeakKeyDictionary()
+_OPERATIONS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, Operations]] = weakref.WeakKeyDictionary()
+
+
+def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) -> Any:
+    """Return what was made under a key; make it where it never was, or so long ago that it was dropped."""
+    if key not in made:
+        while len(made) >= most:
+            del made[next(iter(made))]
+        made[key] = make()
+    return made[key]
+
+
+def _operations_of(
+    graph: LayerGraph, *, part: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
+) -> Operations:
+    """Return the operations of a single phase at each probing batch size; no framework or device changes them."""
+    options: dict[str, Any] = {"optimizer": optimizer}
+    if part is Phase.BACKWARD:
+        options |= {"input_gradient": input_gradient, "recompute": recompute}
+
+    def make() -> Operations:
+        return [
+            [
+                LayerOperation(layer, part, operation)
+                for layer, operation in graph.unchecked_operations(size, phase=part, **options)
+            ]
+            for size in PROBE_BATCH_SIZES
+        ]
+
+    key = (graph.fingerprint, part, *options.values())
+    operations: Operations = kept(_OPERATIONS.setdefault(graph, {}), key, make, most=MOST_OPERATIONS)
+    return operations
+
+
+def _probed_operations(
+    graph: LayerGraph, *, phase: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
+) -> Operations:
+    """Return the operations of all phases that run, one after the other, at each probing batch size."""
+    options: dict[str, Any] = {"optimizer": optimizer, "input_gradient": input_gradient, "recompute": recompute}
+    parts = [_operations_of(graph, part=part, **options) for part in phase.parts]
+    return [[each for part in at_size for each in part] for at_size in zip(*parts, strict=True)]
+
+
+def plan_for(
+    graph: LayerGraph,
+    *,
+    phase: Phase,
+    optimizer: Optimizer,
+    input_gradient: bool,
+    dtype: str,
+    profile: FrameworkProfile,
+    processor: str,
+    support: LibrarySupport,
+    recompute: str | None = None,
+    lowered_for: str | None = None,
+) -> Plan:
+    """Return the plan of a graph under a framework's rules, from memory where it was made before."""
+    lowering = getattr(profile, processor).lowering
+    plans = _PLANS.setdefault(graph, {})
+    # Rules are frozen, so identity stands for content; the entry keeps them alive so that no id is reused.
+    key = (
+        graph.fingerprint, phase, optimizer, input_gradient, dtype, processor, support,
+        recompute, lowered_for, id(lowering), id(profile.memory),
+    )  # fmt: skip
+
+    def make() -> tuple[Any, Plan]:
+        element_bytes = ELEMENT_BYTES[dtype]
+        table = build_kernel_table(
+            _probed_operations(
+                graph, phase=phase, optimizer=optimizer, input_gradient=input_gradient, recompute=recompute
+            ),
+            rules=lowering.rules(support),
+            element_bytes=element_bytes,
+            processor=lowered_for or processor,
+        )
+        memory_rules = {
+            "phase": phase,
+            "optimizer": optimizer,
+            "element_bytes": element_bytes,
+            "policy": profile.memory,
+            "input_gradient": input_gradient,
+            "recompute": recompute,
+        }
+        return (lowering, profile.memory), Plan(table, memory_rules)
+
+    plan: Plan = kept(plans, key, make, most=MOST_PLANS)[1]
+    return plan

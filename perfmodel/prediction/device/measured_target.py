@@ -1,0 +1,383 @@
+"""A measured machine as a target: one calibration stands for device, libraries and framework, a curve for a class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.cost.measured_kernel import ARITHMETIC, kernel_features, measured_kernel_time
+from perfmodel.errors import ArgumentError, SpecError
+from perfmodel.framework.kernel_classes import family_of, is_product_class, pooled_classes
+from perfmodel.framework.profile import FrameworkProfile
+from perfmodel.hardware.library import LibraryProfile
+from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.numeric import where
+from perfmodel.prediction.device.copies import Copy
+from perfmodel.prediction.device.factors import NO_FACTORS, Factors
+from perfmodel.prediction.device.reuse_distance import cold_bytes, layer_memory, step_order
+from perfmodel.prediction.device.step_time import ProcessorNumbers, distinct_names
+from perfmodel.prediction.device.target import Libraries, Target
+from perfmodel.records import ELEMENT_BYTES, Phase
+from perfmodel.symbolic import is_symbolic
+from perfmodel.units import GIB
+
+if TYPE_CHECKING:
+    from perfmodel.framework.kernel_table import KernelTable
+    from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.source import SpecFile
+    from perfmodel.measurements.table import FeedItem
+    from perfmodel.prediction.certainty.basis import Basis
+    from perfmodel.prediction.certainty.interval import Interval
+    from perfmodel.prediction.device.reuse_distance import LayerMemory
+    from perfmodel.prediction.job.prepared import Prepared, TimedStep
+
+
+Quantity = Any
+
+FAR: Final = "s_per_far_byte"
+"""Constant of a byte that is beyond the near cache."""
+
+CALL: Final = "call_s"
+"""Constant of a call, which a CPU's thread bears in line, and a GPU with each kernel."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Curve:
+    """Time of one class of kernels as plain numbers."""
+
+    name: str
+    family: str
+    constants: Mapping[str, Quantity]
+    cold_s_per_byte: Quantity = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallTimes:
+    """What a framework takes around its kernels."""
+
+    grad_forward_s: Quantity = 0.0
+    backward_s: Quantity = 0.0
+    parameter_s: Quantity = 0.0
+    step_s: Quantity = 0.0
+    dispatch_s: Quantity = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClassRows:
+    """Rows of one class, with the curve that times them and what its constants are multiplied by."""
+
+    name: str
+    curve: Curve
+    rows: Any
+    features: Mapping[str, Quantity]
+    cold_bytes: Quantity
+
+    @property
+    def arithmetic_s(self) -> Quantity:
+        """Time that arithmetic takes. [s]"""
+        own = {name: value for name, value in self.curve.constants.items() if name in ARITHMETIC & self.features.keys()}
+        return measured_kernel_time(self.features, own)
+
+    @property
+    def memory_s(self) -> Quantity:
+        """Time that memory and, on a GPU, the call take. [s]"""
+        own = {name: value for name, value in self.curve.constants.items() if name in self.features.keys() - ARITHMETIC}
+        return measured_kernel_time(
+            self.features, own, cold_bytes=self.cold_bytes, cold_s_per_byte=self.curve.cold_s_per_byte
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeasuredNumbers(ProcessorNumbers):
+    """Plain numbers of a measured machine in one data type, and of the step that it is to run."""
+
+    machine: str
+    curves: Mapping[str, Curve]
+    element_bytes: int
+    vector_lanes: int
+    near_cache_bytes: float
+    reuse_bytes: float
+    calls: CallTimes
+    in_line: bool
+    product_cold_bytes: Quantity = 0.0
+    stream_cold_bytes: Quantity = 0.0
+    product_gone_bytes: Quantity = 0.0
+    stream_gone_bytes: Quantity = 0.0
+    dispatch_s: Quantity = 0.0
+    step_overhead_s: Quantity = 0.0
+    calls_of_stream: Quantity = 1.0
+    launch_s: float = 0.0
+    library_issue_s: float = 0.0
+    overlap_exponent: float = 1.0
+
+    @property
+    def queued(self) -> bool:
+        """Whether the host issues kernels ahead of the device, so that only the sum of its times can show."""
+        return not self.in_line
+
+    def curve_of(self, name: str) -> Curve:
+        """Return the curve of a class, or of the nearest class that stands in for it."""
+        for candidate in (name, *pooled_classes(name)):
+            curve = self.curves.get(candidate)
+            if curve is not None and (curve.family == "stream") != is_product_class(name):
+                return curve
+        tried = ", ".join((name, *pooled_classes(name)))
+        allowed = f"one that was calibrated for kernels of class {name} (or of one that stands in): has none of {tried}"
+        raise ArgumentError("device", self.machine, allowed)
+
+    def class_rows(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> Iterator[ClassRows]:
+        """Yield kernel rows class by class."""
+        names, code_of_row = distinct_names(efficiency)
+        products = "m" in columns
+        cold = self.product_cold_bytes if products else self.stream_cold_bytes
+        gone = self.product_gone_bytes if products else self.stream_gone_bytes
+        calls: Quantity = 1.0 if products else self.calls_of_stream
+        for code, name in enumerate(names):
+            rows = np.flatnonzero(code_of_row == code)
+            curve = self.curve_of(name)
+            features = dict(
+                kernel_features(
+                    curve.family,
+                    {column: values[rows] for column, values in columns.items()},
+                    element_bytes=self.element_bytes,
+                    vector_lanes=self.vector_lanes,
+                    near_cache_bytes=self.near_cache_bytes,
+                )
+            )
+            features[FAR] = features[FAR] + (gone[rows] if np.ndim(gone) else gone)
+            if self.in_line:
+                del features[CALL]
+            else:
+                features[CALL] = features[CALL] * (calls[rows] if np.ndim(calls) else calls)
+            yield ClassRows(name, curve, rows, features, cold[rows] if np.ndim(cold) else cold)
+
+    def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
+        """Return the whole time of a row in the branch that takes more of it, and in the other its own part. [s]"""
+        shape = np.shape(columns["launches"])
+        symbolic = is_symbolic(*columns.values())
+        compute_s, memory_s = (np.zeros(shape, dtype=object if symbolic else float) for _ in range(2))
+        for each in self.class_rows(columns, efficiency):
+            compute_s[each.rows], memory_s[each.rows] = each.arithmetic_s, each.memory_s
+        whole = compute_s + memory_s
+        if symbolic:  # which branch is longer is not known: the whole counts as arithmetic
+            return whole, 0 * whole
+        longer = compute_s >= memory_s
+        return where(longer, whole, compute_s), where(longer, memory_s, whole)
+
+    stream_times = matmul_times
+
+    def in_step(
+        self,
+        table: KernelTable,
+        *,
+        batch_size: Quantity,
+        tensor_counts: Mapping[str, int],
+        memory: Mapping[str, LayerMemory],
+    ) -> MeasuredNumbers:
+        """Return the numbers for one step: what is cold in it, and what is called around its kernels."""
+        order = step_order(table)
+        products = table.matmul.row_count
+        cold, gone = (
+            cold_bytes(
+                table,
+                memory=memory,
+                batch_size=batch_size,
+                element_bytes=self.element_bytes,
+                cache_bytes=cache_bytes,
+            )
+            for cache_bytes in (self.reuse_bytes, self.near_cache_bytes)
+        )
+        updates = order.phase == Phase.UPDATE.value
+        tensors = np.array([float(tensor_counts.get(each.layer, 1)) for each in table.occurrences])
+        calls_of = np.where(updates, tensors, 1.0)
+        around = np.where(updates, tensors * self.calls.parameter_s, 0.0)
+        around = around + order.begins_backward * self.calls.backward_s
+        if order.trains:
+            around = around + np.where(order.phase == Phase.FORWARD.value, self.calls.grad_forward_s, 0.0)
+        classes = (*table.matmul_efficiency, *table.stream_efficiency)
+        if self.in_line:
+            call_s = np.array([self.curve_of(name).constants.get(CALL, 0.0) for name in classes])[order.row]
+            around = around + calls_of * call_s
+        else:
+            around = around + calls_of * self.calls.dispatch_s
+        overhead_s = self.calls.step_s if order.trains else 0.0
+        if self.queued:  # the loop's own time passes while the device works, as that of any call
+            around, overhead_s = around + overhead_s / len(order.row), 0.0
+        dispatch_s, calls_of_row = (order.mean_by_row(values, len(classes)) for values in (around, calls_of))
+        if np.ndim(cold) == 2:
+            dispatch_s, calls_of_row = dispatch_s[:, None], calls_of_row[:, None]
+        return replace(
+            self,
+            product_cold_bytes=cold[:products],
+            stream_cold_bytes=cold[products:],
+            product_gone_bytes=gone[:products],
+            stream_gone_bytes=gone[products:],
+            dispatch_s=dispatch_s,
+            step_overhead_s=overhead_s,
+            calls_of_stream=calls_of_row[products:],
+        )
+
+
+PROFILE_OF_BACKEND: Final[dict[str, str]] = {"torch": "pytorch_2", "numpy": "generic"}
+"""Backend of a calibration -> framework whose memory policy and feed are taken; its times are not."""
+
+
+class MeasuredTarget(Target):
+    """A machine that was measured kernel by kernel with one library and one framework."""
+
+    roles = ()
+
+    def __init__(self, measured: MeasuredMachine, *, threads: int | None) -> None:
+        on = measured.machine
+        if threads not in (None, on.threads):
+            allowed = "None for a GPU" if on.threads is None else f"None or {on.threads}, with which it was measured"
+            raise ArgumentError("threads", threads, f"{allowed} ({measured.name})")
+        wrong = [each.name for each in measured.kernel if each.family != family_of(each.name)]
+        if wrong:
+            place = measured.stem or measured.name
+            raise SpecError(place, [f"kernel {name!r}: family: must be {family_of(name)!r}" for name in wrong])
+        self.measured = measured
+        self.processor = on.processor
+        self.name = measured.name
+        self.threads = on.threads
+        self.architecture = f"measured {on.processor}"
+        self.processor_spec = measured
+        self.specs_by_place = {f"calibrations/{measured.stem}": measured}
+        self.capacity_bytes = on.memory_gib * GIB
+        self.context_bytes = 0.0
+        self.bandwidth_bytes_per_s = measured.peaks.stream_bytes_per_s
+
+    @property
+    def lowered_for(self) -> str:
+        """``measured``: each operation is the one kernel that was timed."""
+        return "measured"
+
+    @property
+    def takes_parts(self) -> bool:
+        """No: what is in a cache depends on the whole step."""
+        return False
+
+    def framework(self, given: str | Path | FrameworkProfile) -> str | Path | FrameworkProfile:
+        """Return the framework whose memory policy applies; the calibration's own software times the kernels."""
+        own = PROFILE_OF_BACKEND[self.measured.software.backend]
+        named = given.stem if isinstance(given, FrameworkProfile) else str(given)
+        if named not in ("generic", own):
+            allowed = f"left out: {self.name} was measured with its own software, {self._versions}"
+            raise ArgumentError("framework", named, allowed)
+        return own
+
+    @property
+    def _versions(self) -> str:
+        software = self.measured.software
+        return f"{software.backend} {getattr(software, software.backend) or ''}".strip()
+
+    def software(self, profile: FrameworkProfile) -> str:
+        """Return the backend of the calibration and its version."""
+        del profile
+        return self._versions
+
+    def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
+        """Return none: what ran is part of the measured times."""
+        del profile
+        if override is not None:
+            name = override.name if isinstance(override, LibraryProfile) else str(override)
+            raise ArgumentError("library", name, f"None: {self.name} was measured with its own libraries")
+        return {}
+
+    def sources(self, profile: FrameworkProfile, libraries: Libraries) -> tuple[SpecFile, ...]:
+        """Return the calibration: no time is taken from any other file."""
+        del profile, libraries
+        return self.specs
+
+    def numbers(
+        self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
+    ) -> ProcessorNumbers:
+        """Return the curves of a data type as plain numbers."""
+        del profile, libraries, factors
+        classes, on = self.measured.classes(dtype), self.measured.machine
+        if not classes:
+            measured = " or ".join(self.measured.dtypes)
+            raise ArgumentError("dtype", dtype, f"{measured}, in which kernels of {self.name} were measured")
+        calls = self.measured.overheads.model_dump(exclude={"page_fault_s"})
+        return MeasuredNumbers(
+            machine=self.name,
+            curves={
+                name: Curve(
+                    name=name, family=each.family, constants=each.constants, cold_s_per_byte=each.cold_s_per_byte
+                )
+                for name, each in classes.items()
+            },
+            element_bytes=ELEMENT_BYTES[dtype],
+            vector_lanes=on.vector_lanes,
+            near_cache_bytes=on.near_cache_bytes,
+            reuse_bytes=on.reuse_bytes,
+            calls=CallTimes(**calls),
+            in_line=on.processor == "cpu",
+        )
+
+    def in_step(
+        self, numbers: ProcessorNumbers, table: KernelTable, graph: LayerGraph, *, batch_size: float
+    ) -> ProcessorNumbers:
+        """Return the numbers with what is cold in this step, and what is called around its kernels."""
+        assert isinstance(numbers, MeasuredNumbers)
+        tensor_counts = {
+            node.name: len(node.trained_shapes.keys() & node.parameter_shapes.keys()) for node in graph.layers
+        }
+        memory = layer_memory(graph)
+        return numbers.in_step(table, batch_size=batch_size, tensor_counts=tensor_counts, memory=memory)
+
+    def peak_flop_per_s(self, dtype: str) -> float:
+        """Return the best rate of products that was measured. [FLOP/s]"""
+        return self.measured.peaks.gemm_flop_per_s[dtype]
+
+    def copy_of(
+        self,
+        profile: FrameworkProfile,
+        items: tuple[FeedItem, ...],
+        *,
+        batch_size: float,
+        pinned: bool,
+        factors: Factors = NO_FACTORS,
+    ) -> Copy:
+        """Return the copies to a GPU as they were measured; a CPU has its mini-batch in memory already."""
+        del factors
+        wanted = pinned and profile.feed.pinned
+        to_device = [each for each in self.measured.host_copy if each.direction == "to_device"]
+        measured = next((each for each in to_device if each.pinned == wanted), None)
+        if not items or measured is None:
+            return Copy()
+        return Copy(
+            latency_s=len(items) * measured.latency_s,
+            copied_bytes=batch_size * sum(item.bytes_per_sample for item in items),
+            bytes_per_s=measured.bytes_per_s,
+        )
+
+    def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
+        """Return on what and when the machine was measured, and what is not in its file."""
+        del libraries, dtype
+        session, on = self.measured.session, self.measured.machine
+        notes = [
+            f"measured kernel by kernel on {on.model} with {self._versions}, {session.measured_at:%Y-%m-%d %H:%M}; no "
+            f"whole network was timed for it. {profile.name} only says what is kept in memory"
+        ]
+        if session.ended_early is not None:
+            notes.append(f"of the calibration, {session.ended_early}")
+        if on.processor == "gpu" and not self.measured.host_copy:
+            notes.append("copies between host and device were not measured: none is counted")
+        return notes
+
+    def step_remarks(self, prepared: Prepared, timed: TimedStep) -> tuple[str, ...]:
+        """Return which kernels follow the curve of another class, and which lie outside what was measured."""
+        from perfmodel.prediction.certainty.measured_interval import extrapolation_remarks
+
+        return extrapolation_remarks(self.measured, prepared, timed)
+
+    def interval_of(self, basis: Basis) -> Interval:
+        """Return the interval that follows from the scatter and the intervals of the measured classes."""
+        from perfmodel.prediction.certainty.measured_interval import measured_interval
+
+        return measured_interval(self.measured, basis)

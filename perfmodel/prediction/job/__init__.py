@@ -1,0 +1,1 @@
+"""A job: what is asked, how workers agree, and the one composition of its step."""

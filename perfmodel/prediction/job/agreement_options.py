@@ -1,0 +1,115 @@
+"""Strategies of agreement by name, which arguments each of them takes, and the agreement that a job asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import ArgumentError
+from perfmodel.prediction.arguments.checks import NO_SYNC
+from perfmodel.prediction.arguments.table import ARGUMENTS
+from perfmodel.records import Phase
+from perfmodel.sync.asynchronous import SCHEMES
+from perfmodel.sync.collectives import ALL_REDUCES
+from perfmodel.units import MIB
+
+if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.parallelism.base import Placement
+    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.job.agreement import Agreement
+    from perfmodel.prediction.job.job import Job
+    from perfmodel.prediction.job.subject import Subject
+
+
+PARAMETER_SERVER: Final = "parameter_server"
+LIBRARY: Final = "all_reduce"
+"""Value of ``sync`` for what the framework's library of collectives chooses at each size."""
+
+WAITING: Final = (LIBRARY, *ALL_REDUCES)
+"""Strategies in which all workers wait for all in every step."""
+
+WITH_SERVER: Final = (PARAMETER_SERVER, *SCHEMES)
+"""Strategies in which one worker alone exchanges too, as its parameters lie with a server."""
+
+FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "waiting": WAITING,
+    "server": WITH_SERVER,
+    "asynchronous": tuple(SCHEMES),
+}
+"""Family of strategies, as ``Argument.takers`` names it -> the strategies."""
+
+TAKEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
+    row.name: tuple(name for taker in row.takers for name in FAMILIES.get(taker, (taker,)))
+    for row in ARGUMENTS.values()
+    if row.takers
+}
+"""Argument -> strategies that take it; to all others it would say nothing."""
+
+
+def sync_names() -> tuple[str, ...]:
+    """Return every value of ``sync``."""
+    return (NO_SYNC, *WAITING, *SCHEMES)
+
+
+def taken(options: Mapping[str, Any], sync: str) -> dict[str, Any]:
+    """Return those of some arguments that a strategy takes; what is for no strategy in particular stays.
+
+    Examples
+    --------
+    >>> taken({"push_period": 4, "overlap": False, "dtype": "fp16"}, "downpour")
+    {'push_period': 4, 'dtype': 'fp16'}
+    """
+    return {name: value for name, value in options.items() if sync in TAKEN_BY.get(name, (sync,))}
+
+
+def refuse_unused(options: Mapping[str, Any], syncs: Collection[str], *, worker_count: int) -> None:
+    """Raise if an argument is for none of some strategies, and would change nothing."""
+    if worker_count == 1:
+        return
+    for name, value in options.items():
+        takers = TAKEN_BY.get(name)
+        if takers is None or set(syncs) & set(takers):
+            continue
+        default = ARGUMENTS[name].default
+        if value != default:
+            *others, last = takers
+            named = f"one of {', '.join(others)} or {last}" if len(others) > 1 else " or ".join(takers)
+            raise ArgumentError(name, value, f"{default!r} unless sync is {named}")
+
+
+def resolve_agreement(
+    asked: Job,
+    *,
+    machine: Machine | None,
+    subject: Subject,
+    profile: FrameworkProfile,
+    dtype: str,
+    placement: Placement | None = None,
+) -> Agreement | None:
+    """Return how the workers of a job agree."""
+    _check_speeds(asked, machine, subject)
+    if asked.sync == NO_SYNC or machine is None or Phase.BACKWARD not in subject.phase.parts:
+        return None
+    from perfmodel.prediction.job.agreements import agreement_of
+
+    return agreement_of(asked, machine=machine, subject=subject, profile=profile, dtype=dtype, placement=placement)
+
+
+def with_habits_of(profile: FrameworkProfile, job: Job) -> Job:
+    """Return the same job with a framework's size of messages, where it asks for none."""
+    if job.bucket_bytes is not None or profile.exchange.bucket_mib is None:
+        return job
+    return job.resolved(bucket_bytes=profile.exchange.bucket_mib * MIB)
+
+
+def _check_speeds(asked: Job, machine: Machine | None, subject: Subject) -> None:
+    """Refuse workers of unequal speed where they do not agree, since each then has a step of its own."""
+    straggler = asked.straggler
+    if straggler is None or straggler.times.lasting_count is None:
+        return
+    alone = machine is None or (asked.workers == 1 and asked.sync not in SCHEMES)
+    apart = alone or asked.sync == NO_SYNC or Phase.BACKWARD not in subject.phase.parts
+    if apart and straggler != straggler.as_predicted:
+        allowed = "None, or times that vary, for workers that do not agree: with unequal ones each has its own step"
+        raise ArgumentError("straggler", {"distribution": straggler.times.name}, allowed)

@@ -1,0 +1,292 @@
+"""The agreement of a job's workers, put on the devices of its system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.cost.staleness import extra_service_time
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.library import CollectiveLibrary, load_collective_library
+from perfmodel.numeric import maximum
+from perfmodel.parallelism.base import Layout, Placement
+from perfmodel.prediction.job.agreement import Agreement, Asynchronous
+from perfmodel.prediction.job.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER, with_habits_of
+from perfmodel.prediction.job.parameter_server import (
+    memory_bytes_per_s,
+    served_s_per_byte,
+    server_memories,
+    server_memory,
+    update_passes,
+    visit_of,
+)
+from perfmodel.prediction.job.synchronous_agreement import AllReduced, Reduction, Synchronous, ThroughServer
+from perfmodel.records import ELEMENT_BYTES
+from perfmodel.sync.asynchronous import SCHEMES, scheme_of
+from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
+from perfmodel.sync.collectives import ALL_REDUCES, LibraryCollective, collective, place_library
+from perfmodel.sync.placed import Placed, place, placed_once
+
+if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.job.job import Job
+    from perfmodel.prediction.job.subject import Subject
+
+GROUP_SUM: Final = "ring_all_reduce"
+"""How workers that step together before they visit a server add up their gradients."""
+SHARED: Final = "reduce_scatter"
+"""How gradients are added up where each worker needs the sum of its own part alone."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Workers:
+    """Workers that are to agree: their devices, and what of the network each of these has."""
+
+    asked: Job
+    machine: Machine
+    layout: Layout
+    parameter_counts: tuple[int, ...]
+    subject: Subject
+    profile: FrameworkProfile
+    element_bytes: int
+
+    @property
+    def count(self) -> int:
+        """Workers. [1]"""
+        return self.layout.data_size
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All devices, in the order of the job."""
+        return self.machine.names
+
+    def groups(self, place_: int) -> tuple[tuple[str, ...], ...]:
+        """Return the devices at a place of every worker, those with the same share of its layers together."""
+        width, depth = self.layout.tensor_size, self.layout.stages
+        return tuple(self.names[place_ * width + share :: depth * width] for share in range(width))
+
+    def own(self) -> dict[str, Any]:
+        """Return what an agreement is called and how many it joins."""
+        return {"name": self.asked.sync, "asked": self.asked, "worker_count": self.count}
+
+    def synchronous(self, reductions: list[Reduction], **more: Any) -> Synchronous:
+        """Return the agreement of workers that all wait for all."""
+        return Synchronous(
+            reductions=tuple(reductions),
+            overlap=self.asked.overlap,
+            message_bytes=0.0 if self.asked.bucket_bytes is None else self.asked.bucket_bytes,
+            straggler=self.asked.straggler,
+            **self.own(),
+            **more,
+        )
+
+    @property
+    def places(self) -> range:
+        """Places of the devices of a worker that have different layers."""
+        return range(self.layout.stages)
+
+
+def agreement_of(
+    asked: Job,
+    *,
+    machine: Machine,
+    subject: Subject,
+    profile: FrameworkProfile,
+    dtype: str,
+    placement: Placement | None = None,
+) -> Agreement | None:
+    """Return how the workers of a job that trains agree."""
+    layout = Layout(workers=machine.worker_count) if placement is None else placement.layout
+    if layout.data_size == 1 and asked.sync not in WITH_SERVER:
+        return None
+    counts = [0] * layout.stages
+    if placement is None:
+        counts[0] = subject.graph.trained_parameter_count
+    else:
+        for stage in placement.stages:
+            counts[stage.device] += stage.graph.trained_parameter_count
+    workers = Workers(
+        asked=with_habits_of(profile, asked),
+        machine=machine,
+        layout=layout,
+        parameter_counts=tuple(counts),
+        subject=subject,
+        profile=profile,
+        element_bytes=ELEMENT_BYTES[dtype],
+    )
+    return AGREEMENT_OF.get(asked.sync, _all_reduced)(workers)
+
+
+def _all_reduced(workers: Workers) -> Agreement:
+    name = SHARED if workers.layout.shard_stage else workers.asked.sync
+    algorithm = collective(name)
+    options: dict[str, Any] = {}
+    if "group_size" in algorithm.option_names:
+        options["group_size"] = workers.asked.group_size
+    return workers.synchronous([AllReduced(placed=_placed(workers, algorithm, at, **options)) for at in workers.places])
+
+
+def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Placed:
+    first, *beside = workers.groups(place_)
+    return placed_once(algorithm, workers.machine.system.topology, first, beside=tuple(beside), **options)
+
+
+def collectives_of(profile: FrameworkProfile) -> CollectiveLibrary:
+    """Return the library of collectives that a framework calls."""
+    named = profile.exchange.collectives
+    if named is None:
+        allowed = (
+            f"an algorithm by its name, as {profile.name} states no library of collectives: {', '.join(ALL_REDUCES)}"
+        )
+        raise ArgumentError("sync", LIBRARY, allowed)
+    return load_collective_library(named)
+
+
+def _by_library(workers: Workers) -> Agreement:
+    library = collectives_of(workers.profile)
+    operation = SHARED if workers.layout.shard_stage else LIBRARY
+    reductions: list[Reduction] = []
+    for at in workers.places:
+        first, *beside = workers.groups(at)
+        placed: LibraryCollective | Placed
+        if operation in library.operation:
+            placed = place_library(library, operation, workers.machine.system.topology, first, beside=beside)
+            slowdown = placed.taken_share(unit_count=workers.machine.device.unit_count)
+        else:
+            placed, slowdown = _placed(workers, collective(operation), at), 0.0
+        reductions.append(AllReduced(placed=placed, slowdown=slowdown))
+    return workers.synchronous(reductions, sources=(library,))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Crowded:
+    """Messages to a server that devices with other layers send at the same time, each as many bytes as it has."""
+
+    alone: Placed
+    together: Placed
+    met: float
+
+    def time(self, size_bytes: Any) -> Any:
+        """Return the time of messages of so many bytes. [s]"""
+        alone_s = self.alone.time(size_bytes)
+        return alone_s + maximum(self.together.time(size_bytes) - alone_s, 0.0) * self.met
+
+    def __getattr__(self, name: str) -> Any:
+        """Give what is played: the messages of the devices at one place."""
+        return getattr(self.alone, name)
+
+
+def _through_server(workers: Workers) -> Agreement:
+    asked, machine = workers.asked, workers.machine
+    servers = server_memories(machine, asked.server_count)
+    per_byte = served_s_per_byte(
+        machine, servers, workers.subject, worker_count=workers.count, element_bytes=workers.element_bytes
+    )
+    reductions: list[Reduction] = []
+    for at in workers.places:
+        met = _met(workers, at)
+        push, pull = (_to_server(workers, at, way, servers, met=met) for way in (slice(0, 1), slice(1, None)))
+        reductions.append(
+            ThroughServer(
+                push=push,
+                pull=pull,
+                server_s_per_byte=(1 + met) * workers.layout.tensor_size * per_byte,
+                pulls_in_order=workers.profile.exchange.pull_order == "layers",
+            )
+        )
+    held = server_memory(
+        machine,
+        servers,
+        workers.subject,
+        element_bytes=workers.element_bytes,
+        scheme=None,
+        worker_count=workers.count,
+    )
+    return workers.synchronous(reductions, server=held)
+
+
+def _met(workers: Workers, place_: int) -> float:
+    """Return the gradients that devices at other places bring at the same time, over those of one. [1]"""
+    own, others = (
+        workers.parameter_counts[place_],
+        workers.parameter_counts[:place_] + workers.parameter_counts[place_ + 1 :],
+    )
+    return sum(min(other, own) for other in others) / own if own else 0.0
+
+
+def _to_server(workers: Workers, place_: int, way: slice, servers: tuple[str, ...], *, met: float) -> Any:
+    topology, algorithm = workers.machine.system.topology, collective(workers.asked.sync)
+    how: dict[str, Any] = {"servers": servers, "server_count": workers.asked.server_count}
+    (first, *beside), depth = workers.groups(place_), workers.layout.stages
+    both = placed_once(algorithm, topology, first, beside=tuple(beside), **how)
+    alone = replace(both, rounds=both.rounds[way])
+    if depth == 1:
+        return alone
+    every, *others = [group for at in workers.places for group in workers.groups(at)]
+    crowd = placed_once(algorithm, topology, every, beside=tuple(others), **how)
+    return Crowded(alone=alone, together=replace(crowd, rounds=crowd.rounds[way]), met=met / (depth - 1))
+
+
+def _asynchronous(workers: Workers) -> Agreement:
+    asked, machine, layout = workers.asked, workers.machine, workers.layout
+    scheme = scheme_of(asked.sync)
+    own_bytes = [float(workers.element_bytes * count) for count in workers.parameter_counts]
+    shard_bytes = float(workers.element_bytes * workers.subject.graph.trained_parameter_count) / asked.server_count
+    servers = server_memories(machine, asked.server_count)
+    memory_rate = memory_bytes_per_s(machine, servers)
+    topology, names = machine.system.topology, workers.names
+    size, width = layout.stages * layout.tensor_size, layout.tensor_size
+    group_size = (asked.group_size or workers.count) if asked.sync == "mixed" else 1
+    visit = visit_of(
+        topology,
+        [
+            [(name, own_bytes[at // width] / asked.server_count) for at, name in enumerate(names[first : first + size])]
+            for first in range(0, len(names), size * group_size)  # the first worker of a group visits for it
+        ],
+        servers,
+        pulls_per_push=asked.push_period / asked.pull_period,
+    )
+    group_sync_s = 0.0
+    if group_size > 1:
+        alike = [names[at::size] for at in range(size)]
+        groups = [each[first : first + group_size] for each in alike for first in range(0, len(each), group_size)]
+        ring = place(collective(GROUP_SUM), topology, groups[0], beside=groups[1:])
+        group_sync_s = float(ring.time(max(own_bytes)))
+    numbers = AsynchronousNumbers(
+        compute_s=0.0,
+        worker_count=workers.count,
+        push_latency_s=visit.push_latency_s,
+        pull_latency_s=visit.pull_latency_s,
+        push_s=visit.push_s,
+        pull_s=visit.pull_s,
+        push_sharers=visit.push_sharers,
+        pull_sharers=visit.pull_sharers,
+        update_s=shard_bytes * update_passes(workers.subject, element_bytes=workers.element_bytes) / memory_rate,
+        compensation_s=extra_service_time(parameter_bytes=shard_bytes, memory_bytes_per_s=memory_rate),
+        server_count=1,
+        push_period=asked.push_period,
+        pull_period=asked.pull_period,
+        staleness_bound=asked.staleness_bound,
+        group_size=group_size,
+        group_sync_s=group_sync_s,
+        times=None if asked.straggler is None else asked.straggler.times,
+    )
+    held = server_memory(
+        machine,
+        servers,
+        workers.subject,
+        element_bytes=workers.element_bytes,
+        scheme=scheme,
+        worker_count=workers.count,
+    )
+    return Asynchronous(scheme=scheme, numbers=numbers, server=held, **workers.own())
+
+
+AGREEMENT_OF: Final[Mapping[str, Callable[[Workers], Agreement]]] = {
+    LIBRARY: _by_library,
+    PARAMETER_SERVER: _through_server,
+    **dict.fromkeys(SCHEMES, _asynchronous),
+}
+"""Strategies with an agreement of their own; all others reduce among the workers."""

@@ -1,0 +1,383 @@
+"""The one composition of a step: plain numbers of a job's stages, exchanges, copies and input to its parts.
+
+``predict`` gives floats, a sweep and an interval arrays over configurations, a formula symbols. A worker with the whole
+network is the case of one device, a mini-batch in one piece that of one micro-batch, workers that share nothing that of
+a share of one: all by the same lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.cost.pipeline_order import Orders, pipeline_ends
+from perfmodel.cost.transfer import exposed_copy_time
+from perfmodel.numeric import exceeds, maximum, minimum, where
+from perfmodel.prediction.device.step_time import StepTime
+from perfmodel.prediction.job.gradients import joined
+from perfmodel.prediction.job.stacking import taken
+from perfmodel.prediction.job.work import DeviceWork, Gather, StageWork, Turned, WorkerWork
+from perfmodel.symbolic import is_symbolic, named
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.job.agreement import Agreement
+    from perfmodel.prediction.job.gradients import GradientSchedule
+
+Quantity = Any
+Exchanged = tuple[Quantity, Quantity]
+"""What a device exchanges with other workers, hidden or not, and what of it is exposed. [s]"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Composed:
+    """A step composed."""
+
+    parts: StepTime
+    own: StepTime
+    longest: int
+    stages: tuple[StageWork, ...]
+    devices: tuple[DeviceWork, ...]
+    orders: Orders
+    count: int = 1
+
+    def of(self, parts: StepTime) -> Composed:
+        """Return the same with other parts of the step [s]; ``replace`` takes four times as long."""
+        other = object.__new__(Composed)
+        other.__dict__.update(self.__dict__, parts=parts)
+        return other
+
+
+def compose(
+    stages: Sequence[StageWork],
+    *,
+    orders: Orders,
+    micro_batches: int = 1,
+    accumulation_steps: int = 1,
+    update_share: Quantity = 1.0,
+    agreement: Agreement | None = None,
+    copies_s: tuple[Quantity, Quantity] = (0.0, 0.0),
+    first_step_s: Quantity = 0.0,
+    fed: Callable[[StepTime], StepTime] | None = None,
+) -> Composed:
+    r"""Compose the step of a job from the numbers of its stages.
+
+    .. math:: T = \max_d \left[(a - 1) E + E_d + X_d + U_d\right] + W
+
+    with passes a of all micro-batches through the pipeline, each of which takes E, device d through with the last at
+    :math:`E_d`, exposed exchange :math:`X_d`, update :math:`U_d`, and W for slower workers, copies and input.
+
+    Parameters
+    ----------
+    stages : sequence of StageWork
+        In the order of the network. [s]
+    orders : tuple of tuple of Turn
+        Turns of each device of a worker in a pass. [-]
+    micro_batches, accumulation_steps : int
+        Micro-batches of a pass, and passes before the update. [1]
+    update_share : float, ndarray or sympy.Expr
+        Part of the update that a device does, where workers share the optimizer's state. [1]
+    agreement : Agreement or None
+        How workers agree; None where they do not. [-]
+    copies_s : tuple of 2 float, ndarray or sympy.Expr
+        Copies of a step's mini-batch: before it begins, and while the one before computes. [s]
+    first_step_s : float, ndarray or sympy.Expr
+        Share of what the first step of a process costs besides. [s]
+    fed : callable or None
+        Adds to a StepTime what it waits for its input; None where that is there. [-]
+
+    Returns
+    -------
+    Composed
+        Exclusive parts and totals, and what they were made of. [s]
+
+    Notes
+    -----
+    Valid for: workers that are alike, passes that each fill and drain the pipeline, gradients exchanged in the last
+    backward phase. Ignores: exchanges of several devices of a worker that meet on a link.
+    """
+    composed = agreed(
+        stages,
+        orders=orders,
+        micro_batches=micro_batches,
+        accumulation_steps=accumulation_steps,
+        update_share=update_share,
+        agreement=agreement,
+    )
+    return fed_with(composed, agreement=agreement, copies_s=copies_s, first_step_s=first_step_s, fed=fed)
+
+
+def agreed(
+    stages: Sequence[StageWork],
+    *,
+    orders: Orders,
+    micro_batches: int = 1,
+    accumulation_steps: int = 1,
+    update_share: Quantity = 1.0,
+    agreement: Agreement | None = None,
+) -> Composed:
+    """Compose a step as ``compose`` does, up to the copies of mini-batches and what brings them."""
+    count = micro_batches * accumulation_steps
+    if len(stages) == len(orders) == count == 1 and isinstance(update_share, float) and update_share == 1:
+        own, longest = _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s), 0  # nothing to put together
+        devices = () if agreement is None else devices_of(stages, Turned(None, None))
+        exchanged = None if agreement is None else exchanges(agreement, devices[0], count=1)
+    else:
+        worker = worker_of(stages, device_count=len(orders))
+        longest, ends = worker.longest, turned(worker, orders)
+        devices = () if agreement is None else devices_of(stages, ends)
+        own, exchanged = stepped(
+            worker,
+            ends,
+            exchanged=None if agreement is None else [exchanges(agreement, device, count=count) for device in devices],
+            micro_batches=micro_batches,
+            passes=accumulation_steps,
+            update_share=update_share,
+            served=agreement is not None and agreement.serves,
+        )
+    return Composed(
+        parts=own if agreement is None or exchanged is None else agreement.applied(own, exchanged),
+        own=own,
+        longest=longest,
+        stages=tuple(stages),
+        devices=devices,
+        orders=orders,
+        count=count,
+    )
+
+
+def fed_with(
+    composed: Composed,
+    *,
+    agreement: Agreement | None,
+    copies_s: tuple[Quantity, Quantity],
+    first_step_s: Quantity = 0.0,
+    fed: Callable[[StepTime], StepTime] | None = None,
+) -> Composed:
+    """Add to a step in which workers agree the copies of mini-batches, and what it waits for their input."""
+    before_s, meanwhile_s = copies_s
+    copied_s = before_s + meanwhile_s
+    if agreement is not None and agreement.delays_copies:
+        before_s, meanwhile_s = copied_s, 0.0
+    hiding = composed.parts if agreement is not None and agreement.hides_copies else composed.own
+    parts = composed.parts.copying(
+        exposed_s=exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=hiding.device_s),
+        total_s=copied_s,
+        first_step_s=first_step_s,
+    )
+    return composed.of(parts if fed is None else fed(parts))
+
+
+def _is_something(seconds: Quantity) -> bool:
+    return not (isinstance(seconds, float | int) and not seconds)
+
+
+def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
+    """Return what the devices of a worker do with one micro-batch."""
+    chunks = [[stage for stage in stages if stage.device == place] for place in range(device_count)]
+    turns = [(stage.forward_s, stage.backward_s) for stage in stages] if device_count > 1 else []
+    works_s = [
+        named(sum(forward_s + backward_s for stage, (forward_s, backward_s) in zip(stages, turns, strict=True)
+                  if stage.device == place), "work of a device")
+        for place in range(device_count)
+    ] if device_count > 1 else [0.0]  # fmt: skip
+    updates = [reduce(StepTime.__add__, [stage.times.update for stage in own]) for own in chunks]
+    once = [_exchanging(reduce(StepTime.__add__, [stage.computed for stage in own]), own) for own in chunks]
+    tied_s = [sum(stage.tied_s for stage in own) for own in chunks]
+    longest = Longest(works_s)
+    return WorkerWork(
+        device_of_chunk=tuple(stage.device for stage in stages),
+        forward_s=tuple(forward_s for forward_s, _ in turns),
+        backward_s=tuple(backward_s for _, backward_s in turns),
+        there_s=tuple(stage.send_s[0] for stage in stages[:-1]),
+        back_s=tuple(stage.send_s[1] for stage in stages[1:]),
+        works_s=tuple(works_s),
+        updates=tuple((each.step_s - each.update_s, each.update_s) for each in updates),
+        tied_s=tuple(tied_s),
+        longest=longest.first,
+        longest_places=longest.places,
+        once=longest.step(once),
+        update=longest.step(updates),
+    )
+
+
+def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
+    """Return what a device computes, and exchanges with others of its worker, for one micro-batch."""
+    exposed_s = sum(sum(stage.group_s) for stage in stages)
+    total_s = sum(stage.exchanged_s for stage in stages)
+    if not (_is_something(exposed_s) or _is_something(total_s)):
+        return computed
+    return replace(computed, exposed_sync_s=exposed_s, sync_s=total_s)
+
+
+def _tied(own: StepTime, tied_s: Quantity) -> StepTime:
+    """Return what a device does with the sums of the gradients of tied tables, which nothing hides."""
+    if not _is_something(tied_s):
+        return own
+    return replace(own, exposed_sync_s=own.exposed_sync_s + tied_s, sync_s=own.sync_s + tied_s)
+
+
+def turned(worker: WorkerWork, orders: Orders) -> Turned:
+    """Return when devices and chunks are through with a pass of all micro-batches, with transfers and without."""
+    if len(orders) == 1:
+        return Turned(None, None)
+    how = {"forward_s": worker.forward_s, "backward_s": worker.backward_s}
+    if any(isinstance(each, np.ndarray) for each in (*worker.there_s, *worker.back_s)):  # both at once
+        there_s, back_s = (
+            [np.stack([each, np.zeros_like(each)]).reshape(2, -1) for each in sends]
+            for sends in (worker.there_s, worker.back_s)
+        )
+        both = pipeline_ends(orders, forward_send_s=there_s, backward_send_s=back_s, **how)
+        return Turned(*(taken(both, row) for row in (0, 1)))
+    free = (0.0,) * len(worker.there_s)
+    return Turned(
+        ends=pipeline_ends(orders, forward_send_s=worker.there_s, backward_send_s=worker.back_s, **how),
+        free=pipeline_ends(orders, forward_send_s=free, backward_send_s=free, **how),
+    )
+
+
+def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, ...]:
+    """Return what each device exchanges with those of other workers."""
+    found = []
+    for place in range(1 + max(stage.device for stage in stages)):
+        own = [(chunk, stage) for chunk, stage in enumerate(stages) if stage.device == place]
+        found.append(
+            DeviceWork(
+                place=place,
+                schedule=_schedule(own, turns) if any(stage.exchanges_gradients for _, stage in own) else None,
+                gathers=tuple(
+                    Gather(seconds=seconds, hidden_by_s=phase.step_s)
+                    for _, stage in own
+                    if any(map(_is_something, stage.gather_s))
+                    for seconds, phase in zip(stage.gather_s, (stage.times.forward, stage.times.backward), strict=True)
+                ),
+                gathered_s=sum(stage.gathered_s for _, stage in own),
+            )
+        )
+    return tuple(found)
+
+
+def _schedule(own: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSchedule:
+    """Return the gradients of the chunks of a device: in a pipeline at the times at which its order ends them."""
+    schedules = [stage.times.gradients for _, stage in own]
+    if len(own) == 1:
+        return schedules[0]
+    backward_s: Quantity
+    if turns.ends is None:
+        after_s = [sum(each.backward_s for each in schedules[place + 1 :]) for place in range(len(own))]
+        backward_s = sum(each.backward_s for each in schedules)
+    else:
+        starts = [turns.ends.chunk_s[chunk] - each.backward_s for (chunk, _), each in zip(own, schedules, strict=True)]
+        first = reduce(minimum, starts)
+        after_s = [start - first for start in starts]
+        backward_s = turns.ends.device_s[own[0][1].device] - first
+    exchanging = [place for place, (_, stage) in enumerate(own) if stage.exchanges_gradients]
+    return joined(
+        [schedules[place] for place in exchanging],
+        forward_from_s=[sum(each.forward_s for each in schedules[:place]) for place in exchanging],
+        backward_from_s=[after_s[place] for place in exchanging],
+        forward_s=sum(each.forward_s for each in schedules),
+        backward_s=backward_s,
+    )
+
+
+def exchanges(agreement: Agreement, device: DeviceWork, *, count: Quantity) -> Exchanged:
+    """Return what a device exchanges with those of other workers in a step."""
+    total_s, exposed_s = agreement.exchanged(device)
+    if not device.gathers:
+        return total_s, exposed_s
+    gathered_s, waited_s = agreement.gathered(device)
+    return total_s + count * gathered_s, exposed_s + count * waited_s
+
+
+class Longest:
+    """The device that works longest, configuration by configuration."""
+
+    def __init__(self, works_s: Sequence[Quantity], places: Quantity = None) -> None:
+        self.works_s, self.places, self.first = works_s, places, 0
+        self.is_open = len(works_s) > 1 and is_symbolic(*works_s)
+        if places is None and len(works_s) > 1 and not self.is_open:
+            found = np.argmax(np.stack(np.broadcast_arrays(*works_s)), axis=0)
+            self.first = int(np.ravel(found)[0]) if np.size(found) else 0
+            if np.any(found != self.first):
+                self.places = found
+
+    @classmethod
+    def again(cls, worker: WorkerWork) -> Longest:
+        """Return the device that was found to work longest."""
+        found = cls(worker.works_s[:1], worker.longest_places)
+        found.works_s, found.first = worker.works_s, worker.longest
+        found.is_open = len(worker.works_s) > 1 and is_symbolic(*worker.works_s)
+        return found
+
+    def of(self, values: Sequence[Quantity]) -> Quantity:
+        """Return the value of that device."""
+        if self.is_open:
+            return of_largest(self.works_s, values)
+        if self.places is None:
+            return values[self.first]
+        if all(values[0] is each for each in values[1:]):
+            return values[0]
+        every = np.stack(np.broadcast_arrays(*values, self.places)[:-1])
+        return np.take_along_axis(every, self.places[None], axis=0)[0]
+
+    def step(self, steps: Sequence[StepTime]) -> StepTime:
+        """Return the parts of that device."""
+        if self.places is None and not self.is_open:
+            return steps[self.first]
+        return StepTime(*(self.of([getattr(step, part.name) for step in steps]) for part in fields(StepTime)))
+
+
+def of_largest(keys: Sequence[Quantity], values: Sequence[Quantity]) -> Quantity:
+    """Return the value that belongs to the largest key, the first of several that are as large."""
+    largest, found = keys[0], values[0]
+    for key, value in zip(keys[1:], values[1:], strict=True):
+        found = named(where(exceeds(key, largest), value, found), "of the longest")
+        largest = named(maximum(largest, key), "longest")
+    return found
+
+
+def stepped(
+    worker: WorkerWork,
+    turns: Turned,
+    *,
+    exchanged: Sequence[Exchanged] | None,
+    micro_batches: int,
+    passes: Quantity,
+    update_share: Quantity,
+    served: bool = False,
+) -> tuple[StepTime, Exchanged]:
+    """Return what the device that works longest does by itself, and what it exchanges with other workers."""
+    longest, count = Longest.again(worker), micro_batches * passes
+    own = worker.once if isinstance(count, int) and count == 1 else worker.once.times(count)
+    own = _tied(own + worker.update.times(update_share), longest.of(worker.tied_s))
+    if exchanged is None:
+        exchanged = [(0.0, 0.0)] * len(worker.works_s)
+    if turns.ends is None or turns.free is None:
+        return own, exchanged[0]
+    tails_s = [
+        tied_s + exposed_s + update_share * (overhead_s if served else overhead_s + update_s)
+        for tied_s, (overhead_s, update_s), (_, exposed_s) in zip(worker.tied_s, worker.updates, exchanged, strict=True)
+    ]
+    ends_s, free_s = (
+        [(passes - 1) * each.latest_s + end for end in each.device_s] for each in (turns.ends, turns.free)
+    )
+    last_s = reduce(maximum, [named(end + tail, "end of a device") for end, tail in zip(ends_s, tails_s, strict=True)])
+    finish_s = [named(end + tail, "end with free links") for end, tail in zip(free_s, tails_s, strict=True)]
+    unhindered_s = reduce(maximum, finish_s)
+    of = longest.of
+    total_s, exposed_s = (of([each[place] for each in exchanged]) for place in (0, 1))
+    waits_s = maximum(unhindered_s - of(finish_s), 0.0)
+    # of what the last device is later, its exchange is as much as it is longer
+    of_exchange_s = minimum(waits_s, maximum(of_largest(finish_s, [each for _, each in exchanged]) - exposed_s, 0.0))
+    own = replace(
+        own,
+        exposed_sync_s=own.exposed_sync_s + maximum(last_s - unhindered_s, 0.0),
+        bubble_s=maximum(of(free_s) - count * of(worker.works_s), 0.0) + waits_s - of_exchange_s,
+    )
+    own = replace(own, sync_s=maximum(own.sync_s, own.exposed_sync_s))
+    exposed_s = exposed_s + of_exchange_s
+    return own, (maximum(total_s, exposed_s), exposed_s)

@@ -1,0 +1,405 @@
+"""The way of mini-batches to the devices of a job: read, decoded, and copied, while the devices compute."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, reduce
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.cost.input_pipeline import (
+    bounding_stage,
+    jittered_period,
+    lead_of_slowest,
+    pipelined_period,
+    read_rate,
+    stage_periods,
+)
+from perfmodel.derived import derived_property
+from perfmodel.errors import ArgumentError, NotYetAvailableError, UnknownNameError
+from perfmodel.hardware.catalogue import load_dataset, load_storage
+from perfmodel.hardware.dataset import Dataset
+from perfmodel.hardware.spec_files import names
+from perfmodel.hardware.storage import Drive, Storage
+from perfmodel.hardware.topology import Channel, Route
+from perfmodel.numeric import exceeds, maximum, minimum
+from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.arguments.table import HOST_MEMORY as HOST_MEMORY
+from perfmodel.prediction.device.factors import NO_FACTORS, Factors, scaled
+from perfmodel.prediction.device.machine import Host, Machine, shared_rates, slowest_rate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.hardware.source import SpecFile
+    from perfmodel.hardware.storage import ReadLimits
+    from perfmodel.hardware.wiring import StorageArray
+    from perfmodel.prediction.device.step_time import StepTime
+    from perfmodel.prediction.device.target import Target
+    from perfmodel.prediction.job.job import Job
+    from perfmodel.prediction.job.subject import Subject
+
+
+HOST_PASSES: Final = 3
+"""Times a decoded example passes through host memory: written by the decoder, read and written into a buffer. [1]"""
+
+PAGE_CACHE_SHARE: Final = 0.9
+"""Share of a host's memory that can hold a data set's pages; an estimate: the rest is the system's. [1]"""
+
+INPUT_STAGES: Final = ("read", "decode", "host_copy")
+"""Stages before the copy to the device, in their order."""
+
+BOTTLENECK_OF_STAGE: Final = {"read": "storage", "decode": "decode", "host_copy": "decode"}
+"""What bounds a step that waits for a stage."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class DataPath:
+    """What brings mini-batches to the workers of a job, and how far ahead of them."""
+
+    machine: Machine | None
+    prefetch: int
+    dataset: Dataset | None = None
+    input_from: str | Storage | None = HOST_MEMORY
+    decode_cores: int | None = None
+    input_variation: float = 0.0
+
+    def with_workers(self, worker_count: int) -> DataPath:
+        """Return the same way to another number of workers."""
+        return self if self.machine is None else replace(self, machine=self.machine.with_workers(worker_count))
+
+    @property
+    def worker_count(self) -> int:
+        """Workers that are fed at once. [1]"""
+        return 1 if self.machine is None else self.machine.worker_count
+
+    @derived_property
+    def read_routes(self) -> tuple[Route, ...]:
+        """The way from storage to the memory of each worker's host; none without a storage of the system."""
+        own = self.dataset is not None and (self.input_from is None or isinstance(self.input_from, str))
+        if not own or self.input_from == HOST_MEMORY or self.machine is None:
+            return ()
+        ways = self.machine.storage_routes(self.input_from)  # type: ignore[arg-type]
+        arrays = {array.name: array for array in self.machine.system.storages}
+        behind = {
+            name: reads_of_array(arrays[name], read_bytes=self._read_bytes) for name in {way.nodes[0] for way in ways}
+        }
+        return tuple(behind[way.nodes[0]].then(way) for way in ways)
+
+    @property
+    def _read_bytes(self) -> float:
+        """Size of one read; infinity where examples are read from end to end. [B]"""
+        assert self.dataset is not None
+        return self.dataset.encoded_bytes_per_example if self.dataset.stored_in == "files" else math.inf
+
+    @property
+    def storage(self) -> str:
+        """Where examples are read from, for people."""
+        if isinstance(self.input_from, Storage):
+            count = len(self.hosts)
+            several = f"one for all {count} hosts" if self.input_from.is_remote else f"one in each of {count} hosts"
+            return self.input_from.name if count == 1 else f"{self.input_from.name} ({several})"
+        names = dict.fromkeys(route.nodes[0] for route in self.read_routes)
+        return " and ".join(names) or HOST_MEMORY
+
+    @derived_property
+    def _separate(self) -> Reading | None:
+        """What a storage given by its file delivers; None without one."""
+        if self.dataset is None or not isinstance(self.input_from, Storage):
+            return None
+        return reading_from(self.input_from, machine=self.machine, hosts=self.hosts, read_bytes=self._read_bytes)
+
+    @derived_property
+    def read_bytes_per_s(self) -> float:
+        """Rate at which all workers together read, when the one who gets least is waited for. [B/s]"""
+        if self._separate is not None:
+            return self._separate.bytes_per_s
+        return self.worker_count * slowest_rate(self.read_routes) if self.read_routes else math.inf
+
+    @property
+    def read_limited_by_storage(self) -> bool:
+        """Whether it is the storage, and no link behind it, that limits reading."""
+        if self._separate is not None:
+            return self._separate.is_limited_by_storage
+        ways = self.read_routes
+        return bool(ways) and all(way.channels[0].capacity_bytes_per_s <= way.capacity_bytes_per_s for way in ways)
+
+    @property
+    def is_cached(self) -> bool:
+        """Whether the hosts' memory holds the data set, so that only the first epoch reads it."""
+        known = self.machine is not None and self.dataset is not None and self.input_from != HOST_MEMORY
+        return known and self.dataset.encoded_bytes < PAGE_CACHE_SHARE * self.machine.memory_bytes  # type: ignore[union-attr]
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """The machines of the workers; one of which nothing is known for a device by itself."""
+        return (Host(),) if self.machine is None else self.machine.hosts
+
+    @property
+    def decode_rate_per_core(self) -> float | None:
+        """Examples that a core decodes; None where they are stored, or lie in memory, as they are used. [1/s]"""
+        decoded = self.dataset is None or self.input_from == HOST_MEMORY
+        return None if decoded else self.dataset.decode_rate_per_core  # type: ignore[union-attr]
+
+    def decode_core_count(self, host: Host) -> int:
+        """Return the cores of a host that decode. [1]"""
+        return host.core_count if self.decode_cores is None else self.decode_cores
+
+    def stages(self, batch_size: Any, *, first_epoch: bool = False, factors: Factors = NO_FACTORS) -> dict[str, Any]:
+        """Return the time of each stage before the copy, for one mini-batch of every worker."""
+        data = self.dataset
+        if data is None:
+            return dict.fromkeys(INPUT_STAGES, 0.0)
+        cached = self.is_cached and not first_epoch
+        read_factor, rate_per_core = self._scaled_rates(factors)
+        of_worker = math.inf if cached else read_factor * self.read_bytes_per_s / self.worker_count
+        of_hosts = [
+            stage_periods(
+                batch_size=batch_size,
+                worker_count=host.worker_count,
+                compute_s=0.0,
+                encoded_bytes=data.encoded_bytes_per_example,
+                storage_bytes_per_s=of_worker * host.worker_count,
+                host_bytes=HOST_PASSES * data.decoded_bytes_per_example,
+                host_bytes_per_s=host.memory_bytes_per_s,
+                device_bytes=0.0,
+                root_bytes_per_s=1.0,
+                decode_rate_per_core=rate_per_core,
+                decode_core_count=self.decode_core_count(host),
+            )
+            for host in self.hosts
+        ]
+        return {stage: reduce(maximum, (periods[stage] for periods in of_hosts)) for stage in INPUT_STAGES}
+
+    def _scaled_rates(self, factors: Factors) -> tuple[Any, Any]:
+        """Return the factor on the drive's rate, where it limits reading, and the rate of a core that decodes."""
+        read_factor: Any = 1.0
+        drive = next((spec for spec in self.sources if isinstance(spec, Drive)), None)
+        if drive is not None and self.read_limited_by_storage and not self.is_cached:
+            asked = {"sequential_read_gb_per_s": 1.0}
+            (read_factor,) = scaled(asked, place=f"storage/{drive.stem}/", factors=factors).values()
+        rate = self.decode_rate_per_core
+        if rate is None or self.dataset is None or self.dataset.file is None:
+            return read_factor, rate
+        stated = {"decode_rate_per_core": rate}
+        (rate,) = scaled(stated, place=f"datasets/{self.dataset.file.stem}/", factors=factors).values()
+        return read_factor, rate
+
+    def fed(
+        self, parts: StepTime, *, batch_size: Any, first_epoch: bool = False, factors: Factors = NO_FACTORS
+    ) -> StepTime:
+        """Return the parts of a step whose mini-batch comes this way."""
+        if self.dataset is None:
+            return parts
+        parts = replace(parts, input_wait_s=0.0)
+        step_s = parts.step_s
+        stages = self.stages(batch_size, first_epoch=first_epoch, factors=factors)
+        if self.prefetch and self.input_variation:
+            lead = lead_of_slowest(
+                stage_s=stages,
+                depth=self.prefetch,
+                copied_ahead=exceeds(parts.transfer_s, parts.exposed_transfer_s),
+                copied_between=exceeds(parts.exposed_transfer_s, 0),
+            )
+            period = jittered_period(
+                feed_s=reduce(maximum, stages.values()),
+                compute_s=step_s,
+                depth=lead,
+                feed_variation=self.input_variation,
+            )
+        else:  # without prefetching a mean of sums is the sum of means
+            period = pipelined_period(stage_s={**stages, "device": step_s}, depth=self.prefetch)
+        return replace(parts, input_wait_s=period - step_s)
+
+    def is_waited_for(self, parts: StepTime, *, batch_size: Any) -> bool:
+        """Tell whether its slowest stage bounds the step, not only keeps it waiting when its time is a long one."""
+        if self.dataset is None or not self.prefetch:
+            return False
+        steady = replace(self, input_variation=0.0)
+        return bool(steady.fed(parts, batch_size=batch_size).input_wait_s > 0)
+
+    @property
+    def sources(self) -> tuple[SpecFile, ...]:
+        """The files whose numbers it takes: data set, storage."""
+        found: list[SpecFile | None] = [None if self.dataset is None else self.dataset.file]
+        if isinstance(self.input_from, Storage):
+            found.append(self.input_from)
+        elif self.machine is not None and self.read_routes:
+            named = {route.nodes[0] for route in self.read_routes}
+            found += [array.drive for array in self.machine.system.storages if array.name in named]
+        return tuple({id(spec): spec for spec in found if spec is not None}.values())
+
+    def remarks(self, subject: Subject) -> tuple[str, ...]:
+        """Return a remark where an example of the data set is not what the network takes."""
+        if self.dataset is None:
+            return ()
+        sizes = [math.prod(shape) for shape in subject.graph.input_shapes.values()]
+        if self.dataset.element_count in sizes:
+            return ()
+        takes = " or ".join(f"{size:,}" for size in sizes)
+        has = f"an example of {self.dataset.name} has {self.dataset.element_count:,} values"
+        return (f"{has}; {subject.name} takes {takes}",)
+
+    def bounding_stage(self, batch_size: Any) -> str:
+        """Return the slowest stage before the copy."""
+        return str(bounding_stage(stage_s=self.stages(batch_size)))
+
+
+OUTSTANDING_READS: Final = 64
+"""Reads that the loader of a host keeps under way, as far as the storage allows it. [1]"""
+
+FULL: Final = 1 - 1e-9
+"""Share of a storage's rate from which on all of it is used. [1]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """What workers get from a storage."""
+
+    bytes_per_s: float
+    is_limited_by_storage: bool
+
+
+def reading_from(storage: Storage, *, machine: Machine | None, hosts: tuple[Host, ...], read_bytes: float) -> Reading:
+    """Return what workers get from a storage given by its file.
+
+    Parameters
+    ----------
+    storage : Storage
+        The storage; where it is of a remote kind there is one for all hosts, else each host has one of its own. [-]
+    machine : Machine or None
+        The job's part of a system; None for a device by itself. [-]
+    hosts : tuple of Host
+        The machines of the workers, at least one. [-]
+    read_bytes : float
+        Size of one read. [B]
+
+    Returns
+    -------
+    Reading
+        The rate of all workers, and what limits it. [B/s]
+
+    Notes
+    -----
+    Valid for: large data sets read by whole examples. A drive of a host is attached such that no link behind
+    it limits; reads from a remote storage come in over all network adapters that the system states, evenly, and
+    cross what is between them and host memory; each host's loader keeps its own reads under way, and its workers share
+    them. Ignores: other traffic of the network, and its switches.
+    """
+    of_one = storage.read_limits()
+    loader = _loader_rate(of_one, read_bytes=read_bytes)
+    if not storage.is_remote:
+        counts = [host.worker_count for host in hosts]
+        return Reading(bytes_per_s=loader * (sum(counts) / max(counts)), is_limited_by_storage=True)
+    of_all = storage.read_limits_of_loaders(len(hosts))
+    whole = float(minimum(of_all.most_bytes_per_s, of_all.most_reads_per_s * read_bytes))
+    if machine is None:
+        return Reading(bytes_per_s=min(loader, whole), is_limited_by_storage=whole <= loader)
+    of_workers = _network_rates(machine, storage_bytes_per_s=whole, loader_bytes_per_s=loader)
+    reached = machine.worker_count * float(of_workers.min())
+    return Reading(bytes_per_s=reached, is_limited_by_storage=bool(of_workers.sum() >= whole * FULL))
+
+
+def reads_of_array(array: StorageArray, *, read_bytes: float) -> Route:
+    """Return what limits reads from a storage of a system besides its links, as a way of one channel.
+
+    Parameters
+    ----------
+    array : StorageArray
+        One drive, or several in a stripe. [-]
+    read_bytes : float
+        Size of one read; infinity where examples are read from end to end. [B]
+
+    Returns
+    -------
+    Route
+        From the array to itself, over a channel that all its reads share. [-]
+
+    Notes
+    -----
+    Valid for: reads that a stripe spreads evenly over its drives.
+    """
+    of_one = _loader_rate(array.drive.read_limits(), read_bytes=read_bytes, share=1 / array.drive_count)
+    rate = array.drive_count * array.efficiency * of_one
+    return Route(nodes=(array.name,), channels=(_channel(f"{array.name} reads", rate),), latency_s=0.0)
+
+
+def _loader_rate(limits: ReadLimits, *, read_bytes: float, share: float = 1.0) -> float:
+    """Return what the loader of one host gets by itself, with a share of its reads. [B/s]"""
+    if math.isinf(read_bytes):
+        return float(limits.most_bytes_per_s)
+    return float(read_rate(read_bytes=read_bytes, outstanding_reads=share * OUTSTANDING_READS, **asdict(limits)))
+
+
+def _network_rates(machine: Machine, *, storage_bytes_per_s: float, loader_bytes_per_s: float) -> NDArray[np.float64]:
+    """Return the rate of each worker, all at once, from one storage behind the network. [B/s]"""
+    storage = _channel("storage", storage_bytes_per_s)
+    ways_of = []
+    for name, ways in zip(machine.names, machine.network_routes, strict=True):
+        loader = _channel(f"{machine.node_of(name)} loader", loader_bytes_per_s)
+        behind = Route(nodes=("storage",), channels=(storage, loader), latency_s=0.0)
+        ways_of.append([behind.then(way) for way in ways] or [behind])
+    worker_of = np.repeat(np.arange(len(ways_of)), [len(ways) for ways in ways_of])
+    flows = tuple(way for ways in ways_of for way in ways)
+    # a worker's share of the storage does not grow with the adapters of its host
+    weights = 1 / np.array([len(ways_of[worker]) for worker in worker_of])
+    of_flows = shared_rates(flows, weights=weights)
+    return np.array([of_flows[worker_of == worker].sum() for worker in range(len(ways_of))])
+
+
+def _channel(name: str, bytes_per_s: float) -> Channel:
+    return Channel(name=name, capacity_bytes_per_s=bytes_per_s, raw_bytes_per_s=bytes_per_s)
+
+
+def resolve_data_path(target: Target, job: Job) -> DataPath:
+    """Return the way of mini-batches that a job asks for."""
+    machine, dataset, input_from, decode_cores = target.machine, job.dataset, job.input_from, job.decode_cores
+    if dataset is None:
+        return _from_host_memory(job.prefetch) if machine is None else DataPath(machine=machine, prefetch=job.prefetch)
+    if target.processor != "gpu":
+        raise NotYetAvailableError(
+            "dataset", dataset, f"GPUs: on {target.name} decoding would take cores from the step"
+        )
+    data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
+    if decode_cores is not None:
+        whole_number("decode_cores", decode_cores, maximum=None if machine is None else machine.core_count)
+    elif machine is None and data.decode_rate_per_core is not None and input_from != HOST_MEMORY:
+        raise ArgumentError(
+            "decode_cores", None, f"a whole number: {data.name} is decoded, by a host that nobody named"
+        )
+    path = DataPath(
+        machine=machine,
+        prefetch=job.prefetch,
+        dataset=data,
+        input_from=_source(machine, input_from),
+        decode_cores=decode_cores,
+        input_variation=job.input_variation,
+    )
+    path.read_bytes_per_s  # noqa: B018  raises where there is no such storage, before any work is lost
+    return path
+
+
+@lru_cache(maxsize=64)
+def _from_host_memory(prefetch: int) -> DataPath:
+    return DataPath(machine=None, prefetch=prefetch)
+
+
+def _source(machine: Machine | None, input_from: Any) -> Any:
+    """Return a node of the system, a loaded storage, or ``memory``."""
+    own = () if machine is None else machine.system.topology.storages()
+    if input_from in (HOST_MEMORY, *own) or (input_from is None and own):
+        return input_from
+    if input_from is None:
+        raise ArgumentError("input_from", None, "a storage, or 'memory', as no system says where the examples lie")
+    try:
+        storage = input_from if isinstance(input_from, Storage) else load_storage(input_from)
+        storage.read_limits()
+    except UnknownNameError as error:
+        kind, known = "storage", (*own, *names("storage"))
+        raise UnknownNameError(kind, str(input_from), known) from error
+    except ArgumentError as error:
+        allowed = f"a storage whose size is known, as from pm.load_storage({input_from!r}).of_size(GiB)"
+        raise ArgumentError("input_from", input_from, allowed) from error
+    return storage

@@ -1,0 +1,206 @@
+"""When gradients are ready and weights wanted, which exchanging can hide behind, and the messages that carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.cost.overlap import Lane, bucket_sums, cheapest_messages, spans
+from perfmodel.numeric import minima_of_runs, running_total
+from perfmodel.prediction.arguments.table import MERGED as MERGED
+from perfmodel.records import Phase
+from perfmodel.symbolic import named
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from perfmodel.framework.kernel_table import KernelTable
+    from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GradientSchedule:
+    """Gradients of a step in the order in which they become ready."""
+
+    layers: tuple[str, ...]
+    sizes_bytes: NDArray[np.float64]
+    ready_s: NDArray[np.float64]
+    wanted_s: NDArray[np.float64]
+    forward_s: Any
+    backward_s: Any
+
+    def slowed(self, factor: Any) -> GradientSchedule:
+        """Return the schedule of a worker whose phases take a factor as long. [s]"""
+        return replace(
+            self,
+            ready_s=self.ready_s * factor,
+            wanted_s=self.wanted_s * factor,
+            forward_s=self.forward_s * factor,
+            backward_s=self.backward_s * factor,
+        )
+
+    def taken(self, places: Any) -> GradientSchedule:
+        """Return the schedule of some configurations."""
+        varied = ("ready_s", "wanted_s", "forward_s", "backward_s")
+        return replace(self, **{name: getattr(self, name)[..., places] for name in varied})
+
+
+def gradient_schedule(
+    table: KernelTable,
+    groups: GroupTimes,
+    numbers: ProcessorNumbers,
+    *,
+    parameter_counts: Mapping[str, int],
+    element_bytes: float,
+) -> GradientSchedule:
+    """Follow a step's operations in the order they run.
+
+    Parameters
+    ----------
+    table : KernelTable
+        The lowered graph. [-]
+    groups : GroupTimes
+        What each operation costs. [s]
+    numbers : ProcessorNumbers
+        What a launch costs. [s]
+    parameter_counts : mapping of str to int
+        Parameters that are trained, by layer. [1]
+    element_bytes : float
+        Size of one element of a gradient. [B]
+
+    Returns
+    -------
+    GradientSchedule
+        Gradients in the order in which they become ready. [-]
+
+    Notes
+    -----
+    Valid for: operations one after the other, in the order of the table. A layer's gradient is ready once its last
+    operation of the backward phase has ended; parameters that several layers share count as those of the layer that
+    owns them, ready with the last operation of that layer.
+    """
+    busy_s = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s
+    seconds = named(busy_s + groups.exposed_dispatch_s, "operation")
+    by_phase = {
+        phase: [each for each in table.occurrences if each.phase is phase] for phase in (Phase.FORWARD, Phase.BACKWARD)
+    }
+    ends = {phase: running_total(seconds[[each.group for each in listed]]) for phase, listed in by_phase.items()}
+    first = {}
+    for place, each in reversed(list(enumerate(by_phase[Phase.FORWARD]))):
+        first[each.layer] = place
+    last = {each.layer: place for place, each in enumerate(by_phase[Phase.BACKWARD]) if each.layer in parameter_counts}
+    layers = tuple(sorted(last, key=lambda name: last[name]))
+    starts = np.concatenate([np.zeros_like(ends[Phase.FORWARD][:1]), ends[Phase.FORWARD]])
+    return GradientSchedule(
+        layers=layers,
+        sizes_bytes=element_bytes * np.array([parameter_counts[name] for name in layers], dtype=float),
+        ready_s=ends[Phase.BACKWARD][[last[name] for name in layers]],
+        wanted_s=starts[[first[name] for name in layers]],
+        forward_s=ends[Phase.FORWARD][-1],
+        backward_s=ends[Phase.BACKWARD][-1],
+    )
+
+
+def joined(
+    schedules: Sequence[GradientSchedule],
+    *,
+    forward_from_s: Sequence[Any],
+    backward_from_s: Sequence[Any],
+    forward_s: Any,
+    backward_s: Any,
+) -> GradientSchedule:
+    """Join the schedules of chunks of layers on one device, the gradients of later layers first."""
+    last_first = list(zip(schedules, forward_from_s, backward_from_s, strict=True))[::-1]
+    return GradientSchedule(
+        layers=tuple(name for each, _, _ in last_first for name in each.layers),
+        sizes_bytes=np.concatenate([each.sizes_bytes for each, _, _ in last_first]),
+        ready_s=np.concatenate([each.ready_s + start for each, _, start in last_first]),
+        wanted_s=np.concatenate([each.wanted_s + start for each, start, _ in last_first]),
+        forward_s=forward_s,
+        backward_s=backward_s,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Buckets:
+    """Gradients in the messages that carry them, in the order in which they become ready."""
+
+    sizes_bytes: NDArray[np.float64]
+    ready_s: NDArray[np.float64]
+    wanted_s: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, schedule: GradientSchedule, slices: Sequence[slice]) -> Buckets:
+        """Put gradients in messages."""
+        if len(slices) == len(schedule.layers):  # every layer by itself
+            return cls(sizes_bytes=schedule.sizes_bytes, ready_s=schedule.ready_s, wanted_s=schedule.wanted_s)
+        starts = np.array([each.start for each in slices], dtype=np.intp)
+        return cls(
+            sizes_bytes=bucket_sums(schedule.sizes_bytes, slices),
+            ready_s=schedule.ready_s[[each.stop - 1 for each in slices]],
+            wanted_s=minima_of_runs(schedule.wanted_s, starts),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Stretches:
+    """Every message that gradients which follow one another could share; of configurations, at their mean times."""
+
+    sizes_bytes: NDArray[np.float64]
+    ready_s: NDArray[np.float64]
+    wanted_s: NDArray[np.float64]
+    backward_s: float
+
+    @classmethod
+    def of(cls, schedule: GradientSchedule) -> Stretches:
+        """Return those of a step's gradients."""
+        count = len(schedule.layers)
+        ready_s, wanted_s = (
+            np.broadcast_to(each.reshape(count, -1).mean(axis=1), (count, count))
+            for each in (schedule.ready_s, schedule.wanted_s)
+        )
+        from_first_on = np.where(np.tri(count, k=-1, dtype=bool), np.inf, wanted_s)
+        first_wanted_s = np.minimum.accumulate(from_first_on, axis=1)
+        return cls(
+            sizes_bytes=spans(schedule.sizes_bytes),
+            ready_s=ready_s,
+            wanted_s=np.where(np.isfinite(first_wanted_s), first_wanted_s, 0.0),
+            backward_s=float(np.mean(schedule.backward_s)),
+        )
+
+
+def merged_reduced(stretches: Stretches, *, message_s: NDArray[np.float64], slowdown: float) -> list[slice]:
+    """Merge gradients that workers add up among themselves."""
+    sent = Lane(floor_s=stretches.ready_s, taken_s=(1 - slowdown) * message_s)
+    lost = Lane(floor_s=np.zeros_like(message_s), taken_s=slowdown * message_s)
+    if slowdown in (0, 1):
+        return cheapest_messages([lost if slowdown else sent], cost_s=lambda until: until[0])
+    return cheapest_messages([sent, lost], cost_s=lambda until: np.maximum(until[0], stretches.backward_s) + until[1])
+
+
+def merged_served(
+    stretches: Stretches,
+    *,
+    push_s: NDArray[np.float64],
+    serve_s: NDArray[np.float64],
+    pull_s: NDArray[np.float64],
+    overlap: bool,
+) -> list[slice]:
+    """Merge gradients that go through a server, whose parameters come back last message first."""
+    idle = np.zeros_like(push_s)
+    if not overlap:
+        return cheapest_messages([Lane(floor_s=idle, taken_s=push_s + serve_s + pull_s)], cost_s=lambda until: until[0])
+    lanes = [
+        Lane(floor_s=stretches.ready_s, taken_s=push_s),
+        Lane(floor_s=idle, taken_s=serve_s, after_the_one_before=True),
+        # how late the next forward phase is: parameters of a message come after those of all later ones
+        Lane(floor_s=-stretches.wanted_s, taken_s=pull_s),
+    ]
+    return cheapest_messages(
+        lanes, cost_s=lambda until: np.maximum(until[1], stretches.backward_s) + np.maximum(until[2], 0.0)
+    )

@@ -1,0 +1,267 @@
+"""Job: the record of what is asked of a prediction, every argument checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+
+from perfmodel.derived import derived_property
+from perfmodel.errors import ArgumentError, short_repr
+from perfmodel.hardware.catalogue import load_system
+from perfmodel.hardware.wired import Wired
+from perfmodel.measurements.table import Run
+from perfmodel.parallelism.base import Layout
+from perfmodel.prediction.arguments.checks import resolved_batch_size
+from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, asked_of, check_together, names_of
+from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
+from perfmodel.prediction.certainty.basis import timed_prediction
+from perfmodel.prediction.device.targets import refuse_missing_devices, resolve_by_name, resolve_target
+from perfmodel.prediction.job.data_path import resolve_data_path
+from perfmodel.prediction.job.prepare import prepare
+from perfmodel.prediction.job.subject import Subject, subject_of_graph, subject_of_run
+
+if TYPE_CHECKING:
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.parallelism.base import Placement
+    from perfmodel.prediction.device.target import Target
+    from perfmodel.prediction.job.data_path import DataPath
+    from perfmodel.prediction.job.prepared import Prepared
+    from perfmodel.prediction.prediction import Prediction
+
+_SPREAD = frozenset(names_of("spread"))
+_OF_SEVERAL = frozenset(names_of("workers", "exchange", "spread"))
+_OF_ONE_BY_NAME = DEFAULTS.keys() - _OF_SEVERAL - {"system", "threads"}
+"""Arguments beside which one device by its name is just that."""
+
+
+class Job(JobAttributes):
+    """What is asked of a prediction: a network or a Run, and every argument of :func:`perfmodel.predict`.
+
+    Frozen: arguments are attributes, ``replace`` makes another job. A value that is never allowed, and arguments that
+    contradict one another, are refused when the job is made; what files and hardware have to say, when it is predicted.
+
+    Parameters
+    ----------
+    graph : LayerGraph or Run
+        What runs. [-]
+    **arguments : object
+        As :func:`perfmodel.predict` takes them. [unit of each argument]
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not allowed.
+    UnknownNameError
+        If there is no such argument, or no such value; names the nearest.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> job = pm.Job(pm.zoo.alexnet(), batch_size=16, device="gtx_1080")
+    >>> twice = job.replace(batch_size=32)
+    >>> twice.batch_size, twice.workers, job.predict().step_s < twice.predict().step_s
+    (32, 1, True)
+    """
+
+    graph: LayerGraph | Run
+    asked: Mapping[str, Any]
+    """Arguments that are not at their defaults, as they were checked. [-]"""
+
+    def __init__(self, graph: LayerGraph | Run, **arguments: Unpack[JobArguments]) -> None:
+        asked = asked_of(arguments)
+        own = self.__dict__
+        own["graph"] = graph
+        own["asked"] = MappingProxyType(asked)
+        own.update(asked)
+        check_together(asked)
+        if "straggler" in asked:
+            from perfmodel.prediction.job.straggler import straggler_of_job
+
+            own["straggler"] = straggler_of_job(asked)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        message = f"a Job is frozen: job.replace({name}=...) makes another"
+        raise FrozenInstanceError(message)
+
+    def __delattr__(self, name: str) -> NoReturn:
+        self.__setattr__(name, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: self.__dict__[name] for name in ("graph", *self.asked)} | {"asked": dict(self.asked)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, asked=MappingProxyType(state["asked"]))
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether another job asks the same of the same network."""
+        if not isinstance(other, Job):
+            return NotImplemented
+        alike = self.graph is other.graph or _content(self.graph) == _content(other.graph)
+        return alike and self.asked == other.asked
+
+    def __hash__(self) -> int:
+        plain = ((name, value) for name, value in self.asked.items() if isinstance(value, str | int | float))
+        return hash((getattr(self.graph, "name", None), frozenset(plain)))
+
+    def __repr__(self) -> str:
+        said = [f"{name}={short_repr(value)}" for name, value in self.asked.items()]
+        return f"Job({', '.join([getattr(self.graph, 'name', None) or str(self.graph), *said])})"
+
+    def replace(self, **arguments: Unpack[JobArguments]) -> Job:
+        """Return the same job with some arguments changed.
+
+        Parameters
+        ----------
+        **arguments : object
+            As :func:`perfmodel.predict` takes them; the default of one takes it back. [unit of each argument]
+
+        Returns
+        -------
+        Job
+            Another one. [-]
+        """
+        return Job(self.graph, **{**self.asked, **arguments})
+
+    def resolved(self, **values: Any) -> Job:
+        """Return the same job with values that were worked out, which nobody asked for and nothing checks."""
+        made = Job.__new__(Job)
+        made.__setstate__(self.__getstate__() | values)
+        return made
+
+    def predict(self) -> Prediction:
+        """Return what is predicted of it.
+
+        Raises
+        ------
+        ArgumentError
+            If hardware, software and network cannot do what is asked.
+        UnknownNameError
+            If a name is unknown; names the nearest.
+        SpecError
+            If a spec file is wrong; lists every fault.
+        """
+        layers = None if (kept := getattr(self.graph, "kept", None)) is None else kept("jobs")
+        if self.__dict__.setdefault("_layers", layers) is not layers:  # the graph has grown since
+            return Job(self.graph, **self.asked).predict()
+        return timed_prediction(self.prepared, calibration=None if self.calibration is None else self.fit, job=self)
+
+    @derived_property
+    def prepared(self) -> Prepared:
+        """Its step, lowered and placed: everything but the numbers of hardware and software."""
+        return self.prepared_on(None)
+
+    def prepared_on(self, placement: Placement | None) -> Prepared:
+        """Return its step on a placement [-] that was made before; None makes one."""
+        return prepare(
+            self.subject,
+            target=self.target,
+            profile=self.profile,
+            batch_size=self.samples,
+            dtype=self.element_type,
+            library=self.library,
+            pinned=self.pinned,
+            recompute=self.recompute,
+            data_path=self.data_path,
+            job=self,
+            placement=placement,
+        )
+
+    @property
+    def device_count(self) -> int:
+        """Devices that work. [1]"""
+        return self.workers * self.stages * self.tensor_size
+
+    @property
+    def is_of_several(self) -> bool:
+        """Whether anything is asked of several workers or devices."""
+        return not _OF_SEVERAL.isdisjoint(self.asked)
+
+    @derived_property
+    def layout(self) -> Layout:
+        """How many devices do what, held against the parallelism."""
+        if _SPREAD.isdisjoint(self.asked):
+            return _layout_of(self.workers)
+        from perfmodel.prediction.job.layout import layout_of
+
+        return layout_of(self)
+
+    @derived_property
+    def target(self) -> Target:
+        """What it runs on."""
+        framework = self._framework
+        if type(self.device) is str and type(framework) is str and self.asked.keys() <= _OF_ONE_BY_NAME:
+            target, self.__dict__["profile"] = resolve_by_name((self.device, framework))
+            return target
+        system: Any = self.system
+        if self.device_count > self.workers:
+            if self.device is None and system is not None and not isinstance(system, Wired):
+                system = load_system(system)
+            refuse_missing_devices(self, system)
+        return resolve_target(device=self.device, system=system, threads=self.threads, workers=self.device_count)
+
+    @derived_property
+    def profile(self) -> FrameworkProfile:
+        """The framework; of a Run the one that executed it."""
+        return self.target.profile_of(self._framework)
+
+    @property
+    def _framework(self) -> Any:
+        return self.graph.framework if isinstance(self.graph, Run) else self.framework
+
+    @derived_property
+    def data_path(self) -> DataPath:
+        """What brings its mini-batches."""
+        return resolve_data_path(self.target, self)
+
+    @derived_property
+    def subject(self) -> Subject:
+        """What runs, with the facts of how."""
+        if not isinstance(self.graph, Run):
+            return subject_of_graph(self.graph, optimizer=self.optimizer, phase=self.phase)
+        for name, value in self.asked.items():
+            row = ARGUMENTS[name]
+            if not row.ran:
+                continue
+            ran = self.element_type if row.ran == "element_type" else getattr(self.graph, row.ran)
+            if value != ran and (row.loads is None or row.loads(name, value) != row.loads(name, ran)):
+                raise ArgumentError(name, value, f"{ran!r}, which the Run executed (or leave it out)")
+        return subject_of_run(self.graph)
+
+    @derived_property
+    def element_type(self) -> str:
+        """Data type; of a Run the one in which it computed. [-]"""
+        return self.graph.dtype_on(self.target.processor) if isinstance(self.graph, Run) else self.dtype
+
+    @derived_property
+    def samples(self) -> int:
+        """Samples per worker and step: of the job, else of the Run or graph. [samples]"""
+        batch_size = self.batch_size
+        if batch_size is not None and self.global_batch_size is None:
+            return batch_size
+        if batch_size is None and self.global_batch_size is None:
+            graph = self.graph
+            batch_size = graph.batch_size if isinstance(graph, Run) else graph.fixed_batch_size
+        return resolved_batch_size(batch_size, self.global_batch_size, workers=self.workers)
+
+    @derived_property
+    def fit(self) -> CalibrationFile:
+        """Fitted factors on the constants of the files."""
+        from perfmodel.hardware.calibration import load_fit
+
+        assert self.calibration is not None
+        return load_fit(self.calibration)
+
+
+def _content(graph: LayerGraph | Run) -> Any:
+    """Return what tells a network from others."""
+    return graph if isinstance(graph, Run) or graph.free_sizes else graph.fingerprint
+
+
+@lru_cache(maxsize=64)
+def _layout_of(workers: int) -> Layout:
+    return Layout(workers=workers)

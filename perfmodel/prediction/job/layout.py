@@ -1,0 +1,47 @@
+"""How many devices of a job do what, held against the parallelism and how workers agree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from perfmodel.errors import ArgumentError
+from perfmodel.parallelism.base import SIZES, Layout
+from perfmodel.parallelism.registry import PARALLELISMS
+from perfmodel.prediction.arguments.checks import NO_SYNC
+from perfmodel.prediction.job.agreement_options import WITH_SERVER
+from perfmodel.records import Phase
+from perfmodel.sync.asynchronous import SCHEMES
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.job.job import Job
+
+
+RING: Final = "ring_all_reduce"
+"""How groups add up where nothing else is said."""
+
+
+def layout_of(job: Job) -> Layout:
+    """Return how many devices do what."""
+    sizes = {name: getattr(job, name) for name in SIZES}
+    layout = PARALLELISMS[job.parallelism].resolved(Layout(workers=job.device_count, schedule=job.schedule, **sizes))
+    _refuse_contradiction(job, job.subject.phase)
+    return layout
+
+
+def _refuse_contradiction(job: Job, phase: Phase) -> None:
+    """Raise where workers cannot agree so on parameters that they share, or do not train."""
+    shared = job.shard_stage if job.workers > 1 else 0  # one worker has nobody to share with
+    if shared and job.sync == NO_SYNC:
+        raise ArgumentError("shard_stage", shared, "0 with sync='none': sharded state has to be exchanged")
+    if shared and job.sync in WITH_SERVER:
+        allowed = f"0 with sync={job.sync!r}: the server has what workers would share, and none has a part of its own"
+        raise ArgumentError("shard_stage", shared, allowed)
+    if job.parallelism == "hybrid" and job.workers > 1 and job.sync in SCHEMES:
+        allowed = (
+            f"one in which all wait for all, such as {RING}, with parallelism='hybrid': "
+            "its workers share the dense layers, and meet in every step"
+        )
+        raise ArgumentError("sync", job.sync, allowed)
+    if phase is Phase.FORWARD and shared in (1, 2):
+        allowed = "0 or 3 with phase='forward', which has no optimizer state and no gradients to share"
+        raise ArgumentError("shard_stage", shared, allowed)

@@ -1,0 +1,279 @@
+"""A parameter server in host memory: where it is, what its memory gives, and what visitors share on the way to it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.cost.staleness import extra_flop_count
+from perfmodel.errors import ArgumentError
+from perfmodel.prediction.device.machine import bus_bytes_per_s
+from perfmodel.prediction.memory.footprint import optimizer_bytes
+from perfmodel.presentation.quantities import bytes_text
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.topology import Topology
+    from perfmodel.layers.optimizers import Optimizer
+    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.job.subject import Subject
+    from perfmodel.sync.asynchronous_scheme import AsynchronousScheme
+
+
+Brought = Sequence[tuple[str, float]]
+"""Devices of one visitor, each with the bytes that it exchanges with every shard."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """What a visit of a parameter server takes, and who keeps whom waiting on the way."""
+
+    push_latency_s: float
+    pull_latency_s: float
+    push_s: float
+    pull_s: float
+    push_sharers: int
+    pull_sharers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Way:
+    """One direction of a visitor's way: latency [s], and how long it takes each channel [s]."""
+
+    latency_s: float
+    taken_s: Mapping[str, float]
+
+    @property
+    def alone_s(self) -> float:
+        """Time with nobody else there. [s]"""
+        return self.latency_s + max(self.taken_s.values())
+
+
+def visit_of(
+    topology: Topology, visitors: Sequence[Brought], servers: Sequence[str], *, pulls_per_push: float = 1.0
+) -> Visit:
+    r"""Return what a visit takes that pushes to all shards and pulls from them.
+
+    .. math:: c = \arg\max_c \sum_w \frac{b_{w,c}}{B_c}, \qquad K = \max\{k : k \mid W,\; k n_c \le W\}, \qquad
+        S = \frac{K}{W} \sum_w \frac{b_{w,c}}{B_c}
+
+    where visitor w takes :math:`b_{w,c}` bytes through channel c of capacity :math:`B_c`, which :math:`n_c` visitors
+    pass.
+
+    Parameters
+    ----------
+    topology : Topology
+        The system. [-]
+    visitors : sequence of sequence of (str, float)
+        The devices of each of W visitors, with the bytes that each exchanges with every shard. [B]
+    servers : sequence of str
+        Memory of each shard. [-]
+    pulls_per_push : float
+        How often a visitor pulls for each time that it pushes. [1]
+
+    Returns
+    -------
+    Visit
+        Both directions. [s]
+
+    Notes
+    -----
+    Bytes flow through all channels of a way at once, so that a lone visitor takes as long as his slowest channel, and
+    latency. Of all channels that several visitors pass the one that all together take longest bounds them all: with
+    equal steps of T no channel is taken longer than :math:`T \ge W S / K`. So visitors queue before that one, W / K
+    before each of K alike, and what a lone visit takes besides is latency to them. A channel that pushes and
+    pulls both pass, as the bus of a memory, or the adapter of a worker's machine that also holds a shard, is counted
+    for both with the push.
+
+    Where the crowds before parts of one kind differ (four workers in one machine, two in another) all are taken to be
+    in one crowd of the same total load, as slow as those in the largest: those in a smaller one would be faster.
+
+    Valid for: equal visitors. Ignores: queues before channels that are less loaded, what update and reading of
+    mini-batches take of the same channels.
+    """
+    inwards = [_way(topology, brought, servers, inwards=True) for brought in visitors]
+    outwards = [_way(topology, brought, servers, inwards=False) for brought in visitors]
+    inward_names = dict.fromkeys(name for way in inwards for name in way.taken_s)
+    both = [
+        {name: way.taken_s.get(name, 0.0) + pulls_per_push * back.taken_s.get(name, 0.0) for name in inward_names}
+        for way, back in zip(inwards, outwards, strict=True)
+    ]
+    push_s, push_sharers = _most_loaded(both)
+    pull_s, pull_sharers = _most_loaded([way.taken_s for way in outwards])
+    push_alone_s, pull_alone_s = (max(way.alone_s for way in ways) for ways in (inwards, outwards))
+    beyond_s = max(0.0, push_s - push_alone_s)  # of a channel that is counted for both directions with the push
+    return Visit(
+        push_latency_s=max(0.0, push_alone_s - push_s),
+        pull_latency_s=max(0.0, pull_alone_s - pull_s - beyond_s),
+        push_s=push_s,
+        pull_s=pull_s,
+        push_sharers=push_sharers,
+        pull_sharers=pull_sharers,
+    )
+
+
+def _way(topology: Topology, brought: Brought, servers: Sequence[str], *, inwards: bool) -> _Way:
+    taken_s: dict[str, float] = {}
+    latency_s = 0.0
+    for device, size_bytes in brought:
+        for server in servers:
+            route = topology.route(device, server) if inwards else topology.route(server, device)
+            latency_s = max(latency_s, route.latency_s)
+            for channel in route.channels:
+                seconds = size_bytes / channel.capacity_bytes_per_s
+                taken_s[channel.name] = taken_s.get(channel.name, 0.0) + seconds
+    return _Way(latency_s=latency_s, taken_s=taken_s)
+
+
+def _most_loaded(taken: Sequence[Mapping[str, float]]) -> tuple[float, int]:
+    """Return how long a visitor takes the most loaded channel that is shared [s], and how many share it [1]."""
+    passing = Counter(name for each in taken for name, seconds in each.items() if seconds)
+    load_s = {name: math.fsum(each.get(name, 0.0) for each in taken) for name in passing}
+    shared = [name for name, count in passing.items() if count > 1 or count == len(taken)]
+    if not shared:
+        return 0.0, len(taken)
+    busiest = max(shared, key=lambda name: (load_s[name], passing[name]))
+    copies = max(k for k in range(1, len(taken) // passing[busiest] + 1) if len(taken) % k == 0)
+    sharers = len(taken) // copies
+    return load_s[busiest] / sharers, sharers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerMemory:
+    """What the shards of a parameter server hold, and the host memories that they are in."""
+
+    memories: tuple[str, ...]
+    parameters_bytes: float
+    optimizer_bytes: float
+    gradients_bytes: float
+    backups_bytes: float
+    capacities_bytes: tuple[float, ...]
+    compensation_flop_count: float = 0.0
+
+    @property
+    def shard_bytes(self) -> float:
+        """What each shard holds. [B]"""
+        whole = self.parameters_bytes + self.optimizer_bytes + self.gradients_bytes + self.backups_bytes
+        return whole / len(self.memories)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every machine has room for its shards."""
+        return self.shard_bytes <= min(self.capacities_bytes)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the user should know: that a shard does not fit into the memory of its machine."""
+        if self.fits:
+            return ()
+        room = bytes_text(min(self.capacities_bytes))
+        return (f"each shard of the parameter server holds {bytes_text(self.shard_bytes)}, more than {room} of memory",)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return memories, bytes and whether they fit as plain values."""
+        return {
+            "memories": list(self.memories),
+            "parameters_bytes": self.parameters_bytes,
+            "optimizer_bytes": self.optimizer_bytes,
+            "gradients_bytes": self.gradients_bytes,
+            "backups_bytes": self.backups_bytes,
+            "shard_bytes": self.shard_bytes,
+            "capacity_bytes": min(self.capacities_bytes),
+            "fits": self.fits,
+        }
+
+
+def server_memory(
+    machine: Machine,
+    servers: tuple[str, ...],
+    subject: Subject,
+    *,
+    element_bytes: int,
+    scheme: AsynchronousScheme | None,
+    worker_count: int,
+) -> ServerMemory:
+    """Return what the shards of a parameter server hold.
+
+    Parameters
+    ----------
+    machine : Machine
+        The workers' devices in a system. [-]
+    servers : tuple of str
+        Host memory of each shard. [-]
+    subject : Subject
+        What is trained. [-]
+    element_bytes : int
+        Size of a parameter. [B]
+    scheme : AsynchronousScheme or None
+        How workers train that do not wait for all; None for those that do. [-]
+    worker_count : int
+        Workers. [1]
+
+    Returns
+    -------
+    ServerMemory
+        Of all shards.
+
+    Notes
+    -----
+    Valid for: one gradient at a time, which is applied or added up as it comes. Ignores: buffers of the transport, and
+    what else the machine's memory holds.
+    """
+    places = machine.system.topology.places
+    nodes = [places[name].node for name in servers]
+    parameter_count = subject.graph.trained_parameter_count
+    parameter_bytes = float(element_bytes * parameter_count)
+    copies = 0.0
+    if scheme is not None:
+        copies = float(scheme.backup_bytes(parameter_bytes=parameter_bytes, worker_count=worker_count))
+    return ServerMemory(
+        memories=servers,
+        parameters_bytes=parameter_bytes,
+        optimizer_bytes=optimizer_bytes(subject.graph, subject.optimizer, element_bytes=element_bytes),
+        gradients_bytes=parameter_bytes,
+        backups_bytes=copies,
+        capacities_bytes=tuple(machine.system.hosts[node].memory_capacity_bytes / nodes.count(node) for node in nodes),
+        compensation_flop_count=float(extra_flop_count(parameter_count=parameter_count)) if copies else 0.0,
+    )
+
+
+def server_memories(machine: Machine, server_count: int) -> tuple[str, ...]:
+    """Return the host memories that hold the shards of a parameter server."""
+    topology = machine.system.topology
+    with_devices = {topology.places[name].node for name in topology.devices()}
+    apart = [name for name in topology.memories() if topology.places[name].node not in with_devices]
+    beside = list(dict.fromkeys(topology.home_memory(name) for name in machine.names))
+    memories = apart if len(apart) >= server_count else beside
+    if server_count > len(memories):
+        allowed = f"a whole number from 1 to {len(memories)}, the host memories of {machine.system.name} at hand"
+        raise ArgumentError("server_count", server_count, allowed)
+    return tuple(memories[:server_count])
+
+
+def memory_bytes_per_s(machine: Machine, servers: tuple[str, ...]) -> float:
+    """Return what the memory of a shard carries, of the slowest of them. [B/s]"""
+    return min(bus_bytes_per_s(machine.system.topology, name) for name in servers)
+
+
+def update_passes(subject: Subject, *, element_bytes: int) -> float:
+    """Return how many bytes an update moves for each byte of the gradient. [1]"""
+    counts = tuple(subject.graph.trained_parameter_counts.items())
+    return _update_passes(counts, subject.optimizer, element_bytes)
+
+
+@lru_cache(maxsize=16)
+def _update_passes(counts: tuple[tuple[str, int], ...], optimizer: Optimizer, element_bytes: int) -> float:
+    operations = optimizer.operations(dict(counts), batch_size=1)
+    moved = sum(each.work(element_bytes=element_bytes).moved_bytes for each in operations)
+    return float(moved) / (element_bytes * sum(count for _, count in counts))
+
+
+def served_s_per_byte(
+    machine: Machine, servers: tuple[str, ...], subject: Subject, *, worker_count: int, element_bytes: int
+) -> float:
+    """Return how long servers take for a byte of the gradients that all workers bring at once."""
+    passes = (worker_count + 1 + update_passes(subject, element_bytes=element_bytes)) / len(servers)
+    return passes / memory_bytes_per_s(machine, servers)

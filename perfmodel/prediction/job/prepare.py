@@ -1,0 +1,388 @@
+"""A job made ready: the network placed on devices, every stage lowered, exchanges put on the system."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import ArgumentError, NotYetAvailableError
+from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
+from perfmodel.prediction.device.lowered import kept as _kept
+from perfmodel.prediction.device.lowered import plan_for
+from perfmodel.prediction.job.prepared import Prepared
+from perfmodel.prediction.job.stage import Stage
+from perfmodel.prediction.job.subject import LABELS, habitual_feed
+from perfmodel.records import ELEMENT_BYTES, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+    from pathlib import Path
+
+    from perfmodel.framework.profile import FrameworkProfile
+    from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.measurements.table import FeedItem
+    from perfmodel.prediction.device.lowered import Plan
+    from perfmodel.prediction.device.target import Target
+    from perfmodel.prediction.job.agreement import Agreement
+    from perfmodel.prediction.job.data_path import DataPath
+    from perfmodel.prediction.job.exchange_times import PlacedExchanges
+    from perfmodel.prediction.job.job import Job
+    from perfmodel.prediction.job.subject import Subject
+
+LIBRARY: Final = "all_reduce"
+"""Value of ``sync`` for what the framework's library of collectives chooses at each size."""
+WHOLE: Final = Layout()
+"""One device with the whole network, which takes its mini-batch in one."""
+MOST_PLACEMENTS: Final = 32
+"""Placements kept of a graph that is not cut. [1]"""
+MOST_PREPARED: Final = 32
+"""Jobs of one device kept of a graph, so that other batch sizes of them are at hand. [1]"""
+
+
+def prepare(
+    subject: Subject,
+    *,
+    target: Target,
+    profile: FrameworkProfile,
+    batch_size: int,
+    dtype: str = "fp32",
+    library: str | Path | LibraryProfile | None = None,
+    pinned: bool = True,
+    recompute: str | None = None,
+    data_path: DataPath | None = None,
+    job: Job | None = None,
+    parallelism: str = "data",
+    layout: Layout = WHOLE,
+    placement: Placement | None = None,
+) -> Prepared:
+    """Place a network on the devices of a job, and lower every stage."""
+    lowering = _lowering(
+        subject,
+        target=target.behind(subject.hosts),
+        profile=profile,
+        dtype=dtype,
+        library=library,
+        recompute=recompute,
+        layout=layout if job is None else job.layout,
+        parallelism=parallelism if job is None else job.parallelism,
+    )
+    how: dict[str, Any] = {"pinned": pinned, "data_path": data_path}
+    is_plain = job is not None and not job.is_of_several and subject.feed is None and placement is None
+    if not is_plain or lowering.target.machine is not None:
+        return lowering.prepared(batch_size, **how, job=job, placement=placement)
+    return lowering.alike(batch_size, **how, job=job)
+
+
+def lowering_of(job: Job, *, known: Known) -> Lowering:
+    """Return the subject of a job on its way to its devices."""
+    return _lowering(
+        job.subject,
+        target=job.target.behind(job.subject.hosts),
+        profile=job.profile,
+        dtype=job.element_type,
+        library=job.library,
+        recompute=job.recompute,
+        layout=job.layout,
+        parallelism=job.parallelism,
+        known=known,
+    )
+
+
+def _lowering(subject: Subject, *, target: Target, recompute: str | None, **how: Any) -> Lowering:
+    profile: FrameworkProfile = how["profile"]
+    if (
+        recompute is not None
+        and Phase.BACKWARD in subject.phase.parts
+        and profile.memory.activation_gradients == "kept"
+    ):
+        allowed = f"None with {profile.name}, which keeps every activation for the whole step"
+        raise ArgumentError("recompute", recompute, allowed)
+    return Lowering(subject, target=target, recompute=recompute, **how)
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What jobs that differ in their layout only have in common; filled as they are made ready."""
+
+    layer_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
+    lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)
+    feeding: dict[tuple[int, int, int], Mapping[int, Target]] = field(default_factory=dict)
+    timed: dict[Any, Any] = field(default_factory=dict)
+    exchanges: dict[Hashable, PlacedExchanges] = field(default_factory=dict)
+
+
+class Lowering:
+    """A subject on its way to a target."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        *,
+        target: Target,
+        profile: FrameworkProfile,
+        dtype: str,
+        library: str | Path | LibraryProfile | None,
+        recompute: str | None,
+        layout: Layout,
+        parallelism: str,
+        known: Known | None = None,
+    ) -> None:
+        self.known = Known() if known is None else known
+        self.subject, self.target, self.profile = subject, target, profile
+        self.dtype, self.recompute = dtype, recompute
+        self.layout, self.parallelism = layout, parallelism
+        self.libraries = target.libraries(profile, library)
+        self.support = target.support(profile, self.libraries, dtype=dtype)
+
+    def prepared(
+        self,
+        batch_size: int,
+        *,
+        pinned: bool,
+        data_path: DataPath | None,
+        job: Job | None,
+        placement: Placement | None = None,
+        cuts: tuple[int, ...] = (),
+    ) -> Prepared:
+        """Return the job made ready, cut where the times of layers say unless it is known where."""
+        subject, layout, target = self.subject, self.layout, self.target
+        machine = target.machine
+        samples = subject.graph.samples(layout.micro_batch_size(batch_size) if layout.parts > 1 else batch_size)
+        placement = self._placement(samples, cuts) if placement is None else placement
+        if len(placement.stages) * layout.parts > 1 and not target.takes_parts:
+            available = "networks that are whole and mini-batches in one; a data sheet's device serves the others"
+            raise NotYetAvailableError("device", target.name, available)
+        if data_path is not None and machine is not None and layout.stages * layout.tensor_size > 1:
+            heads = machine.names[:: layout.stages * layout.tensor_size]
+            data_path = replace(data_path, machine=machine.only(heads))
+        feeding = self._feeding()
+        agreement = self._agreement(placement, job)
+        return Prepared(
+            subject=subject,
+            target=target,
+            profile=self.profile,
+            libraries=self.libraries,
+            batch_size=samples * layout.parts,
+            dtype=self.dtype,
+            pinned=pinned,
+            placement=placement,
+            stages=tuple([self._stage(stage, feeding) for stage in placement.stages]),
+            exchanges=self._exchanges(placement, job),
+            recompute=self.recompute,
+            data_path=data_path,
+            agreement=agreement,
+        )
+
+    def _agreement(self, placement: Placement, job: Job | None) -> Agreement | None:
+        if job is None or not job.is_of_several:
+            return None
+        from perfmodel.prediction.job.agreement_options import resolve_agreement
+
+        return resolve_agreement(
+            job,
+            machine=self.target.machine,
+            subject=self.subject,
+            profile=self.profile,
+            dtype=self.dtype,
+            placement=placement,
+        )
+
+    def shared(self, prepared: Prepared, job: Job) -> Prepared:
+        """Return a training job made ready that differs from one in what workers share only."""
+        from perfmodel.parallelism.combine import shared_as
+        from perfmodel.prediction.job.exchange_times import PlacedExchanges
+
+        known = prepared.exchanges
+        sizes = {"data_size": min(self.layout.data_size, 2), "shard_stage": self.layout.shard_stage}
+        how = {**sizes, "element_bytes": ELEMENT_BYTES[self.dtype]}
+        stages = tuple(replace(stage, placed=shared_as(stage.placed, **how)) for stage in prepared.stages)
+        placement = replace(prepared.placement, layout=self.layout, stages=tuple(stage.placed for stage in stages))
+        return replace(
+            prepared,
+            placement=placement,
+            stages=stages,
+            exchanges=replace(known, placement=placement)
+            if isinstance(known, PlacedExchanges)
+            else self._exchanges(placement, job),
+            agreement=self._agreement(placement, job),
+        )
+
+    def alike(self, batch_size: int, *, job: Job | None, **how: Any) -> Prepared:
+        """Return a job of one device by itself, from one that was made ready for a device with the same kernels."""
+        subject, target, profile = self.subject, self.target, self.profile
+        # what is kept holds the profile, so that no other object has its number
+        key = (
+            id(profile), subject.phase, subject.optimizer, subject.input_gradient, self.dtype, self.recompute,
+            self.support, target.processor, target.lowered_for,
+        )  # fmt: skip
+        found: Prepared = _kept(
+            subject.graph.kept("prepared"),
+            key,
+            lambda: self.prepared(batch_size, **how, job=job),
+            most=MOST_PREPARED,
+        )
+        samples = subject.graph.samples(batch_size)
+        return found.like(subject=subject, target=target, libraries=self.libraries, batch_size=samples, **how)
+
+    def plan(self, graph: LayerGraph, *, input_gradient: bool | None) -> Plan:
+        """Return kernel table and memory plan of a graph."""
+        return plan_for(
+            graph,
+            phase=self.subject.phase,
+            optimizer=self.subject.optimizer,
+            input_gradient=self.profile.input_gradient if input_gradient is None else input_gradient,
+            dtype=self.dtype,
+            profile=self.profile,
+            processor=self.target.processor,
+            lowered_for=self.target.lowered_for,
+            support=self.support,
+            recompute=self.recompute,
+        )
+
+    def _placement(self, samples: int, cuts: tuple[int, ...]) -> Placement:
+        """Return the network on devices, cut so that the longest stage is shortest; made once where nothing is cut."""
+        layout, graph = self.layout, self.subject.graph
+        if layout.stages * layout.interleave > 1:
+            return self._placed(samples, cuts)
+        key = (self.parallelism, layout, self.dtype, self.subject.phase, self.recompute)
+        placement: Placement = _kept(
+            graph.kept("placements"), key, lambda: self._placed(samples, cuts), most=MOST_PLACEMENTS
+        )
+        return placement
+
+    def cut(self, samples: int) -> tuple[int, ...]:
+        """Return the places at which micro-batches of so many samples [samples] have the network cut."""
+        if self.layout.stages * self.layout.interleave == 1:
+            return ()
+        from perfmodel.parallelism.registry import PARALLELISMS
+
+        return PARALLELISMS[self.parallelism].cut(self._request(samples))
+
+    def _request(self, samples: int, cuts: tuple[int, ...] = ()) -> Request:
+        layout, graph, machine = self.layout, self.subject.graph, self.target.machine
+        trains = Phase.BACKWARD in self.subject.phase.parts
+        layer_s = send_s = None
+        if cuts:
+            return Request(graph=graph, layout=layout, element_bytes=ELEMENT_BYTES[self.dtype], cuts=cuts)
+        if layout.stages > 1:
+            layer_s = {
+                name: seconds / layout.tensor_size for name, seconds in self.layer_seconds(graph, samples).items()
+            }
+        if layout.stages > 1 and machine is not None:
+            from perfmodel.sync.ring_order import way_between
+
+            way = way_between(machine.system.topology.stated, machine.names[0], machine.names[layout.tensor_size])
+            latency_s, capacity_bytes_per_s = way.latency_s, way.capacity_bytes_per_s
+
+            def send_s(bytes_per_sample: int) -> float:
+                """Return a tensor's way there and, in training, its gradient's way back. [s]"""
+                return (1 + trains) * (latency_s + bytes_per_sample * samples / capacity_bytes_per_s)
+
+        return Request(
+            graph=graph,
+            layout=layout,
+            element_bytes=ELEMENT_BYTES[self.dtype],
+            layer_s=layer_s,
+            send_s=send_s,
+        )
+
+    def _placed(self, samples: int, cuts: tuple[int, ...]) -> Placement:
+        layout = self.layout
+        if layout.workers == layout.interleave == 1:
+            whole = StageGraph(graph=self.subject.graph)
+            return Placement(parallelism=self.parallelism, layout=layout, stages=(whole,))
+        from perfmodel.parallelism.base import placement_of_phase, with_repeated_exchanges
+        from perfmodel.parallelism.registry import PARALLELISMS
+
+        placed = PARALLELISMS[self.parallelism].place(self._request(samples, cuts))
+        placement = placement_of_phase(placed, self.subject.phase)
+        if Phase.BACKWARD not in self.subject.phase.parts:
+            return placement
+        stages = tuple(with_repeated_exchanges(stage, recompute=self.recompute) for stage in placement.stages)
+        return replace(placement, stages=stages)
+
+    def layer_seconds(self, graph: LayerGraph, samples: int) -> dict[str, float]:
+        """Return what forward and backward phase of each layer take on one device, launches and dispatch too. [s]"""
+        if samples in self.known.layer_seconds:
+            return self.known.layer_seconds[samples]
+        whole = copy.copy(self)
+        whole.layout, whole.parallelism = WHOLE, "data"
+        timed = whole.prepared(samples, pinned=True, data_path=None, job=None).timed_stages()[0]
+        groups = timed.groups
+        seconds = groups.compute_s + groups.memory_s + groups.launches * timed.numbers.launch_s
+        seconds = seconds + groups.exposed_dispatch_s
+        found = dict.fromkeys((node.name for node in graph.layers), 0.0)
+        for occurrence in timed.stage.plan.table.occurrences:
+            if occurrence.phase is not Phase.UPDATE:
+                found[occurrence.layer] = found.get(occurrence.layer, 0.0) + float(seconds[occurrence.group])
+        self.known.layer_seconds[samples] = found
+        return found
+
+    def _feeding(self) -> Mapping[int, Target]:
+        """Return the devices at each place of the pipeline, which share the way from the host; none where all do."""
+        layout, machine = self.layout, self.target.machine
+        if machine is None or layout.stages * layout.tensor_size == 1:
+            return {}
+
+        def at(place_: int) -> tuple[str, ...]:
+            every = enumerate(machine.names)
+            return tuple(name for index, name in every if index // layout.tensor_size % layout.stages == place_)
+
+        key, known = (machine.worker_count, layout.stages, layout.tensor_size), self.known.feeding
+        if key not in known:
+            known[key] = {each: self.target.on(machine.only(at(each))) for each in range(layout.stages)}
+        return known[key]
+
+    def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
+        lowered = self.known.lowered.get(id(placed.graph))
+        if lowered is None or lowered[1].placed.input_gradient != placed.input_gradient:
+            lowered = self.known.lowered[id(placed.graph)] = (placed.graph, self._lowered(placed))
+        stage = lowered[1]
+        target = feeding.get(placed.device) if stage.feed else None
+        return stage if placed is stage.placed and target is None else replace(stage, placed=placed, target=target)
+
+    def _lowered(self, placed: StageGraph) -> Stage:
+        whole = self.subject
+        is_fed = placed.graph is whole.graph or set(placed.graph.input_shapes) <= set(whole.graph.input_shapes)
+        graph = whole.graph
+        if placed.graph is not graph:
+            from perfmodel.parallelism.stages import first_alike
+
+            graph = first_alike(placed.graph, of=whole.graph)
+        subject = whole
+        if graph is not whole.graph:
+            own = whole.input_gradient if is_fed else placed.input_gradient
+            subject = replace(whole, graph=graph, name=placed.graph.name, input_gradient=own)
+        return Stage(
+            placed=placed,
+            subject=subject,
+            plan=self.plan(graph, input_gradient=subject.input_gradient),
+            feed=self._feed(placed.graph, is_fed=is_fed),
+            is_fed=is_fed,
+        )
+
+    def _feed(self, own: LayerGraph, *, is_fed: bool) -> tuple[FeedItem, ...]:
+        """Return what a stage takes from host memory: what the network reads, and the labels of its own losses."""
+        whole = self.subject.graph
+        items = habitual_feed(own, self.profile.feed) if self.subject.feed is None else self.subject.feed
+        if own is whole:
+            return items
+        has_labels = bool(own.label_bytes_per_sample) or (is_fed and not whole.label_bytes_per_sample)
+        return tuple(item for item in items if (has_labels if item.name == LABELS else is_fed))
+
+    def _exchanges(self, placement: Placement, job: Job | None) -> PlacedExchanges | None:
+        machine = self.target.machine
+        if machine is None or self.layout.workers == 1:
+            return None
+        from perfmodel.prediction.job.agreements import collectives_of
+        from perfmodel.prediction.job.exchange_times import PlacedExchanges
+
+        calls_library = job is not None and job.sync == LIBRARY
+        topology, names, known = machine.system.topology, machine.names, self.known.exchanges
+        key = (id(topology), names, self.layout.stages, self.layout.tensor_size, calls_library)
+        if key not in known:
+            library = collectives_of(self.profile) if calls_library else None
+            known[key] = PlacedExchanges(placement=placement, topology=topology, names=names, library=library)
+        return replace(known[key], placement=placement)

@@ -1,0 +1,109 @@
+"""A stage of a network made ready: the layers that one device runs in a row, lowered for it, and timed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.derived import derived_property
+from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, step_time
+from perfmodel.prediction.job.gradients import GradientSchedule, gradient_schedule
+from perfmodel.records import Phase
+from perfmodel.symbolic import naming_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from perfmodel.measurements.table import FeedItem
+    from perfmodel.parallelism.base import StageGraph
+    from perfmodel.prediction.device.lowered import Plan
+    from perfmodel.prediction.device.target import Target
+    from perfmodel.prediction.job.subject import Subject
+
+Quantity = Any
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Stage:
+    """Layers that a device runs in a row."""
+
+    placed: StageGraph
+    subject: Subject
+    plan: Plan
+    feed: tuple[FeedItem, ...]
+    target: Target | None = None
+    is_fed: bool = True
+
+    @property
+    def exchanges_gradients(self) -> bool:
+        """Whether data-parallel workers add up its gradients: those of layers that no crowd of workers shares."""
+        return self.placed.batch_factor == 1 and bool(self.placed.graph.trained_parameter_counts)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TimedStage:
+    """A stage and what it takes for one micro-batch, without copies and exchanges."""
+
+    stage: Stage
+    numbers: ProcessorNumbers
+    groups: GroupTimes
+    element_bytes: int
+    how: Mapping[str, Any] = field(default_factory=dict)
+    alike: TimedStage | None = None
+
+    def _of(self, phase: Phase | None) -> StepTime:
+        table = self.stage.plan.table
+        with naming_of(table):
+            return step_time(table, self.numbers, groups=self.groups, phase=phase, **self.how)
+
+    @derived_property
+    def whole(self) -> StepTime:
+        """All phases. [s]"""
+        return self._of(None) if self.alike is None else self.alike.whole
+
+    @derived_property
+    def forward(self) -> StepTime:
+        """The forward phase. [s]"""
+        return self._of(Phase.FORWARD) if self.alike is None else self.alike.forward
+
+    @derived_property
+    def backward(self) -> StepTime:
+        """The backward phase; zero in inference. [s]"""
+        return self._of(Phase.BACKWARD) if self.alike is None else self.alike.backward
+
+    @derived_property
+    def update(self) -> StepTime:
+        """The update; zero where it does not run. [s]"""
+        return self._of(Phase.UPDATE) if self.alike is None else self.alike.update
+
+    @derived_property
+    def gradients(self) -> GradientSchedule:
+        """When the gradients of its layers are ready. [s]"""
+        if self.alike is not None:
+            return self.alike.gradients
+        table = self.stage.plan.table
+        with naming_of(table):
+            return gradient_schedule(
+                table,
+                self.groups,
+                self.numbers,
+                parameter_counts=self.stage.subject.graph.trained_parameter_counts,
+                element_bytes=self.element_bytes,
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class SlowedTimes:
+    """Times of a stage, all so many times as long."""
+
+    times: TimedStage
+    factor: float
+
+    def __getattr__(self, name: str) -> Any:
+        """Give a phase by its name."""
+        return getattr(self.times, name).times(self.factor)
+
+    @property
+    def gradients(self) -> GradientSchedule:
+        """When the gradients of its layers are ready. [s]"""
+        return self.times.gradients.slowed(self.factor)

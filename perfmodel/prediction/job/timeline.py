@@ -1,0 +1,206 @@
+"""Steps of a job played through time: what its workers read, decode, copy and compute, over the channels they share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.prediction.job.data_path import HOST_PASSES, DataPath
+from perfmodel.simulation import Stage, Timeline, input_pipeline_tasks, simulate
+from perfmodel.simulation.pipeline import Hop
+from perfmodel.simulation.synchronous import PlayedDevice, PlayedStep, synchronous_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from perfmodel.prediction.certainty.basis import Basis
+    from perfmodel.prediction.device.step_time import StepTime
+    from perfmodel.prediction.job.prepared import Prepared
+    from perfmodel.prediction.job.work import StageWork
+    from perfmodel.simulation import Task
+
+DECODING, HOST_COPIES, STORAGE = "decoding", "host copies", "storage"
+"""Channels that are no link: examples that cores decode, bytes that host memory takes, bytes that a storage gives."""
+
+OF_AGREEMENT: Final = (1,)
+"""Key by which the draws of workers and servers are others than those of the input with the same seed. [-]"""
+
+
+def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
+    """Play steps of a job.
+
+    Parameters
+    ----------
+    basis : Basis
+        The step that was predicted, with its data path. [-]
+    step_count : int
+        Steps, at least 1. [1]
+    seed : int
+        What the times that vary are drawn with. [-]
+
+    Returns
+    -------
+    Timeline
+        A span for every task of every worker. [s]
+
+    Notes
+    -----
+    Valid for: data-parallel workers, with or without an agreement. Where flows share channels unequally the period
+    differs from the closed form, which gives every worker the time of the one who gets least; nor does the closed form
+    know that copies and gradients meet. Of the stages before the copy only the slowest varies, as in the closed form,
+    and by the same factor for all workers. A network on several devices is played micro-batch by micro-batch on every
+    device of every worker; what its tensor groups and workers exchange takes the time of the closed form. With a
+    scheme that does not wait a worker's devices are one.
+    """
+    prepared, timed, parts = basis.prepared, basis.timed, basis.timed.parts
+    path = prepared.data_path
+    path = DataPath(machine=None, prefetch=1) if path is None else path
+    channels = _channels(path)
+    names = ("device",) if path.machine is None else path.machine.names
+    workers = {
+        name: _stages(basis, parts, path, worker=place, name=name, channels=channels)
+        for place, name in enumerate(names)
+    }
+    resources = dict.fromkeys(names, 1) | {f"{name} copies": 1 for name in names}
+    tasks: Iterable[Task] = input_pipeline_tasks(workers, step_count=step_count, prefetch=path.prefetch, seed=seed)
+    draws = int(np.random.SeedSequence(seed, spawn_key=OF_AGREEMENT).generate_state(1)[0])
+    played, agreement = _played_step(basis, names), prepared.agreement
+    if agreement is not None:
+        tasks, held, shared = agreement.played(tasks, timed.composed, step=played, step_count=step_count, seed=draws)
+        resources |= held
+        channels |= shared
+    elif len(prepared.names) > prepared.worker_count:
+        tasks = synchronous_tasks(tasks, played, relative=np.ones((step_count, len(names))), together=False)
+        resources |= played.resources
+    return simulate(tasks, channels=channels, resources=resources)
+
+
+def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
+    """Return what each worker does by itself in a step."""
+    prepared, composed = basis.prepared, basis.timed.composed
+    works, places = composed.stages, range(len(composed.orders))
+    forward, backward = (
+        [(float(kernels), max(0.0, float(turn - kernels))) for kernels, turn in turns]
+        for turns in (
+            [(_kernels(work)[0], work.forward_s) for work in works],
+            [(_kernels(work)[1], work.backward_s) for work in works],
+        )
+    )
+    share = 1 / prepared.layout.data_size if prepared.layout.shard_stage else 1.0
+    serves = prepared.agreement is not None and prepared.agreement.serves
+    devices = []
+    for place in places:
+        own = [work for work in works if work.device == place]
+        update = sum((work.times.update.step_s - serves * work.times.update.update_s) for work in own)
+        waits_s = sum(float(work.tied_s) for work in own)
+        devices.append(PlayedDevice(update_s=max(0.0, share * float(update)), waits_s=waits_s))
+    return PlayedStep(
+        orders=composed.orders,
+        passes=prepared.layout.accumulation_steps,
+        forward_s=forward,
+        backward_s=backward,
+        forward_hops=[Hop(float(work.send_s[0])) for work in works[:-1]],
+        backward_hops=[Hop(float(work.send_s[1])) for work in works[1:]],
+        devices=devices,
+        lanes={worker: _lanes(prepared, place, worker) for place, worker in enumerate(workers)},
+    )
+
+
+def _kernels(work: StageWork) -> tuple[Any, Any]:
+    """Return what the kernels of a stage's phases take, which gradients become ready in. [s]"""
+    if not work.exchanges_gradients:
+        return work.forward_s, work.backward_s
+    return work.times.gradients.forward_s, work.times.gradients.backward_s
+
+
+def _lanes(prepared: Prepared, worker: int, name: str) -> list[str]:
+    """Return what a timeline calls the devices of a worker: by name, with the place in the pipeline. [-]"""
+    layout, names = prepared.layout, prepared.names
+    if layout.stages * layout.tensor_size == 1:
+        return [name]
+    found = []
+    for place in range(layout.stages):
+        first = (worker * layout.stages + place) * layout.tensor_size
+        last = first + layout.tensor_size - 1
+        devices = names[first] if first == last else f"{names[first]}..{names[last]}"
+        found.append(f"{devices} stage {place}" if layout.stages > 1 else devices)
+    return found
+
+
+def _channels(path: DataPath) -> dict[str, float]:
+    """Return the channels of the system and those that are no link. [B/s, or samples/s]"""
+    links = {} if path.machine is None else path.machine.system.topology.channels
+    reads = {channel.name: channel for way in path.read_routes for channel in way.channels}
+    found = {name: channel.capacity_bytes_per_s for name, channel in {**links, **reads}.items()}
+    others: dict[str, float] = {}
+    for host in path.hosts:
+        if path.decode_rate_per_core is not None:
+            others[_of(host.name, DECODING)] = path.decode_core_count(host) * path.decode_rate_per_core
+        others[_of(host.name, HOST_COPIES)] = host.memory_bytes_per_s
+    if not path.read_routes:
+        others[STORAGE] = path.read_bytes_per_s
+    return found | {name: rate for name, rate in others.items() if math.isfinite(rate)}
+
+
+def _of(node: str, pool: str) -> str:
+    """Return the name of a pool of a machine."""
+    return f"{node}/{pool}" if node else pool
+
+
+def _stages(
+    basis: Basis, parts: StepTime, path: DataPath, *, worker: int, name: str, channels: dict[str, float]
+) -> list[Stage]:
+    """Return the stages of one worker; those that take no time are left out."""
+    prepared = basis.prepared
+    batch_size, data = prepared.batch_size, path.dataset
+    stages = []
+    if data is not None:
+        slowest = path.bounding_stage(batch_size)
+        if not path.is_cached and math.isfinite(path.read_bytes_per_s):
+            way = path.read_routes[worker].channel_names if path.read_routes else (STORAGE,)
+            stages.append(Stage("read", flow_bytes=batch_size * data.encoded_bytes_per_example, channels=way))
+        node = "" if path.machine is None else path.machine.node_of(name)
+        copied = batch_size * HOST_PASSES * data.decoded_bytes_per_example
+        for kind, pool, amount in (("decode", DECODING, batch_size), ("host_copy", HOST_COPIES, copied)):
+            if _of(node, pool) in channels:
+                stages.append(Stage(kind, flow_bytes=amount, channels=(_of(node, pool),)))
+        stages = [
+            replace(stage, variation=path.input_variation) if stage.kind == slowest else stage for stage in stages
+        ]
+    before, meanwhile = prepared.copies(basis.factors)
+    delays = prepared.agreement is not None and prepared.agreement.delays_copies
+    ahead_of_step = 0 if delays else min(path.prefetch, 1)
+    for kind, copy, ahead in (("transfer", meanwhile, ahead_of_step), ("feed", before, 0)):
+        if not copy.is_empty:
+            way = () if path.machine is None else path.machine.input_routes[worker].channel_names
+            if way and len(prepared.names) > prepared.worker_count:  # other devices copy beside, unplayed
+                shared = prepared.target_of(prepared.stages[0]).shared_bytes_per_s
+                stages.append(
+                    Stage(
+                        kind,
+                        resource=f"{name} copies",
+                        duration_s=float(copy.time(shared_bytes_per_s=shared)),
+                        ahead=ahead,
+                    )
+                )
+                continue
+            if not copy.copied_bytes:
+                way = ()
+            elif not way or float(copy.bytes_per_s) < channels[way[-1]]:  # from pageable memory slower than the link
+                own = f"{name} {kind}"
+                channels[own] = float(copy.bytes_per_s)
+                way = (own, *way)
+            stages.append(
+                Stage(
+                    kind,
+                    resource=f"{name} copies",
+                    latency_s=float(copy.host_s + copy.latency_s),
+                    flow_bytes=copy.copied_bytes,
+                    channels=way,
+                    ahead=ahead,
+                )
+            )
+    return [*stages, Stage("compute", resource=name, duration_s=float(parts.device_s))]

@@ -1,0 +1,1 @@
+"""What a device keeps in memory, and the largest batch that fits."""

@@ -1,0 +1,125 @@
+"""max_batch_size(): the largest mini-batch that a device holds."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from perfmodel.errors import ArgumentError
+from perfmodel.framework.profile import FrameworkProfile
+from perfmodel.graph.execution import check_recompute
+from perfmodel.prediction.arguments.checks import DTYPES, one_of
+from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.job.prepare import prepare
+from perfmodel.prediction.job.prepared import Prepared
+from perfmodel.prediction.job.subject import subject_of_graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.device import Runnable
+    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.hardware.wired import Wired
+    from perfmodel.layers.optimizers import Optimizer
+
+
+def _fits(prepared: Prepared, batch_size: int) -> bool:
+    """Tell whether a mini-batch fits, with the convolution algorithms that would be chosen for it."""
+    at_size = replace(prepared, batch_size=batch_size)
+    return bool(at_size.footprint(at_size.step()).fits)
+
+
+def max_batch_size(
+    graph: LayerGraph,
+    *,
+    device: str | Path | Runnable | None = None,
+    system: str | Path | Wired | None = None,
+    framework: str | Path | FrameworkProfile = "generic",
+    threads: int | None = None,
+    workers: int = 1,
+    phase: str = "step",
+    dtype: str = "fp32",
+    optimizer: str | Optimizer = "sgd",
+    recompute: str | None = None,
+    library: str | Path | LibraryProfile | None = None,
+) -> int:
+    """Return the largest batch size whose memory footprint fits.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        A network. [-]
+    device : str, Path, Device or Calibration
+        One GPU, or a measured machine; a name, a path to a TOML, or what was loaded. [-]
+    system : str, Path, System or Cluster
+        A machine or a cluster; instead of ``device``. Where it has GPUs each of them holds a mini-batch of its own,
+        else the CPU sockets work together. [-]
+    framework : str, Path or FrameworkProfile
+        Framework profile: its memory policy and its choice of algorithms. [-]
+    threads : int
+        CPU threads; None for one per physical core. Not for a GPU. [1]
+    workers : int
+        GPUs of the system that work, the first ones, which must be alike. [1]
+    phase : str
+        ``step``, ``forward_backward`` or ``forward``. [-]
+    dtype : str
+        Data type of weights and activations. [-]
+    optimizer : str or Optimizer
+        Whose state is kept. [-]
+    recompute : str
+        Where checkpoints lie, as in :func:`perfmodel.predict`. [-]
+    library : str, Path or LibraryProfile
+        A library in place of the one of its kind that the framework file names. [-]
+
+    Returns
+    -------
+    int
+        Samples per worker; 0 where not even one fits. [samples]
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not allowed, or nobody says how much memory the device has.
+    UnknownNameError, SpecError
+        If a name is unknown, or a spec file wrong.
+
+    Notes
+    -----
+    Found by doubling and bisection with the footprint that ``predict`` returns; scratch memory depends on the
+    algorithms chosen at each size. The size returned fits and the next one does not. A graph that holds for one size
+    only (``fixed_batch_size``) has only that one.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> pm.max_batch_size(pm.zoo.resnet50(), device="gtx_980")
+    46
+
+    Each of the four GTX 1080 of a machine:
+
+    >>> pm.max_batch_size(pm.zoo.resnet50(), system="survey_fig5", workers=4)
+    96
+    """
+    subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
+    target = resolve_target(device=device, system=system, threads=threads, workers=workers)
+    if target.capacity_bytes == float("inf"):
+        argument, given = ("device", device) if system is None else ("system", system)
+        raise ArgumentError(argument, given, "one whose file says how much memory it has: a GPU, or a system")
+    prepared = prepare(
+        subject,
+        target=target,
+        profile=target.profile_of(framework),
+        batch_size=1 if graph.fixed_batch_size is None else graph.fixed_batch_size,
+        dtype=one_of("dtype", dtype, DTYPES),
+        library=library,
+        recompute=check_recompute(recompute),
+    )
+    if graph.fixed_batch_size is not None:
+        return graph.fixed_batch_size if _fits(prepared, prepared.batch_size) else 0
+    fits, too_large = 0, 1
+    while _fits(prepared, too_large):
+        fits, too_large = too_large, 2 * too_large
+    between = range(fits + 1, too_large)
+    return fits + bisect_left(between, True, key=lambda size: not _fits(prepared, size))

@@ -1,0 +1,1 @@
+"""A prediction said in words."""

@@ -1,0 +1,338 @@
+"""What ``explain()`` says of the way of mini-batches to the devices: what bounds it, and what would let it keep up."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from perfmodel.cost.input_pipeline import units_to_unbind
+from perfmodel.cost.transfer import max_min_rates
+from perfmodel.prediction.job.synchronous_agreement import Synchronous
+from perfmodel.presentation.quantities import percent_text, seconds_text
+
+if TYPE_CHECKING:
+    from perfmodel.prediction.certainty.basis import Basis
+    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.job.data_path import DataPath
+
+
+SHORTER: Final = 0.01
+"""Relative gain of samples per second below which more workers make an epoch no shorter to speak of. [1]"""
+
+COPY, DEVICE = "transfer", "device"
+"""Stages of a job besides those of its data path: copies to the devices, and what the devices do with a mini-batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSize:
+    """A job with a number of workers."""
+
+    worker_count: int
+    period_s: float
+    stage_s: dict[str, float]
+    samples_per_s: float
+
+    @property
+    def bound_by(self) -> str:
+        """The slowest stage."""
+        return max(self.stage_s, key=lambda stage: self.stage_s[stage])
+
+
+def job_size(basis: Basis, worker_count: int) -> JobSize:
+    """Return the period of a predicted job with another number of workers."""
+    prepared = basis.prepared
+    path = prepared.data_path
+    assert path is not None
+    path = path.with_workers(worker_count)
+    target = prepared.target.with_workers(worker_count * prepared.layout.stages * prepared.layout.tensor_size)
+    there = replace(prepared, target=target, data_path=path)
+    composed = there.composed(basis.timed.stages, basis.factors)
+    stages = {stage: float(seconds) for stage, seconds in path.stages(prepared.batch_size).items()}
+    period_s = float(composed.parts.step_s)
+    return JobSize(
+        worker_count=worker_count,
+        period_s=period_s,
+        stage_s=stages | {COPY: float(composed.parts.transfer_s), DEVICE: float(composed.parts.device_s)},
+        samples_per_s=worker_count * prepared.batch_size / period_s,
+    )
+
+
+def job_sizes(basis: Basis) -> list[JobSize]:
+    """Return the periods of a predicted job with one worker, two, and so on, to all devices of its system."""
+    machine = basis.prepared.target.machine
+    most = 1 if machine is None else machine.alike_count
+    return [job_size(basis, worker_count) for worker_count in range(1, most + 1)]
+
+
+def most_useful(sizes: list[JobSize]) -> JobSize | None:
+    """Return the smallest job that is as fast as any larger one."""
+    best = max(size.samples_per_s for size in sizes)
+    useful = next(size for size in sizes if size.samples_per_s * (1 + SHORTER) >= best)
+    return None if useful is sizes[-1] else useful
+
+
+def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
+    """Return how many units stages have that the devices wait for, and how many would keep up with the devices."""
+    path = basis.prepared.data_path
+    assert path is not None
+    size = job_size(basis, path.worker_count)
+    device_s = size.stage_s[DEVICE]
+    have = {"decode": min(path.decode_core_count(host) for host in path.hosts)}
+    if path.read_limited_by_storage:
+        have["read"] = 1
+    found = {}
+    for stage, units in have.items():
+        if size.stage_s[stage] > device_s:
+            needed = units_to_unbind(stage_s=size.stage_s[stage], compute_s=device_s, unit_count=units)
+            found[stage] = (units, math.ceil(float(needed)))
+    return found
+
+
+MOST_WIDENED: Final = 10
+"""Doublings of lanes after which none are advised. [1]"""
+
+_LANES_IN_NAME: Final = re.compile(r".*_x(?P<lanes>\d+)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LanesNeeded:
+    """What would let copies keep up."""
+
+    lanes: dict[str, tuple[int, int]]
+    limit: str = ""
+
+
+def lanes_needed(basis: Basis) -> LanesNeeded:
+    """Return the links that copies to the devices wait for, with their lanes and those that would be enough.
+
+    Parameters
+    ----------
+    basis : Basis
+        The step that was predicted. [-]
+
+    Returns
+    -------
+    LanesNeeded
+        By link. [1]
+
+    Notes
+    -----
+    Valid for: links whose rate is that of one lane times their lanes, which come in powers of two. What bounds the
+    copies is widened, all that has become the bound then too, and the shares of all workers are worked out again.
+    """
+    prepared = basis.prepared
+    machine = prepared.target.machine
+    if machine is None:
+        return LanesNeeded(lanes={})
+    before, meanwhile = prepared.copies(basis.factors)
+    fixed_s = sum(float(copy.host_s) + copy.latency_s for copy in (before, meanwhile))
+    left_s = float(basis.timed.parts.device_s) - fixed_s
+    copied_bytes = before.copied_bytes + meanwhile.copied_bytes
+    if not copied_bytes or left_s <= 0:
+        return LanesNeeded(lanes={})
+    own_rate = min(float(copy.bytes_per_s) for copy in (before, meanwhile) if copy.copied_bytes)
+    return _widened(machine, needed_bytes_per_s=copied_bytes / left_s, own_bytes_per_s=own_rate)
+
+
+def _widened(machine: Machine, *, needed_bytes_per_s: float, own_bytes_per_s: float) -> LanesNeeded:
+    """Double the lanes of what bounds the copies until all workers get the rate they need."""
+    routes = machine.input_routes
+    channels = {channel.name: channel for route in routes for channel in route.channels}
+    below = {wire.downward.name: wire.lower for wire in machine.system.topology.wires}
+    names = list(channels)
+    capacity = np.array([channels[name].capacity_bytes_per_s for name in names])
+    own = np.array([names.index(route.channel_names[-1]) for route in routes])
+    uses = np.array([[float(name in route.channel_names) for name in names] for route in routes])
+    times = np.ones(len(names), dtype=int)
+    for _ in range(MOST_WIDENED):
+        shares = max_min_rates(capacity=capacity * times, uses=uses)
+        of_link = own_bytes_per_s * times[own]  # from pageable memory less than the link carries
+        short = np.minimum(shares, of_link) < needed_bytes_per_s * (1 - 1e-9)
+        if not short.any():
+            widened = {names[place]: int(count) for place, count in enumerate(times) if count > 1}
+            lanes = {name: int(_LANES_IN_NAME.fullmatch(channels[name].link)["lanes"]) for name in widened}  # type: ignore[index]
+            of_place = {below[name]: (lanes[name], lanes[name] * count) for name, count in widened.items()}
+            return LanesNeeded(lanes=of_place)
+        full = (shares @ uses >= capacity * times * (1 - 1e-9)) & uses[short].any(axis=0)
+        full[own[short & (of_link < needed_bytes_per_s)]] = True
+        links = [channels[names[place]].link for place in np.flatnonzero(full)]
+        without = next((link for link in links if _LANES_IN_NAME.fullmatch(link) is None), None)
+        if without is not None:
+            return LanesNeeded(lanes={}, limit=without)
+        times[full] *= 2
+    return LanesNeeded(lanes={})
+
+
+NEGLIGIBLE: Final = 0.01
+"""Share of a step below which what varying times cost is not worth fetching more ahead. [1]"""
+
+MOST_AHEAD: Final = 4096
+"""Mini-batches ahead that make up for any variation that is allowed, with much to spare. [1]"""
+
+
+def jitter_cost(basis: Basis, *, prefetch: int) -> float:
+    """Return by what share of itself a step is longer because preparing mini-batches takes times that vary."""
+    prepared = basis.prepared
+    assert prepared.data_path is not None
+    varying = replace(prepared.data_path, prefetch=prefetch)
+    steady = replace(varying, input_variation=0.0)
+    varying_s, steady_s = (
+        float(path.fed(basis.timed.parts, batch_size=prepared.batch_size, factors=basis.factors).step_s)
+        for path in (varying, steady)
+    )
+    return varying_s / steady_s - 1
+
+
+def enough_ahead(basis: Basis) -> int:
+    """Return the fewest mini-batches fetched ahead with which varying times cost next to nothing.
+
+    Found by bisection, as a depth never costs more than a smaller one.
+    """
+    depths = range(1, MOST_AHEAD)
+    return 1 + bisect_left(depths, True, key=lambda depth: jitter_cost(basis, prefetch=depth) < NEGLIGIBLE)
+
+
+STAGE_NAMES: Final = {
+    "read": "reading",
+    "decode": "decoding",
+    "host_copy": "copies in host memory",
+    COPY: "copies to the devices",
+    DEVICE: "the devices",
+}
+"""Stage to its name in a sentence."""
+
+COUPLED: Final = 0.7
+"""Time of a second stage over that of the slowest from which on both hold steps up where times vary. [1]"""
+
+UNIT_NAMES: Final = {"read": "such storages", "decode": "cores"}
+"""Stage to the units it has."""
+
+AS_IF_WAITING: Final = "as if they waited for one another, while in the timeline they do not."
+
+
+def data_path_words(basis: Basis) -> str:
+    """Return a paragraph on the data path of a step."""
+    path = basis.prepared.data_path
+    if path is None or (path.dataset is None and path.machine is None):
+        return ""
+    size = job_size(basis, path.worker_count)
+    sentences = [
+        source_words(path),
+        _stages(size),
+        *_jitter(basis, path),
+        *_advice(basis, path),
+        *_first_epoch(basis, path),
+        *_counts(basis),
+    ]
+    if path.machine is not None and not path.machine.shares_alike:
+        waits = isinstance(basis.prepared.agreement, Synchronous)
+        sentences.append(
+            "The wiring gives some workers more than others; all are given the time of the one who gets least, "
+            + ("as they wait for one another." if waits else AS_IF_WAITING)
+        )
+    return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"
+
+
+def source_words(path: DataPath) -> str:
+    """Return where mini-batches come from, who decodes them, and how far ahead."""
+    if path.dataset is None:
+        return "Mini-batches are in host memory."
+    ahead = "none fetched ahead" if not path.prefetch else f"{path.prefetch} fetched ahead"
+    decoded = "" if path.decode_rate_per_core is None else f", decoded by {_cores(path)}"
+    return f"Mini-batches of {path.dataset.name} come from {path.storage}{decoded}, {ahead}."
+
+
+def _cores(path: DataPath) -> str:
+    counts = sorted({path.decode_core_count(host) for host in path.hosts})
+    cores = " or ".join(map(str, counts)) + " cores"
+    return cores if len(path.hosts) == 1 else f"{cores} of each of {len(path.hosts)} hosts"
+
+
+def _stages(size: JobSize) -> str:
+    taken = {stage: seconds for stage, seconds in size.stage_s.items() if seconds}
+    listed = ", ".join(f"{STAGE_NAMES[stage]} {seconds_text(seconds)}" for stage, seconds in taken.items())
+    return (
+        f"A step of {_workers(size.worker_count)} takes: {listed}; what takes longest is {STAGE_NAMES[size.bound_by]}."
+    )
+
+
+def _advice(basis: Basis, path: DataPath) -> list[str]:
+    advice = []
+    for stage, (units, needed) in units_needed(basis).items():
+        of_each = " of each host" if stage == "decode" and len(path.hosts) > 1 else ""
+        advice.append((f"{needed} {UNIT_NAMES[stage]}{of_each} instead of {units}", stage))
+    found = lanes_needed(basis)
+    if found.lanes:
+        devices = () if path.machine is None else path.machine.names
+        places: dict[tuple[str, tuple[int, int]], list[str]] = {}
+        for place, change in found.lanes.items():
+            places.setdefault(("for" if place in devices else "at", change), []).append(place)
+        changes = [
+            f"{needed} lanes {'for each device' if set(where) == set(devices) else f'{word} {_listed(where)}'} "
+            f"instead of {have}"
+            for (word, (have, needed)), where in places.items()
+        ]
+        advice.append((_listed(changes), COPY))
+    sentences = [f"With {change}, {STAGE_NAMES[stage]} would keep up with the devices." for change, stage in advice]
+    if found.limit:
+        sentences.append(f"No number of lanes lets {STAGE_NAMES[COPY]} keep up: the {found.limit} would bound them.")
+    return sentences
+
+
+def _listed(words: list[str]) -> str:
+    """Return words as a sentence lists them."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _jitter(basis: Basis, path: DataPath) -> list[str]:
+    if not path.input_variation:
+        return []
+    varies = f"The time to prepare a mini-batch varies by {100 * path.input_variation:.3g} %"
+    if not path.prefetch:
+        return [f"{varies}, which costs nothing on average where every step waits for the whole of it."]
+    longer = percent_text(jitter_cost(basis, prefetch=path.prefetch))
+    enough = enough_ahead(basis)
+    few = f"less than {100 * NEGLIGIBLE:.0f} %"
+    advice = f"from prefetch={enough} on it is {few}"
+    said = [f"{varies}; with {path.prefetch} fetched ahead that makes steps {longer} longer, {advice}."]
+    stages = path.stages(basis.prepared.batch_size, factors=basis.factors)
+    slowest, second = sorted(stages, key=lambda stage: stages[stage], reverse=True)[:2]
+    share = float(stages[second] / stages[slowest])
+    if share > COUPLED:
+        also = f"{STAGE_NAMES[second]} reach{'' if second == 'host_copy' else 'es'} {percent_text(share)} of it"
+        said.append(f"What is slowest there is {STAGE_NAMES[slowest]}; {also}, which can make steps longer still.")
+    return said
+
+
+def _first_epoch(basis: Basis, path: DataPath) -> list[str]:
+    if not path.is_cached:
+        return []
+    first = path.fed(basis.timed.parts, batch_size=basis.prepared.batch_size, first_epoch=True)
+    return [
+        f"The data set fits in host memory, so only the first epoch reads it; a step takes "
+        f"{seconds_text(float(first.step_s))} then."
+    ]
+
+
+def _counts(basis: Basis) -> list[str]:
+    if basis.prepared.agreement is not None:
+        return []  # other counts exchange other messages
+    sizes = job_sizes(basis)
+    most = most_useful(sizes)
+    if most is None:
+        return [] if len(sizes) < 2 else [f"With all of its {len(sizes)} devices an epoch is shortest."]
+    larger = sizes[most.worker_count]
+    bounds = "bounds" if larger.bound_by in ("read", "decode") else "bound"
+    return [
+        f"More than {_workers(most.worker_count)} make an epoch no shorter on this system, not by one per cent: "
+        f"{STAGE_NAMES[larger.bound_by]} {bounds} them."
+    ]

@@ -1,0 +1,342 @@
+"""Predicts whole networks from a calibration, and measures them in a process of its own on the same machine."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from perfmodel.calibration.machine.calibrate import calibrate
+from perfmodel.calibration.machine.facts import child_environment
+from perfmodel.errors import (
+    ArgumentError,
+    CalibrationError,
+    PerfmodelError,
+    PerfmodelWarning,
+    check_known,
+)
+from perfmodel.hardware.calibration import load_calibration
+from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.validation.live.prediction import (
+    LIVE_DTYPES,
+    LiveMeasurement,
+    LivePlan,
+    LiveSession,
+    cases_of,
+    check_datasheet,
+    find_networks,
+    predict_case,
+    processor_of,
+    require_torch,
+)
+from perfmodel.validation.live.report import LiveReport
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.calibration import CalibrationFile
+
+
+Progress = Callable[[int, int], None]
+
+WORKER = "perfmodel.validation.live.worker"
+
+LAST_LINES = 3
+"""Lines of a failed process's messages that an error quotes [1]."""
+
+
+class Measurer(Protocol):
+    """Times networks on a device."""
+
+    def facts(self, device: str) -> Mapping[str, Any]:
+        """Return what tells ``device`` from another: ``model``, ``core_count`` [1], version of ``torch``."""
+
+    def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
+        """Return the times of every case of ``plan``; ``progress`` is told the visits done, and of how many."""
+
+
+class ChildMeasurer:
+    """Times networks in a process of its own, whose threads and allocator are set before it begins."""
+
+    def facts(self, device: str) -> Mapping[str, Any]:
+        """Return what tells ``device`` from another: ``model``, ``core_count`` [1], version of ``torch``."""
+        return device_facts(device)
+
+    def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
+        """Return the times of every case of ``plan``."""
+        return gathered(plan, _events(plan), progress=progress)
+
+
+def gathered(plan: LivePlan, events: Iterator[Mapping[str, Any]], *, progress: Progress | None) -> LiveSession:
+    """Return a session from the events of its process."""
+    facts: dict[str, str] = {}
+    seconds: dict[int, list[float]] = {index: [] for index in range(len(plan.cases))}
+    references: dict[int, list[float]] = {index: [] for index in range(len(plan.cases))}
+    failures: dict[int, str] = {}
+    visits = len(plan.cases) * plan.repeats
+    done = 0
+    for event in events:
+        facts |= event.get("facts", {})
+        if "case" not in event:
+            continue
+        index = int(event["case"])
+        if "failure" in event:
+            failures[index] = event["failure"]
+        else:
+            seconds[index].append(float(event["seconds"]))
+            references[index].append(float(event["reference_s"]))
+        done += 1
+        if progress is not None:
+            progress(min(done, visits), visits)
+    return LiveSession(
+        measurements=tuple(
+            LiveMeasurement(
+                case=case,
+                repeats_s=tuple(seconds[index]),
+                reference_s=tuple(references[index]),
+                failure=failures.get(index, ""),
+            )
+            for index, case in enumerate(plan.cases)
+        ),
+        facts=facts,
+    )
+
+
+def _events(plan: LivePlan) -> Iterator[Mapping[str, Any]]:
+    """Yield what the process reports; it is ended with the block, also after an interrupt."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as messages:
+        process = subprocess.Popen(
+            [sys.executable, "-m", WORKER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            env=child_environment(plan.threads),
+            text=True,
+            encoding="utf-8",
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(plan.to_dict()))
+            process.stdin.close()
+            for line in process.stdout:
+                yield json.loads(line)
+            if process.wait() != 0:
+                messages.seek(0)
+                last = " / ".join(messages.read().strip().splitlines()[-LAST_LINES:])
+                message = (
+                    f"the process that measures networks ended with code {process.returncode}: {last or 'no message'}"
+                )
+                raise CalibrationError(message)
+        finally:
+            process.stdout.close()
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+
+
+def _backend(device: Any) -> Any:
+    """Return torch on a device, as the calibrator sees it; an error names the argument of the live check."""
+    require_torch()
+    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+
+    if not isinstance(device, str):
+        raise ArgumentError("device", device, "cpu, or cuda:N for the GPU of that number")
+    try:
+        return TorchBackend(device)
+    except ArgumentError as error:
+        raise ArgumentError("device", error.given, error.allowed) from None
+
+
+def check_device(device: str) -> str:
+    """Return a device by its full name, once torch can run on it."""
+    return str(_backend(device).target)
+
+
+def device_facts(device: str) -> dict[str, Any]:
+    """Return what tells a device from another, as a calibration of it says."""
+    backend = _backend(device)
+    facts = backend.facts()
+    return {"model": facts["model"], "core_count": facts["core_count"], "torch": backend.software()["torch"]}
+
+
+def _machine_of(
+    calibration: str | Path | CalibrationFile | MeasuredMachine, *, device: str, here: Mapping[str, Any]
+) -> MeasuredMachine:
+    """Return a calibration of this very device, made with torch; warn where it may be another, or another torch."""
+    machine = load_calibration(calibration)
+    if not isinstance(machine, MeasuredMachine):
+        raise ArgumentError("calibration", machine.name, "a measured machine, not factors fitted on a table")
+    on, backend = machine.machine, machine.software.backend
+    if on.processor != processor_of(device):
+        allowed = (
+            f"one of a {processor_of(device).upper()}, as device={device!r} is; this one is of a {on.processor.upper()}"
+        )
+        raise ArgumentError("calibration", machine.name, allowed)
+    if on.model != here["model"]:
+        allowed = f"one of {here['model']!r}; this one was measured on {on.model!r}"
+        raise ArgumentError("calibration", machine.name, allowed)
+    if backend != "torch":
+        raise ArgumentError("calibration", machine.name, f"one of backend torch, which the networks use; not {backend}")
+    _check_cores(machine, core_count=here["core_count"])
+    if machine.software.torch != here["torch"]:
+        told = (
+            f"{machine.name!r} was measured with torch {machine.software.torch}; networks run with {here['torch']} here"
+        )
+        warnings.warn(told, PerfmodelWarning, stacklevel=3)
+    return machine
+
+
+def _check_cores(machine: MeasuredMachine, *, core_count: int) -> None:
+    """Refuse a calibration that needs more cores than there are [1], or of another GPU; warn where there are others."""
+    on = machine.machine
+    if core_count == on.core_count:
+        return
+    others = f"{on.core_count} cores; there are {core_count} here"
+    if on.threads is None or core_count < min(on.threads, on.core_count):
+        raise ArgumentError("calibration", machine.name, f"one of this very device; this one was measured on {others}")
+    told = f"{machine.name!r} was measured on {others}: its caches and memory may be shared otherwise"
+    warnings.warn(told, PerfmodelWarning, stacklevel=4)
+
+
+def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str, ...]:
+    """Return the data types to measure, all of which were calibrated; None for each of them that is run."""
+    for dtype in asked or ():
+        check_known(f"data type of {machine.name!r}", dtype, machine.dtypes)
+    chosen = tuple(asked or (dtype for dtype in machine.dtypes if dtype in LIVE_DTYPES))
+    if not chosen:
+        allowed = f"one in a data type that networks are run in ({', '.join(LIVE_DTYPES)})"
+        raise ArgumentError("calibration", machine.name, f"{allowed}; this one has {', '.join(machine.dtypes)}")
+    return chosen
+
+
+def _check_run(dtypes: Sequence[str] | None) -> None:
+    """Refuse data types in which no network is run, before anything is calibrated."""
+    for dtype in dtypes or ():
+        check_known("data type of the live check", dtype, LIVE_DTYPES)
+
+
+def _whole(argument: str, given: Any, *, least: int) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or given < least:
+        raise ArgumentError(argument, given, f"a whole number of at least {least}")
+    return given
+
+
+def validate_live(
+    device: str = "cpu",
+    *,
+    calibration: str | Path | CalibrationFile | MeasuredMachine | None = None,
+    networks: Sequence[str] | None = None,
+    dtypes: Sequence[str] | None = None,
+    datasheet: str | None = None,
+    repeats: int = 3,
+    warmup_steps: int = 2,
+    steps: int = 5,
+    seconds: float = 0.5,
+    progress: Progress | None = None,
+    measurer: Measurer | None = None,
+) -> LiveReport:
+    """Predict whole torch networks from a calibration, measure them on the same machine, and set both side by side.
+
+    Nothing is fitted, and the calibrator has timed none of their operations. A network's training step (forward,
+    backward, update) and its inference are measured in a process of their own, in several rounds over all networks, and
+    predicted before that through ``pm.from_torch`` and ``pm.predict``.
+
+    Parameters
+    ----------
+    device : str
+        ``cpu`` or ``cuda:0``. [-]
+    calibration : str, Path, MeasuredMachine or None
+        What ``pm.calibrate`` made on this machine with torch; None to calibrate first, which takes about a minute. [-]
+    networks : sequence of str or None
+        Which of the catalogue; None for all. [-]
+    dtypes : sequence of str or None
+        Data types, e.g. ``fp32``, ``tf32``, ``bf16`` (autocast); None for all of these that were calibrated. [-]
+    datasheet : str or None
+        Device file with the vendor's facts, for a naive roofline; None for the one that the calibration names. [-]
+    repeats : int
+        Rounds over all networks. [1]
+    warmup_steps, steps : int
+        Steps of a round before the clock starts, and fewest that are timed. [1]
+    seconds : float
+        Further steps are timed until these have passed. [s]
+    progress : callable or None
+        Told how much is done, and of how much. [-]
+    measurer : Measurer or None
+        What times the networks; None for a process on this machine. [-]
+
+    Returns
+    -------
+    LiveReport
+        Rows, scores beside naive rooflines, figure. A network whose repeats spread too much is not scored. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If torch finds no such device, or the calibration is of another one or of another backend.
+    UnknownNameError
+        If there is no such network, data type, calibration or device file; names the nearest.
+    MissingPackageError
+        If torch is not installed.
+    CalibrationError
+        If the process that measures fails.
+
+    Notes
+    -----
+    Valid for: one CPU socket or one GPU, eager torch, inputs that lie on the device. Ignores: reading and copying
+    mini-batches.
+    """
+    chosen = find_networks(networks)
+    _check_run(dtypes)
+    plan: dict[str, Any] = {
+        "repeats": _whole("repeats", repeats, least=1),
+        "warmup_steps": _whole("warmup_steps", warmup_steps, least=0),
+        "steps": _whole("steps", steps, least=1),
+    }
+    if not 0 <= seconds < math.inf:
+        raise ArgumentError("seconds", seconds, "a finite time of at least 0 s")
+    measurer = ChildMeasurer() if measurer is None else measurer
+    device = check_device(device)
+    here = measurer.facts(device)
+    is_made_here = calibration is None
+    if datasheet is not None:
+        check_datasheet(datasheet, processor=processor_of(device))
+    if calibration is None:
+        calibration = calibrate(device, backend="torch", dtypes=dtypes, progress=progress or False)
+    machine = _machine_of(calibration, device=device, here=here)
+    threads = machine.machine.threads
+    cases = cases_of(chosen, processor=processor_of(device), dtypes=_dtypes(dtypes, machine))
+    stated = machine.machine.datasheet if datasheet is None else datasheet
+    with _kept_on_failure(machine, device=device) if is_made_here else nullcontext():
+        predictions = [predict_case(case, machine, datasheet=stated) for case in cases]
+        session = measurer(
+            LivePlan(device=device, threads=threads or 1, cases=cases, seconds=seconds, **plan), progress=progress
+        )
+    return LiveReport.of(
+        predictions,
+        session,
+        device=f"{here['model']} ({device})",
+        calibration=machine.describe(),
+        datasheet=stated,
+        repeats=repeats,
+    )
+
+
+@contextmanager
+def _kept_on_failure(machine: MeasuredMachine, *, device: str) -> Iterator[None]:
+    """Keep a calibration that took a minute where the networks' turn ends early, and say with what to go on."""
+    try:
+        yield
+    except (KeyboardInterrupt, PerfmodelError):
+        path = Path(tempfile.gettempdir()) / f"perfmodel_live_{os.getpid()}.toml"
+        machine.save(path)
+        words = shlex.join(["perfmodel", "validate", "live", "--device", device, "--calibration", str(path)])
+        warnings.warn(f"the calibration is kept; go on with: {words}", PerfmodelWarning, stacklevel=2)
+        raise

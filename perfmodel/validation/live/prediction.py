@@ -1,0 +1,328 @@
+"""Networks of a live check predicted from a calibration, and the records that the check and its process share."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tomllib
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import (
+    ArgumentError,
+    MissingPackageError,
+    PerfmodelError,
+    PerfmodelWarning,
+    check_known,
+)
+from perfmodel.hardware.catalogue import load_device
+from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.importers.torch.module import from_torch
+from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.predict import predict
+from perfmodel.records import ELEMENT_BYTES
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from perfmodel.graph import LayerGraph
+    from perfmodel.records import Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputTensor:
+    """A tensor that a network reads, without its samples."""
+
+    shape: tuple[int, ...]
+    below: int = 0
+
+    def drawn(self, batch_size: int) -> Tensor:
+        """Return a tensor of ``batch_size`` samples [samples], drawn at random."""
+        import torch
+
+        extents = (batch_size, *self.shape)
+        return torch.randint(self.below, extents) if self.below else torch.randn(extents)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveNetwork:
+    """A network of the live check."""
+
+    name: str
+    builder: str
+    inputs: tuple[InputTensor, ...]
+    target: InputTensor
+    batch_sizes: Mapping[str, int]
+    zoo_builder: str
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    zoo_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    optimizer: str = "sgd"
+
+    def module(self) -> nn.Module:
+        """Return the network with weights drawn as torch draws them."""
+        require_torch()
+        made = getattr(import_module("perfmodel.validation.live.modules"), self.builder)(**self.options)
+        assert made is not None
+        return made  # type: ignore[no-any-return]
+
+    @property
+    def positions(self) -> int:
+        """Scores of a sample: 1, or one for each step of a sequence. [1]"""
+        return math.prod(self.target.shape)
+
+
+def require_torch() -> None:
+    """Refuse to go on without torch."""
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingPackageError("torch", "the live check", "torch") from error
+    del torch
+
+
+def _tensor(stated: Mapping[str, Any]) -> InputTensor:
+    return InputTensor(**{**stated, "shape": tuple(stated["shape"])})
+
+
+_STATED: Final = tomllib.loads(Path(__file__).with_name("networks.toml").read_text(encoding="utf-8"))
+_NETWORKS: Final = tuple(
+    LiveNetwork(**{**each, "inputs": tuple(map(_tensor, each["inputs"])), "target": _tensor(each["target"])})
+    for each in _STATED["network"]
+)
+LIVE_NETWORKS: Final[Mapping[str, LiveNetwork]] = {network.name: network for network in _NETWORKS}
+"""Networks by name, in the order in which they are measured."""
+
+
+def find_networks(names: Sequence[str] | None) -> tuple[LiveNetwork, ...]:
+    """Return networks of the live check."""
+    for name in names or ():
+        check_known("network of the live check", name, LIVE_NETWORKS)
+    return tuple(each for each in _NETWORKS if not names or each.name in names)
+
+
+MODES: Final[Mapping[str, str]] = {"step": "training step", "forward": "inference"}
+"""Phases that are measured, and what they are called in reports."""
+
+LIVE_DTYPES: Final = ("fp32", "tf32", "bf16")
+"""Data types in which networks are run: plain, with the products of a GPU rounded, under autocast. Not fp16, whose
+training steps scale the loss, which no prediction counts."""
+
+
+def processor_of(device: str) -> str:
+    """Return the kind of processor, ``cpu`` or ``gpu``, of a device as torch names it."""
+    return "cpu" if device == "cpu" else "gpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveCase:
+    """A network in one phase and one data type."""
+
+    network: str
+    phase: str
+    dtype: str
+    batch_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePlan:
+    """How the cases are measured."""
+
+    device: str
+    threads: int
+    cases: tuple[LiveCase, ...]
+    repeats: int
+    warmup_steps: int
+    steps: int
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as values that JSON knows."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(given: Mapping[str, Any]) -> LivePlan:
+        """Return the plan that ``to_dict`` gave."""
+        cases = tuple(LiveCase(**case) for case in given["cases"])
+        return LivePlan(**{**given, "cases": cases})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveMeasurement:
+    """Times of one case."""
+
+    case: LiveCase
+    repeats_s: tuple[float, ...]
+    reference_s: tuple[float, ...]
+    failure: str = ""
+
+    @property
+    def median_s(self) -> float:
+        """Median of the repeats. [s]"""
+        return statistics.median(self.repeats_s)
+
+    @property
+    def spread_percent(self) -> float:
+        """Longest less shortest repeat, over their median. [%]"""
+        return spread_percent(self.repeats_s)
+
+    @property
+    def reference_spread_percent(self) -> float:
+        """The same of the reference kernel while this case was measured. [%]"""
+        return spread_percent(self.reference_s)
+
+
+def spread_percent(seconds: tuple[float, ...]) -> float:
+    """Return longest less shortest of some times [s], over their median [%].
+
+    Examples
+    --------
+    >>> spread_percent((1.0, 1.1, 1.2))
+    18.18
+    """
+    return 100 * (max(seconds) - min(seconds)) / statistics.median(seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveSession:
+    """All times of a live check."""
+
+    measurements: tuple[LiveMeasurement, ...]
+    facts: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def reference_spread_percent(self) -> float:
+        """Spread of the reference kernel over the whole session. [%]"""
+        times = tuple(seconds for each in self.measurements for seconds in each.reference_s)
+        return spread_percent(times) if times else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What a naive roofline knows of a machine."""
+
+    name: str
+    flop_per_s: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePrediction:
+    """What is said of a case before it is measured."""
+
+    case: LiveCase
+    predicted_s: float
+    interval_s: tuple[float, float]
+    peaks_s: float
+    datasheet_s: float | None
+    remarks: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=64)
+def imported(name: str, phase: str) -> tuple[LayerGraph, tuple[str, ...]]:
+    """Return a live network as its torch module says it is."""
+    import torch
+
+    from perfmodel.validation.live.modules import WithLoss, tensors
+
+    network = LIVE_NETWORKS[name]
+    training = phase == "step"
+    with torch.device("meta"):
+        module = network.module()
+        target, inputs = tensors(network, batch_size=2, device="meta")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PerfmodelWarning)
+        example: Any = (target, *inputs) if training else inputs
+        graph = from_torch(
+            WithLoss(module) if training else module, example, training=training, name=name, progress=False
+        )
+    told = tuple(str(each.message) for each in caught if issubclass(each.category, PerfmodelWarning))
+    return graph, told
+
+
+def operations_of(case: LiveCase) -> list[Operation]:
+    """Return the neutral operations of one step of ``case``, in order."""
+    graph, _ = imported(case.network, case.phase)
+    optimizer = LIVE_NETWORKS[case.network].optimizer
+    pairs = graph.operations(batch_size=case.batch_size, phase=case.phase, optimizer=optimizer)
+    return [operation for _, operation in pairs]
+
+
+def roofline_s(operations: Iterable[Operation], rates: Rates, *, element_bytes: int) -> float:
+    """Return the time of operations one after the other, each at the peak or at the bandwidth.
+
+    Examples
+    --------
+    >>> from perfmodel.records import Contraction
+    >>> rates = Rates(name="mine", flop_per_s=1e9, bytes_per_s=1e9)
+    >>> roofline_s([Contraction(m=100, n=100, k=100)], rates, element_bytes=4)
+    0.002
+    """
+    seconds = 0.0
+    for operation in operations:
+        work = operation.work(element_bytes=element_bytes)
+        seconds += max(work.flop_count / rates.flop_per_s, work.moved_bytes / rates.bytes_per_s)
+    return float(seconds)
+
+
+def measured_rates(machine: MeasuredMachine, *, dtype: str) -> Rates:
+    """Return the best product and the best stream of a calibration, in one data type."""
+    peaks = machine.peaks
+    return Rates(name=machine.name, flop_per_s=peaks.gemm_flop_per_s[dtype], bytes_per_s=peaks.stream_bytes_per_s)
+
+
+def datasheet_rates(device: str, *, threads: int | None, dtype: str) -> Rates:
+    """Return what a vendor states."""
+    target = resolve_target(device=device, system=None, threads=threads)
+    return Rates(name=target.name, flop_per_s=target.peak_flop_per_s(dtype), bytes_per_s=target.bandwidth_bytes_per_s)
+
+
+def check_datasheet(device: str, *, processor: str) -> None:
+    """Refuse a data sheet that there is not, or of another kind of processor, before anything is measured."""
+    kind = load_device(device).kind
+    if kind != processor:
+        raise ArgumentError("datasheet", device, f"one of a {processor.upper()}; this one is of kind {kind!r}")
+
+
+def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | None) -> LivePrediction:
+    """Return what a calibration and the naive rooflines say of a case; nothing is fitted on it."""
+    graph, remarks = imported(case.network, case.phase)
+    optimizer = LIVE_NETWORKS[case.network].optimizer
+    p = predict(
+        graph,
+        batch_size=case.batch_size,
+        device=machine,
+        phase=case.phase,
+        dtype=case.dtype,
+        optimizer=optimizer,
+    )
+    operations, element_bytes = operations_of(case), ELEMENT_BYTES[case.dtype]
+    stated = None
+    if datasheet is not None:
+        try:
+            rates = datasheet_rates(datasheet, threads=machine.machine.threads, dtype=case.dtype)
+            stated = roofline_s(operations, rates, element_bytes=element_bytes)
+        except PerfmodelError as error:  # as where it has no peak in a data type, or fewer cores: a column less
+            remarks = (*remarks, f"no roofline of the data sheet {datasheet} in {case.dtype}: {error}")
+    return LivePrediction(
+        case=case,
+        predicted_s=float(p.step_s),
+        interval_s=p.interval_s,
+        peaks_s=roofline_s(operations, measured_rates(machine, dtype=case.dtype), element_bytes=element_bytes),
+        datasheet_s=stated,
+        remarks=remarks,
+    )
+
+
+def cases_of(networks: Sequence[LiveNetwork], *, processor: str, dtypes: Sequence[str]) -> tuple[LiveCase, ...]:
+    """Return every case of some networks: each phase and data type, at the batch size of a kind of processor."""
+    return tuple(
+        LiveCase(network=each.name, phase=phase, dtype=dtype, batch_size=each.batch_sizes[processor])
+        for each in networks
+        for phase in MODES
+        for dtype in dtypes
+    )

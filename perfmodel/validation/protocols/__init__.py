@@ -1,0 +1,1 @@
+"""What is fitted on what before the rest is scored, cell by cell."""

@@ -1,0 +1,161 @@
+"""All protocols at once: one line each, beside the best naive rule that was told the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.errors import ArgumentError, CalibrationError
+from perfmodel.measurements.table import SUBSETS
+from perfmodel.presentation.tables import Table
+from perfmodel.validation.protocols.cells import prepare_cells, progress_of_part
+from perfmodel.validation.protocols.protocols import PROTOCOLS, folds_of, protocol_names
+from perfmodel.validation.validate import checked_table, nothing_to_score, validate_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from perfmodel.measurements.table import MeasurementTable
+    from perfmodel.validation.scores.report import Report
+    from perfmodel.validation.scores.table_report import ScoreRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellsApart:
+    """Cells of a protocol that get a line of their own."""
+
+    label: str
+    subsets: tuple[str, ...] = SUBSETS
+    which: dict[str, Any]
+
+    def part_of(self, report: Report) -> Report | None:
+        """Return the report of these cells; None where there are none."""
+        if not set(report.subsets) <= {*self.subsets}:
+            return None
+        try:
+            return report.where(**self.which)
+        except ArgumentError:
+            return None
+
+
+APART: Final[dict[str, tuple[CellsApart, ...]]] = {
+    "leave_one_network_out": (
+        CellsApart(label="alexnet out", which={"network": "alexnet"}),
+        CellsApart(label="resnet50 out", which={"network": "resnet50"}),
+    ),
+    "leave_one_device_out": (
+        CellsApart(label="leave_one_device_out, threads 1 to 4", subsets=("cpu",), which={"threads": [1, 2, 4]}),
+        CellsApart(label="leave_one_device_out, threads 8 and 16", subsets=("cpu",), which={"threads": [8, 16]}),
+    ),
+}
+"""Protocol -> lines of their own: other networks have a near copy that stays in; only one CPU has more cores."""
+
+COVERS: Final = 0.9
+"""Share of the cells that a naive rule must have a prediction for to stand beside a score. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtocolRow:
+    """One protocol on one subset."""
+
+    subset: str
+    protocol: str
+    cells: int
+    fitted: int
+    mape: float
+    typical_factor_percent: float
+    median_ape: float
+    p90_ape: float
+    geometric_mean_ratio: float
+    naive: str
+    naive_mape: float
+    naive_typical_factor_percent: float
+
+
+def protocol_board(
+    table: str | Path | MeasurementTable = "shi2016",
+    *,
+    only: str | None = None,
+    protocols: Sequence[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Table[ProtocolRow]:
+    """Score a table under every protocol."""
+    loaded = checked_table(table)
+    jobs, senseless = protocol_jobs(loaded, only=only, protocols=protocols)
+    rows: list[ProtocolRow] = []
+    for _, protocol, report in protocol_reports(loaded, jobs, progress=progress):
+        rows += [protocol_row(each, label) for label, each in reports_apart(report, protocol)]
+    without = "".join(f"; {protocol} leaves nothing to fit ({subset})" for subset, protocol in senseless)
+    return Table(tuple(rows), title=f"{loaded.key}: every protocol{without}")
+
+
+Jobs = list[tuple[str, str]]
+
+
+def protocol_jobs(
+    table: MeasurementTable, *, only: str | None = None, protocols: Sequence[str] | None = None
+) -> tuple[Jobs, Jobs]:
+    """Return which protocols a table can be scored under."""
+    subsets = [subset for subset in SUBSETS if only in (None, subset) and table.subset(subset)]
+    if not subsets:
+        raise nothing_to_score(table, only)
+    jobs: Jobs = [
+        (subset, protocol)
+        for subset in subsets
+        for protocol in protocols or protocol_names()
+        if protocol not in PROTOCOLS or PROTOCOLS[protocol].suits(subset)
+    ]
+    senseless = [] if protocols else _senseless(table, jobs)
+    return [job for job in jobs if job not in senseless], senseless
+
+
+def protocol_reports(
+    table: MeasurementTable, jobs: Jobs, *, progress: Callable[[int, int], None] | None = None
+) -> Iterator[tuple[str, str, Report]]:
+    """Yield the report of each job as it is done."""
+    for done, (subset, protocol) in enumerate(jobs):
+        told = progress_of_part(progress, done, len(jobs))
+        yield subset, protocol, validate_steps(table, protocol=protocol, only=subset, progress=told)
+
+
+def reports_apart(report: Report, protocol: str) -> list[tuple[str, Report]]:
+    """Return a report, and those of its folds that get a line of their own."""
+    parts = ((cells.label, cells.part_of(report)) for cells in APART.get(protocol, ()))
+    apart = [(label, part) for label, part in parts if part is not None]
+    return [(protocol, report), *apart]
+
+
+def _senseless(table: MeasurementTable, jobs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the jobs of which a fold would have nothing to fit, as on a table of one device."""
+    found = []
+    for subset, protocol in jobs:
+        cells = prepare_cells(table, table.subset(subset, set_aside=True))  # type: ignore[arg-type]
+        try:
+            if protocol in PROTOCOLS:
+                folds_of(protocol, cells)
+        except CalibrationError:
+            found.append((subset, protocol))
+    return found
+
+
+def protocol_row(report: Report, label: str) -> ProtocolRow:
+    """Return the line of a report."""
+    own, *others = report.scoreboard
+    rules = [row for row in others if not row.model.startswith("perfmodel") and row.cells >= COVERS * own.cells]
+    best: ScoreRow | None = min(rules, key=lambda row: row.typical_factor_percent, default=None)
+    return ProtocolRow(
+        subset=own.subset,
+        protocol=label,
+        cells=own.cells,
+        fitted=own.fitted,
+        mape=own.mape,
+        typical_factor_percent=own.typical_factor_percent,
+        median_ape=own.median_ape,
+        p90_ape=own.p90_ape,
+        geometric_mean_ratio=own.geometric_mean_ratio,
+        naive="" if best is None else best.model,
+        naive_mape=float("nan") if best is None else best.mape,
+        naive_typical_factor_percent=float("nan") if best is None else best.typical_factor_percent,
+    )

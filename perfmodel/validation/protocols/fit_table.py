@@ -1,0 +1,161 @@
+"""fit(): the constants of the spec files, fitted to a measured table, as a calibration that predictions can use."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from perfmodel.errors import UnknownNameError
+from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn, factors_by_constant
+from perfmodel.hardware.source import Source
+from perfmodel.measurements.table import SUBSETS, MeasurementTable
+from perfmodel.prediction.device.factors import stated_constant
+from perfmodel.validation.protocols.cells import prepare_cells
+from perfmodel.validation.protocols.protocols import (
+    ALL_FITTED,
+    PLAN_OF_SUBSET,
+    FittedSubset,
+    content_key,
+    predict_subset,
+)
+from perfmodel.validation.scores import metrics
+from perfmodel.validation.scores.intervals import seen_in
+from perfmodel.validation.validate import checked_table, nothing_to_score
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas as pd
+
+MOST_CHANGED = 1e-9
+"""Relative change below which a constant counts as untouched. [1]"""
+
+
+def fit(
+    table: str | Path | MeasurementTable | pd.DataFrame = "shi2016",
+    *,
+    only: Literal["gpu", "cpu", "cpu_oversubscribed"] | str = "gpu",
+    progress: Callable[[int, int], None] | None = None,
+) -> CalibrationFile:
+    """Fit the constants of device, library and framework files to all measured cells of a subset.
+
+    Parameters
+    ----------
+    table : str, Path, MeasurementTable or DataFrame
+        A shipped table, the path of a CSV, a loaded table, or a frame with the columns of such a CSV. [-]
+    only : str
+        ``gpu``, ``cpu`` or ``cpu_oversubscribed``: GPU and CPU rows are fitted apart. [-]
+    progress : callable or None
+        Told how much is done, and of how much. [-]
+
+    Returns
+    -------
+    CalibrationFile
+        Factors with intervals and the residual; ``save()`` it, and give it to ``predict(calibration=)``.
+
+    Raises
+    ------
+    UnknownNameError
+        If the table or subset is unknown.
+    TableError
+        If a row of the table is wrong, or none belongs to the subset.
+    CalibrationError
+        If nothing is left to fit.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> calibration = pm.fit("shi2016", only="gpu")
+    >>> calibration.fitted_on.row_count
+    63
+    """
+    if only not in SUBSETS:
+        raise UnknownNameError(kind="subset", name=only, known=SUBSETS)
+    loaded = checked_table(table)
+    cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]
+    if not cells:
+        raise nothing_to_score(loaded, only)
+    fitted = predict_subset(cells, subset=only, protocol=ALL_FITTED, progress=progress)
+    return _calibration(fitted, loaded, only)
+
+
+def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> CalibrationFile:
+    found, unknowns = fitted.fits[0], fitted.problem.unknowns
+    factors = []
+    for index, unknown in enumerate(unknowns):
+        low, high = found.interval(unknown.name)
+        factors.append(
+            Factor(
+                name=unknown.name,
+                scales=unknown.scales,
+                value=found.factors[unknown.name],
+                low=low,
+                high=high,
+                prior_spread=float(np.hypot(unknown.spread, unknown.shared_spread)),
+                shared_spread=unknown.shared_spread,
+                group=unknown.group,
+                covariance=tuple(float(f"{entry:.4g}") for entry in found.covariance[index, : index + 1]),
+            )
+        )
+    (predicted,) = fitted.predicted
+    measured = [cell.measured_s for cell in predicted]
+    times = [cell.predicted_s for cell in predicted]
+    published = table.source.get("publication", "")
+    return CalibrationFile(
+        schema_version=1,
+        name=f"{table.key}, {subset}",
+        kind="fit",
+        fitted_on=FittedOn(
+            table=table.key,
+            subset=subset,
+            row_count=len(measured),
+            parameter_count=found.parameter_count,
+            mape_percent=round(metrics.mape(times, measured=measured), 2),
+            typical_factor_percent=round(metrics.typical_factor_percent(times, measured=measured), 2),
+            fitted_at=datetime.now(UTC).date(),
+            code_version=version("perfmodel"),
+            content=content_key(
+                fitted.cells, plan=fitted.problem.plan, trained=[fold.trained for fold in fitted.folds]
+            ),
+            seen=seen_in(fitted.cells),
+        ),
+        factor=tuple(factors),
+        constant=_constants(fitted, found.factors),
+        source=(
+            Source(
+                fields=("fitted_on", "factor", "constant"),
+                title=f"fit to the measured table {table.key}. {published}".strip(),
+                note=f"fit plan {PLAN_OF_SUBSET[subset]}: robust least squares on log times, priors at shipped values",
+            ),
+        ),
+    )
+
+
+def _constants(fitted: FittedSubset, factors: dict[str, float]) -> tuple[CalibratedConstant, ...]:
+    """Return every single constant that a factor moved, before and after."""
+    names = sorted({name for cell in fitted.cells for name in cell.prepared.constant_names})
+    specs = {key: spec for cell in fitted.cells for key, spec in cell.prepared.specs.items()}
+    by_name = factors_by_constant(fitted.problem.unknowns, factors, names)
+    rows = []
+    for name, factor in by_name.items():
+        stated = stated_constant(name, specs)
+        if stated is None or stated.described is None or isinstance(stated.value, tuple):
+            continue
+        if abs(factor - 1) < MOST_CHANGED:
+            continue
+        low, high = stated.described.valid_min, stated.described.valid_max
+        asked = stated.value * factor
+        rows.append(
+            CalibratedConstant(
+                name=name,
+                unit=stated.unit,
+                shipped=float(stated.value),
+                fitted=min(max(asked, low), high),
+                at_limit=not low <= asked <= high,
+            )
+        )
+    return tuple(rows)

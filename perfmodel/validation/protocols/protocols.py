@@ -1,0 +1,253 @@
+"""Protocols: which rows are fitted before which are scored. A row that is scored has never been fitted in its fold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+from perfmodel.calibration.fit import cached_fits, fingerprint
+from perfmodel.calibration.problem import Problem
+from perfmodel.errors import ArgumentError, CalibrationError, check_known
+from perfmodel.hardware.calibration import FitPlan, factors_by_constant, load_fit_plan
+from perfmodel.prediction.job.subject import Subject
+from perfmodel.validation.protocols.cells import MeasuredCell, PredictedCell, predict_cell
+
+if TYPE_CHECKING:
+    from perfmodel.calibration.fit import Fit
+    from perfmodel.hardware.source import SpecFile
+    from perfmodel.measurements.table import Subset
+
+
+NOTHING_FITTED: Final = "nothing_fitted"
+ALL_FITTED: Final = "all_fitted"
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One fit and what it is scored on."""
+
+    label: str
+    scored: tuple[int, ...]
+    trained: tuple[int, ...]
+
+
+Key = Callable[["MeasuredCell"], Hashable]
+Splitter = Callable[[Sequence["MeasuredCell"]], list[Fold]]
+
+
+def _is_fitted(cell: MeasuredCell) -> bool:
+    """Tell whether a cell may be fitted at all: those set aside never are."""
+    return cell.is_scored
+
+
+def _label(value: Hashable) -> str:
+    return " ".join(str(part) for part in value if part is not None) if isinstance(value, tuple) else str(value)
+
+
+def _fold(label: str, cells: Sequence[MeasuredCell], held_out: Sequence[bool]) -> Fold:
+    """Return the fold that scores what is held out, and is fitted on the rest."""
+    places = range(len(cells))
+    scored = tuple(index for index in places if held_out[index])
+    return Fold(label, scored, tuple(index for index in places if not held_out[index] and _is_fitted(cells[index])))
+
+
+def _leave_one(key: Key) -> Splitter:
+    """Return the protocol that holds out all cells of one key at a time."""
+
+    def split(cells: Sequence[MeasuredCell]) -> list[Fold]:
+        keys = [key(cell) for cell in cells]
+        return [_fold(_label(each), cells, [found == each for found in keys]) for each in dict.fromkeys(keys)]
+
+    return split
+
+
+def _all_fitted(cells: Sequence[MeasuredCell]) -> list[Fold]:
+    fitted = tuple(index for index, cell in enumerate(cells) if _is_fitted(cell))
+    return [Fold("none", tuple(range(len(cells))), fitted)]
+
+
+def _one_device(cells: Sequence[MeasuredCell]) -> list[Fold]:
+    """See a framework on one device only, all others on all devices; score it on the devices it was not seen on."""
+    folds = []
+    for framework, device in dict.fromkeys((cell.row.framework, cell.row.device) for cell in cells):
+        held_out = [cell.row.framework == framework and cell.row.device != device for cell in cells]
+        folds.append(_fold(f"{framework} seen on {device}", cells, held_out))
+    return [fold for fold in folds if fold.scored]
+
+
+def _one_column(cells: Sequence[MeasuredCell]) -> list[Fold]:
+    """Hold out one CPU's cells with more threads than cores; those up to the cores are fitted and never scored."""
+    beyond = [cell.row.threads is not None and cell.row.threads > cell.physical_cores for cell in cells]
+    return [
+        _fold(
+            f"{device} beyond its cores",
+            cells,
+            [over and cell.row.device == device for cell, over in zip(cells, beyond, strict=True)],
+        )
+        for device in dict.fromkeys(cell.row.device for cell, over in zip(cells, beyond, strict=True) if over)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """A way to split a table into fitted and scored cells."""
+
+    name: str
+    split: Splitter
+    needs_threads: bool = False
+    subsets: tuple[Subset, ...] = ()
+    fits_too: tuple[Subset, ...] = ()
+
+    def suits(self, subset: str) -> bool:
+        """Tell whether the protocol makes sense for a subset of a table."""
+        return not (subset == "gpu" and self.needs_threads) and (not self.subsets or subset in self.subsets)
+
+
+PROTOCOLS: Final[dict[str, Protocol]] = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(ALL_FITTED, _all_fitted),
+        Protocol("leave_one_cell_out", _leave_one(lambda cell: cell.row.cell_key)),
+        Protocol(
+            "leave_one_row_out",
+            _leave_one(lambda cell: (cell.row.framework, cell.row.network, cell.row.device)),
+        ),
+        Protocol("leave_one_device_out", _leave_one(lambda cell: cell.row.device)),
+        Protocol("leave_one_network_out", _leave_one(lambda cell: cell.row.network)),
+        Protocol("leave_one_family_out", _leave_one(lambda cell: cell.family)),
+        Protocol("leave_one_framework_out", _leave_one(lambda cell: cell.row.framework)),
+        Protocol(
+            "leave_one_thread_count_out",
+            _leave_one(lambda cell: (cell.row.device, cell.row.threads)),
+            needs_threads=True,
+        ),
+        Protocol("calibrated_on_one_device", _one_device),
+        Protocol(
+            "leave_one_column_out",
+            _one_column,
+            needs_threads=True,
+            subsets=("cpu_oversubscribed",),
+            fits_too=("cpu",),
+        ),
+    )
+}
+"""Protocols that fit, by name."""
+
+
+def protocol_names() -> tuple[str, ...]:
+    """Return the names of all protocols, the one that fits nothing first."""
+    return (NOTHING_FITTED, *PROTOCOLS)
+
+
+def check_protocol(name: str) -> None:
+    """Raise UnknownNameError for a protocol that does not exist."""
+    check_known("protocol", name, protocol_names())
+
+
+def folds_of(name: str, cells: Sequence[MeasuredCell]) -> list[Fold]:
+    """Return the folds of a protocol on some cells."""
+    protocol = PROTOCOLS[name]
+    if protocol.needs_threads and any(cell.row.threads is None for cell in cells):
+        raise ArgumentError("protocol", name, "a protocol without thread counts, as GPU rows have none (only='cpu')")
+    folds = protocol.split(cells)
+    empty = [fold.label for fold in folds if not fold.trained]
+    if empty or not folds:
+        held = f"holding out {empty[0]!r}" if empty else f"{len(cells)} cell(s)"
+        message = f"protocol {name}: nothing is left to fit ({held} of {len(cells)} cells); take another protocol"
+        raise CalibrationError(message)
+    return folds
+
+
+def check_share(share: object) -> None:
+    """Raise ArgumentError unless a share is a number above 0 and below 1."""
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+        raise ArgumentError("fit_share", share, "a share of the rows above 0 and below 1")
+
+
+def part_of_rows(cells: Sequence[MeasuredCell], *, share: float) -> list[Fold]:
+    """Return one fold that fits a share of the rows, drawn with a fixed seed, and scores the others."""
+    import numpy as np
+
+    check_share(share)
+    keys = [(cell.row.framework, cell.row.network, cell.row.device) for cell in cells]
+    rows = list(dict.fromkeys(keys))
+    drawn = np.random.default_rng(0).permutation(len(rows))[: round(share * len(rows))]
+    fitted_rows = {rows[index] for index in drawn}
+    trained = tuple(index for index, key in enumerate(keys) if key in fitted_rows and _is_fitted(cells[index]))
+    scored = tuple(index for index, key in enumerate(keys) if key not in fitted_rows)
+    if not trained or not scored:
+        message = f"fit_share {share:g} of {len(rows)} rows leaves {len(trained)} to fit and {len(scored)} to score"
+        raise CalibrationError(message)
+    return [Fold(f"fitted on {len(fitted_rows)} of {len(rows)} rows", scored, trained)]
+
+
+PLAN_OF_SUBSET = {"gpu": "gpu", "cpu": "cpu", "cpu_oversubscribed": "cpu"}
+"""Subset -> fit plan; GPU and CPU rows are fitted apart."""
+
+FACTS_OF_RUN = tuple(field.name for field in fields(Subject) if field.name != "graph")
+"""What a fit follows from besides the graph, which has a fingerprint of its own."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FittedSubset:
+    """A subset's folds with their fits and predictions."""
+
+    folds: tuple[Fold, ...]
+    fits: tuple[Fit, ...]
+    problem: Problem
+    cells: tuple[MeasuredCell, ...]
+    predicted: tuple[tuple[PredictedCell, ...], ...]
+    sources: tuple[SpecFile, ...]
+
+
+def compiled(cells: Sequence[MeasuredCell], plan: FitPlan) -> Problem:
+    """Compile measured cells for a fit."""
+    return Problem.of([cell.prepared for cell in cells], [cell.measured_s for cell in cells], plan)
+
+
+def predict_subset(
+    cells: Sequence[MeasuredCell],
+    *,
+    subset: str,
+    protocol: str,
+    split: Callable[[Sequence[MeasuredCell]], list[Fold]] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> FittedSubset:
+    """Fit inside every fold of a protocol, and predict what each fold holds out."""
+    folds = folds_of(protocol, cells) if split is None else split(cells)
+    plan = load_fit_plan(PLAN_OF_SUBSET[subset])
+    problem = compiled(cells, plan)
+    trained = [fold.trained for fold in folds]
+    fits = cached_fits(problem, trained, content_key(cells, plan=plan, trained=trained), progress=progress)
+    predicted: list[tuple[PredictedCell, ...]] = []
+    sources: dict[int, SpecFile] = {}
+    for fold, fit in zip(folds, fits, strict=True):
+        of_fold = []
+        for index in fold.scored:
+            factors = factors_by_constant(problem.unknowns, fit.factors, cells[index].prepared.constant_names)
+            cell, used = predict_cell(cells[index], factors, fold=fold.label)
+            of_fold.append(cell)
+            sources |= {id(spec): spec for spec in used}
+        predicted.append(tuple(of_fold))
+    return FittedSubset(
+        folds=tuple(folds),
+        fits=tuple(fits),
+        problem=problem,
+        cells=tuple(cells),
+        predicted=tuple(predicted),
+        sources=tuple(sources.values()),
+    )
+
+
+def content_key(cells: Sequence[MeasuredCell], *, plan: FitPlan, trained: Sequence[tuple[int, ...]]) -> str:
+    """Return a fingerprint of everything that fits follow from."""
+    runs = {id(cell.prepared.subject): cell.prepared.subject for cell in cells}.values()
+    return fingerprint(
+        (
+            plan,
+            [(cell.row.cell_key, cell.row.step_s, cell.prepared.dtype) for cell in cells],
+            [(run.graph.fingerprint, [getattr(run, fact) for fact in FACTS_OF_RUN]) for run in runs],
+            [tuple(rows) for rows in trained],
+        )
+    )

@@ -1,0 +1,201 @@
+"""Scores on measured collectives: shipped constants on the rows that no constant was fitted to, beside naive rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from perfmodel.errors import TableError
+from perfmodel.hardware.catalogue import load_system
+from perfmodel.hardware.library import load_collective_library
+from perfmodel.measurements.kernel_tables import CollectiveMeasurements, MeasuredCollective, read_collectives
+from perfmodel.presentation.tables import Table
+from perfmodel.sync.collectives import collective, place_library
+from perfmodel.validation.scoreboard import PERFMODEL
+from perfmodel.validation.scores.table_report import EVERY_ROW, PartScore, RowReport, score
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+HELD_OUT: Final = "fitted_on_other_rows"
+"""Protocol: constants as shipped, scored on the rows that they were not fitted to. [-]"""
+
+NEAREST: Final = "nearest fitted size, scaled by bytes on the wire"
+"""Naive rule: the time of the fitted row of the same operation that is nearest in size and devices. [-]"""
+
+INTERPOLATED: Final = "interpolated over bytes on the wire"
+"""Naive rule: between the fitted rows of the same operation with the nearest number of devices, log-log. [-]"""
+
+CONSTANT: Final = "constant bus bandwidth"
+"""Naive rule: bytes on the wire over the median bus bandwidth of the fitted rows of that operation. [-]"""
+
+ALL_SYSTEMS: Final = "all systems"
+
+
+def predicted_times(rows: Sequence[MeasuredCollective]) -> NDArray[np.float64]:
+    """Return what the shipped library files say of calls."""
+    calls = {(row.system, row.library, row.operation, row.worker_count) for row in rows}
+    placed = {}
+    for system, library, operation, workers in calls:
+        topology = load_system(system).topology
+        ranks = topology.devices()[:workers]
+        if len(ranks) < workers:
+            message = f"{workers} devices where system {system} has {len(ranks)}"
+            raise TableError(message)
+        found = place_library(load_collective_library(library), operation, topology, ranks)
+        placed[system, library, operation, workers] = found
+    return np.array(
+        [float(placed[row.system, row.library, row.operation, row.worker_count].time(row.size_bytes)) for row in rows]
+    )
+
+
+def wire_bytes(row: MeasuredCollective) -> float:
+    """Return the bytes that each device must send at least, by which a bus bandwidth is told."""
+    name = "ring_all_reduce" if row.operation == "all_reduce" else row.operation
+    return float(collective(name).wire_bytes(row.size_bytes, row.worker_count))
+
+
+def nearest_scaled(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> float:
+    """Return the time of the nearest fitted call, in proportion to the bytes on the wire."""
+
+    def distance(other: MeasuredCollective) -> tuple[float, float]:
+        devices = abs(math.log(other.worker_count / row.worker_count))
+        return devices, abs(math.log(other.size_bytes / row.size_bytes))
+
+    nearest = min(_alike(row, fitted), key=distance)
+    return nearest.seconds * wire_bytes(row) / wire_bytes(nearest)
+
+
+def interpolated(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> float:
+    """Return the time between those of the fitted calls that put the next fewer and the next more bytes on the wire."""
+    alike = _alike(row, fitted)
+    nearest = min((abs(math.log(other.worker_count / row.worker_count)), other.worker_count) for other in alike)[1]
+    known: dict[float, list[float]] = {}
+    for other in alike:
+        if other.worker_count == nearest:
+            known.setdefault(math.log(wire_bytes(other)), []).append(math.log(other.seconds))
+    sizes = sorted(known)
+    size = math.log(wire_bytes(row))
+    inside = min(max(size, sizes[0]), sizes[-1])
+    times = [float(np.mean(known[each])) for each in sizes]
+    return math.exp(float(np.interp(inside, sizes, times)) + size - inside)
+
+
+def constant_bandwidth(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> float:
+    """Return the time at the median bus bandwidth of the fitted calls."""
+    rates = [wire_bytes(other) / other.seconds for other in _alike(row, fitted)]
+    return wire_bytes(row) / float(np.median(rates))
+
+
+def _alike(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> list[MeasuredCollective]:
+    def key(each: MeasuredCollective) -> tuple[str, str, str]:
+        return each.system, each.library, each.operation
+
+    found = [other for other in fitted if key(other) == key(row)]
+    if not found:
+        message = (
+            f"row {row.row_number}: no row of {row.operation} on {row.system} with {row.library} that may be fitted"
+        )
+        raise TableError(message)
+    return found
+
+
+def collective_scores(table: CollectiveMeasurements) -> tuple[PartScore, ...]:
+    """Score a table of measured collectives."""
+    fitted = [row for row in table.rows if row.is_fitted]
+    scored = [row for row in table.rows if not row.is_fitted]
+    if not scored:
+        message = f"{table.name}: no row is left to score: constants were fitted to all of them"
+        raise TableError(message)
+    times = {
+        PERFMODEL: predicted_times(scored),
+        NEAREST: np.array([nearest_scaled(row, fitted) for row in scored]),
+        INTERPOLATED: np.array([interpolated(row, fitted) for row in scored]),
+        CONSTANT: np.array([constant_bandwidth(row, fitted) for row in scored]),
+    }
+    constants = _constant_counts(table)
+    measured_s = np.array([row.seconds for row in scored])
+    found = []
+    for subset, part, mask in _parts(scored):
+        for model, predicted_s in times.items():
+            line = score(subset, model, predicted_s[mask], measured_s=measured_s[mask], fitted=constants[model])
+            found.append(PartScore(part=part, score=line))
+    return tuple(found)
+
+
+def _parts(scored: Sequence[MeasuredCollective]) -> list[tuple[str, str, NDArray[np.bool_]]]:
+    """Return names of system and part with the rows that belong there."""
+    pairs = [f"{row.system}, {row.library}" for row in scored]
+    operations = [row.operation for row in scored]
+    counts = [row.worker_count for row in scored]
+    found = [(ALL_SYSTEMS, EVERY_ROW, np.ones(len(scored), dtype=bool))]
+    if len(set(pairs)) > 1:
+        found += [(name, EVERY_ROW, np.array(pairs) == name) for name in sorted(set(pairs))]
+    if len(set(operations)) > 1:
+        found += [(ALL_SYSTEMS, name, np.array(operations) == name) for name in sorted(set(operations))]
+    found += [(ALL_SYSTEMS, f"{count} devices", np.array(counts) == count) for count in sorted(set(counts))]
+    return found
+
+
+def _constant_counts(table: CollectiveMeasurements) -> dict[str, int]:
+    """Return how many numbers each model takes from the fitted rows."""
+    libraries = {row.library for row in table.rows}
+    named = 0
+    for name in libraries:
+        library = load_collective_library(name)
+        numbers = [f"protocol.{protocol}.{key}" for protocol, own in library.protocol.items() for key in own.constants]
+        sources = [library.source_of(number) for number in numbers]
+        named += sum(source is not None and source.provenance == "fitted" for source in sources)
+    kinds = {(row.system, row.library, row.operation) for row in table.rows}
+    known = sum(row.is_fitted for row in table.rows)
+    return {PERFMODEL: named, NEAREST: known, INTERPOLATED: known, CONSTANT: len(kinds)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRow:
+    """A call that no constant was fitted to, beside its prediction."""
+
+    system: str
+    library: str
+    operation: str
+    worker_count: int
+    size_bytes: float
+    measured_s: float
+    predicted_s: float
+    constant_bandwidth_s: float
+
+
+def not_scored(table: CollectiveMeasurements) -> str:
+    """Return what of a table is not scored, and why [-]."""
+    reasons = [f"{sum(row.is_fitted for row in table.rows)} rows that constants were fitted to"]
+    return "; ".join([*reasons, *(f"{count} rows {reason}" for reason, count in table.left_out.items())])
+
+
+def collective_report(file: Path) -> RowReport:
+    """Score a file of measured collectives."""
+    table = read_collectives(file)
+    if table is None:
+        message = f"{file}: no table of measured collectives by its columns"
+        raise TableError(message)
+    fitted, scored = ([row for row in table.rows if row.is_fitted is told] for told in (True, False))
+    parts = collective_scores(table)
+    rows = [
+        CallRow(
+            system=row.system,
+            library=row.library,
+            operation=row.operation,
+            worker_count=row.worker_count,
+            size_bytes=row.size_bytes,
+            measured_s=row.seconds,
+            predicted_s=float(predicted_s),
+            constant_bandwidth_s=constant_bandwidth(row, fitted),
+        )
+        for row, predicted_s in zip(scored, predicted_times(scored), strict=True)
+    ]
+    title = f"{table.name}: calls that no constant was fitted to"
+    return RowReport(table=table.name, rows=Table(rows, title=title), parts=parts, not_scored=not_scored(table))

@@ -1,0 +1,390 @@
+"""What a table comes to that is scored in a way of its own: rows beside predictions, scores beside naive rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, make_dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from perfmodel.presentation.tables import Table
+from perfmodel.validation.scoreboard import PERFMODEL
+from perfmodel.validation.scores import metrics
+
+if TYPE_CHECKING:
+    from perfmodel.calibration.fit import Fit
+    from perfmodel.validation.protocols.cells import PredictedCell
+    from perfmodel.validation.scores.report import Report
+    from perfmodel.validation.tables.mullapudi import Illustration
+
+
+def percent_within(predicted: ArrayLike, *, measured: ArrayLike, percent: float) -> float:
+    """Return the percentage of predictions whose error is at most ``percent``."""
+    return 100 * metrics.share_within(predicted, measured=measured, percent=percent)
+
+
+METRICS: Final[Mapping[str, Callable[..., float]]] = {
+    "mape": metrics.mape,
+    "median_ape": metrics.median_ape,
+    "p90_ape": metrics.p90_ape,
+    "typical_factor_percent": metrics.typical_factor_percent,
+    "geometric_mean_ratio": metrics.geometric_mean_ratio,
+    "percent_within_10": partial(percent_within, percent=10),
+    "percent_within_25": partial(percent_within, percent=25),
+}
+"""Figures of every score -> how each follows from predicted and measured values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreRow:
+    """One line of the scoreboard."""
+
+    subset: str
+    model: str
+    cells: int
+    mape: float
+    median_ape: float
+    p90_ape: float
+    typical_factor_percent: float
+    geometric_mean_ratio: float
+    percent_within_10: float
+    percent_within_25: float
+    fitted: int
+
+
+def score(subset: str, model: str, predicted_s: Any, *, measured_s: Any, fitted: int) -> ScoreRow:
+    """Score predictions against measurements."""
+    figures = {name: metric(predicted_s, measured=measured_s) for name, metric in METRICS.items()}
+    return ScoreRow(subset=subset, model=model, cells=len(measured_s), fitted=fitted, **figures)
+
+
+def score_rows(report: Report) -> tuple[ScoreRow, ...]:
+    """Score the model and each naive baseline on the same cells, subset by subset."""
+    rows = []
+    for subset in report.subsets:
+        cells = [cell for cell, of in zip(report.cells, report.subset_of_cell, strict=True) if of == subset]
+        aside = [cell for cell, of in zip(report.set_aside, report.subset_of_set_aside, strict=True) if of == subset]
+        fitted = report.fitted.get(subset, 0)
+        for model, scored in (("perfmodel", cells), ("perfmodel, with the cells set aside", [*cells, *aside])):
+            if model == "perfmodel" or aside:
+                times, measured_s = [cell.predicted_s for cell in scored], [cell.measured_s for cell in scored]
+                rows.append(score(subset, model, times, measured_s=measured_s, fitted=fitted))
+        measured = np.array([cell.measured_s for cell in cells])
+        for baseline in report.baselines[subset]:
+            covered, fitted = baseline.covered, baseline.parameter_count
+            if covered.any():
+                predicted = baseline.predicted_s[covered]
+                rows.append(score(subset, baseline.name, predicted, measured_s=measured[covered], fitted=fitted))
+    return tuple(rows)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FoldOutcome:
+    """One fold: what it was fitted on, and what it predicted."""
+
+    label: str
+    predicted: tuple[PredictedCell, ...]
+    trained: tuple[PredictedCell, ...]
+    fit: Fit | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldRow:
+    """Score of one fold."""
+
+    subset: str
+    held_out: str
+    fitted_cells: int
+    scored_cells: int
+    fitted: int
+    mape: float
+    typical_factor_percent: float
+    geometric_mean_ratio: float
+
+
+def fold_row(subset: str, outcome: FoldOutcome) -> FoldRow | None:
+    """Score one fold."""
+    scored = [cell for cell in outcome.predicted if cell.status == "measured"]
+    if not scored:
+        return None
+    predicted, measured = [cell.predicted_s for cell in scored], [cell.measured_s for cell in scored]
+    figures = ("mape", "typical_factor_percent", "geometric_mean_ratio")
+    return FoldRow(
+        subset=subset,
+        held_out=outcome.label,
+        fitted_cells=len(outcome.trained),
+        scored_cells=len(scored),
+        fitted=0 if outcome.fit is None else outcome.fit.parameter_count,
+        **{name: METRICS[name](predicted, measured=measured) for name in figures},
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactorRow:
+    """One fitted factor of a validation with a single fold."""
+
+    subset: str
+    name: str
+    factor: float
+    low: float
+    high: float
+
+
+def factor_rows(subset: str, outcomes: Sequence[FoldOutcome]) -> tuple[FactorRow, ...]:
+    """Return the fitted factors where one fit stands for the subset."""
+    if len(outcomes) != 1 or outcomes[0].fit is None:
+        return ()
+    fit = outcomes[0].fit
+    rows = []
+    for name, factor in fit.factors.items():
+        low, high = fit.interval(name)
+        rows.append(FactorRow(subset=subset, name=name, factor=factor, low=low, high=high))
+    return tuple(rows)
+
+
+Columns = Mapping[str, str | Callable[[Any], str]]
+"""Heading of each column -> what it shows of a row: a format of its fields, or a function of it."""
+
+SCORES: Final[Columns] = {
+    "cells of": "{.subset}",
+    "predictions": "{.model}",
+    "cells": "{.cells:,}",
+    "MAPE [%]": "{.mape:.1f}",
+    "median [%]": "{.median_ape:.1f}",
+    "p90 [%]": "{.p90_ape:.1f}",
+    "exp|ln|-1 [%]": "{.typical_factor_percent:.1f}",
+    "bias": "{.geometric_mean_ratio:.2f}",
+    "in 10 % [%]": "{.percent_within_10:.0f}",
+    "in 25 % [%]": "{.percent_within_25:.0f}",
+}
+LEGEND: Final = (
+    "exp|ln|-1: 100 (exp(mean |ln(predicted / measured)|) - 1), the typical factor as a percentage; "
+    "bias: geometric mean of predicted / measured;\nin 10 %, in 25 %: percentage of the cells predicted that closely"
+)
+CELLS: Final[Columns] = {
+    "framework": "{.framework}",
+    "network": "{.network}",
+    "device": "{.device}",
+    "threads": lambda cell: "" if cell.threads is None else str(cell.threads),
+    "measured_s": "{.measured_s:.3f}",
+    "predicted_s": "{.predicted_s:.3f}",
+    "ratio": "{.ratio:.2f}",
+    "bound_by": "{.bottleneck}",
+}
+INTERVALS: Final[Columns] = {
+    "cells of": "{.subset}",
+    "80 % intervals": "{.intervals}",
+    "cells": "{.cells:,}",
+    "in interval [%]": "{.coverage_percent:.0f}",
+    "high / low": "{.median_ratio:.2f}",
+    "score of ln": "{.log_score:.3f}",
+    "score [s]": "{.time_score_s:.4g}",
+}
+INTERVAL_LEGEND: Final = (
+    "in interval: 80 is right; high / low: median, how sharp; score: mean interval score of ln(time) and of the time, "
+    "lower is better; each\ninterval, and each constant ratio, is made without a residual of what its fold holds out"
+)
+FOLDS: Final[Columns] = {
+    "cells of": "{.subset}",
+    "held out": "{.held_out}",
+    "cells fitted": "{.fitted_cells}",
+    "scored": "{.scored_cells:,}",
+    "constants": "{.fitted:,}",
+    "MAPE [%]": "{.mape:.1f}",
+    "exp|ln|-1 [%]": "{.typical_factor_percent:.1f}",
+    "bias": "{.geometric_mean_ratio:.2f}",
+}
+MOST_FOLDS: Final = 40
+"""Folds up to which each is printed; --json has them all. [1]"""
+
+FACTORS: Final[Columns] = {
+    "cells of": "{.subset}",
+    "factor on": "{.name}",
+    "value": "{.factor:.2f}",
+    "80 % interval": "{0.low:.2f} to {0.high:.2f}",
+}
+
+
+def printed(rows: Iterable[Any], columns: Columns, *, title: str = "") -> Table[Any]:
+    """Return rows as texts, ready to print."""
+    headings = {f"column_{place}": heading for place, heading in enumerate(columns)}
+    line = make_dataclass("Line", [(name, str) for name in headings], frozen=True)
+    shows = [show.format if isinstance(show, str) else show for show in columns.values()]
+    return Table([line(*(show(row) for show in shows)) for row in rows], title=title, headings=headings)
+
+
+def cell_lines(cells: Iterable[PredictedCell], *, title: str) -> Table[Any]:
+    """Return measured cells beside their predictions, ready to print."""
+    return printed(cells, CELLS, title=title)
+
+
+SCORE_HEADINGS: Final = {
+    "mape": "MAPE [%]",
+    "subset": "cells of",
+    "typical_factor_percent": "exp|ln|-1 [%]",
+    "median_ape": "median [%]",
+    "p90_ape": "p90 [%]",
+    "geometric_mean_ratio": "bias",
+    "fitted": "constants",
+    "naive": "best naive rule, told the same",
+    "naive_mape": "its MAPE [%]",
+    "naive_typical_factor_percent": "its exp|ln|-1 [%]",
+    "most_percent": "most [%]",
+    "is_pair": "one family of one framework",
+    "change": "change",
+}
+
+TWO_PLACES: Final = ("geometric_mean_ratio", "factor")
+
+
+def score_lines(table: Table[Any]) -> Table[Any]:
+    """Return a table of scores with its numbers as people read them."""
+    columns = {SCORE_HEADINGS.get(name, name): partial(_score_text, name) for name in table.columns}
+    return printed(table, columns, title=table.title)
+
+
+def _score_text(name: str, row: object) -> str:
+    value = getattr(row, name)
+    if isinstance(value, bool):
+        return "YES" if value else ""
+    if isinstance(value, float):
+        if np.isnan(value):
+            return ""
+        return f"{value:.2f}" if name in TWO_PLACES else f"{value:.1f}"
+    return str(value)
+
+
+def report_text(report: Report) -> str:
+    """Return what ``print(report)`` shows."""
+    board = printed(report.scoreboard, SCORES, title=f"{report.table}, protocol {report.protocol}")
+    parts = [f"{board.to_text()}\n{LEGEND}"]
+    if len(report.intervals):
+        parts.append(f"{printed(report.intervals, INTERVALS)}\n{INTERVAL_LEGEND}")
+    for subset in report.subsets:
+        part = report._limited_to(np.array(report.subset_of_cell) == subset)
+        share, pairs = part.rank_order
+        low, high = part.bootstrap
+        order = f"framework order right in {share:.0%} of {pairs} pairs; " if pairs else ""
+        parts.append(f"{subset}: {order}MAPE {part.mape:.1f} %, 90 % interval over rows {low:.1f} to {high:.1f} %")
+    fitted = ", ".join(f"{count} ({subset})" for subset, count in report.fitted.items())
+    parts.append(
+        f"fitted on this table in one fold, at most: {fitted} constants; shipped constants taken from it: none "
+        f"(refused otherwise); of the fields in the files used, {len(report.estimates)} are estimates, not data "
+        "(--json lists them)"
+    )
+    if 1 < len(report.folds) <= MOST_FOLDS:
+        parts.append(str(printed(report.folds, FOLDS, title="every fold")))
+    if len(report.factors):
+        parts.append(str(printed(report.factors, FACTORS, title="fitted factors on the sourced constants")))
+    if report.set_aside:
+        parts.append(
+            cell_lines(report.set_aside, title="set aside, not scored (reasons in the table's file)").to_text()
+        )
+    parts.append(str(cell_lines(report.worst(), title="worst cells")))
+    return "\n\n".join(parts)
+
+
+EVERY_ROW: Final = "all"
+
+MOST_PRINTED: Final = 60
+"""Rows up to which a report prints each of them. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartScore:
+    """A score on a part of the rows of a table."""
+
+    part: str
+    score: ScoreRow
+    note: str = ""
+    protocol: str = ""
+
+
+OwnReport: TypeAlias = "RowReport | Illustration"
+"""What a table that is scored in a way of its own comes to: prints as text, has rows, scores and an error."""
+
+
+def compared(
+    subset: str,
+    predictions: Mapping[str, Sequence[float]],
+    *,
+    measured: Sequence[float],
+    fitted: Mapping[str, int],
+    part: str = EVERY_ROW,
+    note: str = "",
+) -> tuple[PartScore, ...]:
+    """Score perfmodel and naive rules on the same rows."""
+    return tuple(
+        PartScore(
+            part=part,
+            score=score(subset, model, predicted, measured_s=measured, fitted=fitted.get(model, 0)),
+            note=note if model == PERFMODEL else "",
+        )
+        for model, predicted in predictions.items()
+    )
+
+
+def mean_error(parts: Sequence[PartScore]) -> float | None:
+    """Return the mean absolute error of perfmodel over all rows; None where nothing is scored [%]."""
+    own = [each for each in parts if each.score.model == PERFMODEL and each.part == EVERY_ROW]
+    return own[0].score.mape if own else None
+
+
+PARTS: Final[Columns] = {
+    "cells of": "{0.score.subset}",
+    "part": "{.part}",
+    "model": "{0.score.model}",
+    "cells": "{0.score.cells}",
+    "constants": "{0.score.fitted}",
+    "MAPE [%]": "{0.score.mape:.1f}",
+    "median [%]": "{0.score.median_ape:.1f}",
+    "p90 [%]": "{0.score.p90_ape:.1f}",
+    "bias": "{0.score.geometric_mean_ratio:.2f}",
+    "percent_within_10": "{0.score.percent_within_10:.1f}",
+    "percent_within_25": "{0.score.percent_within_25:.1f}",
+}
+
+
+def parts_text(parts: Sequence[PartScore], *, title: str) -> str:
+    """Return scores as text, a line for each part and model."""
+    return printed(parts, PARTS, title=title).to_text()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowReport:
+    """Rows beside their predictions, and scores beside naive rules."""
+
+    table: str
+    rows: Table[Any]
+    parts: tuple[PartScore, ...]
+    not_scored: str = ""
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def mape(self) -> float | None:
+        """Mean absolute error of perfmodel over the scored rows; None where nothing is scored [%]."""
+        return mean_error(self.parts)
+
+    def __str__(self) -> str:
+        blocks = [self.rows.to_text()] if len(self.rows) <= MOST_PRINTED else []
+        if self.parts:
+            aside = f" (not scored: {self.not_scored})" if self.not_scored else ""
+            blocks.append(parts_text(self.parts, title=f"{self.table}: scores{aside}"))
+        notes = [f"{self.table}: {each.note}" for each in self.parts if each.note]
+        notes += [] if self.parts else [f"{self.table}: nothing is scored: {self.not_scored}"]
+        notes += [f"- {text}" for text in self.caveats]
+        return "\n\n".join([*blocks, "\n".join(notes)] if notes else blocks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return name, error, scores, rows and caveats as plain values."""
+        return {
+            "table": self.table,
+            "mape_percent": self.mape,
+            "scores": [{"part": each.part, **asdict(each.score), "note": each.note} for each in self.parts],
+            "rows": [asdict(row) for row in self.rows],
+            "not_scored": self.not_scored,
+            "caveats": list(self.caveats),
+        }

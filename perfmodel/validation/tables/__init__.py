@@ -1,0 +1,1 @@
+"""Measured tables that are scored in their own way."""

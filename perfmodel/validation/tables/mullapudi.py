@@ -1,0 +1,349 @@
+"""Downpour and delay-compensated SGD on 4, 8 and 12 machines: what one time says of the other five.
+
+An illustration rather than a test, since a constant is as close to all six times. What is asked is where the growth
+with the workers comes from (the queue at the parameter server) and where the price of the compensation does (operations
+that the server issues). One time, Downpour on four machines, fixes how long a worker is away from the server; nothing
+else is fitted. The batch size is stated nowhere, so the answer is given for several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+from perfmodel import zoo
+from perfmodel.cost.staleness import PASSES, extra_service_time
+from perfmodel.errors import CalibrationError
+from perfmodel.framework.profile import in_base_units, load_framework
+from perfmodel.graph import LayerGraph
+from perfmodel.hardware.catalogue import load_system
+from perfmodel.hardware.system import System
+from perfmodel.measurements.scaling_tables import load_scaling
+from perfmodel.presentation.tables import Table
+from perfmodel.simulation.asynchronous import play_asynchronous
+from perfmodel.sync.asynchronous import SCHEMES
+from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
+from perfmodel.units import BITS_PER_BYTE, GIGA
+from perfmodel.validation.scoreboard import PERFMODEL
+from perfmodel.validation.scores.table_report import PartScore, compared, mean_error, parts_text
+
+KEY: Final = "mullapudi2017"
+
+CONSTANT: Final = "a constant: the fitted time"
+
+SYSTEM_TEXT: Final = "4 to 12 machines of four virtual CPUs"
+"""Where it ran, as a scoreboard says it. [-]"""
+
+COMPARED: Final = ("downpour", "delay_compensated")
+CALIBRATED: Final = ("downpour", 3)
+"""Scheme and workers of the one time that is fitted."""
+
+MODEL_VIEW: Final = "busiest part"
+"""The view of the server's queues that is the model; others show what it hangs on. [-]"""
+
+MEASURED: Final = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRow:
+    """One measured time beside what it was expected to be."""
+
+    scheme: str
+    node_count: int
+    worker_count: int
+    measured_s: float
+    predicted_s: float
+    constant_s: float
+    mean_staleness: float
+    server_utilisation: float
+
+
+@dataclass(frozen=True, slots=True)
+class GrowthRow:
+    """What a batch size, and a view of the server's queues, makes of the growth and of the compensation's price."""
+
+    batch_size: int | None
+    queues: str
+    away_ms: float | None
+    downpour_growth: float
+    compensated_growth: float
+    overhead_4: float
+    overhead_8: float
+    overhead_12: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Illustration:
+    """The rows, the sensitivity, and what everything rests on."""
+
+    batch_size: int
+    rows: Table[EpochRow]
+    sensitivity: Table[GrowthRow]
+    assumptions: tuple[str, ...]
+    caveats: tuple[str, ...]
+
+    def __str__(self) -> str:
+        scored = tuple(each.note for each in self.parts if each.note)
+        notes = [f"- {text}" for text in (*scored, *self.assumptions, *self.caveats)]
+        scores = parts_text(self.parts, title="the five that are not fitted")
+        return "\n\n".join([self.rows.to_text(), self.sensitivity.to_text(), scores, "\n".join(notes)])
+
+    @property
+    def mape(self) -> float | None:
+        """Mean absolute error over the times that are not fitted [%]."""
+        return mean_error(self.parts)
+
+    @property
+    def not_scored(self) -> str:
+        """What of the table is not scored, and why."""
+        return "1 time that a worker's own step was fitted to"
+
+    @property
+    def growth_factors(self) -> dict[str, float]:
+        """How far off the growth from 4 to 12 machines is, by scheme: the larger over the smaller [1]."""
+        measured, model = (
+            next(row for row in self.sensitivity if (row.queues, row.batch_size) == wanted)
+            for wanted in ((MEASURED, None), (MODEL_VIEW, self.batch_size))
+        )
+        pairs = {
+            "Downpour": (model.downpour_growth, measured.downpour_growth),
+            "delay-compensated": (model.compensated_growth, measured.compensated_growth),
+        }
+        return {name: max(pair) / min(pair) for name, pair in pairs.items()}
+
+    @property
+    def parts(self) -> tuple[PartScore, ...]:
+        """Scores of perfmodel and of the constant, which was told the same time."""
+        rows = [row for row in self.rows if (row.scheme, row.worker_count) != CALIBRATED]
+        factors = " and ".join(f"{factor:.2f} ({name})" for name, factor in self.growth_factors.items())
+        return compared(
+            SYSTEM_TEXT,
+            {PERFMODEL: [row.predicted_s for row in rows], CONSTANT: [row.constant_s for row in rows]},
+            measured=[row.measured_s for row in rows],
+            fitted={PERFMODEL: 1, CONSTANT: 1},
+            note=f"growth from 4 to 12 machines is off by a factor of {factors}; a constant has none",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as plain data."""
+        return {
+            "table": KEY,
+            "mape_percent": self.mape,
+            "growth_factors": self.growth_factors,
+            "rows": [asdict(row) for row in self.rows],
+            "sensitivity": [asdict(row) for row in self.sensitivity],
+            "assumptions": list(self.assumptions),
+            "caveats": list(self.caveats),
+        }
+
+
+BATCH_SIZES: Final = (64, 100, 128, 200, 256)
+"""Batch sizes that the answer is given for. [samples]"""
+
+ASSUMED_BATCH_SIZE: Final = 128
+"""The one in the middle of those: assumed, as one time does not tell it from the time per step. [samples]"""
+
+ADAPTER_GBIT_PER_S: Final = 8.0
+"""What a machine of four virtual CPUs might send in 2017: 2 Gbit/s for each. [Gbit/s]"""
+
+OPERATIONS_PER_VARIABLE: Final = 3
+"""A server receives a gradient, applies it, and sends parameters: an operation each, for each variable. [1]"""
+
+PARAMETER_BYTES: Final = 4
+"""Single precision. [B]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Server:
+    """What the parameter server does for one update. [s]"""
+
+    transfer_s: float
+    dispatch_s: float
+    memory_s: float
+    compensation_s: float
+    variable_count: int
+
+    def numbers(self, *, compute_s: float, worker_count: int) -> AsynchronousNumbers:
+        return AsynchronousNumbers(
+            compute_s=compute_s,
+            worker_count=worker_count,
+            push_s=self.transfer_s,
+            pull_s=self.transfer_s,
+            update_s=self.variable_count * OPERATIONS_PER_VARIABLE * self.dispatch_s + self.memory_s,
+            compensation_s=self.compensation_s,
+        )
+
+
+def _variable_count(graph: LayerGraph) -> int:
+    """Return the tensors that are updated: a weight and a bias of each layer that has parameters."""
+    return sum(2 for count in graph.parameter_counts.values() if count)
+
+
+def _server(stated: Mapping[str, Any]) -> _Server:
+    graph = zoo.build(stated["network"])
+    system = load_system(stated["system"])
+    assert isinstance(system, System)
+    cpu = system.processor
+    profile = load_framework(stated["framework"])
+    assert profile.cpu is not None
+    at_once = cpu.core_count  # variables are updated independently, each operation by one thread of a core
+    dispatch_s = in_base_units(profile.cpu.constants)["dispatch_us"] / at_once
+    memory_bytes_per_s = cpu.memory.bandwidth_per_core_gb_per_s * GIGA * at_once
+    parameter_bytes, variables = graph.parameter_count * PARAMETER_BYTES, _variable_count(graph)
+    return _Server(
+        transfer_s=parameter_bytes * BITS_PER_BYTE / (ADAPTER_GBIT_PER_S * GIGA),
+        dispatch_s=dispatch_s,
+        memory_s=PASSES * parameter_bytes / memory_bytes_per_s,
+        compensation_s=extra_service_time(
+            parameter_bytes=parameter_bytes,
+            memory_bytes_per_s=memory_bytes_per_s,
+            variable_count=variables,
+            dispatch_s=dispatch_s,
+        ),
+        variable_count=variables,
+    )
+
+
+def illustrate(*, batch_size: int = ASSUMED_BATCH_SIZE, played_steps: int = 1500) -> Illustration:
+    """Predict the table's times from one of them.
+
+    Parameters
+    ----------
+    batch_size : int
+        What the report does not state. [samples]
+    played_steps : int
+        Steps of each worker that the simulator plays; 0 to leave it out. [1]
+
+    Returns
+    -------
+    Illustration
+        Times, sensitivity, assumptions, caveats. Prints as a report.
+
+    Raises
+    ------
+    CalibrationError
+        If steps of that size are too short for what the server does in each.
+
+    Notes
+    -----
+    Valid for: this table. Ignores: what varies between machines of one type.
+
+    Examples
+    --------
+    >>> found = illustrate(played_steps=0)
+    >>> row = found.rows[2]
+    >>> row.measured_s, round(row.predicted_s, 2)
+    (3.55, 3.54)
+    """
+    table = load_scaling(KEY)
+    server = _server(table.stated)
+    measured = {(row["scheme"], int(row["worker_count"])): row["epoch_s"] for row in table.rows}
+    examples = table.stated["examples_per_epoch"]
+    counts = sorted({workers for _, workers in measured})
+    steps = examples / batch_size
+    compute_s = _calibrated(server, step_s=measured[CALIBRATED] / steps)
+    rows = []
+    for row in table.rows:
+        workers = int(row["worker_count"])
+        times = SCHEMES[row["scheme"]].times(server.numbers(compute_s=compute_s, worker_count=workers))
+        rows.append(
+            EpochRow(
+                scheme=row["scheme"],
+                node_count=int(row["node_count"]),
+                worker_count=workers,
+                measured_s=row["epoch_s"],
+                predicted_s=float(times.step_s) * steps,
+                constant_s=measured[CALIBRATED],
+                mean_staleness=float(times.mean_staleness),
+                server_utilisation=float(times.server_utilisation),
+            )
+        )
+    constant = dict.fromkeys(measured, measured[CALIBRATED])
+    lines = [_growth_row(measured, counts, label=MEASURED), _growth_row(constant, counts, label="a constant")]
+    for size in sorted({*BATCH_SIZES, batch_size}):
+        for view, changes in _VIEWS.items():
+            away_s = _calibrated(server, step_s=measured[CALIBRATED] * size / examples, **changes)
+            found = _epochs(server, away_s, counts, steps=examples / size, **changes)
+            lines.append(_growth_row(found, counts, label=view, batch_size=size, away_s=away_s))
+    if played_steps:
+        found = _epochs(server, compute_s, counts, steps=steps, played_steps=played_steps)
+        lines.append(_growth_row(found, counts, label="busiest part, played", batch_size=batch_size, away_s=compute_s))
+    return Illustration(
+        batch_size=batch_size,
+        rows=Table(rows, title=f"{table.title}; mini-batches of {batch_size}, assumed; the first row is fitted"),
+        sensitivity=Table(lines, title="growth from 4 to 12 machines and price of compensation [%]"),
+        assumptions=_assumptions(server, batch_size=batch_size),
+        caveats=table.caveats,
+    )
+
+
+_VIEWS: Final[dict[str, dict[str, Any]]] = {
+    MODEL_VIEW: {},
+    "each part": {"each_part_queues": True},
+    "busiest part, equal services": {"service_variation": 0.0},
+}
+"""Where visitors queue: the first is the model; the others show what it hangs on."""
+
+
+def _calibrated(server: _Server, *, step_s: float, **changes: Any) -> float:
+    """Return how long a worker computes, so that Downpour on four machines has the measured step. [s]"""
+    from scipy.optimize import brentq
+
+    scheme, workers = CALIBRATED
+
+    def longer_s(compute_s: float) -> float:
+        numbers = replace(server.numbers(compute_s=compute_s, worker_count=workers), **changes)
+        return float(SCHEMES[scheme].times(numbers).step_s) - step_s
+
+    if longer_s(0.0) > 0:
+        message = f"{KEY}: a step of {step_s * 1e3:.2f} ms is shorter than what the server does in it"
+        raise CalibrationError(message)
+    return float(brentq(longer_s, 0.0, step_s, xtol=1e-12))
+
+
+def _epochs(
+    server: _Server, compute_s: float, counts: list[int], *, steps: float, played_steps: int = 0, **changes: Any
+) -> dict[tuple[str, int], float]:
+    """Return the time of an epoch of both schemes with each number of workers, by formula or as played. [s]"""
+
+    def step_s(name: str, workers: int) -> float:
+        numbers = replace(server.numbers(compute_s=compute_s, worker_count=workers), **changes)
+        if played_steps:
+            return play_asynchronous(SCHEMES[name].in_effect(numbers), step_count=played_steps).step_s
+        return float(SCHEMES[name].times(numbers).step_s)
+
+    return {(name, workers): steps * step_s(name, workers) for name in COMPARED for workers in counts}
+
+
+def _growth_row(
+    epochs: Mapping[tuple[str, int], float],
+    counts: list[int],
+    *,
+    label: str,
+    batch_size: int | None = None,
+    away_s: float | None = None,
+) -> GrowthRow:
+    growth = {name: 100 * (epochs[name, counts[-1]] / epochs[name, counts[0]] - 1) for name in COMPARED}
+    overheads = [100 * (epochs["delay_compensated", workers] / epochs["downpour", workers] - 1) for workers in counts]
+    return GrowthRow(
+        batch_size,
+        label,
+        None if away_s is None else away_s / 1e-3,
+        growth["downpour"],
+        growth["delay_compensated"],
+        *overheads,
+    )
+
+
+def _assumptions(server: _Server, *, batch_size: int) -> tuple[str, ...]:
+    return (
+        f"Fitted: the time of a worker's own step, on {CALIBRATED[0]} with {CALIBRATED[1]} workers; nothing else.",
+        f"Assumed: mini-batches of {batch_size}. The table of growth says what others would mean.",
+        f"Adapter: {ADAPTER_GBIT_PER_S:g} Gbit/s per direction, 2 Gbit/s for each of four virtual CPUs (from memory of "
+        f"the provider's pages of 2017): {1e3 * server.transfer_s:.3f} ms for all parameters.",
+        f"Server: {OPERATIONS_PER_VARIABLE} operations for each of {server.variable_count} variables, "
+        f"{1e6 * server.dispatch_s:.1f} us each (the framework's file; one at a time on each core), and one pass: "
+        f"compensation adds {1e3 * server.compensation_s:.3f} ms.",
+        "Model: services vary as exponential ones; parts in a row let visitors queue before the busiest only.",
+    )

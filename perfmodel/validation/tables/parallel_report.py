@@ -1,0 +1,270 @@
+"""Measured steps and speed-ups on many devices beside their predictions; nothing is fitted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel import zoo
+from perfmodel.framework.profile import load_framework
+from perfmodel.hardware.part_catalogue import load_link
+from perfmodel.measurements.scaling_tables import ParallelRow, ParallelTable, load_parallel, load_scaling
+from perfmodel.parallelism.base import Layout
+from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.job.agreements import SHARED
+from perfmodel.prediction.job.exchange_times import LinkExchanges, OnLink
+from perfmodel.prediction.job.prepare import prepare
+from perfmodel.prediction.job.subject import subject_of_graph
+from perfmodel.prediction.job.synchronous_agreement import AllReduced, Synchronous
+from perfmodel.presentation.quantities import percent_text
+from perfmodel.presentation.tables import Table
+from perfmodel.sync.collectives import collective
+from perfmodel.units import GIGA
+from perfmodel.validation.scoreboard import PERFMODEL
+from perfmodel.validation.scores.table_report import EVERY_ROW, PartScore, RowReport, compared
+
+if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
+    from perfmodel.prediction.job.prepared import Prepared, TimedStep
+
+
+LINEAR: Final = "linear scaling"
+"""Naive rule: as many times faster as there are devices. [-]"""
+
+ONE_RATE: Final = "one FLOP/s per device for all rows, told all of them"
+"""Naive rule: every row's own FLOP at the geometric mean of all rows' rates. [-]"""
+
+PUBLISHED: Final = "as published by another model"
+"""Predictions that the table's source prints. [-]"""
+
+NEARLY_FULL: Final = 0.9
+"""Share of a device's memory beyond which a row is named: what allocators and buffers leave is about that. [1]"""
+
+_STRATEGIES: Final = {"tree": "binomial_tree"}
+"""What a source calls a strategy -> its name here, where that is another."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelScore:
+    """A row beside its prediction."""
+
+    row: str
+    measured: float
+    predicted: float
+    error_percent: float
+    naive_percent: float
+    published_percent: float | None
+    parameters_billion: float
+    memory_gb: float
+    bubble_percent: float
+    sync_percent: float
+
+
+def parallel_report(file: Path) -> RowReport:
+    """Return a table of many devices with its predictions; nothing is fitted.
+
+    Parameters
+    ----------
+    file : Path
+        A CSV that comes with perfmodel. [-]
+
+    Returns
+    -------
+    RowReport
+        Rows beside their predictions, and scores beside the naive rule and what others published.
+
+    Raises
+    ------
+    UnknownNameError
+        If there is no such table.
+
+    Notes
+    -----
+    Valid for: groups whose devices have a link each to the next, at the rate that its file calls typical. Ignores:
+    contention between groups, overlap of gradients' exchange with back-propagation.
+    """
+    table = load_parallel(file.stem)
+    graphs = [zoo.build(row.builder, **row.builder_options) for row in table.rows]
+    naive = _naive(table.rows, graphs)
+    scores = [
+        _score(table, row, graph, naive=expected)
+        for row, graph, expected in zip(table.rows, graphs, naive, strict=True)
+    ]
+    return RowReport(
+        table=table.key,
+        rows=Table(scores, title=table.title),
+        parts=_parts(table.rows, scores, naive),
+        caveats=(table.source["caveat"], *_nearly_full(table.rows, scores)),
+    )
+
+
+def _nearly_full(rows: Sequence[ParallelRow], scores: Sequence[ParallelScore]) -> list[str]:
+    """Say which rows need nearly all memory of their device, or more: allocators and buffers may not leave so much."""
+    found = []
+    for row, score in zip(rows, scores, strict=True):
+        target = resolve_target(device=row.device, system=None, threads=None, workers=1)
+        capacity_gb = target.capacity_bytes / GIGA
+        if score.memory_gb > NEARLY_FULL * capacity_gb:
+            share = percent_text(score.memory_gb / capacity_gb)
+            found.append(
+                f"memory: {row.label} is predicted to need {score.memory_gb:.2f} GB per device, {share} of the "
+                f"{capacity_gb:.2f} GB that it has; it was measured, so it did fit"
+            )
+    return found
+
+
+def _naive(rows: Sequence[ParallelRow], graphs: Sequence[LayerGraph]) -> list[float]:
+    """Return what the naive rule says of each row: its workers, or its FLOP at the typical rate of all rows."""
+    work = {}
+    for row, graph in zip(rows, graphs, strict=True):
+        if row.measured_s is not None:
+            flop = float(graph.work(batch_size=1, phase="forward_backward").flop_count) * row.global_batch_size
+            work[row.row_number] = flop / row.sizes["workers"]
+    rates = [work[row.row_number] / row.measured_s for row in rows if row.measured_s is not None]
+    typical = math.exp(sum(map(math.log, rates)) / len(rates)) if rates else math.nan
+    return [float(row.sizes["workers"]) if row.measured_s is None else work[row.row_number] / typical for row in rows]
+
+
+def _parts(
+    rows: Sequence[ParallelRow], scores: Sequence[ParallelScore], naive: Sequence[float]
+) -> tuple[PartScore, ...]:
+    """Return scores of all rows, then of each part where there are several."""
+    names = list(dict.fromkeys(row.part for row in rows))
+    told = {ONE_RATE: 1} if rows[0].measured_s is not None else {}
+    found: list[PartScore] = []
+    for part in (EVERY_ROW, *(names if len(names) > 1 else ())):
+        kept = [index for index, row in enumerate(rows) if part in (EVERY_ROW, row.part)]
+        predictions = {
+            PERFMODEL: [scores[index].predicted for index in kept],
+            ONE_RATE if told else LINEAR: [naive[index] for index in kept],
+        }
+        published = [rows[index].published_speedup for index in kept]
+        if None not in published:
+            predictions[PUBLISHED] = [speedup for speedup in published if speedup is not None]
+        worst = max((scores[index] for index in kept), key=lambda score: abs(score.error_percent))
+        found += compared(
+            ", ".join(dict.fromkeys(rows[index].device for index in kept)),
+            predictions,
+            measured=[scores[index].measured for index in kept],
+            fitted=told,
+            part=part,
+            note=f"{part}: worst is {worst.row}, {worst.error_percent:+.1f} %",
+        )
+    return tuple(found)
+
+
+def _score(table: ParallelTable, row: ParallelRow, graph: LayerGraph, *, naive: float) -> ParallelScore:
+    prepared, step = _step(table, row, graph, row.parallelism, row.sizes, row.global_batch_size)
+    step_s = float(step.parts.step_s)
+    predicted, measured = step_s, row.measured_s
+    if row.measured_speedup is not None:
+        assert row.baseline_batch_size is not None
+        _, one = _step(table, row, graph, "data", {"workers": 1}, row.baseline_batch_size)
+        predicted = float(one.parts.step_s) / row.baseline_batch_size * row.global_batch_size / step_s
+        measured = row.measured_speedup
+    assert measured is not None
+    return ParallelScore(
+        row=row.label,
+        measured=measured,
+        predicted=predicted,
+        error_percent=_percent(predicted, measured),
+        naive_percent=_percent(naive, measured),
+        published_percent=None if row.published_speedup is None else _percent(row.published_speedup, measured),
+        parameters_billion=graph.parameter_count / 1e9,
+        memory_gb=float(prepared.footprint(step).total_bytes) / 1e9,
+        bubble_percent=100 * float(step.parts.bubble_s) / step_s,
+        sync_percent=100 * float(step.parts.exposed_sync_s) / step_s,
+    )
+
+
+def _percent(predicted: float, measured: float) -> float:
+    return 100 * (predicted / measured - 1)
+
+
+def _step(
+    table: ParallelTable,
+    row: ParallelRow,
+    graph: LayerGraph,
+    parallelism: str,
+    sizes: Mapping[str, Any],
+    global_batch_size: int,
+) -> tuple[Prepared, TimedStep]:
+    layout = Layout(**sizes)
+    prepared = prepare(
+        subject_of_graph(graph, optimizer=table.optimizer, phase="step"),
+        target=resolve_target(device=row.device, system=None, threads=None, workers=1),
+        profile=load_framework(table.framework),
+        batch_size=global_batch_size // layout.data_size,
+        dtype=table.dtype,
+        parallelism=parallelism,
+        layout=layout,
+    )
+    links = {group: load_link(name) for group, name in row.links.items()}
+    agreement = None
+    if layout.data_size > 1:
+        how = collective(SHARED if layout.shard_stage else _STRATEGIES.get(row.sync, row.sync))
+        sums = AllReduced(placed=OnLink(collective=how, link=links["data"], worker_count=layout.data_size))
+        agreement = Synchronous(
+            name=row.sync, worker_count=layout.data_size, reductions=(sums,) * layout.stages, overlap=False
+        )
+    exchanges = LinkExchanges(placement=prepared.placement, links=links)
+    on_links = replace(prepared, exchanges=exchanges, agreement=agreement)
+    return on_links, on_links.nominal
+
+
+SAVED_WHERE_LINEAR: Final = 0.5
+"""Share of the time that a doubling saves where speed-up is linear. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRow:
+    """A stated saving."""
+
+    framework: str
+    saved_percent: float
+    linear_percent: float
+    speedup: float
+    efficiency_percent: float
+    implied_exposed_percent: float
+
+
+def doubling_claims(file: Path) -> RowReport:
+    """Return the claims with what they imply.
+
+    Parameters
+    ----------
+    file : Path
+        Its CSV, one that comes with perfmodel. [-]
+
+    Returns
+    -------
+    RowReport
+        Without a score: no run can be made of a claim that states neither network nor devices.
+
+    Notes
+    -----
+    Valid for: one doubling. A step on twice the GPUs lasts 2 / speed-up times the step on the fewer, each worker with
+    its mini-batch; all of it that is longer is exchange that is exposed: 1 - speed-up / 2.
+    """
+    table = load_scaling(file.stem)
+    rows = [
+        ClaimRow(
+            framework=row["framework"],
+            saved_percent=100 * row["time_reduction"],
+            linear_percent=100 * SAVED_WHERE_LINEAR,
+            speedup=1 / (1 - row["time_reduction"]),
+            efficiency_percent=100 * SAVED_WHERE_LINEAR / (1 - row["time_reduction"]),
+            implied_exposed_percent=100 * (1 - SAVED_WHERE_LINEAR / (1 - row["time_reduction"])),
+        )
+        for row in table.rows
+    ]
+    return RowReport(
+        table=table.key,
+        rows=Table(rows, title=table.title),
+        parts=(),
+        not_scored=f"{len(rows)} claims that state neither network, batch size, GPUs nor links",
+        caveats=table.caveats,
+    )

@@ -1,0 +1,306 @@
+"""Measured speed-ups over one device beside predicted ones and linear scaling; nothing is fitted on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel import measurements, zoo
+from perfmodel.errors import TableError, UnknownNameError, check_known
+from perfmodel.framework.profile import load_framework
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.catalogue import load_system
+from perfmodel.hardware.library import device_of_text
+from perfmodel.measurements.reading import positive_seconds, read_lines, table_error, whole_number
+from perfmodel.measurements.scaling_tables import SpeedupJob, load_speedup_job
+from perfmodel.measurements.table import Evidence, FeedItem, MeasuredRow, MeasurementTable, Run
+from perfmodel.prediction.predict import predict
+from perfmodel.presentation.tables import Table
+from perfmodel.validation.scoreboard import PERFMODEL
+from perfmodel.validation.scores.table_report import EVERY_ROW, PartScore, RowReport, score
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.wired import Wired
+    from perfmodel.prediction.prediction import Prediction
+
+
+COLUMNS: Final = (
+    "framework",
+    "framework_version",
+    "network",
+    "device",
+    "n_devices",
+    "batch_size",
+    "phase",
+    "seconds",
+    "data",
+)
+"""Columns without which a table of steps on systems cannot be read."""
+
+SYNTHETIC: Final = "synthetic"
+"""Word of the column ``data`` for images that lie on the device."""
+
+PIXEL_BYTES: Final = 4
+"""Size of a value of an image as it reaches the device. [B]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MultiDeviceRow:
+    """A step of several devices, each with a mini-batch of its own."""
+
+    row: MeasuredRow
+    run: Run
+    worker_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemTable:
+    """Rows of one device, ready to be scored, and rows of several."""
+
+    measurements: MeasurementTable
+    several: tuple[MultiDeviceRow, ...]
+
+
+def framework_of_text(name: str, version: str) -> str:
+    """Return the framework file for a framework of a table.
+
+    Examples
+    --------
+    >>> framework_of_text("tensorflow", "0.9.0")
+    'tensorflow_0_9'
+    """
+    stems = [stem for stem in spec_files.names("frameworks") if stem.partition("_")[0] == name.lower()]
+    if not stems:
+        raise UnknownNameError(kind="framework of a measured table", name=name, known=spec_files.names("frameworks"))
+    versions = sorted((_numbers(load_framework(stem).version), stem) for stem in stems)
+    stated = _numbers(version)
+    not_above = [stem for known, stem in versions if known[: len(stated)] <= stated]
+    return not_above[-1] if not_above else versions[0][1]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = re.search(r"\d+\.\d+(?:\.\d+)*", version)
+    return () if found is None else tuple(int(part) for part in found.group(0).split("."))
+
+
+def read_system_table(path: str | Path) -> SystemTable | None:
+    """Read a table of training steps on systems."""
+    path = Path(path)
+    header, lines = read_lines(path)
+    if not set(COLUMNS) <= set(header):
+        return None
+    faults: list[str] = []
+    rows: list[MeasuredRow] = []
+    runs: dict[tuple[str, str, int], Run] = {}
+    several: list[MultiDeviceRow] = []
+    for number, values in lines:
+        record = dict(zip(header, values, strict=False))
+        workers = whole_number(record["n_devices"], column="n_devices", number=number, faults=faults) or 1
+        row, run = _row(record, number=number, table=path.stem, faults=faults)
+        if workers > 1:
+            several.append(MultiDeviceRow(row=row, run=run, worker_count=workers))
+            continue
+        rows.append(row)
+        runs[row.run_key] = run
+    if faults:
+        raise table_error(path, faults)
+    if not rows:
+        return None
+    table = MeasurementTable(key=path.stem, title=path.name, rows=tuple(rows), runs=tuple(runs.values()), path=path)
+    return SystemTable(measurements=table, several=tuple(several))
+
+
+def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTable]) -> Run | None:
+    """Return what a table from the same page says that the scripts ran."""
+    for table in tables:
+        address = table.source.get("url", "").partition("://")[2].removeprefix("www.").rstrip("/")
+        found = next((run for run in table.runs if run.network == network), None)
+        if address and address in source and found is not None:
+            return found
+    return None
+
+
+def _row(record: dict[str, str], *, number: int, table: str, faults: list[str]) -> tuple[MeasuredRow, Run]:
+    network = record["network"]
+    check_known(f"network of row {number}", network, zoo.names())
+    seconds = positive_seconds(record["seconds"], column="seconds", number=number, faults=faults)
+    batch_size = whole_number(record["batch_size"], column="batch_size", number=number, faults=faults) or 1
+    framework = framework_of_text(record["framework"], record["framework_version"])
+    on_device = record["data"] == SYNTHETIC
+    label = network if on_device else f"{network}, images read"
+    row = MeasuredRow(
+        table=table,
+        row_number=number,
+        network=label,
+        framework=framework,
+        batch_size=batch_size,
+        device=device_of_text(record["device"]),
+        threads=None,
+        step_s=seconds,
+        note=record.get("variable_update", ""),
+    )
+    images = FeedItem(
+        name="images", elements_per_sample=zoo.build(network).input_elements, element_bytes=PIXEL_BYTES, prefetched=True
+    )
+    shipped = (measurements.load(name) for name in measurements.names())
+    described = run_of_same_page(record.get("source", ""), network, shipped)
+    plain = Run(table=table, network=network, framework=framework, batch_size=batch_size, builder=network)
+    run = replace(
+        described or plain,
+        table=table,
+        network=label,
+        framework=framework,
+        batch_size=batch_size,
+        phase=record["phase"],
+        feed=() if on_device else (images,),
+        evidence=(Evidence("feed", f"column data: {record['data']}"),),
+    )
+    return row, run
+
+
+LINEAR: Final = "linear scaling"
+"""Naive rule: as many times as fast as there are devices. [-]"""
+
+OWN_CLOCK: Final = "perfmodel, every die at the clock of one alone"
+"""The prediction without what dies of one board do to each other's clock. [-]"""
+
+SYNTHETIC_DATA: Final = "synthetic data"
+REAL_DATA: Final = "real data"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedupRow:
+    """A row of several devices beside its prediction."""
+
+    network: str
+    data: str
+    batch_size: int
+    workers: int
+    measured: float
+    predicted: float
+    error_percent: float
+    linear_percent: float
+    exposed_percent: float
+
+
+def speedup_report(file: Path) -> RowReport:
+    """Score the speed-ups of a table of steps on several devices.
+
+    Parameters
+    ----------
+    file : Path
+        Its CSV; its name says what ran. [-]
+
+    Returns
+    -------
+    RowReport
+        Rows beside predictions, and scores beside linear scaling and what else the machine may be. [-]
+
+    Raises
+    ------
+    TableError
+        If a value is wrong, or no row is of several devices.
+    UnknownNameError
+        If perfmodel does not know what ran, or a network, device or framework is unknown.
+
+    Notes
+    -----
+    Valid for: data-parallel workers with a mini-batch each. A row is predicted as the throughput of its workers over
+    that of one worker of the same strategy, whose parameters lie with the server too. No number comes from the table.
+    """
+    job = load_speedup_job(file.stem)
+    read = read_system_table(file)
+    if read is None or not read.several:
+        message = f"{file}: no step of several devices beside one of a single device"
+        raise TableError(message)
+    alone = {(row.network, row.batch_size): row for row in read.measurements.rows}
+    scored = [each for each in read.several if (each.row.network, each.row.batch_size) in alone]
+    system = load_system(job.system)
+    models: dict[str, Wired] = {PERFMODEL: system}
+    models |= {f"perfmodel, {name}": load_system(name) for name in job.other_systems}
+    models[OWN_CLOCK] = _without_boards(system)
+    steps = {model: _steps(job, wired) for model, wired in models.items()}
+    speedups = {
+        model: [step(each.run, each.worker_count).samples_per_s / step(each.run, 1).samples_per_s for each in scored]
+        for model, step in steps.items()
+    }
+    own = [steps[PERFMODEL](each.run, each.worker_count) for each in scored]
+    measured = [
+        each.worker_count * alone[each.row.network, each.row.batch_size].step_s / each.row.step_s  # type: ignore[operator]
+        for each in scored
+    ]
+    linear = [float(each.worker_count) for each in scored]
+    rows = [
+        SpeedupRow(
+            network=each.run.builder,
+            data=_data(each.run),
+            batch_size=each.row.batch_size,
+            workers=each.worker_count,
+            measured=truth,
+            predicted=predicted,
+            error_percent=100 * (predicted / truth - 1),
+            linear_percent=100 * (each.worker_count / truth - 1),
+            exposed_percent=100 * float(step.exposed_sync_s / step.step_s),
+        )
+        for each, truth, predicted, step in zip(scored, measured, speedups[PERFMODEL], own, strict=True)
+    ]
+    by_model = {PERFMODEL: speedups[PERFMODEL], LINEAR: linear, **speedups}
+    return RowReport(
+        table=job.key,
+        rows=Table(rows, title=job.title, row_type=SpeedupRow),
+        parts=_parts(rows, by_model, measured=measured, device=scored[0].row.device),
+        not_scored=_not_scored(read, len(scored)),
+        caveats=job.caveats,
+    )
+
+
+def _not_scored(read: SystemTable, scored: int) -> str:
+    without = len(read.several) - scored
+    alone = f"{len(read.measurements.rows)} rows of one device, which the others are compared with"
+    return alone + (f"; {without} rows with none to compare with" if without else "")
+
+
+def _data(run: Run) -> str:
+    return REAL_DATA if run.feed else SYNTHETIC_DATA
+
+
+def _without_boards(system: Wired) -> Wired:
+    """Return the same system with dies that keep their clock."""
+    apart = tuple((name, device.model_copy(update={"board": None})) for name, device in system.devices)
+    return replace(system, wiring=replace(system.wiring, devices=apart))  # type: ignore[type-var]
+
+
+def _steps(job: SpeedupJob, system: Wired) -> Callable[[Run, int], Prediction]:
+    """Return what predicts the step of a run by a number of workers [1] on a system, each once."""
+    known: dict[tuple[str, int, int], Prediction] = {}
+
+    def step(run: Run, workers: int) -> Prediction:
+        key = run.network, run.batch_size, workers
+        if key not in known:
+            read: dict[str, Any] = {
+                "dataset": job.dataset,
+                "input_from": job.input_from,
+                "decode_cores": job.decode_cores,
+            }
+            known[key] = predict(run, system=system, workers=workers, sync=job.sync, **(read if run.feed else {}))
+        return known[key]
+
+    return step
+
+
+def _parts(
+    rows: Sequence[SpeedupRow], by_model: Mapping[str, Sequence[float]], *, measured: Sequence[float], device: str
+) -> tuple[PartScore, ...]:
+    found = []
+    for part in (EVERY_ROW, SYNTHETIC_DATA, REAL_DATA):
+        kept = [place for place, row in enumerate(rows) if part in (EVERY_ROW, row.data)]
+        truth = [measured[place] for place in kept]
+        for model, speedups in by_model.items() if kept else ():
+            predicted = [speedups[place] for place in kept]
+            worst = max(abs(said / was - 1) for said, was in zip(predicted, truth, strict=True))
+            line = score(device, model, predicted, measured_s=truth, fitted=0)
+            found.append(PartScore(part=part, score=line, note=f"{part}, {model}: worst {100 * worst:.1f} %"))
+    return tuple(found)
