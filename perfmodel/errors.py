@@ -169,12 +169,13 @@ class ArgumentError(PerfmodelError, ValueError):
     given : object
         The value that was given. [-]
     allowed : str
-        What is allowed. [-]
+        What it must be, and the way out: goes on after "must be", unless it begins with another "must". [-]
     """
 
     def __init__(self, argument: str, given: object, allowed: str) -> None:
         self.argument, self.given, self.allowed = argument, given, allowed
-        super().__init__(f"{argument}={short_repr(given)} is not allowed: {allowed}")
+        must = allowed if allowed.startswith("must ") else f"must be {allowed}"
+        super().__init__(f"{argument} {must} (got {short_repr(given)})")
 
 
 class TaskError(PerfmodelError, ValueError):

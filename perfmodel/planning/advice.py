@@ -331,8 +331,9 @@ def _rejections(a: Advice) -> list[str]:
     """Return lines of what cannot be, those of one reason together; the reasons themselves are in ``rejected``."""
     reasons: dict[str, list[Rejected]] = {}
     for entry in a.rejected:
-        same, refused, _ = entry.reason.partition(" is not allowed")
-        key = NO_ROOM if entry.reason.startswith(NO_ROOM) else same if refused else entry.reason
+        argument, refused, why = entry.reason.partition(" must be ")
+        same = f"{argument} {why.rpartition('(got ')[2]}" if refused else entry.reason
+        key = NO_ROOM if entry.reason.startswith(NO_ROOM) else same
         reasons.setdefault(key, []).append(entry)
     lines = []
     for key, entries in reasons.items():

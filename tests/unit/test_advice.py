@@ -450,10 +450,10 @@ def test_a_measured_machine_is_advised_with_what_it_has(alexnet):
 def test_long_reasons_that_are_alike_are_told_once(alexnet):
     job = {"system": "dgx_a100", "workers": 8, "batch_size": 64, "framework": "pytorch_2", "sync": "all_reduce"}
     advice = pm.advise(alexnet, kinds="framework", **job)
-    alike = [entry for entry in advice.rejected if "sync='all_reduce' is not allowed" in entry.reason]
+    alike = [entry for entry in advice.rejected if "sync must be " in entry.reason]
     assert len(alike) > 5
     text = " ".join(str(advice).split())
-    assert text.count("sync='all_reduce' is not allowed") == 1
+    assert text.count("sync must be ") == 1
     assert all(entry.change in text for entry in alike)
 
 
@@ -470,14 +470,14 @@ def test_wrong_words_are_refused_before_any_work(alexnet):
 
 def test_what_is_no_kind_no_row_or_given_twice_is_refused(alexnet, capsys):
     job = {"batch_size": 16, "device": "gtx_1080"}
-    with pytest.raises(ArgumentError, match="kinds=3 is not allowed: some of batch_size, prefetch"):
+    with pytest.raises(ArgumentError, match="kinds must be some of batch_size, prefetch"):
         pm.advise(alexnet, kinds=3, **job)
     advice = pm.advise(alexnet, kinds=["prefetch", "raid"], **job)
     for wrong in ("prefetch", *advice.rejected):
-        with pytest.raises(ArgumentError, match=r"row=.* is not allowed: one of rows"):
+        with pytest.raises(ArgumentError, match=r"row must be one of rows"):
             advice.arguments_with(wrong)
     assert run(["advise", "alexnet", "--device", "gtx_1080", "--batch-size", "16", "--set", "batch_size=32"]) == 2
-    assert "--set='batch_size=32' is not allowed: left out beside --batch-size 16" in capsys.readouterr().err
+    assert "--set must be left out beside --batch-size 16" in capsys.readouterr().err
     words = ["advise", "alexnet", "--device", "gtx_1080", "--batch-size", "16", "--kinds", "prefetch, raid", "--json"]
     assert run(words) == 0
     assert {row["kind"] for row in json.loads(capsys.readouterr().out)["rejected"]} == {"raid"}

@@ -63,7 +63,7 @@ def test_a_link_to_nothing_makes_its_target_and_links_in_a_circle_are_refused(tm
     assert (tmp_path / "target").read_text(encoding="utf-8") == "new"
     first.symlink_to(second)
     second.symlink_to(first)
-    with pytest.raises(ArgumentError, match=r"path='.*first' is not allowed: must be a"):
+    with pytest.raises(ArgumentError, match=r"path must be a"):
         write(first, "new")
     assert first.is_symlink()
     assert second.is_symlink()

@@ -606,7 +606,7 @@ GEMM_CSV = (
         ([*SCORE_ALL, "--sensitivity", "--ablate", "--rows"], "'--sensitivity, --ablate, --rows'"),
         ([*SCORE_ALL, "--json", "--quick", "--plot", "a.png", "--out", "a.json"], "'--plot, --out'"),
         ([*SCORE_ALL, "--new-tables"], "only with --data"),
-        ([*SCORE_ALL, "--to", "/nowhere/at/all"], "--to='/nowhere/at/all' is not allowed: an existing folder"),
+        ([*SCORE_ALL, "--to", "/nowhere/at/all"], "--to must be an existing folder"),
         ([*SCORE_ALL, "--data", "/nowhere/at/all", "--to", "{folder}"], "/nowhere/at/all: is no folder"),
     ],
 )
@@ -724,7 +724,7 @@ class TestJobs:
             (("--workers", "9", "--sync", "none"), "from 1 to 4"),
             (("--input-from", "ssd7"), "ssd0"),
             (("--prefetch", "-1"), "prefetch"),
-            (("--input-variation", "much"), "input_variation='much' is not allowed: a number from 0 to 2"),
+            (("--input-variation", "much"), "input_variation must be a number from 0 to 2"),
         ],
     )
     def test_what_cannot_be_is_one_line(

@@ -68,7 +68,7 @@ def test_a_graph_of_a_fixed_batch_size_counts_that_many_samples():
     assert a.step_s == pytest.approx(b.step_s, rel=1e-12)
     assert a.samples_per_s == pytest.approx(b.samples_per_s, rel=1e-12)
     assert a.memory.total_bytes == pytest.approx(b.memory.total_bytes, rel=1e-12)
-    with pytest.raises(ArgumentError, match="batch_size=4 is not allowed: 8, the only one"):
+    with pytest.raises(ArgumentError, match="batch_size must be 8, the only one"):
         pm.predict(whole, batch_size=4, device="gtx_1080")
 
 

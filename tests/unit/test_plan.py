@@ -647,7 +647,7 @@ def test_prices_of_one_machine_share_its_prediction(resnet, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"deadline_hours": 0}, ArgumentError, "deadline_hours=0 is not allowed: a finite number above 0"),
+        ({"deadline_hours": 0}, ArgumentError, "deadline_hours must be a finite number above 0"),
         ({"budget_usd": -5}, ArgumentError, "budget_usd=-5"),
         ({"candidates": []}, ArgumentError, "candidates=.*at least one"),
         ({"candidates": 5}, ArgumentError, "candidates"),

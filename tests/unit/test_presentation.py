@@ -245,7 +245,7 @@ class TestFigures:
         os.mkfifo(pipe)
         folder.mkdir()
         for path in (pipe, folder):
-            with pytest.raises(ArgumentError, match=r"path='.*\.png' is not allowed: must be a regular file"):
+            with pytest.raises(ArgumentError, match=r"path must be a regular file"):
                 figures.save(figures.breakdown_bar({"compute": 0.12}), path)
         assert pipe.is_fifo()
         assert sorted(tmp_path.iterdir()) == [folder, pipe]

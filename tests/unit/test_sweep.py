@@ -479,11 +479,11 @@ def test_a_set_of_names_has_one_order_in_every_process():
 @pytest.mark.parametrize(
     ("axes", "message"),
     [
-        ({}, "device=None is not allowed: a device or a system"),
-        ({"device": None, "system": [None]}, "device=None is not allowed: a device or a system"),
-        ({"configurations": [{"workers": 2}]}, "device=None is not allowed: a device or a system"),
-        ({"device": ["gtx_1080", 3]}, "device=3 is not allowed"),
-        ({"device": "gtx_1080", "framework": [None]}, "framework=None is not allowed"),
+        ({}, "device must be a device or a system"),
+        ({"device": None, "system": [None]}, "device must be a device or a system"),
+        ({"configurations": [{"workers": 2}]}, "device must be a device or a system"),
+        ({"device": ["gtx_1080", 3]}, "device must be "),
+        ({"device": "gtx_1080", "framework": [None]}, "framework must be "),
         ({"system": "survey_fig5", "link": [["pcie_4_x16"]]}, "link=.*is not allowed"),
         ({"device": "gtx_1080", "prefetch": range(10**11), "limit": 9}, "at most 10,000,000 values"),
     ],
@@ -498,7 +498,7 @@ def test_rows_can_be_gone_through_and_wrong_places_names_and_paths_are_refused()
     s = pm.sweep(GRAPH, batch_size=[16, 32], device="gtx_1080", columns="step_s")
     assert list(s) == [s.row(0), s.row(1)] == [s.row(np.int64(0)), s.row(-1)]
     for index in ("first", True, 1.0, 2, -3):
-        with pytest.raises(ArgumentError, match=f"index={index!r} is not allowed"):
+        with pytest.raises(ArgumentError, match="index must be "):
             s.row(index)
     for names in (["step_s"], 3, None):
         with pytest.raises(UnknownNameError, match="unknown column of results"):
@@ -506,7 +506,7 @@ def test_rows_can_be_gone_through_and_wrong_places_names_and_paths_are_refused()
         with pytest.raises(UnknownNameError, match="unknown column of results"):
             s.best(names)
     for write in (s.to_csv, s.to_parquet):
-        with pytest.raises(ArgumentError, match="path=None is not allowed: must be the path of a file"):
+        with pytest.raises(ArgumentError, match="path must be the path of a file"):
             write(None)
 
 

@@ -124,13 +124,13 @@ def short_reason(reason: str) -> str:
 
     Examples
     --------
-    >>> short_reason("shard_stage=3 is not allowed: 0, 1 or 2 in a pipeline")
+    >>> short_reason("shard_stage must be 0, 1 or 2 in a pipeline (got 3)")
     'shard_stage'
     """
     if reason.startswith(NO_FIT):
         return "memory"
-    argument, refuses, _ = reason.partition(" is not allowed: ")
-    return argument.partition("=")[0] if refuses else reason
+    argument, refuses, _ = reason.partition(" must be ")
+    return argument if refuses else reason
 
 
 @dataclass(eq=False)

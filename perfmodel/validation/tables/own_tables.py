@@ -102,7 +102,7 @@ def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | N
     known = OWN_TABLES.get(str(table))
     if data is not None:
         if str(table) in measurements.names() or (known is not None and known.is_shipped):
-            raise ArgumentError("data", str(data), f"leave it out, the table {table} comes with perfmodel; or --all")
+            raise ArgumentError("data", str(data), f"left out: the table {table} comes with perfmodel; or pass --all")
         return _in_folder(str(table), known, Path(data))
     if known is None:
         path = Path(table)
