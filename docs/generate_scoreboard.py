@@ -9,7 +9,7 @@ Run:  python docs/generate_scoreboard.py             (every protocol; some 13 mi
       --released        today's scores become what later ones are held against
 
 The first three are handed to ``perfmodel validate --all``, which writes scoreboard.json, .md, .html and the parity
-plots. Then the marked blocks of README.md, docs/accuracy.md and docs/physics.md are written from scoreboard.json.
+plots. Then the marked blocks of docs/accuracy.md and docs/physics.md are written from scoreboard.json.
 tests/test_scoreboard.py holds the committed figures to the code, the pages to the figures, and the changelog to both.
 """
 
@@ -188,7 +188,6 @@ BLOCKS: dict[str, Callable[[Scoreboard], str]] = {
     "kernels": kernels,
 }
 PAGES = {
-    "README.md": ("scoreboard", "protocols"),
     "docs/accuracy.md": ("scoreboard", "protocols", "ratios", "factors", "kernels"),
     "docs/physics.md": ("terms", "kernels"),
 }

@@ -82,5 +82,36 @@ def test_the_readme_python_runs(tmp_path, monkeypatch):
     namespace = {}
     for code in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL):
         exec(compile(code.replace("print(", "str("), "README.md", "exec"), namespace)
-    assert namespace["p"].memory.fits
-    assert (tmp_path / "classifier.json").is_file()
+    assert namespace["p"].bottleneck == "decode"
+
+
+def test_the_readme_is_short_and_shows_what_its_first_command_prints(capsys):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 600
+    (command,) = re.findall(r"&& \.venv/bin/perfmodel (predict .*)", text)
+    shown = re.search(r"```text\n(.*?)\n\.\.\.\n```", text, re.DOTALL)[1]
+    assert run(shlex.split(command)) == 0
+    assert capsys.readouterr().out.startswith(shown)
+
+
+def test_scores_of_the_readme_are_those_of_the_pages():
+    """Every number of the list is on one of the pages that it links."""
+    said = (ROOT / "README.md").read_text(encoding="utf-8").split("## How good is it?")[1].split("## Tests")[0]
+    pages = " ".join(
+        (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for name in ("accuracy.md", "live_check.md", "synchronisation.md", "scoreboard.md")
+    )
+    numbers = re.findall(r"(?<![\w.])\d+\.\d+", said)
+    assert len(numbers) >= 8
+    assert not [number for number in numbers if not re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", pages)]
+
+
+def test_the_list_of_pages_is_whole():
+    listed = re.findall(r"\(([\w.]+\.md)\)", (ROOT / "docs" / "README.md").read_text(encoding="utf-8"))
+    assert sorted(set(listed)) == sorted(path.name for path in (ROOT / "docs").glob("*.md") if path.name != "README.md")
+
+
+def test_doctests_of_pages_stand_in_fences():
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        outside = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        assert ">>>" not in outside, path.name
