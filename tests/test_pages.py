@@ -85,6 +85,14 @@ def test_the_readme_python_runs(tmp_path, monkeypatch):
     assert namespace["p"].bottleneck == "decode"
 
 
+def test_the_tour_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    for code in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "tour.md").read_text(), re.DOTALL):
+        exec(compile(code.replace("print(", "str("), "tour.md", "exec"), namespace)
+    assert (tmp_path / "classifier.json").is_file()
+
+
 def test_the_readme_is_short_and_shows_what_its_first_command_prints(capsys):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text.split()) <= 600
