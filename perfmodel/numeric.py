@@ -135,7 +135,7 @@ def never_exceeds(first: Quantity, second: Quantity) -> bool:
 
 
 def _of_max(value: Any) -> list[Any]:
-    """Return what a maximum is taken of, nested ones among them."""
+    """Return the operands of a maximum, those of nested ones among them."""
     import sympy
 
     value = sympy.sympify(value)

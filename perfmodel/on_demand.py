@@ -37,7 +37,7 @@ def listed(init_file: str) -> dict[str, str]:
 
 
 def loaded(package: str, module_of: Mapping[str, str], name: str) -> Any:
-    """Return what a package lists under a name.
+    """Return the object that a package lists under a name.
 
     Parameters
     ----------

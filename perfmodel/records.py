@@ -25,7 +25,7 @@ ELEMENT_BYTES: dict[str, int] = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf
 
 
 class Phase(StrEnum):
-    """What part of a training step is meant; the API takes the strings."""
+    """Part of a training step; the API takes the strings."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -46,7 +46,7 @@ _PHASE_PARTS = {
 
 
 class Role(StrEnum):
-    """What an operation produces."""
+    """Product of an operation."""
 
     OUTPUT = "output"
     INPUT_GRADIENT = "input_gradient"

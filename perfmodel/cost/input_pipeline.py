@@ -228,7 +228,7 @@ def jittered_period(
 def lead_of_slowest(
     *, stage_s: Mapping[str, Quantity], depth: Quantity, copied_ahead: Quantity, copied_between: Quantity
 ) -> Quantity:
-    r"""How many mini-batches the slowest stage may be ahead of the one in use on the device.
+    r"""Mini-batches that the slowest stage may be ahead of the one in use on the device.
 
     .. math:: l = (d + 1) h + 2 a + f - 1
 
@@ -301,7 +301,7 @@ def bounding_stage(*, stage_s: Mapping[str, Quantity]) -> Any:
 
 
 def units_to_unbind(*, stage_s: Quantity, compute_s: Quantity, unit_count: Quantity) -> Quantity:
-    r"""How many units a stage needs to be no slower than the devices: drives, cores, or lanes.
+    r"""Units that a stage needs to be no slower than the devices: drives, cores, or lanes.
 
     .. math:: u' = \left\lceil u \frac{t}{C} \right\rceil
 

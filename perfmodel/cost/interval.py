@@ -30,7 +30,7 @@ NEW: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """What makes a prediction more or less certain than others.
+    """Traits of a prediction that its certainty depends on.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpreadParameters:
-    """What each part of an exposure adds.
+    """Variance that each part of an exposure adds.
 
     Parameters
     ----------

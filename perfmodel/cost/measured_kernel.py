@@ -89,7 +89,7 @@ ARITHMETIC: Final = frozenset({"s_per_flop", "s_per_serial_step"})
 def kernel_features(
     family: str, columns: Columns, *, element_bytes: int, vector_lanes: Quantity, near_cache_bytes: Quantity
 ) -> Columns:
-    """Return what each constant of a kernel's class is multiplied by.
+    """Return the factor of each constant of a kernel's class.
 
     Parameters
     ----------

@@ -48,7 +48,7 @@ class RelativeTimes(ABC):
         return self
 
     def kinds(self, *, worker_count: Quantity, group_size: int) -> tuple[tuple[Quantity, Quantity], ...]:
-        """Return how many groups there are of each speed, and the mean time of the slowest in such a group. [1]"""
+        """Return the number of groups of each speed, and the mean time of the slowest worker in such a group. [1]"""
         return ((worker_count // group_size, self.order_statistic(rank=group_size, count=group_size)),)
 
     @property
@@ -463,7 +463,7 @@ class Unequal(RelativeTimes):
         return ordered if ranks.ndim else float(ordered)
 
     def kinds(self, *, worker_count: Quantity, group_size: int) -> tuple[tuple[Quantity, Quantity], ...]:
-        """Return how many groups there are of each speed, the fastest first: a group waits for its slowest."""
+        """Return the number of groups of each speed, the fastest first: a group waits for its slowest worker."""
         if worker_count != len(self.times):
             raise ArgumentError("times", self.times, f"one time for each of the {worker_count} workers")
         slowest = np.asarray(self.times).reshape(-1, group_size).max(axis=1)

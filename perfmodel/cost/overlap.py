@@ -66,7 +66,7 @@ def ends(*, ready_s: Sequence[Quantity], message_s: Sequence[Quantity]) -> tuple
 
 
 def arrival_stall(*, wanted_s: Sequence[Quantity], arrival_s: Sequence[Quantity]) -> Quantity:
-    r"""How much longer a phase takes that wants things which arrive while it runs.
+    r"""Extra time of a phase whose inputs arrive while it runs.
 
     .. math:: t = \max\Big(0, \max_i (a_i - w_i)\Big)
 
@@ -96,7 +96,7 @@ def arrival_stall(*, wanted_s: Sequence[Quantity], arrival_s: Sequence[Quantity]
 
 
 def exposed_exchange(*, last_end_s: Quantity, computed_s: Quantity) -> Quantity:
-    """Return what computing does not hide of the exchange of gradients.
+    """Return the part of the gradients' exchange that computing does not hide.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def exposed_exchange(*, last_end_s: Quantity, computed_s: Quantity) -> Quantity:
 def slowed_exchange(
     *, ready_s: Sequence[Quantity], message_s: Sequence[Quantity], computed_s: Quantity, slowdown: Quantity
 ) -> Quantity:
-    r"""Return what an exchange adds to computing that it hides behind and slows down.
+    r"""Return the time that a hidden exchange adds to the computing it slows down.
 
     .. math:: w_i = \max(f_i, w_{i-1}) + (1 - \mu) c_i, \qquad
         T = \max(0, w_n - b) + \mu \sum_i c_i
@@ -368,7 +368,7 @@ class _Programme:
         self.left = np.array([_least_left(lane.taken_s) for lane in lanes])
 
     def cost(self, plan: Sequence[slice]) -> float:
-        """Return what a plan costs. [s]"""
+        """Return the time of a plan of messages. [s]"""
         ends = self.free[:, :1]
         for message in plan:
             ends = self._passed(ends, np.array([message.start]), message.stop - 1)

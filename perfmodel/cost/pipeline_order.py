@@ -24,7 +24,7 @@ Way = Literal["forward", "backward"]
 
 
 class Turn(NamedTuple):
-    """What a device does at a time: one phase of one micro-batch through one chunk of layers.
+    """A device's turn: one phase of one micro-batch through one chunk of layers.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ MOST_ORDERS: Final = 1024
 
 @lru_cache(maxsize=MOST_ORDERS)
 def orders_of(schedule: str, *, stage_count: int, micro_batch_count: int, interleave: int, trains: bool) -> Orders:
-    """Return what each device does, the same object for the same arguments; chunks of one device follow one another.
+    """Return the turns of each device; the same object for the same arguments. Chunks of one device follow one another.
 
     Parameters
     ----------

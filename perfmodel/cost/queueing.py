@@ -19,7 +19,7 @@ from perfmodel.symbolic import Quantity, is_symbolic, named
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedNetwork:
-    """What a closed network of workers and a server settles at.
+    """The steady state of a closed network of workers and a server.
 
     Parameters
     ----------
@@ -310,7 +310,7 @@ def _crowd_times(demands: Sequence[Quantity], most: int) -> list[Quantity]:
 
 
 def mean_staleness(*, worker_count: Quantity, push_period: Quantity = 1, pull_period: Quantity = 1) -> Quantity:
-    r"""Return how many updates of others a gradient has missed, on average, when it is applied.
+    r"""Return the mean number of other workers' updates that a gradient has missed when it is applied.
 
     .. math:: \tau = (W - 1) \frac{p + q}{2 p}
 
@@ -348,7 +348,7 @@ def mean_staleness(*, worker_count: Quantity, push_period: Quantity = 1, pull_pe
 
 
 def staleness_of_rates(*, rates_per_s: Sequence[Quantity]) -> tuple[Quantity, ...]:
-    r"""Return how many updates of others each of unequal workers misses: :math:`\tau_i = \sum_{j \ne i} r_j / r_i`.
+    r"""Return the updates of others that each of unequal workers misses, :math:`\tau_i = \sum_{j \ne i} r_j / r_i`.
 
     Parameters
     ----------

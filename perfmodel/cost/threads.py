@@ -59,7 +59,7 @@ def thread_speedup(
     smt_gain: Quantity = 1.0,
     oversubscription_penalty: Quantity = 1.0,
 ) -> Quantity:
-    r"""How many times faster a kernel runs on several threads than on one.
+    r"""Speed-up of a kernel on several threads over one.
 
     .. math::
 

@@ -35,7 +35,7 @@ class Pointwise(Layer):
 
     @property
     def pass_name(self) -> str:
-        """What the passes are called."""
+        """Name of the passes."""
         return self.kind
 
     def output_shape(self, input_shapes: Shapes) -> Shape:

@@ -89,7 +89,7 @@ class Heads:
     def backward_scratch_bytes(
         self, *, batch_size: Any, element_bytes: int, kept_elements: Any, made_elements: Any
     ) -> Any:
-        """Return what the gradients inside the attention take beyond what is counted for it in any case.
+        """Return the scratch memory of the gradients inside the attention, beyond what is counted in any case.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class Heads:
         return element_bytes * maximum(2 * rows * self.keys + of_values - kept_elements - made_elements, 0)
 
     def kept_bytes(self, *, batch_size: Any, element_bytes: int) -> Any:
-        """Return what back-propagation needs besides queries, keys, values and output.
+        """Return the bytes that back-propagation needs besides queries, keys, values and output.
 
         Parameters
         ----------
@@ -498,7 +498,7 @@ class MultiHeadAttention(LayerByInput):
         return tuple(operations)
 
     def _gradients(self, rows: Any, features: Any, columns: Any, *, wanted: bool) -> list[Operation]:
-        """Return what back-propagation through one projection takes."""
+        """Return the operations of back-propagation through one projection."""
         operations: list[Operation] = [Contraction(m=features, n=columns, k=rows, role=Role.WEIGHT_GRADIENT)]
         if wanted:
             operations.insert(0, Contraction(m=rows, n=features, k=columns, role=Role.INPUT_GRADIENT))

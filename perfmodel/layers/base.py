@@ -91,11 +91,11 @@ class Layer(ABC):
 
     @abstractmethod
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return what computes the output of ``batch_size`` [samples], in order."""
+        """Return the operations that compute the output of ``batch_size`` [samples], in order."""
 
     @abstractmethod
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return what computes all gradients from the output's, in order, each with its role.
+        """Return the operations that compute all gradients from the output's, in order, each with its role.
 
         INPUT_GRADIENT marks what is only needed where the input wants a gradient, WEIGHT_GRADIENT the rest.
         """
@@ -199,12 +199,12 @@ class LayerByInput(Layer):
     """A layer whose gradients are computed input by input, as far as each is wanted."""
 
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return what computes the gradients of all inputs."""
+        """Return the operations that compute the gradients of all inputs."""
         return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
 
     @abstractmethod
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return what computes the wanted gradients."""
+        """Return the operations that compute the wanted gradients."""
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

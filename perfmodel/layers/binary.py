@@ -87,7 +87,7 @@ Tensor = Literal["first", "second", "output"]
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """What the gradient to one operand takes, element by element of the output.
+    """Cost of the gradient to one operand, per element of the output.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ WON = Gradient(1, ("first", "second"), scratch=1, scratch_masks=2)
 
 @dataclass(frozen=True, slots=True)
 class BinaryFunction:
-    """What a function of two elements takes.
+    """Cost of a function of two elements.
 
     Parameters
     ----------
@@ -324,7 +324,7 @@ class Binary(LayerByInput):
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
-        """Return what the formulas make in between, and gradients of repeated operands before they are summed [B].
+        """Return the bytes of intermediate results, and of gradients of repeated operands before they are summed [B].
 
         The second operand's gradient comes first; sums over repeats follow when both are there.
         """

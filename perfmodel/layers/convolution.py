@@ -159,7 +159,7 @@ class FilterBank(Layer):
         return (*gradients, bias_gradient(outputs, bias_elements=self.out_channels))
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return what is left where only some inputs want a gradient; filters that are inputs may not."""
+        """Return the operations left where only some inputs want a gradient; filters that are inputs may not."""
         if len(input_shapes) == 1:
             return super().gradient_operations(input_shapes, batch_size=batch_size, wanted=wanted)
         operations = self.backward_operations(input_shapes, batch_size=batch_size)
@@ -181,7 +181,7 @@ class PlainConvolution(FilterBank):
     """Convolution of channels of maps with a bank of filters. Options: see ``FilterBank``."""
 
     def map_size(self, map_size: Shape) -> Shape:
-        """Return how many windows fit on a map [1]."""
+        """Return the number of windows that fit on a map [1]."""
         return self.window.output_size(map_size)
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -304,7 +304,7 @@ class TransposedConvolution(FilterBank):
         return as_sizes("output_padding", self.output_padding, axis_count=self.axis_count, least=0)
 
     def map_size(self, map_size: Shape) -> Shape:
-        """Return how far the taps of all inputs reach, less the padding [1]."""
+        """Return the extent that the taps of all inputs reach, less the padding [1]."""
         window = self.window
         if window.padding == "same":
             return tuple(size * stride for size, stride in zip(map_size, window.stride, strict=True))

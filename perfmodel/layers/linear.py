@@ -328,7 +328,7 @@ class MatMul(LayerByInput):
         mismatch(f"takes matrices that fit one another, but they are {' and '.join(map(shape_text, input_shapes))}")
 
     def _products(self, input_shapes: Shapes, batch_size: Any) -> _Products:
-        """Return what is multiplied; refuse shapes that do not fit."""
+        """Return the products; refuse shapes that do not fit."""
         if self.samples_are_inner or self.over_batch:
             return self._summed_products(input_shapes, batch_size)
         first, second, *_ = input_shapes

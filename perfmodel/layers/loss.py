@@ -235,7 +235,7 @@ _DIVERGENCES = {
 
 @layer_kind
 class KLDivergence(LayerByInput):
-    """How far one distribution is from another; one loss per sample.
+    """Divergence of one distribution from another; one loss per sample.
 
     Parameters
     ----------

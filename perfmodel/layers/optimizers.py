@@ -34,7 +34,7 @@ LayerOperations = tuple[tuple[str, Operation], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer(ABC):
-    """How parameters are updated: one pass per layer, besides clipping.
+    """An update rule of parameters: one pass per layer, besides clipping.
 
     Parameters
     ----------

@@ -152,7 +152,7 @@ class RecurrentLayer(LayerByInput):
         return replace(self, dropout=0.0)
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
-        """Return what cells keep of every step, every h that is not the output, and masks of dropout [B]."""
+        """Return the bytes that cells keep of every step, every h that is not the output, and dropout masks [B]."""
         sequence = batch_size * input_shapes[0][0] * self._width
         between = self._between_layers(input_shapes)
         hidden_sequences = self.layer_count - self.return_sequences

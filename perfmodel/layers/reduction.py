@@ -17,7 +17,7 @@ from perfmodel.records import Role
 
 @dataclass(frozen=True, slots=True)
 class ReducingFunction:
-    """What a reduction takes.
+    """Cost of a reduction.
 
     Parameters
     ----------
@@ -209,7 +209,7 @@ class Reduction(Layer):
         return (self._of_function.gradient is not None,) * input_count
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return what is left of the axes."""
+        """Return the axes that are left."""
         shape = input_shapes[0]
         reduced = set(range(len(shape))) if self.axes is None else {axis_in(shape, axis) for axis in self.axes}
         kept = enumerate(shape)

@@ -140,7 +140,7 @@ class Pad(Layer):
 
 
 def _cut(added: Any) -> Any:
-    """Return what a padding takes away: itself where it is negative."""
+    """Return the part of a padding that cuts: itself where it is negative."""
     return minimum(added, 0) if is_symbolic(added) else min(added, 0)
 
 
@@ -291,7 +291,7 @@ class Upsample(Layer):
 
 
 def _all(given: Any) -> tuple[Any, ...]:
-    """Return what an option holds: nothing, one value, or one for each axis."""
+    """Return the values of an option: none, one, or one for each axis."""
     return () if given is None else given if isinstance(given, tuple) else (given,)
 
 

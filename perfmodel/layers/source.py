@@ -68,7 +68,7 @@ class Parameter(View):
 
 
 class Filling(NamedTuple):
-    """How a tensor is filled.
+    """A way to fill a tensor.
 
     Parameters
     ----------

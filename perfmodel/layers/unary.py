@@ -16,7 +16,7 @@ from perfmodel.layers.translation import Operand, OperatorCall, Operators, Trans
 
 @dataclass(frozen=True, slots=True)
 class UnaryFunction:
-    """What a function of one element takes.
+    """Cost of a function of one element.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ class Unary(Pointwise):
 
     @property
     def pass_name(self) -> str:
-        """What the passes are called."""
+        """Name of the passes."""
         return self.function
 
     @property

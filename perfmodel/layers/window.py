@@ -107,7 +107,7 @@ def _as_padding(given: Padding, *, axis_count: int) -> str | tuple[Pair, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How a window slides over a map.
+    """A window that slides over a map.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ class Window:
         return cast("tuple[Pair, ...]", self.padding)
 
     def output_size(self, map_size: Shape) -> tuple[int, ...]:
-        """Return how many windows fit along each axis; raise ShapeMismatchError where none does [1].
+        """Return the number of windows that fit along each axis; raise ShapeMismatchError where none does [1].
 
         Examples
         --------

@@ -140,7 +140,7 @@ SLOPE = 0.2
 
 
 def _halvings(image_size: int) -> int:
-    """Return how often the image is halved until its map is the smallest [1]."""
+    """Return the number of halvings from the image to the smallest map [1]."""
     count = 0
     while SMALLEST_MAP * 2**count < image_size:
         count += 1

@@ -77,7 +77,7 @@ PADDINGS = ("valid", "same")
 
 @dataclass(frozen=True, kw_only=True)
 class _Tower:
-    """What the published forms differ in."""
+    """Options in which the published forms differ."""
 
     channels: tuple[int, ...]
     image_size: int = 224

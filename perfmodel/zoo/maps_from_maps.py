@@ -27,7 +27,7 @@ class _Filter:
         return (size + 2 * self.padding - self.kernel_size) // self.stride + 1
 
     def reversed(self, size: int, *, channels: int) -> nn.TransposedConvolution2d:
-        """Return what leads back to a map of ``size``: the remainder of the division is padded on."""
+        """Return the window that leads back to a map of ``size``: the remainder of the division is padded on."""
         spanned = (self.output_size(size) - 1) * self.stride + self.kernel_size - 2 * self.padding
         return nn.TransposedConvolution2d(
             out_channels=channels,
