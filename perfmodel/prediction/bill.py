@@ -118,15 +118,15 @@ def effectiveness_of(given: float) -> float:
 def processors_of(p: Prediction) -> int:
     """Return how many devices work: GPUs, or sockets of a machine."""
     target = p.basis.prepared.target
-    if target.machine is not None:
-        return target.machine.worker_count
+    if target.system_part is not None:
+        return target.system_part.worker_count
     return target.socket_count
 
 
 def host_count_of(p: Prediction) -> int:
     """Return how many machines have a device at work."""
-    machine = p.basis.prepared.target.machine
-    return 1 if machine is None else len(machine.hosts)
+    part = p.basis.prepared.target.system_part
+    return 1 if part is None else len(part.hosts)
 
 
 def power_of(p: Prediction, *, idle_w: float | None, utilisation: float) -> tuple[float, float]:
@@ -204,7 +204,7 @@ def instances_of(p: Prediction, price: InstancePrice) -> int:
     if owned is None or Path(owned.device).stem != device.stem:
         has = "no device" if owned is None else owned.device
         raise ArgumentError("price", named, f"one of an instance with {device.stem}; {price.instance} has {has}")
-    on_hosts = [1] if target.machine is None else [host.worker_count for host in target.machine.hosts]
+    on_hosts = [1] if target.system_part is None else [host.worker_count for host in target.system_part.hosts]
     if max(on_hosts) > owned.count:
         allowed = (
             f"one with at least {max(on_hosts)} devices, which work on one host; {price.instance} has {owned.count}"

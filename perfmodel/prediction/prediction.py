@@ -127,7 +127,7 @@ class Prediction(Billed):
         """What the user should know: a library is not native, constants are estimates, what checkpoints are worth."""
         return (*self.basis.prepared.remarks, *self.basis.remarks)
 
-    @derived_property
+    @property
     def interval(self) -> Interval:
         """The 80 % interval of the step time, and what it is made of.
 
@@ -136,7 +136,7 @@ class Prediction(Billed):
         ArgumentError
             If the prediction is not of one configuration.
         """
-        return self.basis.prepared.target.interval_of(self.basis)
+        return self.basis.interval
 
     @property
     def interval_s(self) -> tuple[float, float]:

@@ -137,7 +137,7 @@ def piece_of(prepared: Prepared, timed: TimedStage) -> Piece:
         pairs = zip(stage.subject.graph.layers, stage.placed.graph.layers, strict=True)
         names = {lowered.name: own.name for lowered, own in pairs}
     return Piece(
-        table=stage.plan.table,
+        table=stage.lowered.table,
         groups=timed.groups,
         batch_size=prepared.samples(stage),
         launch_gap_s=timed.numbers.launch_s,

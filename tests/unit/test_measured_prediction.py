@@ -12,9 +12,9 @@ from measured_machines import FILE, machine, predicted, three_layers
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import GELU, Dense, ReLU
-from perfmodel.prediction.device.lowered import plan_for
 from perfmodel.prediction.device.measured_target import MeasuredTarget
 from perfmodel.prediction.device.step_time import step_time
+from perfmodel.prediction.job.lowered import lowered_graph
 from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.units import MIB
 
@@ -291,7 +291,7 @@ def numbers_and_table(batch_size):
     target = MeasuredTarget(machine(hot=False), threads=None)
     profile = pm.load_framework("pytorch_2")
     subject = subject_of_graph(three_layers(), optimizer="sgd", phase="step")
-    table = plan_for(
+    table = lowered_graph(
         subject.graph, phase=subject.phase, optimizer=subject.optimizer, input_gradient=False, dtype="fp32",
         profile=profile, processor="cpu", support=target.support(profile, {}, dtype="fp32"), lowered_for="measured",
     ).table  # fmt: skip

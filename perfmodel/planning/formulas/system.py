@@ -22,8 +22,8 @@ from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wired import Wired, with_links_scaled
 from perfmodel.numeric import exceeds, maximum, where
 from perfmodel.planning.formulas.values import Definitions
-from perfmodel.prediction.device.machine import Machine
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
+from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.job.agreements import Crowded
 from perfmodel.prediction.job.synchronous_agreement import AllReduced, Synchronous, ThroughServer
 from perfmodel.symbolic import is_symbolic, named, naming
@@ -294,7 +294,7 @@ def most_workers(arguments: Mapping[str, Any]) -> int:
     if not loaded.devices:
         raise ArgumentError("free", "workers", f"fixed on {loaded.name}, which has no GPUs; its sockets work together")
     of_each = arguments.get("stages", 1) * arguments.get("tensor_size", 1)
-    return int(Machine(system=loaded, worker_count=1).alike_count // of_each)
+    return int(SystemPart(system=loaded, worker_count=1).alike_count // of_each)
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,7 +329,7 @@ class OpenSystem:
         target: Any = self.stated.target
         asked: dict[str, Any] = {"workers": count} if WORKERS in self.symbols else {}
         if self.links:
-            family, system = target.link.family.stem, target.machine.system
+            family, system = target.link.family.stem, target.system_part.system
             asked["system"] = with_links_scaled(system, family, bandwidth, latency=latency)
         return self.job.replace(**asked)
 

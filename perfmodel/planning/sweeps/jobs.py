@@ -100,7 +100,7 @@ class Jobs:
 
     def _outcome(self, section: Section, job: Job) -> tuple[Outcome, Hashable]:
         target = self._target(section, job)
-        if target.machine is not None and target.machine.shares_boards:
+        if target.system_part is not None and target.system_part.shares_boards:
             section = section.beside_working_dies
         path = self._data_path(section, job, target)
         agreement = self._agreement(section, job, target)
@@ -175,7 +175,7 @@ class Jobs:
             ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
             lambda: resolve_agreement(
                 _asked(section, job, AGREED_BY),
-                machine=target.machine,
+                system_part=target.system_part,
                 subject=prepared.subject,
                 profile=prepared.profile,
                 dtype=prepared.dtype,

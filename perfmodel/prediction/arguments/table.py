@@ -163,8 +163,8 @@ def _straggler(name: str, value: Any) -> Any:
 
 
 def _system_name(job: Job) -> str | None:
-    machine = job.target.machine
-    return None if machine is None else machine.system.name
+    system_part = job.target.system_part
+    return None if system_part is None else system_part.system.name
 
 
 def _optimizer_name(job: Job) -> str:

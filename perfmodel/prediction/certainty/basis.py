@@ -16,6 +16,7 @@ from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.prediction.certainty.interval import Interval
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import TimedStep
 
@@ -31,9 +32,26 @@ class Basis:
     job: Job | None = None
 
     @derived_property
+    def interval(self) -> Interval:
+        """The 80 % interval of the step time; on a measured machine it follows from how its kernels scatter."""
+        machine = self.prepared.target.measured
+        if machine is None:
+            from perfmodel.prediction.certainty.interval import interval_of
+
+            return interval_of(self)
+        from perfmodel.prediction.certainty.measured_interval import measured_interval
+
+        return measured_interval(machine, self)
+
+    @derived_property
     def remarks(self) -> tuple[str, ...]:
         """How far the step is from what was measured, and what checkpoints cost and are worth."""
-        return (*self.prepared.target.step_remarks(self.prepared, self.timed), *self._on_checkpoints)
+        machine = self.prepared.target.measured
+        if machine is None:
+            return self._on_checkpoints
+        from perfmodel.prediction.certainty.measured_interval import extrapolation_remarks
+
+        return (*extrapolation_remarks(machine, self.prepared, self.timed), *self._on_checkpoints)
 
     @property
     def _on_checkpoints(self) -> tuple[str, ...]:
@@ -90,7 +108,7 @@ def timed_prediction(
         dtype=dtype,
         threads=target.threads,
         parts=timed.parts,
-        table=shown.stage.plan.table,
+        table=shown.stage.lowered.table,
         groups=shown.groups,
         launch_gap_s=shown.numbers.launch_s,
         step_overhead_s=shown.numbers.step_overhead_s,

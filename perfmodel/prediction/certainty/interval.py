@@ -36,7 +36,7 @@ PRIOR_CELLS: Final = 20
 
 def mix_of(prepared: Prepared, timed: TimedStep) -> dict[str, float]:
     """Return the shares of a step's kernels, their gaps and their dispatch by kind of operation."""
-    groups, table = timed.groups, timed.shown.stage.plan.table
+    groups, table = timed.groups, timed.shown.stage.lowered.table
     seconds = groups.compute_s + groups.memory_s + groups.exposed_dispatch_s + groups.launches * timed.numbers.launch_s
     seconds = seconds * table.multiplicity
     shares: dict[str, float] = {}

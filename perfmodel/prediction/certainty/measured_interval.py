@@ -169,7 +169,7 @@ class ClassTime:
 
 def class_times(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) -> tuple[ClassTime, ...]:
     """Return what each class of kernels costs in a step."""
-    numbers, table = timed.numbers, prepared.plan.table
+    numbers, table = timed.numbers, prepared.lowered.table
     assert isinstance(numbers, MeasuredNumbers)
     classes = machine.classes(prepared.dtype)
     products = table.matmul.row_count

@@ -35,8 +35,8 @@ from perfmodel.prediction.device.gpu_libraries import (
     recurrent_library,
 )
 from perfmodel.prediction.device.gpu_products import product_times
-from perfmodel.prediction.device.machine import Machine
 from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names, rows_named
+from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.device.target import Libraries, Target, own_libraries, staging_time
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.units import to_base_units
@@ -241,14 +241,14 @@ class GpuTarget(Target):
     processor = "gpu"
     roles = ("gpu_blas", "gpu_dnn")
 
-    def __init__(self, device: Gpu, *, host: Cpu | None = None, machine: Machine | None = None) -> None:
+    def __init__(self, device: Gpu, *, host: Cpu | None = None, system_part: SystemPart | None = None) -> None:
         self.device = device
         self.host = host
-        self.machine = machine
+        self.system_part = system_part
         self._files: _Files | None = None
         self._plain: tuple[FrameworkProfile, Libraries, str, ProcessorNumbers] | None = None
-        self.shared_bytes_per_s = math.inf if machine is None else machine.copy_bytes_per_s
-        self.name = device.name if machine is None else machine.describe()
+        self.shared_bytes_per_s = math.inf if system_part is None else system_part.copy_bytes_per_s
+        self.name = device.name if system_part is None else system_part.describe()
         self.threads = None
         self.architecture = device.architecture
         self.processor_spec = device
@@ -257,17 +257,21 @@ class GpuTarget(Target):
     @derived_property
     def link(self) -> Link:
         """The device's own link to the host."""
-        machine = self.machine
-        return load_link(self.device.host_link.link_name) if machine is None else machine.link_of(machine.names[0])
+        system_part = self.system_part
+        return (
+            load_link(self.device.host_link.link_name)
+            if system_part is None
+            else system_part.link_of(system_part.names[0])
+        )
 
     @derived_property
     def copy_latency_s(self) -> Any:
         """Time before the first byte of a copy arrives. [s]"""
-        return self.link.latency_s if self.machine is None else self.machine.copy_latency_s
+        return self.link.latency_s if self.system_part is None else self.system_part.copy_latency_s
 
     def profile_of(self, framework: str | Path | FrameworkProfile) -> FrameworkProfile:
         """Return the framework; of a name, its libraries and the link are loaded with it, as a step wants all."""
-        if type(framework) is not str or self.machine is not None:
+        if type(framework) is not str or self.system_part is not None:
             return super().profile_of(framework)
         self._files = files = _files_of((framework, self.architecture, self.device.host_link.link_name))
         self.link = files.link
@@ -282,13 +286,13 @@ class GpuTarget(Target):
     @derived_property
     def specs_by_place(self) -> dict[str, SpecFile]:  # type: ignore[override]
         """The files of the hardware by kind folder and stem, the GPU's first."""
-        host, machine = self.host, self.machine
+        host, system_part = self.host, self.system_part
         specs: dict[str, SpecFile] = {f"devices/{self.device.stem}": self.device}
         specs[f"links/{self.link.family.stem}"] = self.link.family
         if host is not None:
             specs[f"devices/{host.stem}"] = host
-        if machine is not None:
-            specs[f"systems/{machine.system.file.stem}"] = machine.system.file
+        if system_part is not None:
+            specs[f"systems/{system_part.system.file.stem}"] = system_part.system.file
         return specs
 
     @derived_property
@@ -303,7 +307,7 @@ class GpuTarget(Target):
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
         """Return the GPU in the machine that it stands in, if that is known of a device with the same content."""
-        if self.machine is not None:
+        if self.system_part is not None:
             return self
         alike = (host for name, host in hosts.items() if load_device(name).identity == self.device.identity)
         host = next(alike, None)
@@ -311,11 +315,11 @@ class GpuTarget(Target):
 
     def with_workers(self, worker_count: int) -> GpuTarget:
         """Return the same device as one of another number of workers, which share the way to it."""
-        return self if self.machine is None else self.on(self.machine.with_workers(worker_count))
+        return self if self.system_part is None else self.on(self.system_part.with_workers(worker_count))
 
-    def on(self, machine: Machine) -> GpuTarget:
+    def on(self, system_part: SystemPart) -> GpuTarget:
         """Return the same device as one of those of another job, which share the way to them."""
-        return GpuTarget(machine.device, host=self.host, machine=machine)
+        return GpuTarget(system_part.device, host=self.host, system_part=system_part)
 
     def host_slowdown(self, factors: Factors) -> Any:
         """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
@@ -341,8 +345,8 @@ class GpuTarget(Target):
                 notes.append(f"{library.name} {lacking}: it computes in {of_library}")
             elif dtype != "fp32" and not library.on_tensor_cores(self.architecture, dtype=dtype):
                 notes.append(f"the constants of {library.name} were fitted in fp32: {dtype} extrapolates")
-        if self.machine is not None:
-            notes += (*self._of_board(self.machine), *self.machine.system.remarks)
+        if self.system_part is not None:
+            notes += (*self._of_board(self.system_part), *self.system_part.system.remarks)
         if profile.library.by_architecture.get(self.architecture, {}).keys() >= {*self.roles}:
             calls, usual = (
                 " and ".join(names)
@@ -354,10 +358,10 @@ class GpuTarget(Target):
             notes.append(f"on {self.architecture}, {calls} stand in for {usual}, which {profile.name} was built with")
         return notes
 
-    def _of_board(self, machine: Machine) -> tuple[str, ...]:
+    def _of_board(self, system_part: SystemPart) -> tuple[str, ...]:
         """Return what sharing a board costs a die."""
         board = self.device.board
-        if board is None or not machine.shares_boards:
+        if board is None or not system_part.shares_boards:
             return ()
         clock = f"{board.shared_clock_fraction:.1%} of the clock of one alone"
         return (f"dies of a board work at once: each keeps {clock}, and all workers are taken to be that slow",)

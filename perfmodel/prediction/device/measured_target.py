@@ -30,10 +30,7 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.table import FeedItem
-    from perfmodel.prediction.certainty.basis import Basis
-    from perfmodel.prediction.certainty.interval import Interval
     from perfmodel.prediction.device.reuse_distance import LayerMemory
-    from perfmodel.prediction.job.prepared import Prepared, TimedStep
 
 
 Quantity = Any
@@ -230,6 +227,7 @@ class MeasuredTarget(Target):
     """A machine that was measured kernel by kernel with one library and one framework."""
 
     roles = ()
+    measured: MeasuredMachine
 
     def __init__(self, measured: MeasuredMachine, *, threads: int | None) -> None:
         on = measured.machine
@@ -369,15 +367,3 @@ class MeasuredTarget(Target):
         if on.processor == "gpu" and not self.measured.host_copy:
             notes.append("copies between host and device were not measured: none is counted")
         return notes
-
-    def step_remarks(self, prepared: Prepared, timed: TimedStep) -> tuple[str, ...]:
-        """Return which kernels follow the curve of another class, and which lie outside what was measured."""
-        from perfmodel.prediction.certainty.measured_interval import extrapolation_remarks
-
-        return extrapolation_remarks(self.measured, prepared, timed)
-
-    def interval_of(self, basis: Basis) -> Interval:
-        """Return the interval that follows from the scatter and the intervals of the measured classes."""
-        from perfmodel.prediction.certainty.measured_interval import measured_interval
-
-        return measured_interval(self.measured, basis)

@@ -15,18 +15,16 @@ from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.library import LibraryProfile, LibrarySupport
 from perfmodel.prediction.device.copies import Copy
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, framework_constant
-from perfmodel.prediction.device.machine import Machine
+from perfmodel.prediction.device.system_part import SystemPart
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.measured_machine import MeasuredMachine
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.table import FeedItem
-    from perfmodel.prediction.certainty.basis import Basis
-    from perfmodel.prediction.certainty.interval import Interval
     from perfmodel.prediction.device.step_time import ProcessorNumbers
-    from perfmodel.prediction.job.prepared import Prepared, TimedStep
 
 Libraries = Mapping[str, LibraryProfile]
 """Libraries in use by the role they fill: ``gpu_blas``, ``gpu_dnn``, ``cpu_blas``."""
@@ -51,7 +49,8 @@ class Target(ABC):
     capacity_bytes: float
     context_bytes: float
     bandwidth_bytes_per_s: float
-    machine: Machine | None = None
+    system_part: SystemPart | None = None
+    measured: MeasuredMachine | None = None
     shared_bytes_per_s: float = math.inf
     socket_count: int = 1
 
@@ -93,17 +92,6 @@ class Target(ABC):
         del table, graph, batch_size
         return numbers
 
-    def step_remarks(self, prepared: Prepared, timed: TimedStep) -> tuple[str, ...]:
-        """Return what the user should know of how far a step is from what was measured: nothing here."""
-        del prepared, timed
-        return ()
-
-    def interval_of(self, basis: Basis) -> Interval:
-        """Return the interval of a prediction on this target."""
-        from perfmodel.prediction.certainty.interval import interval_of
-
-        return interval_of(basis)
-
     @property
     def is_oversubscribed(self) -> bool:
         """Whether more threads than physical cores are asked for; never on a GPU."""
@@ -129,9 +117,9 @@ class Target(ABC):
         del worker_count
         return self
 
-    def on(self, machine: Machine) -> Target:
+    def on(self, system_part: SystemPart) -> Target:
         """Return the target as one of other devices that share the way to them; itself where there is only one."""
-        del machine
+        del system_part
         return self
 
     def host_slowdown(self, factors: Factors) -> Any:

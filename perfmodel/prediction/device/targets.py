@@ -17,12 +17,11 @@ from perfmodel.hardware.wired import Wired
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.device.cpu_target import CpuTarget
 from perfmodel.prediction.device.gpu_target import GpuTarget
-from perfmodel.prediction.device.machine import Machine
+from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.device.target import Target
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.prediction.job.job import Job
 
 
 def _gpu_target(device: Runnable, threads: int | None) -> Target:
@@ -92,20 +91,10 @@ def _target_of_system(system: Wired, threads: int | None, workers: int) -> Targe
     if system.devices:
         if threads is not None:
             raise ArgumentError("threads", threads, f"None for the GPUs of {system.name}")
-        machine = Machine(system=system, worker_count=workers)
-        return GpuTarget(machine.device, machine=machine)
+        system_part = SystemPart(system=system, worker_count=workers)
+        return GpuTarget(system_part.device, system_part=system_part)
     if workers > 1:
         raise ArgumentError("workers", workers, f"1 on {system.name}, which has no GPU; its sockets work together")
     if not isinstance(system, System):
         raise ArgumentError("system", system.name, "a machine, or a cluster with GPUs")
     return CpuTarget(system.processor, system=system, threads=threads)
-
-
-def refuse_missing_devices(job: Job, system: Wired | None) -> None:
-    """Raise if a system has fewer devices than a job wants; None for one device."""
-    known = 1 if system is None or not system.devices else len(system.devices)
-    if job.device_count > known:
-        wanted = f"{job.workers} x {job.stages} x {job.tensor_size} = {job.device_count}"
-        there = "1 with device=; several need system=" if system is None else f"at most {known}, as {system.name} has"
-        argument = "workers x stages x tensor_size"
-        raise ArgumentError(argument, wanted, there)

@@ -16,7 +16,7 @@ from perfmodel.units import MIB
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.parallelism.base import Placement
-    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.subject import Subject
@@ -81,19 +81,21 @@ def refuse_unused(options: Mapping[str, Any], syncs: Collection[str], *, worker_
 def resolve_agreement(
     asked: Job,
     *,
-    machine: Machine | None,
+    system_part: SystemPart | None,
     subject: Subject,
     profile: FrameworkProfile,
     dtype: str,
     placement: Placement | None = None,
 ) -> Agreement | None:
     """Return how the workers of a job agree."""
-    _check_speeds(asked, machine, subject)
-    if asked.sync == NO_SYNC or machine is None or Phase.BACKWARD not in subject.phase.parts:
+    _check_speeds(asked, system_part, subject)
+    if asked.sync == NO_SYNC or system_part is None or Phase.BACKWARD not in subject.phase.parts:
         return None
     from perfmodel.prediction.job.agreements import agreement_of
 
-    return agreement_of(asked, machine=machine, subject=subject, profile=profile, dtype=dtype, placement=placement)
+    return agreement_of(
+        asked, system_part=system_part, subject=subject, profile=profile, dtype=dtype, placement=placement
+    )
 
 
 def with_habits_of(profile: FrameworkProfile, job: Job) -> Job:
@@ -103,12 +105,12 @@ def with_habits_of(profile: FrameworkProfile, job: Job) -> Job:
     return job.resolved(bucket_bytes=profile.exchange.bucket_mib * MIB)
 
 
-def _check_speeds(asked: Job, machine: Machine | None, subject: Subject) -> None:
+def _check_speeds(asked: Job, system_part: SystemPart | None, subject: Subject) -> None:
     """Refuse workers of unequal speed where they do not agree, since each then has a step of its own."""
     straggler = asked.straggler
     if straggler is None or straggler.times.lasting_count is None:
         return
-    alone = machine is None or (asked.workers == 1 and asked.sync not in SCHEMES)
+    alone = system_part is None or (asked.workers == 1 and asked.sync not in SCHEMES)
     apart = alone or asked.sync == NO_SYNC or Phase.BACKWARD not in subject.phase.parts
     if apart and straggler != straggler.as_predicted:
         allowed = "None, or times that vary, for workers that do not agree: with unequal ones each has its own step"

@@ -30,7 +30,7 @@ from perfmodel.sync.placed import Placed, place, placed_once
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.subject import Subject
 
@@ -45,7 +45,7 @@ class Workers:
     """Workers that are to agree: their devices, and what of the network each of these has."""
 
     asked: Job
-    machine: Machine
+    system_part: SystemPart
     layout: Layout
     parameter_counts: tuple[int, ...]
     subject: Subject
@@ -60,7 +60,7 @@ class Workers:
     @property
     def names(self) -> tuple[str, ...]:
         """All devices, in the order of the job."""
-        return self.machine.names
+        return self.system_part.names
 
     def groups(self, place_: int) -> tuple[tuple[str, ...], ...]:
         """Return the devices at a place of every worker, those with the same share of its layers together."""
@@ -91,14 +91,14 @@ class Workers:
 def agreement_of(
     asked: Job,
     *,
-    machine: Machine,
+    system_part: SystemPart,
     subject: Subject,
     profile: FrameworkProfile,
     dtype: str,
     placement: Placement | None = None,
 ) -> Agreement | None:
     """Return how the workers of a job that trains agree."""
-    layout = Layout(workers=machine.worker_count) if placement is None else placement.layout
+    layout = Layout(workers=system_part.worker_count) if placement is None else placement.layout
     if layout.data_size == 1 and asked.sync not in WITH_SERVER:
         return None
     counts = [0] * layout.stages
@@ -109,7 +109,7 @@ def agreement_of(
             counts[stage.device] += stage.graph.trained_parameter_count
     workers = Workers(
         asked=with_habits_of(profile, asked),
-        machine=machine,
+        system_part=system_part,
         layout=layout,
         parameter_counts=tuple(counts),
         subject=subject,
@@ -130,7 +130,7 @@ def _all_reduced(workers: Workers) -> Agreement:
 
 def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Placed:
     first, *beside = workers.groups(place_)
-    return placed_once(algorithm, workers.machine.system.topology, first, beside=tuple(beside), **options)
+    return placed_once(algorithm, workers.system_part.system.topology, first, beside=tuple(beside), **options)
 
 
 def collectives_of(profile: FrameworkProfile) -> CollectiveLibrary:
@@ -152,8 +152,8 @@ def _by_library(workers: Workers) -> Agreement:
         first, *beside = workers.groups(at)
         placed: LibraryCollective | Placed
         if operation in library.operation:
-            placed = place_library(library, operation, workers.machine.system.topology, first, beside=beside)
-            slowdown = placed.taken_share(unit_count=workers.machine.device.unit_count)
+            placed = place_library(library, operation, workers.system_part.system.topology, first, beside=beside)
+            slowdown = placed.taken_share(unit_count=workers.system_part.device.unit_count)
         else:
             placed, slowdown = _placed(workers, collective(operation), at), 0.0
         reductions.append(AllReduced(placed=placed, slowdown=slowdown))
@@ -179,10 +179,10 @@ class Crowded:
 
 
 def _through_server(workers: Workers) -> Agreement:
-    asked, machine = workers.asked, workers.machine
-    servers = server_memories(machine, asked.server_count)
+    asked, system_part = workers.asked, workers.system_part
+    servers = server_memories(system_part, asked.server_count)
     per_byte = served_s_per_byte(
-        machine, servers, workers.subject, worker_count=workers.count, element_bytes=workers.element_bytes
+        system_part, servers, workers.subject, worker_count=workers.count, element_bytes=workers.element_bytes
     )
     reductions: list[Reduction] = []
     for at in workers.places:
@@ -197,7 +197,7 @@ def _through_server(workers: Workers) -> Agreement:
             )
         )
     held = server_memory(
-        machine,
+        system_part,
         servers,
         workers.subject,
         element_bytes=workers.element_bytes,
@@ -217,7 +217,7 @@ def _met(workers: Workers, place_: int) -> float:
 
 
 def _to_server(workers: Workers, place_: int, way: slice, servers: tuple[str, ...], *, met: float) -> Any:
-    topology, algorithm = workers.machine.system.topology, collective(workers.asked.sync)
+    topology, algorithm = workers.system_part.system.topology, collective(workers.asked.sync)
     how: dict[str, Any] = {"servers": servers, "server_count": workers.asked.server_count}
     (first, *beside), depth = workers.groups(place_), workers.layout.stages
     both = placed_once(algorithm, topology, first, beside=tuple(beside), **how)
@@ -230,13 +230,13 @@ def _to_server(workers: Workers, place_: int, way: slice, servers: tuple[str, ..
 
 
 def _asynchronous(workers: Workers) -> Agreement:
-    asked, machine, layout = workers.asked, workers.machine, workers.layout
+    asked, system_part, layout = workers.asked, workers.system_part, workers.layout
     scheme = scheme_of(asked.sync)
     own_bytes = [float(workers.element_bytes * count) for count in workers.parameter_counts]
     shard_bytes = float(workers.element_bytes * workers.subject.graph.trained_parameter_count) / asked.server_count
-    servers = server_memories(machine, asked.server_count)
-    memory_rate = memory_bytes_per_s(machine, servers)
-    topology, names = machine.system.topology, workers.names
+    servers = server_memories(system_part, asked.server_count)
+    memory_rate = memory_bytes_per_s(system_part, servers)
+    topology, names = system_part.system.topology, workers.names
     size, width = layout.stages * layout.tensor_size, layout.tensor_size
     group_size = (asked.group_size or workers.count) if asked.sync == "mixed" else 1
     visit = visit_of(
@@ -274,7 +274,7 @@ def _asynchronous(workers: Workers) -> Agreement:
         times=None if asked.straggler is None else asked.straggler.times,
     )
     held = server_memory(
-        machine,
+        system_part,
         servers,
         workers.subject,
         element_bytes=workers.element_bytes,

@@ -28,7 +28,7 @@ from perfmodel.numeric import exceeds, maximum, minimum
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import HOST_MEMORY as HOST_MEMORY
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, scaled
-from perfmodel.prediction.device.machine import Host, Machine, shared_rates, slowest_rate
+from perfmodel.prediction.device.system_part import Host, SystemPart, shared_rates, slowest_rate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,7 +59,7 @@ BOTTLENECK_OF_STAGE: Final = {"read": "storage", "decode": "decode", "host_copy"
 class DataPath:
     """What brings mini-batches to the workers of a job, and how far ahead of them."""
 
-    machine: Machine | None
+    system_part: SystemPart | None
     prefetch: int
     dataset: Dataset | None = None
     input_from: str | Storage | None = HOST_MEMORY
@@ -68,21 +68,23 @@ class DataPath:
 
     def with_workers(self, worker_count: int) -> DataPath:
         """Return the same way to another number of workers."""
-        return self if self.machine is None else replace(self, machine=self.machine.with_workers(worker_count))
+        return (
+            self if self.system_part is None else replace(self, system_part=self.system_part.with_workers(worker_count))
+        )
 
     @property
     def worker_count(self) -> int:
         """Workers that are fed at once. [1]"""
-        return 1 if self.machine is None else self.machine.worker_count
+        return 1 if self.system_part is None else self.system_part.worker_count
 
     @derived_property
     def read_routes(self) -> tuple[Route, ...]:
         """The way from storage to the memory of each worker's host; none without a storage of the system."""
         own = self.dataset is not None and (self.input_from is None or isinstance(self.input_from, str))
-        if not own or self.input_from == HOST_MEMORY or self.machine is None:
+        if not own or self.input_from == HOST_MEMORY or self.system_part is None:
             return ()
-        ways = self.machine.storage_routes(self.input_from)  # type: ignore[arg-type]
-        arrays = {array.name: array for array in self.machine.system.storages}
+        ways = self.system_part.storage_routes(self.input_from)  # type: ignore[arg-type]
+        arrays = {array.name: array for array in self.system_part.system.storages}
         behind = {
             name: reads_of_array(arrays[name], read_bytes=self._read_bytes) for name in {way.nodes[0] for way in ways}
         }
@@ -109,7 +111,9 @@ class DataPath:
         """What a storage given by its file delivers; None without one."""
         if self.dataset is None or not isinstance(self.input_from, Storage):
             return None
-        return reading_from(self.input_from, machine=self.machine, hosts=self.hosts, read_bytes=self._read_bytes)
+        return reading_from(
+            self.input_from, system_part=self.system_part, hosts=self.hosts, read_bytes=self._read_bytes
+        )
 
     @derived_property
     def read_bytes_per_s(self) -> float:
@@ -129,13 +133,13 @@ class DataPath:
     @property
     def is_cached(self) -> bool:
         """Whether the hosts' memory holds the data set, so that only the first epoch reads it."""
-        known = self.machine is not None and self.dataset is not None and self.input_from != HOST_MEMORY
-        return known and self.dataset.encoded_bytes < PAGE_CACHE_SHARE * self.machine.memory_bytes  # type: ignore[union-attr]
+        known = self.system_part is not None and self.dataset is not None and self.input_from != HOST_MEMORY
+        return known and self.dataset.encoded_bytes < PAGE_CACHE_SHARE * self.system_part.memory_bytes  # type: ignore[union-attr]
 
     @property
     def hosts(self) -> tuple[Host, ...]:
         """The machines of the workers; one of which nothing is known for a device by itself."""
-        return (Host(),) if self.machine is None else self.machine.hosts
+        return (Host(),) if self.system_part is None else self.system_part.hosts
 
     @property
     def decode_rate_per_core(self) -> float | None:
@@ -226,9 +230,9 @@ class DataPath:
         found: list[SpecFile | None] = [None if self.dataset is None else self.dataset.file]
         if isinstance(self.input_from, Storage):
             found.append(self.input_from)
-        elif self.machine is not None and self.read_routes:
+        elif self.system_part is not None and self.read_routes:
             named = {route.nodes[0] for route in self.read_routes}
-            found += [array.drive for array in self.machine.system.storages if array.name in named]
+            found += [array.drive for array in self.system_part.system.storages if array.name in named]
         return tuple({id(spec): spec for spec in found if spec is not None}.values())
 
     def remarks(self, subject: Subject) -> tuple[str, ...]:
@@ -262,14 +266,16 @@ class Reading:
     is_limited_by_storage: bool
 
 
-def reading_from(storage: Storage, *, machine: Machine | None, hosts: tuple[Host, ...], read_bytes: float) -> Reading:
+def reading_from(
+    storage: Storage, *, system_part: SystemPart | None, hosts: tuple[Host, ...], read_bytes: float
+) -> Reading:
     """Return what workers get from a storage given by its file.
 
     Parameters
     ----------
     storage : Storage
         The storage; where it is of a remote kind there is one for all hosts, else each host has one of its own. [-]
-    machine : Machine or None
+    system_part : SystemPart or None
         The job's part of a system; None for a device by itself. [-]
     hosts : tuple of Host
         The machines of the workers, at least one. [-]
@@ -295,10 +301,10 @@ def reading_from(storage: Storage, *, machine: Machine | None, hosts: tuple[Host
         return Reading(bytes_per_s=loader * (sum(counts) / max(counts)), is_limited_by_storage=True)
     of_all = storage.read_limits_of_loaders(len(hosts))
     whole = float(minimum(of_all.most_bytes_per_s, of_all.most_reads_per_s * read_bytes))
-    if machine is None:
+    if system_part is None:
         return Reading(bytes_per_s=min(loader, whole), is_limited_by_storage=whole <= loader)
-    of_workers = _network_rates(machine, storage_bytes_per_s=whole, loader_bytes_per_s=loader)
-    reached = machine.worker_count * float(of_workers.min())
+    of_workers = _network_rates(system_part, storage_bytes_per_s=whole, loader_bytes_per_s=loader)
+    reached = system_part.worker_count * float(of_workers.min())
     return Reading(bytes_per_s=reached, is_limited_by_storage=bool(of_workers.sum() >= whole * FULL))
 
 
@@ -333,12 +339,14 @@ def _loader_rate(limits: ReadLimits, *, read_bytes: float, share: float = 1.0) -
     return float(read_rate(read_bytes=read_bytes, outstanding_reads=share * OUTSTANDING_READS, **asdict(limits)))
 
 
-def _network_rates(machine: Machine, *, storage_bytes_per_s: float, loader_bytes_per_s: float) -> NDArray[np.float64]:
+def _network_rates(
+    system_part: SystemPart, *, storage_bytes_per_s: float, loader_bytes_per_s: float
+) -> NDArray[np.float64]:
     """Return the rate of each worker, all at once, from one storage behind the network. [B/s]"""
     storage = _channel("storage", storage_bytes_per_s)
     ways_of = []
-    for name, ways in zip(machine.names, machine.network_routes, strict=True):
-        loader = _channel(f"{machine.node_of(name)} loader", loader_bytes_per_s)
+    for name, ways in zip(system_part.names, system_part.network_routes, strict=True):
+        loader = _channel(f"{system_part.node_of(name)} loader", loader_bytes_per_s)
         behind = Route(nodes=("storage",), channels=(storage, loader), latency_s=0.0)
         ways_of.append([behind.then(way) for way in ways] or [behind])
     worker_of = np.repeat(np.arange(len(ways_of)), [len(ways) for ways in ways_of])
@@ -355,25 +363,29 @@ def _channel(name: str, bytes_per_s: float) -> Channel:
 
 def resolve_data_path(target: Target, job: Job) -> DataPath:
     """Return the way of mini-batches that a job asks for."""
-    machine, dataset, input_from, decode_cores = target.machine, job.dataset, job.input_from, job.decode_cores
+    system_part, dataset, input_from, decode_cores = target.system_part, job.dataset, job.input_from, job.decode_cores
     if dataset is None:
-        return _from_host_memory(job.prefetch) if machine is None else DataPath(machine=machine, prefetch=job.prefetch)
+        return (
+            _from_host_memory(job.prefetch)
+            if system_part is None
+            else DataPath(system_part=system_part, prefetch=job.prefetch)
+        )
     if target.processor != "gpu":
         raise NotYetAvailableError(
             "dataset", dataset, f"GPUs: on {target.name} decoding would take cores from the step"
         )
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     if decode_cores is not None:
-        whole_number("decode_cores", decode_cores, maximum=None if machine is None else machine.core_count)
-    elif machine is None and data.decode_rate_per_core is not None and input_from != HOST_MEMORY:
+        whole_number("decode_cores", decode_cores, maximum=None if system_part is None else system_part.core_count)
+    elif system_part is None and data.decode_rate_per_core is not None and input_from != HOST_MEMORY:
         raise ArgumentError(
             "decode_cores", None, f"a whole number: {data.name} is decoded, by a host that nobody named"
         )
     path = DataPath(
-        machine=machine,
+        system_part=system_part,
         prefetch=job.prefetch,
         dataset=data,
-        input_from=_source(machine, input_from),
+        input_from=_source(system_part, input_from),
         decode_cores=decode_cores,
         input_variation=job.input_variation,
     )
@@ -383,12 +395,12 @@ def resolve_data_path(target: Target, job: Job) -> DataPath:
 
 @lru_cache(maxsize=64)
 def _from_host_memory(prefetch: int) -> DataPath:
-    return DataPath(machine=None, prefetch=prefetch)
+    return DataPath(system_part=None, prefetch=prefetch)
 
 
-def _source(machine: Machine | None, input_from: Any) -> Any:
+def _source(system_part: SystemPart | None, input_from: Any) -> Any:
     """Return a node of the system, a loaded storage, or ``memory``."""
-    own = () if machine is None else machine.system.topology.storages()
+    own = () if system_part is None else system_part.system.topology.storages()
     if input_from in (HOST_MEMORY, *own) or (input_from is None and own):
         return input_from
     if input_from is None:

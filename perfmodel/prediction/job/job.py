@@ -18,7 +18,7 @@ from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, asked_of, check_together, names_of
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.certainty.basis import timed_prediction
-from perfmodel.prediction.device.targets import refuse_missing_devices, resolve_by_name, resolve_target
+from perfmodel.prediction.device.targets import resolve_by_name, resolve_target
 from perfmodel.prediction.job.data_path import resolve_data_path
 from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.subject import Subject, subject_of_graph, subject_of_run
@@ -201,8 +201,18 @@ class Job(JobAttributes):
         if self.device_count > self.workers:
             if self.device is None and system is not None and not isinstance(system, Wired):
                 system = load_system(system)
-            refuse_missing_devices(self, system)
+            self._refuse_missing_devices(system)
         return resolve_target(device=self.device, system=system, threads=self.threads, workers=self.device_count)
+
+    def _refuse_missing_devices(self, system: Wired | None) -> None:
+        """Raise if a system has fewer devices than the job wants; without a system there is one."""
+        known = 1 if system is None or not system.devices else len(system.devices)
+        if self.device_count > known:
+            argument, asked = "workers x stages x tensor_size", self.device_count
+            allowed = "1 with device=; pass system= to use several devices"
+            if system is not None:
+                allowed = f"at most {known}, the devices of {system.name}"
+            raise ArgumentError(argument, f"{self.workers} x {self.stages} x {self.tensor_size} = {asked}", allowed)
 
     @derived_property
     def profile(self) -> FrameworkProfile:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.cost.staleness import extra_flop_count
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.device.machine import bus_bytes_per_s
+from perfmodel.prediction.device.system_part import bus_bytes_per_s
 from perfmodel.prediction.memory.footprint import optimizer_bytes
 from perfmodel.presentation.quantities import bytes_text
 
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
     from perfmodel.layers.optimizers import Optimizer
-    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.subject import Subject
     from perfmodel.sync.asynchronous_scheme import AsynchronousScheme
 
@@ -187,7 +187,7 @@ class ServerMemory:
 
 
 def server_memory(
-    machine: Machine,
+    system_part: SystemPart,
     servers: tuple[str, ...],
     subject: Subject,
     *,
@@ -199,7 +199,7 @@ def server_memory(
 
     Parameters
     ----------
-    machine : Machine
+    system_part : SystemPart
         The workers' devices in a system. [-]
     servers : tuple of str
         Host memory of each shard. [-]
@@ -222,7 +222,7 @@ def server_memory(
     Valid for: one gradient at a time, which is applied or added up as it comes. Ignores: buffers of the transport, and
     what else the machine's memory holds.
     """
-    places = machine.system.topology.places
+    places = system_part.system.topology.places
     nodes = [places[name].node for name in servers]
     parameter_count = subject.graph.trained_parameter_count
     parameter_bytes = float(element_bytes * parameter_count)
@@ -235,27 +235,29 @@ def server_memory(
         optimizer_bytes=optimizer_bytes(subject.graph, subject.optimizer, element_bytes=element_bytes),
         gradients_bytes=parameter_bytes,
         backups_bytes=copies,
-        capacities_bytes=tuple(machine.system.hosts[node].memory_capacity_bytes / nodes.count(node) for node in nodes),
+        capacities_bytes=tuple(
+            system_part.system.hosts[node].memory_capacity_bytes / nodes.count(node) for node in nodes
+        ),
         compensation_flop_count=float(extra_flop_count(parameter_count=parameter_count)) if copies else 0.0,
     )
 
 
-def server_memories(machine: Machine, server_count: int) -> tuple[str, ...]:
+def server_memories(system_part: SystemPart, server_count: int) -> tuple[str, ...]:
     """Return the host memories that hold the shards of a parameter server."""
-    topology = machine.system.topology
+    topology = system_part.system.topology
     with_devices = {topology.places[name].node for name in topology.devices()}
     apart = [name for name in topology.memories() if topology.places[name].node not in with_devices]
-    beside = list(dict.fromkeys(topology.home_memory(name) for name in machine.names))
+    beside = list(dict.fromkeys(topology.home_memory(name) for name in system_part.names))
     memories = apart if len(apart) >= server_count else beside
     if server_count > len(memories):
-        allowed = f"a whole number from 1 to {len(memories)}, the host memories of {machine.system.name} at hand"
+        allowed = f"a whole number from 1 to {len(memories)}, the host memories of {system_part.system.name} at hand"
         raise ArgumentError("server_count", server_count, allowed)
     return tuple(memories[:server_count])
 
 
-def memory_bytes_per_s(machine: Machine, servers: tuple[str, ...]) -> float:
+def memory_bytes_per_s(system_part: SystemPart, servers: tuple[str, ...]) -> float:
     """Return what the memory of a shard carries, of the slowest of them. [B/s]"""
-    return min(bus_bytes_per_s(machine.system.topology, name) for name in servers)
+    return min(bus_bytes_per_s(system_part.system.topology, name) for name in servers)
 
 
 def update_passes(subject: Subject, *, element_bytes: int) -> float:
@@ -272,8 +274,8 @@ def _update_passes(counts: tuple[tuple[str, int], ...], optimizer: Optimizer, el
 
 
 def served_s_per_byte(
-    machine: Machine, servers: tuple[str, ...], subject: Subject, *, worker_count: int, element_bytes: int
+    system_part: SystemPart, servers: tuple[str, ...], subject: Subject, *, worker_count: int, element_bytes: int
 ) -> float:
     """Return how long servers take for a byte of the gradients that all workers bring at once."""
     passes = (worker_count + 1 + update_passes(subject, element_bytes=element_bytes)) / len(servers)
-    return passes / memory_bytes_per_s(machine, servers)
+    return passes / memory_bytes_per_s(system_part, servers)

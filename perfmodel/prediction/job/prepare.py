@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
-from perfmodel.prediction.device.lowered import kept as _kept
-from perfmodel.prediction.device.lowered import plan_for
+from perfmodel.prediction.job.lowered import kept as _kept
+from perfmodel.prediction.job.lowered import lowered_graph
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.job.stage import Stage
 from perfmodel.prediction.job.subject import LABELS, habitual_feed
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.measurements.table import FeedItem
-    from perfmodel.prediction.device.lowered import Plan
     from perfmodel.prediction.device.target import Target
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.data_path import DataPath
     from perfmodel.prediction.job.exchange_times import PlacedExchanges
     from perfmodel.prediction.job.job import Job
+    from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
 
 LIBRARY: Final = "all_reduce"
@@ -70,7 +70,7 @@ def prepare(
     )
     how: dict[str, Any] = {"pinned": pinned, "data_path": data_path}
     is_plain = job is not None and not job.is_of_several and subject.feed is None and placement is None
-    if not is_plain or lowering.target.machine is not None:
+    if not is_plain or lowering.target.system_part is not None:
         return lowering.prepared(batch_size, **how, job=job, placement=placement)
     return lowering.alike(batch_size, **how, job=job)
 
@@ -148,15 +148,15 @@ class Lowering:
     ) -> Prepared:
         """Return the job made ready, cut where the times of layers say unless it is known where."""
         subject, layout, target = self.subject, self.layout, self.target
-        machine = target.machine
+        system_part = target.system_part
         samples = subject.graph.samples(layout.micro_batch_size(batch_size) if layout.parts > 1 else batch_size)
         placement = self._placement(samples, cuts) if placement is None else placement
         if len(placement.stages) * layout.parts > 1 and not target.takes_parts:
             available = "networks that are whole and mini-batches in one; a data sheet's device serves the others"
             raise NotYetAvailableError("device", target.name, available)
-        if data_path is not None and machine is not None and layout.stages * layout.tensor_size > 1:
-            heads = machine.names[:: layout.stages * layout.tensor_size]
-            data_path = replace(data_path, machine=machine.only(heads))
+        if data_path is not None and system_part is not None and layout.stages * layout.tensor_size > 1:
+            heads = system_part.names[:: layout.stages * layout.tensor_size]
+            data_path = replace(data_path, system_part=system_part.only(heads))
         feeding = self._feeding()
         agreement = self._agreement(placement, job)
         return Prepared(
@@ -182,7 +182,7 @@ class Lowering:
 
         return resolve_agreement(
             job,
-            machine=self.target.machine,
+            system_part=self.target.system_part,
             subject=self.subject,
             profile=self.profile,
             dtype=self.dtype,
@@ -226,9 +226,9 @@ class Lowering:
         samples = subject.graph.samples(batch_size)
         return found.like(subject=subject, target=target, libraries=self.libraries, batch_size=samples, **how)
 
-    def plan(self, graph: LayerGraph, *, input_gradient: bool | None) -> Plan:
+    def lowered(self, graph: LayerGraph, *, input_gradient: bool | None) -> LoweredGraph:
         """Return kernel table and memory plan of a graph."""
-        return plan_for(
+        return lowered_graph(
             graph,
             phase=self.subject.phase,
             optimizer=self.subject.optimizer,
@@ -261,7 +261,7 @@ class Lowering:
         return PARALLELISMS[self.parallelism].cut(self._request(samples))
 
     def _request(self, samples: int, cuts: tuple[int, ...] = ()) -> Request:
-        layout, graph, machine = self.layout, self.subject.graph, self.target.machine
+        layout, graph, system_part = self.layout, self.subject.graph, self.target.system_part
         trains = Phase.BACKWARD in self.subject.phase.parts
         layer_s = send_s = None
         if cuts:
@@ -270,10 +270,12 @@ class Lowering:
             layer_s = {
                 name: seconds / layout.tensor_size for name, seconds in self.layer_seconds(graph, samples).items()
             }
-        if layout.stages > 1 and machine is not None:
+        if layout.stages > 1 and system_part is not None:
             from perfmodel.sync.ring_order import way_between
 
-            way = way_between(machine.system.topology.stated, machine.names[0], machine.names[layout.tensor_size])
+            way = way_between(
+                system_part.system.topology.stated, system_part.names[0], system_part.names[layout.tensor_size]
+            )
             latency_s, capacity_bytes_per_s = way.latency_s, way.capacity_bytes_per_s
 
             def send_s(bytes_per_sample: int) -> float:
@@ -314,7 +316,7 @@ class Lowering:
         seconds = groups.compute_s + groups.memory_s + groups.launches * timed.numbers.launch_s
         seconds = seconds + groups.exposed_dispatch_s
         found = dict.fromkeys((node.name for node in graph.layers), 0.0)
-        for occurrence in timed.stage.plan.table.occurrences:
+        for occurrence in timed.stage.lowered.table.occurrences:
             if occurrence.phase is not Phase.UPDATE:
                 found[occurrence.layer] = found.get(occurrence.layer, 0.0) + float(seconds[occurrence.group])
         self.known.layer_seconds[samples] = found
@@ -322,17 +324,17 @@ class Lowering:
 
     def _feeding(self) -> Mapping[int, Target]:
         """Return the devices at each place of the pipeline, which share the way from the host; none where all do."""
-        layout, machine = self.layout, self.target.machine
-        if machine is None or layout.stages * layout.tensor_size == 1:
+        layout, system_part = self.layout, self.target.system_part
+        if system_part is None or layout.stages * layout.tensor_size == 1:
             return {}
 
         def at(place_: int) -> tuple[str, ...]:
-            every = enumerate(machine.names)
+            every = enumerate(system_part.names)
             return tuple(name for index, name in every if index // layout.tensor_size % layout.stages == place_)
 
-        key, known = (machine.worker_count, layout.stages, layout.tensor_size), self.known.feeding
+        key, known = (system_part.worker_count, layout.stages, layout.tensor_size), self.known.feeding
         if key not in known:
-            known[key] = {each: self.target.on(machine.only(at(each))) for each in range(layout.stages)}
+            known[key] = {each: self.target.on(system_part.only(at(each))) for each in range(layout.stages)}
         return known[key]
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
@@ -358,7 +360,7 @@ class Lowering:
         return Stage(
             placed=placed,
             subject=subject,
-            plan=self.plan(graph, input_gradient=subject.input_gradient),
+            lowered=self.lowered(graph, input_gradient=subject.input_gradient),
             feed=self._feed(placed.graph, is_fed=is_fed),
             is_fed=is_fed,
         )
@@ -373,14 +375,14 @@ class Lowering:
         return tuple(item for item in items if (has_labels if item.name == LABELS else is_fed))
 
     def _exchanges(self, placement: Placement, job: Job | None) -> PlacedExchanges | None:
-        machine = self.target.machine
-        if machine is None or self.layout.workers == 1:
+        system_part = self.target.system_part
+        if system_part is None or self.layout.workers == 1:
             return None
         from perfmodel.prediction.job.agreements import collectives_of
         from perfmodel.prediction.job.exchange_times import PlacedExchanges
 
         calls_library = job is not None and job.sync == LIBRARY
-        topology, names, known = machine.system.topology, machine.names, self.known.exchanges
+        topology, names, known = system_part.system.topology, system_part.names, self.known.exchanges
         key = (id(topology), names, self.layout.stages, self.layout.tensor_size, calls_library)
         if key not in known:
             library = collectives_of(self.profile) if calls_library else None

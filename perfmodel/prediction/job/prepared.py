@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.hardware.source import SpecFile
     from perfmodel.parallelism.base import Exchange, Layout, Placement, StageGraph
-    from perfmodel.prediction.device.lowered import Plan
     from perfmodel.prediction.device.target import Libraries, Target
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.data_path import DataPath
     from perfmodel.prediction.job.gradients import GradientSchedule
+    from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
     from perfmodel.prediction.memory.footprint import MemoryFootprint
 
@@ -120,7 +120,7 @@ class Prepared:
     @property
     def names(self) -> tuple[str, ...]:
         """Devices of the job, in its order."""
-        return (self.target.name,) if self.target.machine is None else self.target.machine.names
+        return (self.target.name,) if self.target.system_part is None else self.target.system_part.names
 
     @property
     def is_whole(self) -> bool:
@@ -128,19 +128,19 @@ class Prepared:
         return len(self.stages) == 1 and self.layout.is_whole and not self.layout.shard_stage
 
     @property
-    def plan(self) -> Plan:
+    def lowered(self) -> LoweredGraph:
         """Kernel table and memory plan of the stage that is shown: the first of the device that works longest."""
-        return self.shown.plan
+        return self.shown.lowered
 
     @property
     def shown(self) -> Stage:
         """The first stage of the device that works longest."""
         return self.stages[0] if len(self.stages) == 1 else self.nominal.shown.stage
 
-    def with_plan(self, plan: Plan) -> Prepared:
+    def with_lowered(self, lowered: LoweredGraph) -> Prepared:
         """Return the same with another kernel table, for a network that one device has whole."""
         (stage,) = self.stages
-        return replace(self, stages=(replace(stage, plan=plan),))
+        return replace(self, stages=(replace(stage, lowered=lowered),))
 
     def with_subject(self, subject: Subject) -> Prepared:
         """Return the same for another subject of the same graph, which one device has whole."""
@@ -272,7 +272,7 @@ class Prepared:
         known = {} if known is None else known
         found = []
         for stage in self.stages:
-            key = (id(stage.plan), stage.placed.batch_factor)
+            key = (id(stage.lowered), stage.placed.batch_factor)
             if key not in known:
                 known[key] = self._timed_stage(stage, numbers)
             timed = known[key]
@@ -280,7 +280,7 @@ class Prepared:
         return tuple(found)
 
     def _timed_stage(self, stage: Stage, numbers: ProcessorNumbers) -> TimedStage:
-        table, samples = stage.plan.table, self.samples(stage)
+        table, samples = stage.lowered.table, self.samples(stage)
         numbers = self.target.in_step(numbers, table, stage.subject.graph, batch_size=samples)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
         with naming_of(table):

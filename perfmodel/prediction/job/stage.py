@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from perfmodel.measurements.table import FeedItem
     from perfmodel.parallelism.base import StageGraph
-    from perfmodel.prediction.device.lowered import Plan
     from perfmodel.prediction.device.target import Target
+    from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
 
 Quantity = Any
@@ -29,7 +29,7 @@ class Stage:
 
     placed: StageGraph
     subject: Subject
-    plan: Plan
+    lowered: LoweredGraph
     feed: tuple[FeedItem, ...]
     target: Target | None = None
     is_fed: bool = True
@@ -52,7 +52,7 @@ class TimedStage:
     alike: TimedStage | None = None
 
     def _of(self, phase: Phase | None) -> StepTime:
-        table = self.stage.plan.table
+        table = self.stage.lowered.table
         with naming_of(table):
             return step_time(table, self.numbers, groups=self.groups, phase=phase, **self.how)
 
@@ -81,7 +81,7 @@ class TimedStage:
         """When the gradients of its layers are ready. [s]"""
         if self.alike is not None:
             return self.alike.gradients
-        table = self.stage.plan.table
+        table = self.stage.lowered.table
         with naming_of(table):
             return gradient_schedule(
                 table,

@@ -57,9 +57,9 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
     """
     prepared, timed, parts = basis.prepared, basis.timed, basis.timed.parts
     path = prepared.data_path
-    path = DataPath(machine=None, prefetch=1) if path is None else path
+    path = DataPath(system_part=None, prefetch=1) if path is None else path
     channels = _channels(path)
-    names = ("device",) if path.machine is None else path.machine.names
+    names = ("device",) if path.system_part is None else path.system_part.names
     workers = {
         name: _stages(basis, parts, path, worker=place, name=name, channels=channels)
         for place, name in enumerate(names)
@@ -132,7 +132,7 @@ def _lanes(prepared: Prepared, worker: int, name: str) -> list[str]:
 
 def _channels(path: DataPath) -> dict[str, float]:
     """Return the channels of the system and those that are no link. [B/s, or samples/s]"""
-    links = {} if path.machine is None else path.machine.system.topology.channels
+    links = {} if path.system_part is None else path.system_part.system.topology.channels
     reads = {channel.name: channel for way in path.read_routes for channel in way.channels}
     found = {name: channel.capacity_bytes_per_s for name, channel in {**links, **reads}.items()}
     others: dict[str, float] = {}
@@ -162,7 +162,7 @@ def _stages(
         if not path.is_cached and math.isfinite(path.read_bytes_per_s):
             way = path.read_routes[worker].channel_names if path.read_routes else (STORAGE,)
             stages.append(Stage("read", flow_bytes=batch_size * data.encoded_bytes_per_example, channels=way))
-        node = "" if path.machine is None else path.machine.node_of(name)
+        node = "" if path.system_part is None else path.system_part.node_of(name)
         copied = batch_size * HOST_PASSES * data.decoded_bytes_per_example
         for kind, pool, amount in (("decode", DECODING, batch_size), ("host_copy", HOST_COPIES, copied)):
             if _of(node, pool) in channels:
@@ -175,7 +175,7 @@ def _stages(
     ahead_of_step = 0 if delays else min(path.prefetch, 1)
     for kind, copy, ahead in (("transfer", meanwhile, ahead_of_step), ("feed", before, 0)):
         if not copy.is_empty:
-            way = () if path.machine is None else path.machine.input_routes[worker].channel_names
+            way = () if path.system_part is None else path.system_part.input_routes[worker].channel_names
             if way and len(prepared.names) > prepared.worker_count:  # other devices copy beside, unplayed
                 shared = prepared.target_of(prepared.stages[0]).shared_bytes_per_s
                 stages.append(

@@ -80,7 +80,7 @@ def device_memory(
     keys = []
     for each in own.values():
         stage = each.stage
-        keys.append((id(stage.plan), stage.placed.batch_factor, id(stage.feed), stage.is_fed, id(stage.target)))
+        keys.append((id(stage.lowered), stage.placed.batch_factor, id(stage.feed), stage.is_fed, id(stage.target)))
         if keys[-1] not in known:
             waits_bytes = _waiting_bytes(prepared, stage) if is_shared else 0.0
             known[keys[-1]] = (_of_stage(prepared, each), waits_bytes)
@@ -112,14 +112,14 @@ def device_memory(
 def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
     """Return what a stage keeps of one micro-batch; of one that copies labels only these are there twice."""
     stage = timed.stage
-    memory, samples = stage.plan.memory(stage.subject.graph), prepared.samples(stage)
+    memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
     target = prepared.target
     ahead_bytes = prepared.stage_copies(stage)[1].copied_bytes
     is_doubled = bool(np.any(ahead_bytes))
     found = memory_footprint(
         memory,
         batch_size=samples,
-        workspace_bytes=workspace_bytes(memory, stage.plan.table, timed.groups.chosen, batch_size=samples),
+        workspace_bytes=workspace_bytes(memory, stage.lowered.table, timed.groups.chosen, batch_size=samples),
         context_bytes=target.context_bytes,
         capacity_bytes=target.capacity_bytes,
         input_buffer_count=1 + is_doubled,

@@ -68,7 +68,7 @@ class Moments:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryPlan:
+class GraphMemory:
     """Memory of a graph under a framework's policy, as coefficients of the batch size."""
 
     weights_bytes: float
@@ -178,7 +178,7 @@ def _input_bytes(graph: LayerGraph, *, rules: MemoryRules) -> float:
     return float(sum(sizes) + graph.label_bytes_per_sample)
 
 
-def memory_plan(
+def graph_memory(
     graph: LayerGraph,
     table: KernelTable,
     *,
@@ -188,7 +188,7 @@ def memory_plan(
     policy: MemoryTable,
     input_gradient: bool = False,
     recompute: str | None = None,
-) -> MemoryPlan:
+) -> GraphMemory:
     """Work out what a graph holds in memory under a framework's policy.
 
     Training with elements of 2 B or less is mixed precision as usual: weights, their gradients and activations have
@@ -208,7 +208,7 @@ def memory_plan(
         moments = Moments.of(live.activations, live.gradients)
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
     updates = Phase.UPDATE in phase.parts
-    return MemoryPlan(
+    return GraphMemory(
         weights_bytes=float(element_bytes * graph.parameter_count),
         optimizer_bytes=optimizer_bytes(graph, optimizer, element_bytes=element_bytes) if updates else 0.0,
         moments=moments,
@@ -232,23 +232,23 @@ def _workspace_entries(table: KernelTable) -> tuple[NDArray[np.intp], NDArray[np
     return np.array(groups, dtype=np.intp), np.cumsum([0, *lengths[:-1]], dtype=np.intp)
 
 
-def workspace_bytes(plan: MemoryPlan, table: KernelTable, chosen: Quantity, *, batch_size: Quantity) -> Quantity:
+def workspace_bytes(memory: GraphMemory, table: KernelTable, chosen: Quantity, *, batch_size: Quantity) -> Quantity:
     """Return scratch memory of the chosen alternatives."""
-    if not plan.workspace_groups.size:
+    if not memory.workspace_groups.size:
         return 0.0
-    taken = chosen[plan.workspace_groups]
+    taken = chosen[memory.workspace_groups]
     each = table.workspace.at(batch_size)["workspace_bytes"]
     needed = each[taken] if taken.ndim == 1 else np.take_along_axis(each, taken, axis=0)
-    if plan.workspaces_per_layer is None:
+    if memory.workspaces_per_layer is None:
         found = needed.max(axis=0)
     else:
-        largest_of_layers = np.maximum.reduceat(needed, plan.workspace_layer_starts, axis=0)
-        found = plan.workspaces_per_layer * largest_of_layers.sum(axis=0)
+        largest_of_layers = np.maximum.reduceat(needed, memory.workspace_layer_starts, axis=0)
+        found = memory.workspaces_per_layer * largest_of_layers.sum(axis=0)
     return float(found) if np.ndim(found) == 0 else found
 
 
 def memory_footprint(
-    plan: MemoryPlan,
+    memory: GraphMemory,
     *,
     batch_size: Quantity,
     workspace_bytes: Quantity,
@@ -260,7 +260,7 @@ def memory_footprint(
 
     Parameters
     ----------
-    plan : MemoryPlan
+    memory : GraphMemory
         Coefficients. [-]
     batch_size : float or ndarray
         Samples per step. [samples]
@@ -280,15 +280,15 @@ def memory_footprint(
     -----
     Valid for: layers that run one after the other. Ignores: fragmentation beyond the policy's pool overhead.
     """
-    overhead = plan.pool_overhead
-    activations, gradients = plan.moments.peak(batch_size)
+    overhead = memory.pool_overhead
+    activations, gradients = memory.moments.peak(batch_size)
     return MemoryFootprint(
-        weights_bytes=plan.weights_bytes * overhead,
+        weights_bytes=memory.weights_bytes * overhead,
         gradients_bytes=gradients * overhead,
-        optimizer_bytes=plan.optimizer_bytes * overhead,
+        optimizer_bytes=memory.optimizer_bytes * overhead,
         activations_bytes=activations * overhead,
         workspace_bytes=workspace_bytes * overhead,
-        input_bytes=input_buffer_count * plan.input_bytes_per_sample * batch_size * overhead,
+        input_bytes=input_buffer_count * memory.input_bytes_per_sample * batch_size * overhead,
         context_bytes=context_bytes,
         capacity_bytes=capacity_bytes,
     )

@@ -17,7 +17,7 @@ from perfmodel.presentation.quantities import percent_text, seconds_text
 
 if TYPE_CHECKING:
     from perfmodel.prediction.certainty.basis import Basis
-    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.data_path import DataPath
 
 
@@ -64,8 +64,8 @@ def job_size(basis: Basis, worker_count: int) -> JobSize:
 
 def job_sizes(basis: Basis) -> list[JobSize]:
     """Return the periods of a predicted job with one worker, two, and so on, to all devices of its system."""
-    machine = basis.prepared.target.machine
-    most = 1 if machine is None else machine.alike_count
+    system_part = basis.prepared.target.system_part
+    most = 1 if system_part is None else system_part.alike_count
     return [job_size(basis, worker_count) for worker_count in range(1, most + 1)]
 
 
@@ -126,8 +126,8 @@ def lanes_needed(basis: Basis) -> LanesNeeded:
     copies is widened, all that has become the bound then too, and the shares of all workers are worked out again.
     """
     prepared = basis.prepared
-    machine = prepared.target.machine
-    if machine is None:
+    system_part = prepared.target.system_part
+    if system_part is None:
         return LanesNeeded(lanes={})
     before, meanwhile = prepared.copies(basis.factors)
     fixed_s = sum(float(copy.host_s) + copy.latency_s for copy in (before, meanwhile))
@@ -136,14 +136,14 @@ def lanes_needed(basis: Basis) -> LanesNeeded:
     if not copied_bytes or left_s <= 0:
         return LanesNeeded(lanes={})
     own_rate = min(float(copy.bytes_per_s) for copy in (before, meanwhile) if copy.copied_bytes)
-    return _widened(machine, needed_bytes_per_s=copied_bytes / left_s, own_bytes_per_s=own_rate)
+    return _widened(system_part, needed_bytes_per_s=copied_bytes / left_s, own_bytes_per_s=own_rate)
 
 
-def _widened(machine: Machine, *, needed_bytes_per_s: float, own_bytes_per_s: float) -> LanesNeeded:
+def _widened(system_part: SystemPart, *, needed_bytes_per_s: float, own_bytes_per_s: float) -> LanesNeeded:
     """Double the lanes of what bounds the copies until all workers get the rate they need."""
-    routes = machine.input_routes
+    routes = system_part.input_routes
     channels = {channel.name: channel for route in routes for channel in route.channels}
-    below = {wire.downward.name: wire.lower for wire in machine.system.topology.wires}
+    below = {wire.downward.name: wire.lower for wire in system_part.system.topology.wires}
     names = list(channels)
     capacity = np.array([channels[name].capacity_bytes_per_s for name in names])
     own = np.array([names.index(route.channel_names[-1]) for route in routes])
@@ -218,7 +218,7 @@ AS_IF_WAITING: Final = "as if they waited for one another, while in the timeline
 def data_path_words(basis: Basis) -> str:
     """Return a paragraph on the data path of a step."""
     path = basis.prepared.data_path
-    if path is None or (path.dataset is None and path.machine is None):
+    if path is None or (path.dataset is None and path.system_part is None):
         return ""
     size = job_size(basis, path.worker_count)
     sentences = [
@@ -229,7 +229,7 @@ def data_path_words(basis: Basis) -> str:
         *_first_epoch(basis, path),
         *_counts(basis),
     ]
-    if path.machine is not None and not path.machine.shares_alike:
+    if path.system_part is not None and not path.system_part.shares_alike:
         waits = isinstance(basis.prepared.agreement, Synchronous)
         sentences.append(
             "The wiring gives some workers more than others; all are given the time of the one who gets least, "
@@ -272,7 +272,7 @@ def _advice(basis: Basis, path: DataPath) -> list[str]:
         advice.append((f"{needed} {UNIT_NAMES[stage]}{of_each} instead of {units}", stage))
     found = lanes_needed(basis)
     if found.lanes:
-        devices = () if path.machine is None else path.machine.names
+        devices = () if path.system_part is None else path.system_part.names
         places: dict[tuple[str, tuple[int, int]], list[str]] = {}
         for place, change in found.lanes.items():
             places.setdefault(("for" if place in devices else "at", change), []).append(place)

@@ -26,9 +26,9 @@ ALONE: Final = "Workers exchange nothing."
 
 def agreement_words(basis: Basis) -> str:
     """Return a paragraph on how the workers of a job agree."""
-    agreement, machine = basis.prepared.agreement, basis.prepared.target.machine
+    agreement, system_part = basis.prepared.agreement, basis.prepared.target.system_part
     if agreement is None:
-        return "" if machine is None or machine.worker_count == 1 else ALONE
+        return "" if system_part is None or system_part.worker_count == 1 else ALONE
     size = bytes_text(float(basis.timed.gradients.sizes_bytes.sum()))
     workers = f"{agreement.worker_count} workers exchange" if agreement.worker_count > 1 else "One worker exchanges"
     exchanged = f"{workers} {size} of gradients by {agreement.name}"

@@ -38,7 +38,7 @@ class Host:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Machine:
+class SystemPart:
     """Workers of a job on devices of a system, the first ones in the order of its file."""
 
     system: Wired
@@ -55,11 +55,11 @@ class Machine:
             allowed = f"one whose first {self.worker_count} devices are alike, not {' and '.join(kinds)}"
             raise ArgumentError("system", self.system.name, allowed)
 
-    def with_workers(self, worker_count: int) -> Machine:
+    def with_workers(self, worker_count: int) -> SystemPart:
         """Return the same system with another number of workers."""
         return replace(self, worker_count=worker_count)
 
-    def only(self, names: tuple[str, ...]) -> Machine:
+    def only(self, names: tuple[str, ...]) -> SystemPart:
         """Return the job with some devices as its workers."""
         return replace(self, worker_count=len(names), given=names)
 

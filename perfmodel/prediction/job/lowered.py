@@ -13,7 +13,7 @@ from perfmodel.framework.kernel_table import (
     LayerOperation,
     build_kernel_table,
 )
-from perfmodel.prediction.memory.footprint import MemoryPlan, memory_plan
+from perfmodel.prediction.memory.footprint import GraphMemory, graph_memory
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ Operations = list[list[LayerOperation]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class LoweredGraph:
     """Everything about a step that depends on neither batch size nor hardware numbers.
 
     Parameters
@@ -37,14 +37,14 @@ class Plan:
     table : KernelTable
         The lowered graph. [-]
     memory_rules : mapping of str to object
-        Further arguments of ``memory_plan``: what decides what it keeps in memory. [-]
+        Further arguments of ``graph_memory``: what decides what it keeps in memory. [-]
     """
 
     table: KernelTable
     memory_rules: Mapping[str, Any]
-    _memory: list[MemoryPlan] = field(default_factory=list)
+    _memory: list[GraphMemory] = field(default_factory=list)
 
-    def memory(self, graph: LayerGraph) -> MemoryPlan:
+    def memory(self, graph: LayerGraph) -> GraphMemory:
         """Return what the step keeps in memory, worked out when it is first asked for.
 
         Parameters
@@ -54,21 +54,21 @@ class Plan:
 
         Returns
         -------
-        MemoryPlan
+        GraphMemory
             Per sample. [-]
         """
         if not self._memory:
-            self._memory.append(memory_plan(graph, self.table, **self.memory_rules))
+            self._memory.append(graph_memory(graph, self.table, **self.memory_rules))
         return self._memory[0]
 
 
-MOST_PLANS = 64
+MOST_LOWERED = 64
 """Plans kept for one graph; the oldest goes first. [1]"""
 
 MOST_OPERATIONS = 12
 """Ways to run a phase of one graph whose operations are kept: other devices and frameworks lower the same ones. [1]"""
 
-_PLANS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, tuple[Any, Plan]]] = weakref.WeakKeyDictionary()
+_LOWERED: weakref.WeakKeyDictionary[LayerGraph, dict[Any, tuple[Any, LoweredGraph]]] = weakref.WeakKeyDictionary()
 _OPERATIONS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, Operations]] = weakref.WeakKeyDictionary()
 
 
@@ -112,7 +112,7 @@ def _probed_operations(
     return [[each for part in at_size for each in part] for at_size in zip(*parts, strict=True)]
 
 
-def plan_for(
+def lowered_graph(
     graph: LayerGraph,
     *,
     phase: Phase,
@@ -124,17 +124,17 @@ def plan_for(
     support: LibrarySupport,
     recompute: str | None = None,
     lowered_for: str | None = None,
-) -> Plan:
+) -> LoweredGraph:
     """Return the plan of a graph under a framework's rules, from memory where it was made before."""
     lowering = getattr(profile, processor).lowering
-    plans = _PLANS.setdefault(graph, {})
+    plans = _LOWERED.setdefault(graph, {})
     # Rules are frozen, so identity stands for content; the entry keeps them alive so that no id is reused.
     key = (
         graph.fingerprint, phase, optimizer, input_gradient, dtype, processor, support,
         recompute, lowered_for, id(lowering), id(profile.memory),
     )  # fmt: skip
 
-    def make() -> tuple[Any, Plan]:
+    def make() -> tuple[Any, LoweredGraph]:
         element_bytes = ELEMENT_BYTES[dtype]
         table = build_kernel_table(
             _probed_operations(
@@ -152,7 +152,7 @@ def plan_for(
             "input_gradient": input_gradient,
             "recompute": recompute,
         }
-        return (lowering, profile.memory), Plan(table, memory_rules)
+        return (lowering, profile.memory), LoweredGraph(table, memory_rules)
 
-    plan: Plan = kept(plans, key, make, most=MOST_PLANS)[1]
-    return plan
+    lowered: LoweredGraph = kept(plans, key, make, most=MOST_LOWERED)[1]
+    return lowered
