@@ -1,4 +1,4 @@
-"""Layers shared by a group, cut into stages, copied for data-parallel workers (ZeRO too): one after the other."""
+"""Tensor groups, pipeline stages and data-parallel copies (with ZeRO) combined, in this order."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ KINDS: Final[tuple[tuple[tuple[ExchangeKind, Phase], ...], ...]] = (
     (("reduce_scatter", Phase.BACKWARD), ("all_gather", Phase.UPDATE)),
     (("all_gather", Phase.FORWARD), ("all_gather", Phase.BACKWARD), ("reduce_scatter", Phase.BACKWARD)),
 )
-"""Exchanges of each layer's parameters and gradients, by what is shared (stage 0 to 3)."""
+"""Exchanges of each layer's parameters and gradients, by shard stage 0 to 3."""
 
 
 def gradient_exchanges(
     graph: LayerGraph, *, data_size: int, shard_stage: int, element_bytes: int
 ) -> tuple[Exchange, ...]:
-    """Return what data-parallel workers exchange of a stage: gradients, and parameters where these are shared.
+    """Exchanges among data-parallel workers for a stage: gradients, and parameters where these are shared.
 
     Parameters
     ----------
@@ -76,12 +76,12 @@ def _exchanges(graph: LayerGraph, layer_count: int, shard_stage: int, element_by
 
 
 MOST_PLACED: Final = 1024
-"""Ways to place a graph that are kept; the oldest goes first. [1]"""
+"""Placements kept per graph; the oldest goes first. [1]"""
 _PLACED: WeakKeyDictionary[LayerGraph, dict[Hashable, tuple[StageGraph, ...]]] = WeakKeyDictionary()
 
 
 def combined(request: Request) -> tuple[StageGraph, ...]:
-    """Return the stages of a network whose layers groups of devices share."""
+    """Stages of a network whose layers are shared by groups of devices."""
     shard, cuts = _cut(request)
     layout, element_bytes = request.layout, request.element_bytes
     # workers decide only whether there are others to exchange with
@@ -100,12 +100,12 @@ def combined(request: Request) -> tuple[StageGraph, ...]:
 
 
 def cut_places(request: Request) -> tuple[int, ...]:
-    """Return the layers before each cut of a network that is placed as ``combined`` does."""
+    """Last layer before each cut made by ``combined``."""
     return tuple(cut.place for cut in _cut(request)[1])
 
 
 def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
-    """Return what one device of a group has of the network, and where stages begin."""
+    """Part of the network on one device of a group, and the layers where stages begin."""
     layout, whole = request.layout, request.graph
     shard = StageGraph(graph=whole)
     if layout.tensor_size > 1:
@@ -154,14 +154,14 @@ def _placed(
 
 @derived
 def shared_as(stage: StageGraph, **sizes: int) -> StageGraph:
-    """Return a stage with what data-parallel workers exchange of it where they share something else."""
+    """Change what data-parallel workers share in a stage."""
     within = tuple(each for each in stage.exchanges if each.group != "data")
     return replace(stage, exchanges=(*within, *gradient_exchanges(stage.graph, **sizes)))
 
 
 @derived
 def _on_device(stage: StageGraph, device: int, copies: tuple[Exchange, ...], **sizes: int) -> StageGraph:
-    """Return a stage on a device, with the sums of copies and what data-parallel workers exchange of it."""
+    """Put a stage on a device, with the sums of tied copies and its exchanges among data-parallel workers."""
     own = (*stage.exchanges, *copies, *gradient_exchanges(stage.graph, **sizes))
     return replace(stage, device=device, exchanges=in_order(stage.graph, own))
 
@@ -170,7 +170,7 @@ _BETWEEN: WeakKeyDictionary[LayerGraph, dict[Hashable, StageGraph]] = WeakKeyDic
 
 
 def _between(shard: StageGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
-    """Return a stage with what a group exchanges in its layers, made once for all that are cut there."""
+    """Add the exchanges within a group to a stage, once per cut."""
     kept = _BETWEEN.setdefault(shard.graph, {})
     key = (len(shard.graph.layers), first, last, element_bytes)
     if key not in kept:
@@ -195,7 +195,7 @@ def _made_between(shard: StageGraph, first: Cut | None, last: Cut | None, *, ele
 
 
 def _copies(graph: LayerGraph, stages: Sequence[StageGraph], *, element_bytes: int) -> dict[int, tuple[Exchange, ...]]:
-    """Return the sums of gradients of parameters of which several stages have a copy (tied tables)."""
+    """Return the sums of gradients of parameters that several stages copy (tied tables)."""
     found: dict[int, tuple[Exchange, ...]] = {}
     for index, stage in enumerate(stages):
         for name in stage.copied:

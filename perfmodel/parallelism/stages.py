@@ -1,4 +1,4 @@
-"""Parts of a graph as graphs, and a network cut into stages so that the longest is as short as can be."""
+"""Parts of a graph as graphs, and a network cut into stages so that the longest is as short as possible."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_PARTS: Final = 1024
-"""Parts kept of one graph; the oldest goes first. [1]"""
+"""Parts kept per graph; the oldest goes first. [1]"""
 _PARTS: weakref.WeakKeyDictionary[LayerGraph, dict[object, LayerGraph]] = weakref.WeakKeyDictionary()
 
 
 def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[LayerGraph, dict[str, int]]:
-    """Return some layers of a graph as a graph; what they read of others are its inputs."""
+    """Make some layers of a graph a graph; tensors from other layers become its inputs."""
     own = {node.name for node in nodes}
     read = dict.fromkeys(each for node in nodes for each in node.input_names if each not in own)
     inputs = {each: graph.shape(each) for each in read}
@@ -54,7 +54,7 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
 
 
 def structure_of(graph: LayerGraph) -> tuple[object, ...]:
-    """Return what two graphs have in common that differ in names alone; it can be the key of a mapping.
+    """Structure shared by graphs that differ only in names; usable as the key of a mapping.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def structure_of(graph: LayerGraph) -> tuple[object, ...]:
 
 
 def first_alike(part: LayerGraph, *, of: LayerGraph) -> LayerGraph:
-    """Return the first part of a graph that differs from this one in names alone: what was made of it still holds."""
+    """First part of a graph with the same structure as this one, so that results for it can be reused."""
     if part is of:
         return of
     parts = _PARTS.setdefault(of, {})
@@ -99,7 +99,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A place at which a graph can be cut."""
+    """A place where a graph can be cut."""
 
     place: int
     tensor: str
@@ -108,7 +108,7 @@ class Cut:
 
 
 def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
-    """Return the places of a graph where one tensor alone leads on to the layers behind.
+    """Places of a graph that only one tensor crosses.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
 
 
 def layer_weights(graph: LayerGraph) -> dict[str, float]:
-    """Return the FLOP of each layer's forward and backward phase, which stand for its time where nobody knows it."""
+    """FLOP of each layer's forward and backward phase, in place of unknown times."""
     weights = {node.name: 0.0 for node in graph.layers}
     batch_size = graph.fixed_batch_size or 1
     for name, operation in graph.operations(batch_size=batch_size, phase=Phase.FORWARD_BACKWARD):
@@ -157,7 +157,7 @@ def layer_weights(graph: LayerGraph) -> dict[str, float]:
 def balanced_cuts(
     work: Sequence[float], boundaries: Sequence[tuple[int, float]], *, stage_count: int
 ) -> tuple[int, ...] | None:
-    r"""Return the cuts that make the longest stage shortest, and of those the most equal ones.
+    r"""Cuts that make the longest stage shortest, and among those the most even ones.
 
     .. math:: \min_{c} \max_i \left(\sum_{l = c_{i-1}}^{c_i - 1} w_l + t_{c_{i-1}} + t_{c_i}\right)
 
@@ -204,7 +204,7 @@ def balanced_cuts(
 
 
 def _least(cost: NDArray[np.float64], stage_count: int, *, combine: np.ufunc) -> list[NDArray[np.float64]]:
-    """Return the least combined cost of a path from the first place to every one, after each of so many steps."""
+    """Least combined cost of a path from the first place to every other, by number of steps."""
     found = [cost[0]]
     for _ in range(stage_count - 1):
         found.append(np.minimum.reduce(combine(found[-1][:, None], cost), axis=0))
@@ -213,7 +213,7 @@ def _least(cost: NDArray[np.float64], stage_count: int, *, combine: np.ufunc) ->
 
 @derived
 def known_cuts(graph: LayerGraph, fingerprint: str) -> tuple[Cut, ...]:
-    """Return the places where a graph of this fingerprint can be cut, found once."""
+    """Places where a graph of this fingerprint can be cut, found once."""
     del fingerprint  # a graph may have grown since
     return cuts_of(graph)
 
@@ -227,7 +227,7 @@ def chosen_cuts(
     send_s: Callable[[int], float] | None = None,
     argument: str = "stages",
 ) -> tuple[Cut, ...]:
-    """Return the cuts that make the longest stage of a network shortest."""
+    """Choose the cuts that make the longest stage of a network shortest."""
     cuts = known_cuts(graph, graph.fingerprint)
     weights = layer_weights(graph) if layer_s is None else layer_s
     work = [float(weights.get(node.name, 0.0)) for node in graph.layers]
@@ -240,7 +240,7 @@ def chosen_cuts(
 
 
 def stage_between(graph: LayerGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
-    """Return the layers of a network between two cuts as a graph whose input is the tensor that crosses."""
+    """Layers of a network between two cuts, as a graph whose input is the tensor that crosses."""
     start = 0 if first is None else first.place
     end = len(graph.layers) if last is None else last.place
     nodes = graph.layers[start:end]

@@ -31,7 +31,7 @@ class Billed:
         dataset_size: int | None = None,
         spot: bool = False,
     ) -> float:
-        """Return what one step costs, or one epoch.
+        """Cost of one step, or of one epoch.
 
         Parameters
         ----------
@@ -69,7 +69,7 @@ class Billed:
         idle_w: float | None = None,
         power_usage_effectiveness: float = 1.0,
     ) -> float:
-        """Return what the devices draw in one step, or one epoch; unless told otherwise an upper bound.
+        """Energy of the devices in one step or one epoch; at full utilisation, the default, an upper bound.
 
         Parameters
         ----------
@@ -109,14 +109,14 @@ class Billed:
 
 
 def effectiveness_of(given: float) -> float:
-    """Return a power usage effectiveness that must be one."""
+    """Check a power usage effectiveness."""
     if not is_number(given) or not 1 <= given <= MOST_OVERHEAD:
         raise ArgumentError("power_usage_effectiveness", given, f"a number from 1 to {MOST_OVERHEAD:g}")
     return float(given)
 
 
 def processors_of(p: Prediction) -> int:
-    """Return how many devices work: GPUs, or sockets of a machine."""
+    """Count the devices that work: GPUs, or CPU sockets."""
     target = p.basis.prepared.target
     if target.system_part is not None:
         return target.system_part.worker_count
@@ -124,13 +124,13 @@ def processors_of(p: Prediction) -> int:
 
 
 def host_count_of(p: Prediction) -> int:
-    """Return how many machines have a device at work."""
+    """Count the machines in which a device works."""
     part = p.basis.prepared.target.system_part
     return 1 if part is None else len(part.hosts)
 
 
 def power_of(p: Prediction, *, idle_w: float | None, utilisation: float) -> tuple[float, float]:
-    """Return what one device draws at work and at rest."""
+    """Power of one device at work and at rest. [W, W]"""
     device = p.basis.prepared.target.processor_spec
     busy_w = getattr(device, "tdp_w", None)
     if busy_w is None:
@@ -144,7 +144,7 @@ def power_of(p: Prediction, *, idle_w: float | None, utilisation: float) -> tupl
 
 
 def hire_of(p: Prediction, price: str | Path | InstancePrice | float, *, spot: bool) -> tuple[float, int]:
-    """Return what an hour of one instance costs, and how many are hired."""
+    """Hourly price of one instance, and the number of instances hired. [USD/h, 1]"""
     from perfmodel.hardware.catalogue import load_instance_price
 
     if is_number(price):
@@ -161,7 +161,7 @@ def hire_of(p: Prediction, price: str | Path | InstancePrice | float, *, spot: b
 
 
 def check_processors(target: Target, price: InstancePrice) -> None:
-    """Raise where the file of an instance contradicts that a target is what it has.
+    """Raise if the file of an instance names another processor than the target's, or too few threads.
 
     Virtual processors are threads of cores. A file that states neither them nor a system contradicts no CPU.
     """
@@ -182,7 +182,7 @@ def check_processors(target: Target, price: InstancePrice) -> None:
 
 
 def _threads_of(target: Target) -> int:
-    """Return the threads of all cores of CPUs; where they were measured, those known to be there. [1]"""
+    """Count the threads of all cores of CPUs; for a measured machine, those its calibration found. [1]"""
     spec = target.processor_spec
     if isinstance(spec, MeasuredMachine):
         return max(spec.machine.core_count, spec.machine.threads or 0)
@@ -191,7 +191,7 @@ def _threads_of(target: Target) -> int:
 
 
 def instances_of(p: Prediction, price: InstancePrice) -> int:
-    """Return how many instances a prediction occupies: one for each host with a device at work."""
+    """Count the instances hired: one for each host with a working device."""
     target = p.basis.prepared.target
     owned = price.accelerators
     named = price.stem or price.name

@@ -1,4 +1,4 @@
-"""Play asynchronous training: every step, push, update and pull of every worker as a task, with times drawn."""
+"""Simulates asynchronous training: every step, push, update and pull of each worker, at random times."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from perfmodel.simulation.timeline import Task, Timeline
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 
 BATCHES: Final = 20
-"""Stretches that a played time is cut into; their spread says how far the mean may be off. [1]"""
+"""Batches into which simulated time is cut to estimate the error of means. [1]"""
 
 WARM_UP: Final = 0.1
-"""Share of the played time that is left out, as all begin at once. [1]"""
+"""Share of simulated time left out because all workers begin together. [1]"""
 
 _STATIONS: Final = ("push", "update", "pull")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedScheme:
-    """What a simulation of a scheme measured, with standard errors of the means by batches."""
+    """Measured results of a simulated scheme, with standard errors from batch means."""
 
     step_s: float
     step_s_error: float
@@ -37,7 +37,7 @@ class PlayedScheme:
 
 
 def play_asynchronous(numbers: AsynchronousNumbers, *, step_count: int, seed: int = 0) -> PlayedScheme:
-    """Play workers with a parameter server, and measure what the schemes' closed forms predict.
+    """Simulate workers with a parameter server, and measure what the closed forms predict.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def play_asynchronous(numbers: AsynchronousNumbers, *, step_count: int, seed: in
 
 
 def server_resources(numbers: AsynchronousNumbers) -> Mapping[str, int]:
-    """Return the parts of the server's shards, and of the ways to them, before which visitors queue, one unit each."""
+    """Parts of the server and of the ways to it that visitors queue for, one unit each."""
     shards, visitors = range(int(numbers.server_count)), range(int(numbers.visitors))
     return {
         _part(numbers, station, shard, visitor): 1
@@ -93,7 +93,7 @@ def _queueing(numbers: AsynchronousNumbers) -> tuple[str, ...]:
 
 
 def _part(numbers: AsynchronousNumbers, station: str, shard: int, visitor: int) -> str:
-    """Return the name of the part that a visitor shares with his neighbours, or with all."""
+    """Name of the part that a visitor shares with its neighbours, or with all."""
     sharers = int(numbers.sharers)
     return f"{station}{shard}" if sharers == numbers.visitors else f"{station}{shard}/{visitor // sharers}"
 
@@ -146,7 +146,7 @@ def _step(
     compute_s: NDArray[np.float64],
     generator: np.random.Generator,
 ) -> Iterator[Task]:
-    """Yield the tasks of one step of a visitor, each after the one before."""
+    """Yield the tasks of one step of a visitor, in sequence."""
     before: tuple[str, ...] = (f"{visitor}/end/{step - 1}",) if step else ()
     computed = tuple(f"{visitor}/compute/{step}/{worker}" for worker in range(len(compute_s)))
     for name, seconds in zip(computed, compute_s, strict=True):
@@ -214,7 +214,7 @@ def _measured(numbers: AsynchronousNumbers, timeline: Timeline, *, step_count: i
 
 
 def _ends(timeline: Timeline, visitors: int, step_count: int) -> NDArray[np.float64]:
-    """Return when each step of each visitor ended. [s]"""
+    """End of each step of each visitor. [s]"""
     ends = [span.end_s for span in timeline.spans if span.kind == "end"]  # spans are in the order of the tasks
     return np.array(ends).reshape(step_count, visitors).T
 
@@ -222,7 +222,7 @@ def _ends(timeline: Timeline, visitors: int, step_count: int) -> NDArray[np.floa
 def _staleness(
     numbers: AsynchronousNumbers, timeline: Timeline, visitors: int, step_count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return for each step how many updates of others it missed, and when it was applied. [1], [s]"""
+    """Return the updates by others that each step missed [1], and the time at which it was applied [s]."""
     applied_steps = np.arange(int(numbers.push_period) - 1, step_count, int(numbers.push_period))
     pulled_steps = np.arange(int(numbers.pull_period) - 1, step_count, int(numbers.pull_period))
     last_place = int(numbers.server_count) - 1

@@ -1,4 +1,4 @@
-"""Play tasks through time: the next event, the end of a wait, of work or of a flow, is on top of a heap."""
+"""The event loop: a heap holds the next end of a wait, of work or of a flow."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, check_k
 from perfmodel.simulation.timeline import Span, Task, Timeline
 
 _TIMED = 0
-"""Version of an event that is no flow's; those of flows count from one."""
+"""Version of events that belong to no flow; versions of flows count from one."""
 
 
 def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources: Mapping[str, int]) -> Timeline:
-    """Play tasks, and say when each started and ended.
+    """Run tasks, and record when each starts and ends.
 
     A task starts once all it comes after have ended and a unit of its resource is free. Units go to whoever has waited
     longest, then to the task named first. Flows share their channels max-min fairly; rates change only when a flow
@@ -100,7 +100,7 @@ def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resourc
 
 
 class _Run:
-    """State of one simulation. Tasks are known by their number; lists over all tasks have one entry for each."""
+    """State of one simulation. Tasks go by number; lists over tasks have one entry each."""
 
     def __init__(self, tasks: tuple[Task, ...], channels: Mapping[str, float], resources: Mapping[str, int]) -> None:
         self.tasks, self.channels, self.resources = tasks, dict(channels), dict(resources)
@@ -118,7 +118,7 @@ class _Run:
         self.event_count = 0
 
     def play(self) -> Timeline:
-        """Take one moment after the other, with all that happens in it, until nothing is left to happen."""
+        """Process one moment after another until no events are left."""
         heap, shared = self.heap, self.shared
         self._begin([index for index, count in enumerate(self.missing) if not count], freed={}, now_s=0.0)
         now_s, ended_count = 0.0, 0
@@ -139,7 +139,7 @@ class _Run:
         return self._timeline()
 
     def _events_of(self, now_s: float) -> list[int]:
-        """Take the events of one moment off the heap, begin the flows due, and return the tasks that end."""
+        """Take the events of one moment off the heap, begin flows that are due, and return the tasks that end."""
         heap, tasks, shared = self.heap, self.tasks, self.shared
         ended = []
         while heap and heap[0][0] == now_s:
@@ -158,7 +158,7 @@ class _Run:
         return ended
 
     def _end(self, index: int, now_s: float, *, ready: list[int], freed: dict[str, None]) -> None:
-        """End a task: free its unit, and find the tasks that waited for nothing else."""
+        """End a task: free its unit, and find the tasks that waited only for it."""
         self.end_s[index] = now_s
         resource = self.tasks[index].resource
         if resource is not None:
@@ -171,7 +171,7 @@ class _Run:
                 ready.append(follower)
 
     def _begin(self, ready: list[int], *, freed: dict[str, None], now_s: float) -> None:
-        """Start the tasks that are ready, or let them queue; then give free units to whoever waited longest."""
+        """Start or queue the tasks that are ready, then give free units to those that waited longest."""
         asked = freed
         for index in ready:
             resource = self.tasks[index].resource
@@ -192,7 +192,7 @@ class _Run:
         heappush(self.heap, (now_s + (task.duration_s + task.latency_s), index, _TIMED))
 
     def _circle(self) -> TaskError:
-        """Say which tasks wait for one another."""
+        """Name the tasks that wait for each other in a circle."""
         left = {
             task.name: list(task.after) for task, end_s in zip(self.tasks, self.end_s, strict=True) if math.isnan(end_s)
         }
@@ -230,11 +230,11 @@ class _Run:
 
 
 MOST_KNOWN_RATES: Final = 4096
-"""Sets of flows whose rates are kept; steps repeat few, and flows at random moments would fill the memory. [1]"""
+"""Sets of flows whose rates are kept; random flows rarely repeat and would fill the memory. [1]"""
 
 
 class _Flow:
-    """Bytes of one task on their way; of each version (rate) of it, one ending at most is announced."""
+    """Bytes of one task in transit; every change of its rate makes a new version."""
 
     __slots__ = ("announced", "end_s", "index", "left_bytes", "rate", "since_s", "version")
 
@@ -245,7 +245,7 @@ class _Flow:
 
 
 class SharedChannels:
-    """Flows over channels, whose rates change only where a flow began or ended on a channel that leads to them.
+    """Flows over channels; a rate changes only when a flow begins or ends on a connected channel.
 
     Flows of one route have one rate, so rates are found for routes, once for every set of routes that share channels.
     """
@@ -263,7 +263,7 @@ class SharedChannels:
         self._known_rates: dict[tuple[int, ...], list[float]] = {}
 
     def add(self, index: int, channels: tuple[str, ...], *, flow_bytes: float, now_s: float) -> None:
-        """Begin a flow; ``endings`` tells when it will have ended."""
+        """Begin a flow; ``endings`` tells when it will end."""
         route = self._route_ids.get(channels)
         if route is None:
             route = self._route_ids[channels] = len(self._routes)
@@ -279,7 +279,7 @@ class SharedChannels:
             self._touched[place] = None
 
     def ends(self, index: int, version: int) -> bool:
-        """End the flow of a task, unless its rate has changed since the ending of this version was announced."""
+        """End the flow of a task, unless its rate has changed since this version was announced."""
         route = self._route_of.get(index, -1)
         if route < 0 or self._flows[route][index].version != version:
             return False
@@ -292,7 +292,7 @@ class SharedChannels:
         return True
 
     def endings(self, now_s: float) -> list[tuple[float, int, int]]:
-        """Share the channels anew where flows began or ended since last asked.
+        """Share channels anew where flows began or ended since the last call.
 
         Of flows that are joined by shared channels only the first endings are announced: they change what the others
         get, or at least bring the next ones to light.
@@ -324,7 +324,7 @@ class SharedChannels:
         return found
 
     def _connected_routes(self, place: int, seen: set[int]) -> list[int]:
-        """Return the routes in use that a channel leads to, over channels they share, and mark these channels seen."""
+        """Routes in use connected to a channel through shared channels, which are marked as seen."""
         routes: set[int] = set()
         to_visit = [place]
         seen.add(place)
@@ -338,7 +338,7 @@ class SharedChannels:
         return sorted(routes)
 
     def _rates(self, routes: list[int]) -> list[float]:
-        """Return the rate of one flow of each route."""
+        """Rate of one flow on each route. [B/s]"""
         if not routes:
             return []
         flow_counts = [len(self._flows[route]) for route in routes]

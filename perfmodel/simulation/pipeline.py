@@ -1,4 +1,4 @@
-"""Tasks of pipelines: what a worker does with each mini-batch, and what devices do with micro-batches in turn."""
+"""Tasks of pipelines: stages of a worker's input, and turns of devices with micro-batches."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from perfmodel.errors import ArgumentError
 from perfmodel.simulation.timeline import Task
 
 VARIATIONS_DRAWN: Final = (1e-7, 1e7)
-"""Least and most that factors are drawn with: beyond, they are all 1, or all but never anything but 0. [1]"""
+"""Smallest and largest variation of drawn factors; beyond, all are 1, or nearly all are 0. [1]"""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a worker does with every mini-batch at one place of its pipeline; the last stage is the computation."""
+    """One stage of a worker's input pipeline; the last stage is the computation."""
 
     kind: str
     resource: str | None = None
@@ -34,7 +34,7 @@ class Stage:
 def input_pipeline_tasks(
     workers: Mapping[str, Sequence[Stage]], *, step_count: int, prefetch: int = 1, seed: int = 0
 ) -> tuple[Task, ...]:
-    """Tasks of workers that each bring their mini-batches through the stages of a pipeline.
+    """Tasks of workers whose mini-batches pass through the stages of a pipeline.
 
     A stage takes mini-batches in order, each part one at a time. Without prefetching, the first stage of a step waits
     until the computation of the step before has ended, so nothing overlaps. With depth d there are d + 1 buffers
@@ -96,7 +96,7 @@ def input_pipeline_tasks(
 
 
 def _factors(variation: float, *, step_count: int, seed: int) -> list[float]:
-    """Return a factor of mean 1 for each step. [1]"""
+    """Factors of mean 1, one per step. [1]"""
     if not variation:
         return [1.0] * step_count
     shape = float(np.clip(variation, *VARIATIONS_DRAWN)) ** -2
@@ -152,12 +152,12 @@ def _tasks_of_step(
 
 
 def _name(worker: str, stage: Stage, step: int) -> str:
-    """Name of the task of a stage in one step."""
+    """Task name of a stage in one step."""
     return f"{worker}/{stage.kind}/{step}"
 
 
 def fed_besides_computing(fed: Iterable[Task]) -> Generator[Task, None, dict[str, tuple[str, ...]]]:
-    """Yield what brings mini-batches, and return what each computation, by its name, comes after. [-]"""
+    """Yield the input tasks, and return by computation the names of the tasks it waits for. [-]"""
     after: dict[str, tuple[str, ...]] = {}
     for task in fed:
         if task.kind == "compute":
@@ -169,7 +169,7 @@ def fed_besides_computing(fed: Iterable[Task]) -> Generator[Task, None, dict[str
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """What brings a micro-batch's tensor from one chunk of layers to the next."""
+    """Transfer of a micro-batch's tensor from one chunk of layers to the next."""
 
     duration_s: float = 0.0
     flow_bytes: float = 0.0
@@ -205,7 +205,7 @@ def pipeline_schedule_tasks(
     pieces: Mapping[Turn, Sequence[Piece]] | None = None,
     computing: Callable[[str, float], Mapping[str, Any]] = _for_itself,
 ) -> tuple[Task, ...]:
-    """Tasks of the devices of a pipeline and of the transfers between them.
+    """Tasks of a pipeline's devices, and of the transfers between them.
 
     Parameters
     ----------
@@ -303,24 +303,24 @@ def _sent(hop: Hop, *, name: str, after: tuple[str, ...], link: str) -> Task:
 
 
 def stage_lanes(device_count: int) -> list[str]:
-    """Return what the devices of a pipeline are called where nobody names them. [-]"""
+    """Default lane names of a pipeline's devices. [-]"""
     return [f"stage{device}" for device in range(device_count)]
 
 
 def ending(own: str, turn: Turn, pieces: Mapping[Turn, Sequence[Piece]]) -> str:
-    """Return the name of the task that ends a turn."""
+    """Name of the last task of a turn."""
     return f"{own}/{len(pieces[turn]) - 1}" if turn in pieces else own
 
 
 def _link_name(names: Sequence[str], phase: str, boundary: int) -> str:
-    """Return the resource of a boundary's transfers in one direction."""
+    """Resource of the transfers over a boundary in one direction."""
     first, second = names[boundary % len(names)], names[(boundary + 1) % len(names)]
     ends = (first, second) if phase == "forward" else (second, first)
     return f"{ends[0]} to {ends[1]}, boundary {boundary}"
 
 
 def pipeline_resources(orders: Orders, *, chunk_count: int, names: Sequence[str] | None = None) -> dict[str, int]:
-    """Return the resources that the tasks of a pipeline hold: devices, and boundaries in each direction."""
+    """Resources of a pipeline's tasks: devices, and boundaries in each direction."""
     lanes = stage_lanes(len(orders)) if names is None else names
     links = (
         _link_name(lanes, phase, boundary) for phase in ("forward", "backward") for boundary in range(chunk_count - 1)

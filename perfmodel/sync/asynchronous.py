@@ -1,4 +1,4 @@
-"""Schemes in which workers do not wait for all, by name; bounded staleness, which holds back who is far ahead.
+"""Asynchronous schemes by name, and bounded staleness, which stops workers that are too far ahead.
 
 >>> sorted(SCHEMES)
 ['bounded_staleness', 'delay_compensated', 'downpour', 'mixed']
@@ -29,7 +29,7 @@ _LEAST: Final = 1e-300
 
 
 class BoundedStaleness(AsynchronousScheme):
-    """Workers that wait for the server, and for whoever is too far behind.
+    """Workers that wait for the server, and for workers that are too far behind.
 
     Notes
     -----
@@ -57,13 +57,13 @@ class BoundedStaleness(AsynchronousScheme):
     name = "bounded_staleness"
 
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without groups and compensation; raise ArgumentError where no bound is given."""
+        """Drop groups and compensation; raise ArgumentError without a bound."""
         if numbers.staleness_bound is None:
             raise ArgumentError("staleness_bound", None, "a whole number from 0 with this scheme")
         return replace(numbers, group_size=1, group_sync_s=0.0, compensation_s=0.0)
 
     def times(self, numbers: AsynchronousNumbers) -> AsynchronousTimes:
-        """Return what the scheme comes to: Downpour, and waiting for those behind.
+        """Return the times of Downpour, plus waiting for workers that are behind.
 
         Notes
         -----
@@ -116,7 +116,7 @@ class BoundedStaleness(AsynchronousScheme):
 
 
 def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:
-    """Return the times of workers of unequal speed, whom the pushes of the slowest let go on.
+    """Return the times of workers of unequal speed, at the pace of the slowest.
 
     The faster ones are soon as far ahead as they may be. They go on when a slowest one has pushed, so that all begin
     together, compute, and are at the server when it comes again. Those as slow as the slowest, to within one service,
@@ -143,7 +143,7 @@ def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:
 
 
 def _in_step(numbers: AsynchronousNumbers) -> Quantity:
-    """Return the time of a step in which all begin together: until the last is served, who may have had to queue."""
+    """Step time of workers that begin together: until the last is served, perhaps after queueing. [s]"""
     counts = np.asarray(numbers.worker_count)
     ranks = [np.minimum(rank, counts) for rank in range(1, int(counts.max()) + 1)]
     relative = [1.0 if numbers.times is None else numbers.times.order_statistic(rank=k, count=counts) for k in ranks]
@@ -158,7 +158,7 @@ def _in_step(numbers: AsynchronousNumbers) -> Quantity:
 
 
 class Downpour(AsynchronousScheme):
-    """Workers that wait for nobody but the server.
+    """Workers that only wait for the server.
 
     Examples
     --------
@@ -175,12 +175,12 @@ class Downpour(AsynchronousScheme):
     name = "downpour"
 
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without groups, bound and compensation."""
+        """Drop groups, bound and compensation."""
         return replace(numbers, staleness_bound=None, group_size=1, group_sync_s=0.0, compensation_s=0.0)
 
 
 class DelayCompensated(AsynchronousScheme):
-    """As Downpour, with more work at the server and a copy of the parameters for each worker; no further messages.
+    """Like Downpour, with more work at the server and a copy of the parameters for each worker there.
 
     Examples
     --------
@@ -198,16 +198,16 @@ class DelayCompensated(AsynchronousScheme):
     name = "delay_compensated"
 
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without groups and bound."""
+        """Drop groups and bound."""
         return replace(numbers, staleness_bound=None, group_size=1, group_sync_s=0.0)
 
     def backup_bytes(self, *, parameter_bytes: Quantity, worker_count: Quantity) -> Quantity:
-        """Return the bytes of a copy of the parameters for each worker. [B]"""
+        """Memory of one copy of the parameters for each worker. [B]"""
         return backup_bytes(parameter_bytes=parameter_bytes, worker_count=worker_count)
 
 
 class Mixed(AsynchronousScheme):
-    """Synchronous inside a group, asynchronous across groups.
+    """Synchronous inside groups, asynchronous between them.
 
     Notes
     -----
@@ -227,18 +227,18 @@ class Mixed(AsynchronousScheme):
     name = "mixed"
 
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without bound and compensation."""
+        """Drop bound and compensation."""
         return replace(numbers, staleness_bound=None, compensation_s=0.0)
 
 
 SCHEMES: Final[dict[str, AsynchronousScheme]] = {
     each.name: each for each in (Downpour(), DelayCompensated(), BoundedStaleness(), Mixed())
 }
-"""Name to scheme."""
+"""Name -> scheme."""
 
 
 def scheme_of(name: str) -> AsynchronousScheme:
-    """Return a scheme by name, or raise UnknownNameError."""
+    """Look up a scheme; raise UnknownNameError if there is none of that name."""
     if name not in SCHEMES:
         kind = "asynchronous scheme"
         raise UnknownNameError(kind, name, SCHEMES)

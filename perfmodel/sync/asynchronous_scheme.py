@@ -1,4 +1,4 @@
-"""What every asynchronous scheme is given and gives back; where speeds are unequal, the pace of each kind."""
+"""The interface of asynchronous schemes, and the pace of workers of unequal speed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perfmodel.symbolic import Quantity, is_symbolic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsynchronousTimes:
-    """What a scheme comes to, per step of a worker.
+    """Times and staleness under a scheme, per step of a worker.
 
     Parameters
     ----------
@@ -60,13 +60,13 @@ class AsynchronousTimes:
 
     @property
     def step_s(self) -> Quantity:
-        """Time from one step of a worker to its next; of unequal ones workers over the steps of all per second. [s]"""
+        """Time between steps of a worker; of unequal workers, the mean over all steps. [s]"""
         return self.compute_s + self.straggler_s + self.group_sync_s + self.wait_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindTimes:
-    """What a kind of visitors comes to among others.
+    """Times and staleness of one kind of visitors among others.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class KindTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnequalPace:
-    """What visitors of several speeds come to together.
+    """Times and staleness of visitors of several speeds.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ class UnequalPace:
 
 
 def unequal_pace(numbers: AsynchronousNumbers) -> UnequalPace:
-    """Return what visitors of several speeds come to, who wait for nobody but the server.
+    """Pace of visitors of several speeds that only wait for the server.
 
     Raises
     ------
@@ -265,30 +265,30 @@ class AsynchronousNumbers:
         return self.worker_count // self.group_size
 
     def slowest(self, count: Quantity) -> Quantity:
-        """Return the mean time of the slowest of so many workers over that of one. [1]"""
+        """Mean time of the slowest of this many workers over that of one. [1]"""
         return 1.0 if self.times is None else self.times.order_statistic(rank=count, count=count)
 
     @property
     def kinds(self) -> tuple[tuple[Quantity, Quantity], ...]:
-        """How many visitors there are of each speed, and their computing over ``compute_s``, the fastest first. [1]"""
+        """Visitors of each speed and their compute time over ``compute_s``, fastest first. [1]"""
         if self.times is None:
             return ((self.visitors, 1.0),)
         return self.times.kinds(worker_count=self.worker_count, group_size=self.group_size)
 
     @property
     def group_compute_s(self) -> Quantity:
-        """Mean time until all of a group have computed; of the slowest group where some are always slower. [s]"""
+        """Mean time until a whole group has computed, for the slowest group if speeds differ for good. [s]"""
         return self.compute_s * self.kinds[-1][1]
 
     @property
     def part_s(self) -> tuple[Quantity, Quantity, Quantity]:
-        """Demand of a step on the adapter inwards, the processor and the adapter outwards of the server. [s]"""
+        """Demand of a step on the server's inward adapter, its processor and its outward adapter. [s]"""
         apply_s = (self.update_s + self.compensation_s) / self.push_period
         return self.push_s / self.push_period, apply_s, self.pull_s / self.pull_period
 
     @property
     def part_sharers(self) -> tuple[Quantity, Quantity, Quantity]:
-        """Visitors that share one of each of these. [1]"""
+        """Visitors that share each of these parts. [1]"""
         inwards, outwards = (
             self.visitors if given is None else given for given in (self.push_sharers, self.pull_sharers)
         )
@@ -296,23 +296,23 @@ class AsynchronousNumbers:
 
     @property
     def busiest_part(self) -> int:
-        """Place in ``part_s`` of what all who share it take longest together. [1]"""
+        """Index in ``part_s`` of the part with the largest total demand. [1]"""
         loads = [seconds * sharers for seconds, sharers in zip(self.part_s, self.part_sharers, strict=True)]
         return int(np.argmax(loads))
 
     @property
     def is_shared_by_all(self) -> bool:
-        """Whether all visitors queue before the same part."""
+        """Whether all visitors queue for the same part."""
         return self.push_sharers is None and self.pull_sharers is None
 
     @property
     def sharers(self) -> Quantity:
-        """Visitors in one queue, of those that there are alike. [1]"""
+        """Visitors in one of the parallel queues. [1]"""
         return self.visitors if self.is_shared_by_all else self.part_sharers[self.busiest_part]
 
     @property
     def station_s(self) -> tuple[Quantity, ...]:
-        """Demand of a step on the parts of the server, or of the way to it, before which visitors queue. [s]"""
+        """Demand of a step on the parts that visitors queue for. [s]"""
         if self.each_part_queues:
             return self.part_s
         if not self.is_shared_by_all:
@@ -322,7 +322,7 @@ class AsynchronousNumbers:
 
     @property
     def in_one_queue(self) -> AsynchronousNumbers:
-        """The same with one part for all visitors instead of several alike, as fast as all of these together.
+        """The same with several parallel parts replaced by one as fast as all of them together.
 
         What a visit takes with nobody else there stays the same, and so do the most visits per second.
         """
@@ -341,13 +341,13 @@ class AsynchronousNumbers:
 
     @property
     def on_the_way_s(self) -> Quantity:
-        """Time per step between worker and server, and at those of its parts where nobody queues. [s]"""
+        """Time per step on the way, and on server parts without a queue. [s]"""
         latency_s = self.push_latency_s / self.push_period + self.pull_latency_s / self.pull_period
         return latency_s + sum(self.part_s) - sum(self.station_s)
 
     @property
     def think_s(self) -> Quantity:
-        """Mean time per step before which nobody queues. [s]"""
+        """Mean time per step away from any queue. [s]"""
         return self.group_compute_s + self.group_sync_s + self.on_the_way_s
 
 
@@ -362,16 +362,16 @@ def _require(name: str, given: Quantity, *, least: int, whole: bool = True) -> N
 
 
 class AsynchronousScheme(ABC):
-    """A way to train with a parameter server without all waiting for all."""
+    """A way to train with a parameter server without all workers waiting for each other."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without those that this scheme has no use for."""
+        """Drop the numbers that this scheme does not use."""
 
     def times(self, numbers: AsynchronousNumbers) -> AsynchronousTimes:
-        """Return what the scheme comes to.
+        """Return the times and staleness of the scheme.
 
         Notes
         -----
@@ -388,12 +388,12 @@ class AsynchronousScheme(ABC):
         )
 
     def backup_bytes(self, *, parameter_bytes: Quantity, worker_count: Quantity) -> Quantity:
-        """Return the memory that copies of the parameters take on the server, besides these themselves. [B]"""
+        """Server memory for copies of the parameters, besides the parameters themselves. [B]"""
         return 0 * parameter_bytes * worker_count
 
 
 def server_network(numbers: AsynchronousNumbers, *, held_back_s: Quantity = 0.0) -> queueing.ClosedNetwork:
-    """Return the closed network of the numbers.
+    """Return the closed queueing network of the numbers.
 
     Notes
     -----
@@ -410,14 +410,14 @@ def server_network(numbers: AsynchronousNumbers, *, held_back_s: Quantity = 0.0)
 
 
 def _queues(numbers: AsynchronousNumbers) -> Quantity:
-    """Return how many queues there are alike. [1]"""
+    """Parallel queues. [1]"""
     return 1 if numbers.is_shared_by_all else numbers.visitors // numbers.sharers
 
 
 def at_the_server(
     numbers: AsynchronousNumbers, *, network: queueing.ClosedNetwork, held_back_s: Quantity = 0.0
 ) -> AsynchronousTimes:
-    """Return the times that belong to a closed network.
+    """Return the times that follow from a closed network.
 
     Parameters
     ----------
@@ -445,7 +445,7 @@ def at_the_server(
 
 
 def _unequal_times(numbers: AsynchronousNumbers) -> AsynchronousTimes:
-    """Return the times of visitors of several speeds, on average over the steps that all of them make."""
+    """Return the times of visitors of several speeds, averaged over all their steps."""
     pace = unequal_pace(numbers)
     return _times(
         numbers,
@@ -461,7 +461,7 @@ def _unequal_times(numbers: AsynchronousNumbers) -> AsynchronousTimes:
 def _times(
     numbers: AsynchronousNumbers, *, step_s: Quantity, computing_s: Quantity, think_s: Quantity, **times: Any
 ) -> AsynchronousTimes:
-    """Return the times of visitors who make steps of some length, and would think so long without a queue."""
+    """Return the times of visitors with this step time, who think this long without a queue."""
     return AsynchronousTimes(
         compute_s=numbers.compute_s,
         straggler_s=computing_s - numbers.compute_s,
@@ -477,7 +477,7 @@ def _times(
 
 
 def _asymptotes(numbers: AsynchronousNumbers, *, think_s: Quantity) -> dict[str, Quantity]:
-    """Return from how many visitors on the server bounds, and the updates that these bounds leave."""
+    """Return the number of visitors from which the server bounds, and the updates that this bound allows."""
     if not is_symbolic(*numbers.station_s) and not np.any(np.asarray(sum(numbers.station_s)) > 0):
         return {"knee": np.inf, "most_updates_per_s": numbers.visitors / think_s / numbers.push_period}  # never bounds
     server = {"think_s": think_s, "station_s": numbers.station_s, "server_count": numbers.server_count}

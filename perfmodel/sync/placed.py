@@ -1,4 +1,4 @@
-"""A collective algorithm on a topology: which channels its messages pass, and what they get of them."""
+"""A collective on a topology: the channels that its messages pass, and the rates they get."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 def has_open_links(routes: Sequence[Route]) -> bool:
-    """Tell whether what any channel on some routes carries is an expression."""
+    """Whether the capacity of any channel on some routes is an expression."""
     return is_symbolic(*(channel.capacity_bytes_per_s for route in routes for channel in route.channels))
 
 
 def byte_times(routes: Sequence[Route]) -> list[Quantity]:
-    """Return the time of a byte of each flow, when one takes each route. [s/B]"""
+    """Time per byte of each flow, with one flow on each route. [s/B]"""
     flows = Counter(channel.name for route in routes for channel in route.channels)
     return [
         longest_byte_time(
@@ -42,12 +42,12 @@ def byte_times(routes: Sequence[Route]) -> list[Quantity]:
 
 
 Line = tuple[float, float]
-"""Latency and seconds per byte of the collective: a straight line over its size."""
+"""Latency and seconds per byte: a straight line over the size of a collective."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlacedRound:
-    """A round with the way of each message.
+    """A round with the route of each message.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class PlacedRound:
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
-        """Latency and seconds per byte of the messages that may be the last to arrive, by rising latency. [s, s/B]."""
+        """Latency and seconds per byte of messages that may arrive last, by rising latency. [s, s/B]."""
         found: list[Line] = []
         lines = dict.fromkeys(
             (route.latency_s, message.share / rate)
@@ -85,7 +85,7 @@ class PlacedRound:
         return tuple(reversed(found))
 
     def time(self, size_bytes: Quantity) -> Quantity:
-        """Return the time until the last message of one round has arrived. [s]"""
+        """Time until the last message of one round has arrived. [s]"""
         lines = [
             (named(latency_s, "latency"), named(per_byte, "seconds per byte")) for latency_s, per_byte in self.lines
         ]
@@ -93,24 +93,24 @@ class PlacedRound:
 
     @property
     def byte_s(self) -> Quantity:
-        """Time of a byte of the message that gets least, of those that carry anything. [s/B]"""
+        """Time per byte of the slowest message that carries anything. [s/B]"""
         rates = zip(self.rates_bytes_per_s, self.messages, strict=True)
         return largest([1 / rate for rate, message in rates if message.share] or [0.0])
 
     @property
     def latency_s(self) -> Quantity:
-        """Time until the last message of no bytes has arrived. [s]"""
+        """Time until the last empty message has arrived. [s]"""
         return largest(route.latency_s for route in self.routes)
 
     @property
     def seconds_per_byte(self) -> Quantity:
-        """What each byte of the collective adds to a round with many of them. [s/B]"""
+        """Time that a further byte of a large collective adds to a round. [s/B]"""
         return largest(per_byte for _, per_byte in self.lines)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Call:
-    """One collective of a size, as it is run: what a simulator plays.
+    """A collective of one size, as it is run and simulated.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class Call:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Placed:
-    """A collective among certain devices of a system.
+    """A collective among some devices of a system.
 
     Parameters
     ----------
@@ -161,17 +161,17 @@ class Placed:
 
     @property
     def rank_count(self) -> int:
-        """Devices that take part, those of groups beside it among them. [1]."""
+        """Devices that take part, including those of simultaneous groups. [1]."""
         ranks = [max(message.source, message.sink) for each in self.rounds for message in each.messages]
         return 1 + max(ranks, default=len(self.order) - 1)
 
     @cached_property
     def reduced_share(self) -> float:
-        """Part of the n bytes that the busiest adds up in all rounds. [1]."""
+        """Part of the n bytes that the busiest rank adds up. [1]."""
         return sum(each.repeat * each.reduced_share for each in self.rounds)
 
     def time(self, size_bytes: Quantity) -> Quantity:
-        """Return the time of a collective of so many bytes. [s]
+        """Time of a collective of this many bytes. [s]
 
         Notes
         -----
@@ -193,11 +193,11 @@ class Placed:
         return sum((each.repeat * each.time(size_bytes) for each in self.rounds), 0.0 * size_bytes) + added
 
     def call(self, size_bytes: float) -> Call:
-        """Return the collective of so many bytes [B] as it is run."""
+        """Return the collective of this many bytes [B] as it is run."""
         return Call(placed=self, wire_bytes=size_bytes)
 
     def with_latencies(self, factor: float) -> Placed:
-        """Return the same with the latency of every message times a factor [1]."""
+        """Scale the latency of every message by a factor [1]."""
 
         def slowed(each: PlacedRound) -> PlacedRound:
             routes = tuple(replace(route, latency_s=factor * route.latency_s) for route in each.routes)
@@ -213,16 +213,16 @@ class Placed:
 
     @property
     def seconds_per_byte(self) -> Quantity:
-        """What each further byte of a large one adds, B of T = A + B n. [s/B]."""
+        """Time of each further byte of a large one, B of T = A + B n. [s/B]."""
         slopes = [each.repeat * each.seconds_per_byte for each in self.rounds]
         return sum(slopes) + self.reduce_s_per_byte * self.reduced_share
 
     def sent_bytes(self, size_bytes: Quantity) -> Quantity:
-        """Return the bytes of all messages together, those of groups beside it among them. [B]"""
+        """Bytes of all messages together, including those of simultaneous groups. [B]"""
         return size_bytes * sum(each.repeat * message.share for each in self.rounds for message in each.messages)
 
     def channel_bytes(self, size_bytes: Quantity) -> Mapping[str, Quantity]:
-        """Return what passes each channel. [B]"""
+        """Bytes over each channel. [B]"""
         shares: dict[str, float] = {}
         for each in self.rounds:
             for message, route in zip(each.messages, each.routes, strict=True):
@@ -330,7 +330,7 @@ def place(
 
 
 def _of_groups(each: Round, group_count: int, *, rank_count: int, server_count: int) -> Round:
-    """Return a round of several groups at once, whose ranks and servers are counted on."""
+    """Merge the rounds of simultaneous groups; ranks and servers are numbered on."""
 
     def end(rank: int, group: int) -> int:
         return rank + group * rank_count if rank >= 0 else rank - group * server_count
@@ -371,7 +371,7 @@ def _placed(each: Round, topology: Topology, names: Mapping[int, str], *, throug
 
 
 def _machine_size(topology: Topology, ranks: Sequence[str]) -> int:
-    """Return how many ranks each machine holds."""
+    """Return the number of ranks in each machine."""
     sizes = Counter(topology.places[name].node if name in topology.places else "" for name in ranks)
     if len(set(sizes.values())) > 1:
         found = ", ".join(f"{count} in {node}" for node, count in sizes.items())
@@ -389,7 +389,7 @@ def _default_servers(collective: Collective, topology: Topology, ranks: Sequence
 
 
 def _switch(topology: Topology, ranks: Sequence[str]) -> str:
-    """Return what all ranks hang off: the top of the fabric, a switch of peer links, or one PCIe root."""
+    """Return the node above all ranks: the top of the fabric, a switch of peer links, or one PCIe root."""
     if len({topology.places[name].node for name in ranks}) > 1:
         fabrics = topology.of_kind("fabric")
         below = {wire.lower for wire in topology.wires if wire.upper in fabrics}
@@ -406,7 +406,7 @@ def _switch(topology: Topology, ranks: Sequence[str]) -> str:
 
 
 MOST_PLACED: Final = 1024
-"""Collectives kept for one topology; the oldest goes first. [1]"""
+"""Collectives kept per topology; the oldest goes first. [1]"""
 _PLACED: WeakKeyDictionary[Topology, dict[Any, Placed]] = WeakKeyDictionary()
 
 
@@ -419,7 +419,7 @@ def placed_once(
     beside: Sequence[Sequence[str]] = (),
     **options: Any,
 ) -> Placed:
-    """Put a collective on devices of a system, or return it as it was put there before.
+    """Put a collective on devices of a system, once.
 
     Parameters
     ----------

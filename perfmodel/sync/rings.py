@@ -1,4 +1,4 @@
-"""Around a ring: each worker passes parts on to the next one; hierarchical: rings inside groups, then across them."""
+"""Rings: each worker passes parts on to the next; hierarchical ones run inside groups, then across them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from perfmodel.sync.base import Collective, Hockney, Message, Round, group_count
 
 
 def ring_round(worker_count: int, *, reduces: bool, both_ways: bool = False) -> Round:
-    """Return the rounds in which every worker sends one p-th to the next, until each part has passed all of them.
+    """Return the rounds in which every worker sends one p-th to the next, until each part has reached all.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def ring_round(worker_count: int, *, reduces: bool, both_ways: bool = False) -> 
 
 
 class RingAllReduce(Collective):
-    r"""Reduce-scatter and all-gather around a ring, or around both ways of it with half each (``both_ways``).
+    r"""Reduce-scatter and all-gather around a ring, or around both directions with half each (``both_ways``).
 
     .. math:: T = 2 (p - 1) \alpha + 2 \frac{p - 1}{p} n \beta + \frac{p - 1}{p} n \gamma
 

@@ -1,4 +1,4 @@
-"""Through one place: a master, parameter servers, the host's memory, a switch."""
+"""Collectives through a central place: a master, parameter servers, host memory, a switch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfmodel.sync.base import SERVER, Collective, Hockney, Message, Round
 
 
 class OneToAll(Collective):
-    r"""A worker is the master of all others.
+    r"""One worker is the master of all others.
 
     .. math:: T = 2 (p - 1) (\alpha + n \beta) + (p - 1) n \gamma
 
@@ -112,7 +112,7 @@ def _check_servers(server_count: Quantity) -> None:
 
 
 class HostTree(Collective):
-    r"""All push to the host's memory through a root of inverse bandwidth :math:`\beta` that they share, then all pull.
+    r"""All push to host memory through a root of inverse bandwidth :math:`\beta` that they share, then all pull.
 
     .. math:: T = 2 \alpha + 2 p n \beta + p n \gamma
 
@@ -147,7 +147,7 @@ class HostTree(Collective):
 
 
 class InNetwork(Collective):
-    r"""The message climbs to a switch that adds, while the sum of what came before descends.
+    r"""Messages climb to a switch that adds them, while the previous sum descends.
 
     .. math:: T = 2 \alpha + n \beta
 

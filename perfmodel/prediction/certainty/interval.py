@@ -1,4 +1,4 @@
-"""The interval of a prediction: uncertain constants, what physics leaves out, and how far it extrapolates."""
+"""Interval of a prediction: uncertain constants, physics left out, and extrapolation."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 
 NOTHING_SEEN: Final = Seen(devices=(), architectures=(), frameworks=(), dtypes=(), mixes=())
-"""What a calibration tells about that does not say on what it was fitted."""
+"""Experience of a calibration that does not state what it was fitted on."""
 
 PRIOR_CELLS: Final = 20
-"""Cells with the usual residual that a calibration's own cells are held against: few cells fit too well. [1]"""
+"""Weight of the usual residual, in cells, against a calibration's own: few cells fit too well. [1]"""
 
 
 def mix_of(prepared: Prepared, timed: TimedStep) -> dict[str, float]:
-    """Return the shares of a step's kernels, their gaps and their dispatch by kind of operation."""
+    """Share of each kind of operation in a step's time, with gaps and dispatch. [1]"""
     groups, table = timed.groups, timed.shown.stage.lowered.table
     seconds = groups.compute_s + groups.memory_s + groups.exposed_dispatch_s + groups.launches * timed.numbers.launch_s
     seconds = seconds * table.multiplicity
@@ -46,7 +46,7 @@ def mix_of(prepared: Prepared, timed: TimedStep) -> dict[str, float]:
 
 
 def parameters_of(scale: IntervalScale) -> SpreadParameters:
-    """Return the plain numbers of a scale."""
+    """Plain numbers of a scale."""
     return SpreadParameters(
         structural=scale.structural,
         constants_weight=scale.constants_weight,
@@ -66,7 +66,7 @@ def exposure_of(
     residual_ratio: float | None = None,
     exchange: ExchangeSpreads | None = None,
 ) -> Exposure:
-    """Say what makes a timed step more or less certain."""
+    """Collect everything that makes a timed step more or less certain."""
     target = prepared.target
     return Exposure(
         constants_variance=doubt.variance,
@@ -84,14 +84,14 @@ def exposure_of(
 
 
 def residual_ratio_of(fitted_on: FittedOn, scale: IntervalScale) -> float:
-    """Return the residual of a fit over that of the fits which a scale was found with, shrunk where cells are few."""
+    """Residual of a fit over the usual one of the scale, shrunk towards 1 where cells are few. [1]"""
     return shrunk_ratio(
         fitted_on.mean_abs_log_ratio, usual=scale.found_on.fitted_mean_abs_log_ratio, count=fitted_on.row_count
     )
 
 
 def shrunk_ratio(residual: float, *, usual: float, count: int) -> float:
-    """Return a residual over the usual one, as if ``PRIOR_CELLS`` more cells had the usual one.
+    """Residual over the usual one, as if ``PRIOR_CELLS`` more cells had the usual one. [1]
 
     Examples
     --------
@@ -103,7 +103,7 @@ def shrunk_ratio(residual: float, *, usual: float, count: int) -> float:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Interval:
-    """An interval about a predicted time, and what it is made of.
+    """An interval around a predicted time, with the causes of its width.
 
     Parameters
     ----------
@@ -131,12 +131,12 @@ class Interval:
 
     @property
     def ratio(self) -> float:
-        """How many times the low end goes into the high one. [1]"""
+        """High end over low end. [1]"""
         return self.high_s / self.low_s
 
 
 def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: IntervalScale | None = None) -> Interval:
-    """Make the interval of a prediction."""
+    """Work out the interval of a prediction."""
     prepared, timed, calibration = basis.prepared, basis.timed, basis.calibration
     step_s = timed.parts.step_s
     if np.ndim(step_s) or not isinstance(step_s, float | int | np.floating):
@@ -176,7 +176,7 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
 
 
 def exchange_variance(prepared: Prepared, timed: TimedStep, *, spreads: ExchangeSpreads | None) -> float:
-    """Return the variance of ln(step time) that comes from how long exchanges take.
+    """Variance of ln(step time) due to exchange times. [1]
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What classes of kernels of a measured machine cost in a step, how far from what was measured, and the interval."""
+"""Kernel classes of a measured machine in a step: their times, their extrapolation, and the interval."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ DEVIATION_OF_MEAN: Final = math.sqrt(math.pi / 2)
 """Standard deviation of a normal over its mean absolute value. [1]"""
 
 LEVEL: Final = 0.8
-"""Share of measured times that the intervals of a calibration's constants hold, and so those of predictions. [1]"""
+"""Share of measured times inside the intervals of a calibration's constants, hence inside those of predictions. [1]"""
 
 _UNITS: Final = {"call_s": "s", "s_per_flop": "s/FLOP", "s_per_serial_step": "s"}
 
 
 def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
-    r"""Make the interval of a prediction on a measured machine.
+    r"""Work out the interval of a prediction on a measured machine.
 
     .. math:: \sigma^2 T^2 = \sum_g (t_g r_g)^2 + \sum_i (t_i s_i)^2 + \Big(\sum_g t_g r_g\Big)^2
               + T^2 (\sigma_\text{ref}^2 + \sigma_\text{drift}^2)
@@ -89,7 +89,7 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
 
 
 def _doubt(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s: float) -> Doubt:
-    """Return what each measured constant contributes; a constant of a class that stands in counts once for all."""
+    """Contribution of each measured constant; one that also stands in for other classes counts once for all."""
     seconds: dict[tuple[str, str], float] = {}
     entries = {}
     for each in times:
@@ -121,7 +121,7 @@ def _doubt(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s: float
 
 
 def _spread_of(value: float, low: float, high: float) -> float:
-    """Return the standard deviation of a constant's logarithm that the ends of its interval tell. [1]"""
+    """Return the standard deviation of the logarithm of a constant, from the ends of its interval. [1]"""
     linear = (high - low) / (2 * Z_80 * value)
     if linear <= 1:
         return linear
@@ -130,10 +130,10 @@ def _spread_of(value: float, low: float, high: float) -> float:
 
 
 TOLD: Final = 5
-"""Classes that a remark lists; the others are counted. [1]"""
+"""Classes that a remark lists; the rest are only counted. [1]"""
 
 BEYOND: Final = 1.05
-"""Factor beyond the calibrated range from which on it is told: its ends are rounded. [1]"""
+"""Extrapolation factor from which a remark is made; the range's ends are rounded. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,7 +150,7 @@ class ClassTime:
 
     @property
     def stands_in(self) -> bool:
-        """Whether the curve is another class's."""
+        """Whether the curve belongs to another class."""
         return self.measured.name != self.name
 
     @property
@@ -168,7 +168,7 @@ class ClassTime:
 
 
 def class_times(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) -> tuple[ClassTime, ...]:
-    """Return what each class of kernels costs in a step."""
+    """Time of each class of kernels in a step, longest first."""
     numbers, table = timed.numbers, prepared.lowered.table
     assert isinstance(numbers, MeasuredNumbers)
     classes = machine.classes(prepared.dtype)
@@ -205,7 +205,7 @@ def class_times(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) 
 
 
 def _seconds_of(each: ClassRows, times: NDArray[np.intp], *, calls: NDArray[np.float64]) -> dict[str, float]:
-    """Return the time that each constant of a class makes in the step. [s]"""
+    """Time that each constant of a class adds to the step. [s]"""
     features = {CALL: calls, **each.features}
     constants = each.curve.constants
     seconds = {name: float((times * features[name]).sum() * value) for name, value in constants.items()}
@@ -214,7 +214,7 @@ def _seconds_of(each: ClassRows, times: NDArray[np.intp], *, calls: NDArray[np.f
 
 
 def extrapolation_remarks(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) -> tuple[str, ...]:
-    """Say which kernels follow the curve of another class, and which lie outside what was measured."""
+    """Remarks on kernels timed by another class's curve, and on kernels outside the measured range."""
     times = class_times(machine, prepared, timed)
     whole = sum(float(each.seconds.sum()) for each in times)
     standing = [each for each in times if each.stands_in]

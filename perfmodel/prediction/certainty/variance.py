@@ -1,4 +1,4 @@
-"""How far a step time follows its uncertain constants, what is known of these, and where each comes from."""
+"""Sensitivity of a step time to its constants, their uncertainty, and the source of each."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 
 LEAST_STEP: Final = 0.02
-"""How far a constant is lowered at least to see what the step makes of it, in ln(constant). [1]"""
+"""Smallest change of ln(constant) by which sensitivity is measured. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KnownConstants:
-    """What is known of the constants that a fit may change."""
+    """Constants that a fit may change, with their covariance."""
 
     unknowns: tuple[Unknown, ...]
     covariance: NDArray[np.float64]
 
 
 def known_constants(prepared: Prepared, calibration: CalibrationFile | None) -> KnownConstants:
-    """Return what a plan, or a calibration, knows of the constants of a step."""
+    """Uncertainty of a step's constants, from the fit plan and, where there is one, the calibration."""
     planned = load_fit_plan(prepared.target.processor).unknowns(prepared.constant_names)
     if calibration is None:
         return KnownConstants(unknowns=planned, covariance=prior_covariance(planned))
@@ -60,7 +60,7 @@ def known_constants(prepared: Prepared, calibration: CalibrationFile | None) -> 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Doubt:
-    """What the uncertain constants contribute to the uncertainty of ln(step time)."""
+    """Contribution of uncertain constants to the uncertainty of ln(step time)."""
 
     constants: tuple[StatedConstant, ...]
     sensitivity: NDArray[np.float64]
@@ -74,7 +74,7 @@ class Doubt:
 
 
 def doubt_of(prepared: Prepared, factors: Factors, *, known: KnownConstants, spreads: ConstantSpreads) -> Doubt:
-    """Propagate the uncertainty of a step's constants to its time, with one evaluation of many lowered constants.
+    """Propagate the uncertainty of constants to the step time, by one evaluation with each constant lowered.
 
     Constants are lowered, not raised: many stand at the upper end of their range, where raising them shows nothing.
     Each is lowered by its own spread, so that a threshold that is crossed on the way counts once.
@@ -103,7 +103,7 @@ def _spread(constant: StatedConstant, spreads: ConstantSpreads) -> float:
 def _sensitivity(
     prepared: Prepared, factors: Factors, names: Sequence[str], steps: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the change of ln(step time) by that of ln(constant), of each constant by itself."""
+    """Return the derivative of ln(step time) by ln(constant), one constant at a time. [1]"""
     lowered: dict[str, Any] = {name: np.full(len(names) + 1, factors.get(name, 1.0)) for name in names}
     for place, name in enumerate(names):
         lowered[name][place + 1] *= np.exp(-steps[place])
@@ -113,7 +113,7 @@ def _sensitivity(
 
 
 def _times(prepared: Prepared, factors: Factors, count: int) -> NDArray[np.float64]:
-    """Return the step times of many configurations: at once, or one by one where a constant decides what runs."""
+    """Step times of many configurations, one by one where a constant decides which kernels run. [s]"""
     try:
         return np.broadcast_to(prepared.step(factors).parts.step_s, count)
     except ValueError:  # numpy refuses to decide on an array
@@ -125,7 +125,7 @@ def _times(prepared: Prepared, factors: Factors, count: int) -> NDArray[np.float
 
 
 def prior_covariance(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
-    """Return the covariance of unknowns before any row is seen.
+    """Covariance of unknowns before any row is seen.
 
     Unknowns of one group share a common part, so that one without rows of its own moves with its group's mean.
     """
@@ -140,7 +140,7 @@ def prior_covariance(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
 def extended_covariance(
     fitted: Sequence[Unknown], covariance: NDArray[np.float64], *, further: Sequence[Unknown]
 ) -> NDArray[np.float64]:
-    r"""Return the covariance of fitted unknowns and of further ones that the fit has not met.
+    r"""Covariance of fitted unknowns together with further ones that the fit has not met.
 
     A further unknown keeps its own part and hears of its group's mean what the fit has learned of it:
 
@@ -171,10 +171,10 @@ def extended_covariance(
 
 
 LEAST_SENSITIVITY: Final = 1e-6
-"""Relative change of the step time per relative change of a constant below which it does not count. [1]"""
+"""Sensitivity below which a constant is left out. [1]"""
 
 WORDS_OF_NOTE: Final = 110
-"""Columns of a source's note that stand for it. [1]"""
+"""Characters of a source's note that are shown. [1]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class ConstantRow:
     share: float
 
     def describe(self) -> str:
-        """Return value, provenance and source in one line."""
+        """Value, provenance and source in one line."""
         unit = "" if self.unit == "1" else f" {self.unit}"
         told = [] if self.rows is None else [f"{self.rows} rows"]
         told += [] if self.residual_percent is None else [f"residual {self.residual_percent:.3g} %"]
@@ -229,7 +229,7 @@ class ConstantRow:
 
 
 def constant_table(p: Prediction) -> Table[ConstantRow]:
-    """Return the constants that move a prediction, the most uncertain contribution first."""
+    """List the constants that move a prediction, largest uncertainty first."""
     doubt = p.interval.doubt
     variance = doubt.variance or 1.0
     rows = []
@@ -289,7 +289,7 @@ def _row(
 
 
 def _title(source: Source | None) -> str:
-    """Return the measured table of a source, else its document; an estimate says how it was made."""
+    """Measured table or document of a source; for an estimate, how it was made."""
     if source is None:
         return "no source"
     if source.kind in ("estimate", "calculation") and source.note is not None:

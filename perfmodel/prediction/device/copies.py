@@ -1,4 +1,4 @@
-"""Copies between host and device: the numbers of one, from which its time follows alone or beside others."""
+"""Copies between host and device, as numbers from which a time follows, with or without other traffic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Copy:
         return not (is_staged or np.any(self.copied_bytes))
 
     def repeated(self, count: int) -> Copy:
-        """Return so many copies that follow one another."""
+        """Return ``count`` such copies in a row as one."""
         if count == 1 or self is NO_COPY:
             return self
         return Copy(
@@ -41,7 +41,7 @@ class Copy:
         )
 
     def time(self, *, shared_bytes_per_s: Quantity = math.inf) -> Quantity:
-        """Return how long it takes."""
+        """Duration, where other copies may leave only a share of the bandwidth. [s]"""
         if self is NO_COPY or self.is_empty:
             return 0.0
         return self.host_s + copy_time(

@@ -1,4 +1,4 @@
-"""One GPU behind its host link, alone or as a worker's of a system, made into plain numbers with its libraries."""
+"""A GPU behind its host link, alone or as one worker's device in a system, as plain numbers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Quantity = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuNumbers(ProcessorNumbers):
-    """Plain numbers of a GPU, its libraries and a framework: made in one place, floats, arrays or symbols."""
+    """Plain numbers of a GPU, its libraries and a framework: floats, arrays or symbols."""
 
     peak_flop_per_s: Quantity
     lane_peak_flop_per_s: Quantity
@@ -86,7 +86,7 @@ class GpuNumbers(ProcessorNumbers):
         return first_array_length(chain.from_iterable(values))
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
-        """Return compute and memory seconds of one launch of each matmul row. [s]"""
+        """Compute and memory seconds of one launch of each matmul row. [s]"""
         timed = product_times(self.matmul_libraries, columns, efficiency, self)
         for name, times in RECURRENT_TIMES.items():
             if self.recurrent_library is not None and (named := rows_named(efficiency, (name,))) is not None:
@@ -104,7 +104,7 @@ class GpuNumbers(ProcessorNumbers):
         return compute_s, memory_s
 
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
-        """Return compute and memory seconds of one launch of each stream row. [s]"""
+        """Compute and memory seconds of one launch of each stream row. [s]"""
         moved_bytes = columns["read_bytes"] + columns["written_bytes"]
         memory_s = stream_time(
             moved_bytes=moved_bytes,
@@ -118,7 +118,7 @@ class GpuNumbers(ProcessorNumbers):
 
 @derived
 def _efficiency_by_row(known: StreamEfficiency, names: tuple[str, ...], axes: int) -> Any:
-    """Return the fraction of bandwidth that each pass reaches, by its own name or by its class."""
+    """Fraction of bandwidth of each pass, by its own name or by its class."""
     once, code_of_row = distinct_names(names)
     return by_row([known[name] if name in known else known[pass_class(name)] for name in once], code_of_row, axes=axes)
 
@@ -130,11 +130,11 @@ _OWN_VALUES = attrgetter(
         if field.name not in ("matmul_libraries", "recurrent_library", "is_plain")
     )
 )
-"""All numbers of a GPU but those of its libraries."""
+"""Every number of a GPU except those of its libraries."""
 
 
 def _peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:
-    """Return the rates that the board can issue, of data types and of the plain lanes, at the clocks it holds. [FLOP/s]
+    """Peak rates by data type, and of the plain lanes, at the sustained clocks. [FLOP/s]
 
     Factors are on what the file lists of each type: which type products are computed in does not follow from them.
     """
@@ -149,13 +149,13 @@ def _peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Qu
 
 
 WIDER: Final = {"fp8": "fp16", "fp16": "fp32", "bf16": "fp32", "tf32": "fp32"}
-"""Type in which a library computes that has no tensor-core kernels for a type."""
+"""Data type without tensor-core kernels in a library -> type in which it computes instead."""
 
 
 def product_dtype(
     device: Gpu, profile: FrameworkProfile, libraries: Mapping[str, LibraryProfile], role: str, *, dtype: str
 ) -> str:
-    """Return the type in which a library computes products of tensors of a type."""
+    """Type in which a library computes products of tensors of a type."""
     rounds = dtype == "fp32" and role in profile.library.tf32 and "tf32" in device.dtypes
     computed_in = "tf32" if rounds else dtype
     library = libraries[role]
@@ -220,7 +220,7 @@ def gpu_numbers(
 
 
 class _Files(NamedTuple):
-    """What a step on a GPU by itself reads besides the device."""
+    """Files that a step on a single GPU reads, besides the device's."""
 
     profile: FrameworkProfile
     libraries: Libraries
@@ -229,7 +229,7 @@ class _Files(NamedTuple):
 
 @kept_while_unchanged(folders_asked_for, names=(tuple,))
 def _files_of(asked: Any) -> _Files:
-    """Load a framework, its libraries for an architecture, and a link: whether they changed is looked up once."""
+    """Load a framework, its libraries for an architecture, and a link; all three are checked for changes at once."""
     framework, architecture, link = asked
     profile = load_framework(framework)
     return _Files(profile, own_libraries(profile, GpuTarget.roles, architecture=architecture), load_link(link))
@@ -270,7 +270,7 @@ class GpuTarget(Target):
         return self.link.latency_s if self.system_part is None else self.system_part.copy_latency_s
 
     def profile_of(self, framework: str | Path | FrameworkProfile) -> FrameworkProfile:
-        """Return the framework; of a name, its libraries and the link are loaded with it, as a step wants all."""
+        """Load the framework, with its libraries and the link, as a step needs them all."""
         if type(framework) is not str or self.system_part is not None:
             return super().profile_of(framework)
         self._files = files = _files_of((framework, self.architecture, self.device.host_link.link_name))
@@ -278,7 +278,7 @@ class GpuTarget(Target):
         return files.profile
 
     def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
-        """Return the libraries a framework uses here; see ``Target.libraries``."""
+        """Libraries that a framework uses here; see ``Target.libraries``."""
         if override is None and self._files is not None and self._files.profile is profile:
             return self._files.libraries
         return super().libraries(profile, override)
@@ -306,7 +306,7 @@ class GpuTarget(Target):
         return self.device.context_bytes
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
-        """Return the GPU in the machine that it stands in, if that is known of a device with the same content."""
+        """Put the GPU in its usual machine, if one is known for a device of the same content."""
         if self.system_part is not None:
             return self
         alike = (host for name, host in hosts.items() if load_device(name).identity == self.device.identity)
@@ -314,24 +314,24 @@ class GpuTarget(Target):
         return self if host is None else GpuTarget(self.device, host=load_machine(host).processor)
 
     def with_workers(self, worker_count: int) -> GpuTarget:
-        """Return the same device as one of another number of workers, which share the way to it."""
+        """Return the same device in a job with another number of workers, which share the host link."""
         return self if self.system_part is None else self.on(self.system_part.with_workers(worker_count))
 
     def on(self, system_part: SystemPart) -> GpuTarget:
-        """Return the same device as one of those of another job, which share the way to them."""
+        """Return the same device in another part of the system."""
         return GpuTarget(system_part.device, host=self.host, system_part=system_part)
 
     def host_slowdown(self, factors: Factors) -> Any:
-        """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
+        """Time of host code over that on the hosts for which framework files are written. [1]"""
         return 1.0 if self.host is None else host_constants(self.host, factors=factors)["call_slowdown"]
 
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
-        """Return what the DNN library offers for the type in which it computes, on this architecture."""
+        """DNN-library features on this architecture, for the type in which it computes."""
         computed_in = product_dtype(self.device, profile, libraries, "gpu_dnn", dtype=dtype)
         return libraries["gpu_dnn"].support_for(self.architecture, dtype=computed_in)
 
     def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
-        """Return in which types libraries compute, and which libraries stand in for those of the framework."""
+        """Remarks on types that libraries compute in, and on libraries that replace the framework's own."""
         computed_in = [
             (library, product_dtype(self.device, profile, libraries, role, dtype=dtype))
             for role, library in libraries.items()
@@ -359,7 +359,7 @@ class GpuTarget(Target):
         return notes
 
     def _of_board(self, system_part: SystemPart) -> tuple[str, ...]:
-        """Return what sharing a board costs a die."""
+        """Remark on the clock that two working dies of one board share."""
         board = self.device.board
         if board is None or not system_part.shares_boards:
             return ()
@@ -369,7 +369,7 @@ class GpuTarget(Target):
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
-        """Return the plain numbers of the GPU, its libraries and the framework."""
+        """Plain numbers of the GPU, its libraries and the framework."""
         if factors is not NO_FACTORS:
             return self._numbers(profile, libraries, dtype=dtype, factors=factors)
         kept = self._plain
@@ -392,7 +392,7 @@ class GpuTarget(Target):
         )
 
     def peak_flop_per_s(self, dtype: str) -> float:
-        """Return the peak rate that the schedulers can issue. [FLOP/s]"""
+        """Peak rate that the schedulers can issue. [FLOP/s]"""
         return self.device.sustained_peak_flop_per_s(dtype)
 
     def copy_of(
@@ -404,7 +404,7 @@ class GpuTarget(Target):
         pinned: bool,
         factors: Factors = NO_FACTORS,
     ) -> Copy:
-        """Return what staging these arrays on the host and copying them over the host link takes."""
+        """Staging of these arrays on the host and their copy over the host link."""
         if not items:
             return NO_COPY
         stated = (

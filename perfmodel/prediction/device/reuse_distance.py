@@ -1,4 +1,4 @@
-"""Reuse distance: how much other traffic lies between two uses of the same data in a step, and what is cold therefore.
+"""Reuse distance: traffic between two uses of the same data in a step, and how much of the data is cold by then.
 
 The kernels of a step run in the order of the table's occurrences, step after step. What an operation reads of what it
 has just been given is near: in between lies only what it moves itself, as when a kernel is measured over and over, so
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 Quantity = Any
 
 KEPT_SHARE: Final = 0.5
-"""Share of what a backward pass reads that the forward pass left; the rest is the gradient that arrives. [1]"""
+"""Share of a backward pass's reads that the forward pass left behind; the rest is the arriving gradient. [1]"""
 
 
 GRADIENTS_OF_WEIGHTS: Final = (Role.WEIGHT_GRADIENT.value, "scatter_add")
-"""How the classes end whose results are gradients of weights. [-]"""
+"""Suffixes of classes that yield weight gradients. [-]"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +60,7 @@ class StepOrder:
         return bool((self.phase == Phase.BACKWARD).any())
 
     def mean_by_row(self, values: Quantity, row_count: int) -> Quantity:
-        """Return the mean over the operations that each row stands for."""
+        """Mean over the operations behind each row."""
         order = np.argsort(self.row, kind="stable")
         starts = np.searchsorted(self.row[order], np.arange(row_count))
         counts = np.bincount(self.row, minlength=row_count)
@@ -72,7 +72,7 @@ class StepOrder:
 
 @lru_cache(maxsize=64)
 def step_order(table: KernelTable) -> StepOrder:
-    """Return the order of the kernels of a step."""
+    """Order of the kernels of a step."""
     row_of_group = table.row_order[table.alternative_starts[table.choices[0]]]
     final: dict[str, dict[Phase, int]] = {}
     for place, occurrence in enumerate(table.occurrences):
@@ -104,7 +104,7 @@ def step_order(table: KernelTable) -> StepOrder:
 
 
 def _kept_operand(name: str, columns: dict[str, Quantity], element_bytes: int) -> Quantity:
-    """Return the bytes of the operand of a product that is not the gradient, nor an activation just made. [B]"""
+    """Bytes of a product's operand that is neither the gradient nor an activation just written. [B]"""
     m, n, k, count, read = (columns[key] for key in ("m", "n", "k", "count", "read_bytes"))
     of_weights = name.endswith(Role.WEIGHT_GRADIENT.value)
     if family_of(name) == "convolution":
@@ -132,7 +132,7 @@ def cold_bytes(
     element_bytes: int,
     cache_bytes: float,
 ) -> Quantity:
-    r"""Return the bytes of each kernel row that are in no cache in a step but would be if it ran over and over.
+    r"""Bytes of each kernel row that are cold in a step but in a cache when the kernel is repeated.
 
     .. math:: B_\text{cold} = B_\text{far} \, [s(D_\text{far}) - s(B)]
 
@@ -195,7 +195,7 @@ def cold_bytes(
 
 
 def _written_gradients(occurrences: Sequence[Occurrence], classes: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Return the operations that write gradients of weights, and the update that last used each one's memory."""
+    """Operations that write weight gradients, and for each the update that last used its memory."""
     updates = {each.layer: place for place, each in enumerate(occurrences) if each.phase is Phase.UPDATE}
     gradients = [
         place
@@ -206,10 +206,10 @@ def _written_gradients(occurrences: Sequence[Occurrence], classes: Sequence[str]
 
 
 GRADIENTS_ALONE: Final = frozenset({"gradient_sum_backward", "bias_gradient_backward", "broadcast_sum_backward"})
-"""Classes of backward passes that read nothing of the forward pass, whatever their layer keeps."""
+"""Backward passes that read nothing from the forward pass, whatever their layer keeps."""
 
 Memory = tuple[str, str]
-"""Layer that it is named after, and whether it is its ``data`` or its ``weights``."""
+"""Layer it is named after, and whether it holds ``data`` or ``weights``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +224,7 @@ class LayerMemory:
 
 
 def layer_memory(graph: LayerGraph) -> dict[str, LayerMemory]:
-    """Return what memory each layer of a network touches."""
+    """Memory that each layer of a network touches."""
     nodes = graph.layers
     wanted = wants_gradient(graph.input_shapes, nodes, input_gradient=False)
     source = shared_storage(nodes, in_place_kinds=(), kept=kept_tensors(nodes, wanted=wanted), stays=graph.input_shapes)
@@ -254,7 +254,7 @@ def last_kept_use(
     memory: Mapping[str, LayerMemory],
     last_use: Sequence[int],
 ) -> list[int | None]:
-    """Return for each operation when what it reads of the forward pass was used last.
+    """For each operation, the last use of the forward results it reads.
 
     A non-linearity that keeps its output finds it where the next layer's weight gradient just read it. Several passes
     of one layer read the same; its products each read another operand.

@@ -1,4 +1,4 @@
-"""What a step runs on, as prediction sees it: hides whether that is a GPU or CPU sockets."""
+"""Target: the device or system that a step runs on, whatever its kind."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Libraries = Mapping[str, LibraryProfile]
 
 
 def own_libraries(profile: FrameworkProfile, roles: tuple[str, ...], *, architecture: str) -> Libraries:
-    """Return the libraries that a framework names for some roles on an architecture."""
+    """Load the libraries that a framework names for some roles on an architecture."""
     names = [profile.library.name_of(role, architecture) for role in roles]
     return dict(zip(roles, load_libraries(tuple(names)), strict=True))
 
 
 class Target(ABC):
-    """What a step runs on: hides from prediction whether that is a GPU, CPU sockets, or a machine that was measured."""
+    """Device or system that a step runs on: hides whether it is a GPU, CPU sockets or a measured machine."""
 
     processor: str
     roles: ClassVar[tuple[str, ...]]
@@ -56,39 +56,39 @@ class Target(ABC):
 
     @property
     def specs(self) -> tuple[SpecFile, ...]:
-        """The files of the hardware, the processor's first."""
+        """Files of the hardware, the processor's first."""
         return tuple(self.specs_by_place.values())
 
     @property
     def lowered_for(self) -> str:
-        """For what operations are lowered: the kind of processor, or ``measured``."""
+        """Kernel set that operations are lowered to: the kind of processor, or ``measured``."""
         return self.processor
 
     @property
     def takes_parts(self) -> bool:
-        """Whether parts of a network or of a mini-batch can be timed by themselves."""
+        """Whether parts of a network or mini-batch can be timed on their own."""
         return True
 
     def framework(self, given: str | Path | FrameworkProfile) -> str | Path | FrameworkProfile:
-        """Return the framework to use here: the one that was asked for, unless the target has its own."""
+        """Framework to use: the one asked for, unless the target brings its own."""
         return given
 
     def profile_of(self, framework: str | Path | FrameworkProfile) -> FrameworkProfile:
-        """Return the profile of the framework to use here."""
+        """Load the profile of the framework in use."""
         return load_framework(self.framework(framework))
 
     def software(self, profile: FrameworkProfile) -> str:
-        """Return what runs the kernels, for people."""
+        """Name of the software that runs the kernels."""
         return profile.name
 
     def sources(self, profile: FrameworkProfile, libraries: Libraries) -> tuple[SpecFile, ...]:
-        """Return the files whose numbers time a step here: framework, libraries and hardware."""
+        """Files whose numbers time a step: framework, libraries and hardware."""
         return (profile, *libraries.values(), *self.specs)
 
     def in_step(
         self, numbers: ProcessorNumbers, table: KernelTable, graph: LayerGraph, *, batch_size: float
     ) -> ProcessorNumbers:
-        """Return the numbers as they are in one step; where kernels do not depend on one another, the same ones."""
+        """Numbers within one step; the same ones where kernels do not affect each other."""
         del table, graph, batch_size
         return numbers
 
@@ -98,37 +98,37 @@ class Target(ABC):
         return False
 
     def subnormal_time(self, numbers: ProcessorNumbers, product_count: float) -> Any:
-        """Return what subnormal numbers cost; GPUs multiply them at full speed. [s]"""
+        """Extra time for subnormal numbers; none on GPUs, which multiply them at full speed. [s]"""
         del numbers, product_count
         return 0.0
 
     def scheduler_threads(self, profile: FrameworkProfile) -> int:
-        """Return how many independent operations compute beside each other. [1]"""
+        """Independent operations that compute at the same time. [1]"""
         del profile
         return 1
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
-        """Return the target in the machine that it stands in, if that is known; CPUs are their own host."""
+        """Put the target in its usual machine, if one is known; CPUs are their own host."""
         del hosts
         return self
 
     def with_workers(self, worker_count: int) -> Target:
-        """Return the target as one of another number of workers; itself where there is only one."""
+        """Return the same target in a job with another number of workers."""
         del worker_count
         return self
 
     def on(self, system_part: SystemPart) -> Target:
-        """Return the target as one of other devices that share the way to them; itself where there is only one."""
+        """Return the same target in another part of the system."""
         del system_part
         return self
 
     def host_slowdown(self, factors: Factors) -> Any:
-        """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
+        """Time of host code over that on the hosts for which framework files are written. [1]"""
         del factors
         return 1.0
 
     def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
-        """Return the libraries a framework uses here, one of them replaced by ``override`` if given."""
+        """Libraries that a framework uses here, one replaced by ``override`` if it is given."""
         chosen = own_libraries(profile, self.roles, architecture=self.architecture)
         if override is None:
             return chosen
@@ -140,12 +140,12 @@ class Target(ABC):
         return {**chosen, role: library}
 
     def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
-        """Return remarks that this kind of target alone has: none on CPUs."""
+        """Remarks for this kind of target alone."""
         del profile, libraries, dtype
         return []
 
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
-        """Return what the DNN library offers for a data type here; nothing without such a library."""
+        """DNN-library features for a data type; none without such a library."""
         del profile, libraries, dtype
         return LibrarySupport()
 
@@ -153,11 +153,11 @@ class Target(ABC):
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
-        """Return the plain numbers of the step's path."""
+        """Plain numbers that time a step."""
 
     @abstractmethod
     def peak_flop_per_s(self, dtype: str) -> float:
-        """Return the peak rate in a data type. [FLOP/s]"""
+        """Peak rate in a data type. [FLOP/s]"""
 
     @abstractmethod
     def copy_of(
@@ -169,10 +169,10 @@ class Target(ABC):
         pinned: bool,
         factors: Factors = NO_FACTORS,
     ) -> Copy:
-        """Return what bringing these arrays of a mini-batch to the device takes."""
+        """Staging and copy of these arrays of a mini-batch to the device."""
 
     def remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> tuple[str, ...]:
-        """Return what the user should know about this combination."""
+        """Return notes for the user on this device, framework and library set."""
         notes = self.own_remarks(profile, libraries, dtype=dtype)
         for library in libraries.values():
             if self.architecture not in library.architecture:
@@ -186,13 +186,13 @@ class Target(ABC):
 
 
 HOST_COPY = "host_copy_gb_per_s"
-"""Constant of a framework that staging arrays depends on."""
+"""Framework constant that staging depends on."""
 
 
 def staging_time(
     profile: FrameworkProfile, processor: str, items: tuple[FeedItem, ...], *, batch_size: float, factors: Factors
 ) -> Any:
-    """Return the time the host spends copying arrays of the script into the framework's own tensors."""
+    """Time in which the host copies arrays of the script into the framework's tensors. [s]"""
     rate = framework_constant(profile, processor, HOST_COPY, factors=factors)
     copied = sum([item.bytes_per_sample for item in items if item.origin == "interpreter"])
     return batch_size * copied / rate

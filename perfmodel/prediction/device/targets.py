@@ -1,4 +1,4 @@
-"""Targets by what a caller names: a device, or a system whose GPUs or sockets work."""
+"""Targets by name: a device, or a system with its GPUs or sockets."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _measured_target(device: Runnable, threads: int | None) -> Target:
 
 
 TARGETS = {"gpu": _gpu_target, "cpu": _cpu_target, "measured": _measured_target}
-"""Kind of device -> its target."""
+"""Kind of device -> function that makes its target."""
 
 
 def resolve_target(
@@ -55,7 +55,7 @@ def resolve_target(
     threads: int | None,
     workers: int = 1,
 ) -> Target:
-    """Return the target that a caller named."""
+    """Load the target that a caller named."""
     if (device is None) == (system is None):
         given = None if device is None else (device, system)
         raise ArgumentError("device", given, "exactly one of device= and system=")
@@ -70,14 +70,14 @@ def resolve_target(
 
 @kept_while_unchanged(folders_asked_for, names=(tuple,))
 def resolve_by_name(asked: Any) -> tuple[Target, FrameworkProfile]:
-    """Return the target and the profile for names of a device and a framework: their files are looked up once."""
+    """Load target and framework profile by name; their files are looked up once."""
     device, framework = asked
     target = resolve_target(device=device, system=None, threads=None)
     return target, target.profile_of(framework)
 
 
 def _loaded(device: Any) -> Runnable:
-    """Return a device by its name or path."""
+    """Load a device by name or path."""
     if isinstance(device, SpecFile):
         from perfmodel.hardware.calibration import CalibrationFile
 

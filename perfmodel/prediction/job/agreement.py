@@ -1,4 +1,4 @@
-"""How the workers of a job agree: what every way has in common, and those that do not wait for one another."""
+"""Agreement of a job's workers: the interface, and the schemes without waiting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Agreement(ABC):
-    """How workers with the same network agree on its parameters."""
+    """How workers that train one network agree on its parameters."""
 
     name: str
     worker_count: int
@@ -40,78 +40,78 @@ class Agreement(ABC):
 
     @property
     def batches_per_update(self) -> int:
-        """Mini-batches of one worker that make up an update. [1]"""
+        """Mini-batches of one worker behind each update. [1]"""
         return self.counted_workers
 
     @property
     def delays_copies(self) -> bool:
-        """Whether a step waits for mini-batches that other steps would copy while the last one computes."""
+        """Whether copies of mini-batches can no longer hide behind the computing of other steps."""
         return False
 
     @property
     def hides_copies(self) -> bool:
-        """Whether mini-batches are copied ahead while workers wait for one another: not on the way of a server. [-]"""
+        """Whether copies can hide while workers wait; not where they share the way to a server. [-]"""
         return False
 
     @property
     def serves(self) -> bool:
-        """Whether a parameter server updates, not the workers."""
+        """Whether a parameter server applies updates instead of the workers."""
         return self.server is not None
 
     def visits(self, own: StepTime) -> AsynchronousTimes | None:
-        """Return what visits of a server come to, with knee and utilisation; None where all wait for all."""
+        """Return the times of server visits, with knee and utilisation; None where workers wait for one another."""
         del own
         return None
 
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
-        """Return what a device exchanges with those of other workers in a step, and what of it is exposed. [s]"""
+        """Exchange time of a device with other workers in a step, total and exposed. [s]"""
         del device
         return 0.0, 0.0
 
     def gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
-        """Return what gathering shared parameters takes for one micro-batch, and what of it is exposed. [s]"""
+        """Time to gather shared parameters for one micro-batch, total and exposed. [s]"""
         del device
         return 0.0, 0.0
 
     def sent_bytes(self, size_bytes: float, place: int) -> float:
-        """Return what a device at a place of a worker sends for so many bytes of gradients [B]. [B]"""
+        """Bytes that one device of a worker sends for this many bytes of gradients [B]. [B]"""
         del size_bytes, place
         return 0.0
 
     @abstractmethod
     def applied(self, own: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:
-        """Return the parts of a step in which workers agree."""
+        """Add the agreement to the parts of a step."""
 
     @abstractmethod
     def played(
         self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
     ) -> tuple[Iterable[Task], Mapping[str, int], Mapping[str, float]]:
-        """Return the steps of all workers as tasks, and what these hold and share besides the system's links."""
+        """Return the steps of all workers as tasks, with their resources and channels beyond the system's links."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Asynchronous(Agreement):
-    """Workers visit a parameter server when they are done, and wait for nobody, or only for those far behind."""
+    """Workers visit a parameter server without waiting for others, except for those far behind."""
 
     scheme: AsynchronousScheme
     numbers: AsynchronousNumbers
 
     @property
     def batches_per_update(self) -> int:
-        """Mini-batches of one worker, or of a group, that make up an update. [1]"""
+        """Mini-batches of one worker, or one group, behind each update. [1]"""
         return int(self.times(1.0).batches_per_update)
 
     def times(self, computing_s: Quantity) -> AsynchronousTimes:
-        """Return what the scheme comes to for workers that compute so long. [s]"""
+        """Return the times of the scheme for workers that compute this long. [s]"""
         return self.scheme.times(replace(self.numbers, compute_s=computing_s))
 
     def visits(self, own: StepTime) -> AsynchronousTimes:
-        """Return what the scheme comes to for what a worker does by itself."""
+        """Return the times of the scheme, given one worker's own step."""
         return self.times(self.computing_s(own))
 
     @staticmethod
     def computing_s(own: StepTime) -> Quantity:
-        """Return what a worker's own step takes, without the update, which is the server's. [s]"""
+        """Return the computing time of a worker without the update, which the server applies. [s]"""
         return own.device_s - own.update_s
 
     def applied(self, own: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:  # noqa: D102

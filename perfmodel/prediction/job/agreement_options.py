@@ -1,4 +1,4 @@
-"""Strategies of agreement by name, which arguments each of them takes, and the agreement that a job asks for."""
+"""Strategies of agreement: their names, the arguments each takes, and the agreement a job asks for."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ LIBRARY: Final = "all_reduce"
 """Value of ``sync`` for what the framework's library of collectives chooses at each size."""
 
 WAITING: Final = (LIBRARY, *ALL_REDUCES)
-"""Strategies in which all workers wait for all in every step."""
+"""Strategies in which all workers wait for each other in every step."""
 
 WITH_SERVER: Final = (PARAMETER_SERVER, *SCHEMES)
-"""Strategies in which one worker alone exchanges too, as its parameters lie with a server."""
+"""Strategies that exchange even with one worker, as a server holds its parameters."""
 
 FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     "waiting": WAITING,
     "server": WITH_SERVER,
     "asynchronous": tuple(SCHEMES),
 }
-"""Family of strategies, as ``Argument.takers`` names it -> the strategies."""
+"""Family of strategies, as in ``Argument.takers`` -> its members."""
 
 TAKEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
     row.name: tuple(name for taker in row.takers for name in FAMILIES.get(taker, (taker,)))
     for row in ARGUMENTS.values()
     if row.takers
 }
-"""Argument -> strategies that take it; to all others it would say nothing."""
+"""Argument -> strategies that take it; it has no effect on others."""
 
 
 def sync_names() -> tuple[str, ...]:
-    """Return every value of ``sync``."""
+    """Every value of ``sync``."""
     return (NO_SYNC, *WAITING, *SCHEMES)
 
 
 def taken(options: Mapping[str, Any], sync: str) -> dict[str, Any]:
-    """Return those of some arguments that a strategy takes; what is for no strategy in particular stays.
+    """Keep the arguments that a strategy takes, or that suit every strategy.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def taken(options: Mapping[str, Any], sync: str) -> dict[str, Any]:
 
 
 def refuse_unused(options: Mapping[str, Any], syncs: Collection[str], *, worker_count: int) -> None:
-    """Raise if an argument is for none of some strategies, and would change nothing."""
+    """Raise if an argument has no effect on any of some strategies."""
     if worker_count == 1:
         return
     for name, value in options.items():
@@ -87,7 +87,7 @@ def resolve_agreement(
     dtype: str,
     placement: Placement | None = None,
 ) -> Agreement | None:
-    """Return how the workers of a job agree."""
+    """Make the agreement that a job asks for."""
     _check_speeds(asked, system_part, subject)
     if asked.sync == NO_SYNC or system_part is None or Phase.BACKWARD not in subject.phase.parts:
         return None
@@ -99,14 +99,14 @@ def resolve_agreement(
 
 
 def with_habits_of(profile: FrameworkProfile, job: Job) -> Job:
-    """Return the same job with a framework's size of messages, where it asks for none."""
+    """Fill in the framework's message size where the job states none."""
     if job.bucket_bytes is not None or profile.exchange.bucket_mib is None:
         return job
     return job.resolved(bucket_bytes=profile.exchange.bucket_mib * MIB)
 
 
 def _check_speeds(asked: Job, system_part: SystemPart | None, subject: Subject) -> None:
-    """Refuse workers of unequal speed where they do not agree, since each then has a step of its own."""
+    """Raise if workers of unequal speed do not agree, since each would have a step of its own."""
     straggler = asked.straggler
     if straggler is None or straggler.times.lasting_count is None:
         return

@@ -1,4 +1,4 @@
-"""The agreement of a job's workers, put on the devices of its system."""
+"""Agreements placed on the devices of a system."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.subject import Subject
 
 GROUP_SUM: Final = "ring_all_reduce"
-"""How workers that step together before they visit a server add up their gradients."""
+"""Sum of gradients inside a group that visits a server as one."""
 SHARED: Final = "reduce_scatter"
-"""How gradients are added up where each worker needs the sum of its own part alone."""
+"""Sum of gradients where each worker needs only its own part."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Workers:
-    """Workers that are to agree: their devices, and what of the network each of these has."""
+    """The workers of a job: their devices, and the share of the network on each."""
 
     asked: Job
     system_part: SystemPart
@@ -63,16 +63,16 @@ class Workers:
         return self.system_part.names
 
     def groups(self, place_: int) -> tuple[tuple[str, ...], ...]:
-        """Return the devices at a place of every worker, those with the same share of its layers together."""
+        """Devices at one place of every worker, places with the same layers together."""
         width, depth = self.layout.tensor_size, self.layout.stages
         return tuple(self.names[place_ * width + share :: depth * width] for share in range(width))
 
     def own(self) -> dict[str, Any]:
-        """Return what an agreement is called and how many it joins."""
+        """Label of an agreement, with the number of workers in it."""
         return {"name": self.asked.sync, "asked": self.asked, "worker_count": self.count}
 
     def synchronous(self, reductions: list[Reduction], **more: Any) -> Synchronous:
-        """Return the agreement of workers that all wait for all."""
+        """Make the agreement of workers that all wait for each other."""
         return Synchronous(
             reductions=tuple(reductions),
             overlap=self.asked.overlap,
@@ -84,7 +84,7 @@ class Workers:
 
     @property
     def places(self) -> range:
-        """Places of the devices of a worker that have different layers."""
+        """Places within a worker whose devices have different layers."""
         return range(self.layout.stages)
 
 
@@ -97,7 +97,7 @@ def agreement_of(
     dtype: str,
     placement: Placement | None = None,
 ) -> Agreement | None:
-    """Return how the workers of a job that trains agree."""
+    """Make the agreement of a training job's workers."""
     layout = Layout(workers=system_part.worker_count) if placement is None else placement.layout
     if layout.data_size == 1 and asked.sync not in WITH_SERVER:
         return None
@@ -134,7 +134,7 @@ def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Pl
 
 
 def collectives_of(profile: FrameworkProfile) -> CollectiveLibrary:
-    """Return the library of collectives that a framework calls."""
+    """Load the framework's library of collectives."""
     named = profile.exchange.collectives
     if named is None:
         allowed = (
@@ -162,19 +162,19 @@ def _by_library(workers: Workers) -> Agreement:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Crowded:
-    """Messages to a server that devices with other layers send at the same time, each as many bytes as it has."""
+    """Messages to a server that meet those of devices with other layers."""
 
     alone: Placed
     together: Placed
     met: float
 
     def time(self, size_bytes: Any) -> Any:
-        """Return the time of messages of so many bytes. [s]"""
+        """Time of messages of this many bytes [B]. [s]"""
         alone_s = self.alone.time(size_bytes)
         return alone_s + maximum(self.together.time(size_bytes) - alone_s, 0.0) * self.met
 
     def __getattr__(self, name: str) -> Any:
-        """Give what is played: the messages of the devices at one place."""
+        """Pass attributes of the messages at one place through."""
         return getattr(self.alone, name)
 
 
@@ -208,7 +208,7 @@ def _through_server(workers: Workers) -> Agreement:
 
 
 def _met(workers: Workers, place_: int) -> float:
-    """Return the gradients that devices at other places bring at the same time, over those of one. [1]"""
+    """Gradients at all places of a worker over those at one. [1]"""
     own, others = (
         workers.parameter_counts[place_],
         workers.parameter_counts[:place_] + workers.parameter_counts[place_ + 1 :],

@@ -1,4 +1,4 @@
-"""The one composition of a step: plain numbers of a job's stages, exchanges, copies and input to its parts.
+"""The one composition of a step, from plain numbers of stages, exchanges, copies and input to its parts.
 
 ``predict`` gives floats, a sweep and an interval arrays over configurations, a formula symbols. A worker with the whole
 network is the case of one device, a mini-batch in one piece that of one micro-batch, workers that share nothing that of
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 Quantity = Any
 Exchanged = tuple[Quantity, Quantity]
-"""What a device exchanges with other workers, hidden or not, and what of it is exposed. [s]"""
+"""Exchange time of a device with other workers, total and exposed. [s]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Composed:
-    """A step composed."""
+    """A composed step."""
 
     parts: StepTime
     own: StepTime
@@ -45,7 +45,7 @@ class Composed:
     count: int = 1
 
     def of(self, parts: StepTime) -> Composed:
-        """Return the same with other parts of the step [s]; ``replace`` takes four times as long."""
+        """Replace the parts of the step [s], four times as fast as ``replace``."""
         other = object.__new__(Composed)
         other.__dict__.update(self.__dict__, parts=parts)
         return other
@@ -119,7 +119,7 @@ def agreed(
     update_share: Quantity = 1.0,
     agreement: Agreement | None = None,
 ) -> Composed:
-    """Compose a step as ``compose`` does, up to the copies of mini-batches and what brings them."""
+    """Compose a step up to its copies and input."""
     count = micro_batches * accumulation_steps
     if len(stages) == len(orders) == count == 1 and isinstance(update_share, float) and update_share == 1:
         own, longest = _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s), 0  # nothing to put together
@@ -157,7 +157,7 @@ def fed_with(
     first_step_s: Quantity = 0.0,
     fed: Callable[[StepTime], StepTime] | None = None,
 ) -> Composed:
-    """Add to a step in which workers agree the copies of mini-batches, and what it waits for their input."""
+    """Add copies of mini-batches and waiting for input to a step."""
     before_s, meanwhile_s = copies_s
     copied_s = before_s + meanwhile_s
     if agreement is not None and agreement.delays_copies:
@@ -176,7 +176,7 @@ def _is_something(seconds: Quantity) -> bool:
 
 
 def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
-    """Return what the devices of a worker do with one micro-batch."""
+    """Work of a worker's devices for one micro-batch."""
     chunks = [[stage for stage in stages if stage.device == place] for place in range(device_count)]
     turns = [(stage.forward_s, stage.backward_s) for stage in stages] if device_count > 1 else []
     works_s = [
@@ -205,7 +205,7 @@ def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
 
 
 def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
-    """Return what a device computes, and exchanges with others of its worker, for one micro-batch."""
+    """Device time for one micro-batch, with exchanges inside the worker. [s]"""
     exposed_s = sum(sum(stage.group_s) for stage in stages)
     total_s = sum(stage.exchanged_s for stage in stages)
     if not (_is_something(exposed_s) or _is_something(total_s)):
@@ -214,14 +214,14 @@ def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
 
 
 def _tied(own: StepTime, tied_s: Quantity) -> StepTime:
-    """Return what a device does with the sums of the gradients of tied tables, which nothing hides."""
+    """Add the exposed sums of gradients of tied tables. [s]"""
     if not _is_something(tied_s):
         return own
     return replace(own, exposed_sync_s=own.exposed_sync_s + tied_s, sync_s=own.sync_s + tied_s)
 
 
 def turned(worker: WorkerWork, orders: Orders) -> Turned:
-    """Return when devices and chunks are through with a pass of all micro-batches, with transfers and without."""
+    """Return when devices and chunks finish a pass of all micro-batches, with transfers and without. [s]"""
     if len(orders) == 1:
         return Turned(None, None)
     how = {"forward_s": worker.forward_s, "backward_s": worker.backward_s}
@@ -240,7 +240,7 @@ def turned(worker: WorkerWork, orders: Orders) -> Turned:
 
 
 def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, ...]:
-    """Return what each device exchanges with those of other workers."""
+    """Exchanges of each device with other workers."""
     found = []
     for place in range(1 + max(stage.device for stage in stages)):
         own = [(chunk, stage) for chunk, stage in enumerate(stages) if stage.device == place]
@@ -261,7 +261,7 @@ def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, 
 
 
 def _schedule(own: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSchedule:
-    """Return the gradients of the chunks of a device: in a pipeline at the times at which its order ends them."""
+    """Gradients of a device's chunks, at the times at which its pipeline order yields them."""
     schedules = [stage.times.gradients for _, stage in own]
     if len(own) == 1:
         return schedules[0]
@@ -285,7 +285,7 @@ def _schedule(own: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSc
 
 
 def exchanges(agreement: Agreement, device: DeviceWork, *, count: Quantity) -> Exchanged:
-    """Return what a device exchanges with those of other workers in a step."""
+    """Exchange times of a device with other workers in one step. [s]"""
     total_s, exposed_s = agreement.exchanged(device)
     if not device.gathers:
         return total_s, exposed_s
@@ -294,7 +294,7 @@ def exchanges(agreement: Agreement, device: DeviceWork, *, count: Quantity) -> E
 
 
 class Longest:
-    """The device that works longest, configuration by configuration."""
+    """The device that works longest, for each configuration."""
 
     def __init__(self, works_s: Sequence[Quantity], places: Quantity = None) -> None:
         self.works_s, self.places, self.first = works_s, places, 0
@@ -307,14 +307,14 @@ class Longest:
 
     @classmethod
     def again(cls, worker: WorkerWork) -> Longest:
-        """Return the device that was found to work longest."""
+        """Return the device already found to work longest."""
         found = cls(worker.works_s[:1], worker.longest_places)
         found.works_s, found.first = worker.works_s, worker.longest
         found.is_open = len(worker.works_s) > 1 and is_symbolic(*worker.works_s)
         return found
 
     def of(self, values: Sequence[Quantity]) -> Quantity:
-        """Return the value of that device."""
+        """Pick the value of that device."""
         if self.is_open:
             return of_largest(self.works_s, values)
         if self.places is None:
@@ -325,14 +325,14 @@ class Longest:
         return np.take_along_axis(every, self.places[None], axis=0)[0]
 
     def step(self, steps: Sequence[StepTime]) -> StepTime:
-        """Return the parts of that device."""
+        """Pick the parts of that device."""
         if self.places is None and not self.is_open:
             return steps[self.first]
         return StepTime(*(self.of([getattr(step, part.name) for step in steps]) for part in fields(StepTime)))
 
 
 def of_largest(keys: Sequence[Quantity], values: Sequence[Quantity]) -> Quantity:
-    """Return the value that belongs to the largest key, the first of several that are as large."""
+    """Pick the value at the largest key; the first of equal ones."""
     largest, found = keys[0], values[0]
     for key, value in zip(keys[1:], values[1:], strict=True):
         found = named(where(exceeds(key, largest), value, found), "of the longest")
@@ -350,7 +350,7 @@ def stepped(
     update_share: Quantity,
     served: bool = False,
 ) -> tuple[StepTime, Exchanged]:
-    """Return what the device that works longest does by itself, and what it exchanges with other workers."""
+    """Step of the device that works longest, alone, and its exchanges with other workers. [s]"""
     longest, count = Longest.again(worker), micro_batches * passes
     own = worker.once if isinstance(count, int) and count == 1 else worker.once.times(count)
     own = _tied(own + worker.update.times(update_share), longest.of(worker.tied_s))

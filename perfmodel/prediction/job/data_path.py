@@ -1,4 +1,4 @@
-"""The way of mini-batches to the devices of a job: read, decoded, and copied, while the devices compute."""
+"""Input of a job: reading, decoding and copying mini-batches while the devices compute."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
 
 
 HOST_PASSES: Final = 3
-"""Times a decoded example passes through host memory: written by the decoder, read and written into a buffer. [1]"""
+"""Passes of a decoded example through host memory: written by the decoder, read and written into a buffer. [1]"""
 
 PAGE_CACHE_SHARE: Final = 0.9
-"""Share of a host's memory that can hold a data set's pages; an estimate: the rest is the system's. [1]"""
+"""Share of a host's memory that can cache a data set; an estimate. [1]"""
 
 INPUT_STAGES: Final = ("read", "decode", "host_copy")
-"""Stages before the copy to the device, in their order."""
+"""Stages before the copy to the device, in order."""
 
 BOTTLENECK_OF_STAGE: Final = {"read": "storage", "decode": "decode", "host_copy": "decode"}
-"""What bounds a step that waits for a stage."""
+"""Input stage -> bottleneck of a step that waits for it."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DataPath:
-    """What brings mini-batches to the workers of a job, and how far ahead of them."""
+    """Source of a job's mini-batches, with the prefetch depth."""
 
     system_part: SystemPart | None
     prefetch: int
@@ -67,7 +67,7 @@ class DataPath:
     input_variation: float = 0.0
 
     def with_workers(self, worker_count: int) -> DataPath:
-        """Return the same way to another number of workers."""
+        """Return the same input for another number of workers."""
         return (
             self if self.system_part is None else replace(self, system_part=self.system_part.with_workers(worker_count))
         )
@@ -79,7 +79,7 @@ class DataPath:
 
     @derived_property
     def read_routes(self) -> tuple[Route, ...]:
-        """The way from storage to the memory of each worker's host; none without a storage of the system."""
+        """Route from storage to each worker's host memory; empty without a storage of the system."""
         own = self.dataset is not None and (self.input_from is None or isinstance(self.input_from, str))
         if not own or self.input_from == HOST_MEMORY or self.system_part is None:
             return ()
@@ -92,13 +92,13 @@ class DataPath:
 
     @property
     def _read_bytes(self) -> float:
-        """Size of one read; infinity where examples are read from end to end. [B]"""
+        """Size of one read; infinite where examples are read sequentially. [B]"""
         assert self.dataset is not None
         return self.dataset.encoded_bytes_per_example if self.dataset.stored_in == "files" else math.inf
 
     @property
     def storage(self) -> str:
-        """Where examples are read from, for people."""
+        """Name of the storage."""
         if isinstance(self.input_from, Storage):
             count = len(self.hosts)
             several = f"one for all {count} hosts" if self.input_from.is_remote else f"one in each of {count} hosts"
@@ -108,7 +108,7 @@ class DataPath:
 
     @derived_property
     def _separate(self) -> Reading | None:
-        """What a storage given by its file delivers; None without one."""
+        """Rates of a storage given by its file; None without one."""
         if self.dataset is None or not isinstance(self.input_from, Storage):
             return None
         return reading_from(
@@ -117,14 +117,14 @@ class DataPath:
 
     @derived_property
     def read_bytes_per_s(self) -> float:
-        """Rate at which all workers together read, when the one who gets least is waited for. [B/s]"""
+        """Read rate of all workers together, at the pace of the slowest. [B/s]"""
         if self._separate is not None:
             return self._separate.bytes_per_s
         return self.worker_count * slowest_rate(self.read_routes) if self.read_routes else math.inf
 
     @property
     def read_limited_by_storage(self) -> bool:
-        """Whether it is the storage, and no link behind it, that limits reading."""
+        """Whether the storage itself limits reading, not a link behind it."""
         if self._separate is not None:
             return self._separate.is_limited_by_storage
         ways = self.read_routes
@@ -132,27 +132,27 @@ class DataPath:
 
     @property
     def is_cached(self) -> bool:
-        """Whether the hosts' memory holds the data set, so that only the first epoch reads it."""
+        """Whether the hosts' memory can cache the data set, so that only the first epoch reads it."""
         known = self.system_part is not None and self.dataset is not None and self.input_from != HOST_MEMORY
         return known and self.dataset.encoded_bytes < PAGE_CACHE_SHARE * self.system_part.memory_bytes  # type: ignore[union-attr]
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """The machines of the workers; one of which nothing is known for a device by itself."""
+        """The machines of the workers; a device without a system has an unknown one."""
         return (Host(),) if self.system_part is None else self.system_part.hosts
 
     @property
     def decode_rate_per_core(self) -> float | None:
-        """Examples that a core decodes; None where they are stored, or lie in memory, as they are used. [1/s]"""
+        """Examples that one core decodes per second; None where no decoding is needed. [1/s]"""
         decoded = self.dataset is None or self.input_from == HOST_MEMORY
         return None if decoded else self.dataset.decode_rate_per_core  # type: ignore[union-attr]
 
     def decode_core_count(self, host: Host) -> int:
-        """Return the cores of a host that decode. [1]"""
+        """Cores of a host that decode. [1]"""
         return host.core_count if self.decode_cores is None else self.decode_cores
 
     def stages(self, batch_size: Any, *, first_epoch: bool = False, factors: Factors = NO_FACTORS) -> dict[str, Any]:
-        """Return the time of each stage before the copy, for one mini-batch of every worker."""
+        """Time of each stage before the copy, for one mini-batch of every worker. [s]"""
         data = self.dataset
         if data is None:
             return dict.fromkeys(INPUT_STAGES, 0.0)
@@ -178,7 +178,7 @@ class DataPath:
         return {stage: reduce(maximum, (periods[stage] for periods in of_hosts)) for stage in INPUT_STAGES}
 
     def _scaled_rates(self, factors: Factors) -> tuple[Any, Any]:
-        """Return the factor on the drive's rate, where it limits reading, and the rate of a core that decodes."""
+        """Factor on the drive's rate, where it limits reading, and the scaled decode rate of a core."""
         read_factor: Any = 1.0
         drive = next((spec for spec in self.sources if isinstance(spec, Drive)), None)
         if drive is not None and self.read_limited_by_storage and not self.is_cached:
@@ -194,7 +194,7 @@ class DataPath:
     def fed(
         self, parts: StepTime, *, batch_size: Any, first_epoch: bool = False, factors: Factors = NO_FACTORS
     ) -> StepTime:
-        """Return the parts of a step whose mini-batch comes this way."""
+        """Parts of a step fed by this input."""
         if self.dataset is None:
             return parts
         parts = replace(parts, input_wait_s=0.0)
@@ -218,7 +218,7 @@ class DataPath:
         return replace(parts, input_wait_s=period - step_s)
 
     def is_waited_for(self, parts: StepTime, *, batch_size: Any) -> bool:
-        """Tell whether its slowest stage bounds the step, not only keeps it waiting when its time is a long one."""
+        """Whether the slowest input stage bounds the mean step, rather than only delaying some steps."""
         if self.dataset is None or not self.prefetch:
             return False
         steady = replace(self, input_variation=0.0)
@@ -226,7 +226,7 @@ class DataPath:
 
     @property
     def sources(self) -> tuple[SpecFile, ...]:
-        """The files whose numbers it takes: data set, storage."""
+        """Files whose numbers it uses: data set, storage."""
         found: list[SpecFile | None] = [None if self.dataset is None else self.dataset.file]
         if isinstance(self.input_from, Storage):
             found.append(self.input_from)
@@ -236,7 +236,7 @@ class DataPath:
         return tuple({id(spec): spec for spec in found if spec is not None}.values())
 
     def remarks(self, subject: Subject) -> tuple[str, ...]:
-        """Return a remark where an example of the data set is not what the network takes."""
+        """Remark where the data set's examples do not have the network's input size."""
         if self.dataset is None:
             return ()
         sizes = [math.prod(shape) for shape in subject.graph.input_shapes.values()]
@@ -252,15 +252,15 @@ class DataPath:
 
 
 OUTSTANDING_READS: Final = 64
-"""Reads that the loader of a host keeps under way, as far as the storage allows it. [1]"""
+"""Reads in flight per host, as far as the storage allows. [1]"""
 
 FULL: Final = 1 - 1e-9
-"""Share of a storage's rate from which on all of it is used. [1]"""
+"""Share of a storage's rate that counts as all of it. [1]"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What workers get from a storage."""
+    """Rates at which workers read from a storage."""
 
     bytes_per_s: float
     is_limited_by_storage: bool
@@ -269,7 +269,7 @@ class Reading:
 def reading_from(
     storage: Storage, *, system_part: SystemPart | None, hosts: tuple[Host, ...], read_bytes: float
 ) -> Reading:
-    """Return what workers get from a storage given by its file.
+    """Rates of workers that read from a storage given by its file.
 
     Parameters
     ----------
@@ -309,7 +309,7 @@ def reading_from(
 
 
 def reads_of_array(array: StorageArray, *, read_bytes: float) -> Route:
-    """Return what limits reads from a storage of a system besides its links, as a way of one channel.
+    """Limit of a system's storage besides its links, as a route of one channel.
 
     Parameters
     ----------
@@ -333,7 +333,7 @@ def reads_of_array(array: StorageArray, *, read_bytes: float) -> Route:
 
 
 def _loader_rate(limits: ReadLimits, *, read_bytes: float, share: float = 1.0) -> float:
-    """Return what the loader of one host gets by itself, with a share of its reads. [B/s]"""
+    """Rate of one host's loader, with its share of the reads in flight. [B/s]"""
     if math.isinf(read_bytes):
         return float(limits.most_bytes_per_s)
     return float(read_rate(read_bytes=read_bytes, outstanding_reads=share * OUTSTANDING_READS, **asdict(limits)))
@@ -342,7 +342,7 @@ def _loader_rate(limits: ReadLimits, *, read_bytes: float, share: float = 1.0) -
 def _network_rates(
     system_part: SystemPart, *, storage_bytes_per_s: float, loader_bytes_per_s: float
 ) -> NDArray[np.float64]:
-    """Return the rate of each worker, all at once, from one storage behind the network. [B/s]"""
+    """Rate of each worker while all read from one storage on the network. [B/s]"""
     storage = _channel("storage", storage_bytes_per_s)
     ways_of = []
     for name, ways in zip(system_part.names, system_part.network_routes, strict=True):
@@ -362,7 +362,7 @@ def _channel(name: str, bytes_per_s: float) -> Channel:
 
 
 def resolve_data_path(target: Target, job: Job) -> DataPath:
-    """Return the way of mini-batches that a job asks for."""
+    """Make the input that a job asks for."""
     system_part, dataset, input_from, decode_cores = target.system_part, job.dataset, job.input_from, job.decode_cores
     if dataset is None:
         return (
@@ -399,7 +399,7 @@ def _from_host_memory(prefetch: int) -> DataPath:
 
 
 def _source(system_part: SystemPart | None, input_from: Any) -> Any:
-    """Return a node of the system, a loaded storage, or ``memory``."""
+    """Resolve ``input_from`` to a node of the system, a loaded storage, or ``memory``."""
     own = () if system_part is None else system_part.system.topology.storages()
     if input_from in (HOST_MEMORY, *own) or (input_from is None and own):
         return input_from

@@ -1,4 +1,4 @@
-"""Job: the record of what is asked of a prediction, every argument checked."""
+"""Job: the record of a prediction's arguments, each checked."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 _SPREAD = frozenset(names_of("spread"))
 _OF_SEVERAL = frozenset(names_of("workers", "exchange", "spread"))
 _OF_ONE_BY_NAME = DEFAULTS.keys() - _OF_SEVERAL - {"system", "threads"}
-"""Arguments beside which one device by its name is just that."""
+"""Arguments beside which ``device`` names a single device."""
 
 
 class Job(JobAttributes):
-    """What is asked of a prediction: a network or a Run, and every argument of :func:`perfmodel.predict`.
+    """Arguments of a prediction: a network or a Run, and every argument of :func:`perfmodel.predict`.
 
     Frozen: arguments are attributes, ``replace`` makes another job. A value that is never allowed, and arguments that
     contradict one another, are refused when the job is made; what files and hardware have to say, when it is predicted.
@@ -70,7 +70,7 @@ class Job(JobAttributes):
 
     graph: LayerGraph | Run
     asked: Mapping[str, Any]
-    """Arguments that are not at their defaults, as they were checked. [-]"""
+    """Checked arguments that differ from their defaults. [-]"""
 
     def __init__(self, graph: LayerGraph | Run, **arguments: Unpack[JobArguments]) -> None:
         asked = asked_of(arguments)
@@ -98,7 +98,7 @@ class Job(JobAttributes):
         self.__dict__.update(state, asked=MappingProxyType(state["asked"]))
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether another job asks the same of the same network."""
+        """Whether another job asks the same of the same network."""
         if not isinstance(other, Job):
             return NotImplemented
         alike = self.graph is other.graph or _content(self.graph) == _content(other.graph)
@@ -113,7 +113,7 @@ class Job(JobAttributes):
         return f"Job({', '.join([getattr(self.graph, 'name', None) or str(self.graph), *said])})"
 
     def replace(self, **arguments: Unpack[JobArguments]) -> Job:
-        """Return the same job with some arguments changed.
+        """Copy the job with some arguments changed.
 
         Parameters
         ----------
@@ -128,13 +128,13 @@ class Job(JobAttributes):
         return Job(self.graph, **{**self.asked, **arguments})
 
     def resolved(self, **values: Any) -> Job:
-        """Return the same job with values that were worked out, which nobody asked for and nothing checks."""
+        """Copy the job with worked-out values, unchecked."""
         made = Job.__new__(Job)
         made.__setstate__(self.__getstate__() | values)
         return made
 
     def predict(self) -> Prediction:
-        """Return what is predicted of it.
+        """Predict the job.
 
         Raises
         ------
@@ -152,11 +152,11 @@ class Job(JobAttributes):
 
     @derived_property
     def prepared(self) -> Prepared:
-        """Its step, lowered and placed: everything but the numbers of hardware and software."""
+        """The job placed and lowered: complete but for the numbers of hardware and software."""
         return self.prepared_on(None)
 
     def prepared_on(self, placement: Placement | None) -> Prepared:
-        """Return its step on a placement [-] that was made before; None makes one."""
+        """Prepare the job on a placement [-] made before, or on a new one for None."""
         return prepare(
             self.subject,
             target=self.target,
@@ -173,17 +173,17 @@ class Job(JobAttributes):
 
     @property
     def device_count(self) -> int:
-        """Devices that work. [1]"""
+        """Devices in use. [1]"""
         return self.workers * self.stages * self.tensor_size
 
     @property
     def is_of_several(self) -> bool:
-        """Whether anything is asked of several workers or devices."""
+        """Whether any argument concerns several workers or devices."""
         return not _OF_SEVERAL.isdisjoint(self.asked)
 
     @derived_property
     def layout(self) -> Layout:
-        """How many devices do what, held against the parallelism."""
+        """How devices are shared out, checked against the parallelism."""
         if _SPREAD.isdisjoint(self.asked):
             return _layout_of(self.workers)
         from perfmodel.prediction.job.layout import layout_of
@@ -192,7 +192,7 @@ class Job(JobAttributes):
 
     @derived_property
     def target(self) -> Target:
-        """What it runs on."""
+        """The device or part of a system that runs it."""
         framework = self._framework
         if type(self.device) is str and type(framework) is str and self.asked.keys() <= _OF_ONE_BY_NAME:
             target, self.__dict__["profile"] = resolve_by_name((self.device, framework))
@@ -205,7 +205,7 @@ class Job(JobAttributes):
         return resolve_target(device=self.device, system=system, threads=self.threads, workers=self.device_count)
 
     def _refuse_missing_devices(self, system: Wired | None) -> None:
-        """Raise if a system has fewer devices than the job wants; without a system there is one."""
+        """Raise if the system has fewer devices than the job needs; without a system there is one."""
         known = 1 if system is None or not system.devices else len(system.devices)
         if self.device_count > known:
             argument, asked = "workers x stages x tensor_size", self.device_count
@@ -216,7 +216,7 @@ class Job(JobAttributes):
 
     @derived_property
     def profile(self) -> FrameworkProfile:
-        """The framework; of a Run the one that executed it."""
+        """The framework; for a Run the one that executed it."""
         return self.target.profile_of(self._framework)
 
     @property
@@ -225,12 +225,12 @@ class Job(JobAttributes):
 
     @derived_property
     def data_path(self) -> DataPath:
-        """What brings its mini-batches."""
+        """Source of its mini-batches."""
         return resolve_data_path(self.target, self)
 
     @derived_property
     def subject(self) -> Subject:
-        """What runs, with the facts of how."""
+        """The network, with the facts of how it runs."""
         if not isinstance(self.graph, Run):
             return subject_of_graph(self.graph, optimizer=self.optimizer, phase=self.phase)
         for name, value in self.asked.items():
@@ -244,12 +244,12 @@ class Job(JobAttributes):
 
     @derived_property
     def element_type(self) -> str:
-        """Data type; of a Run the one in which it computed. [-]"""
+        """Data type; for a Run the one it computed in. [-]"""
         return self.graph.dtype_on(self.target.processor) if isinstance(self.graph, Run) else self.dtype
 
     @derived_property
     def samples(self) -> int:
-        """Samples per worker and step: of the job, else of the Run or graph. [samples]"""
+        """Samples per worker and step, from the job, else from the Run or graph. [samples]"""
         batch_size = self.batch_size
         if batch_size is not None and self.global_batch_size is None:
             return batch_size
@@ -268,7 +268,7 @@ class Job(JobAttributes):
 
 
 def _content(graph: LayerGraph | Run) -> Any:
-    """Return what tells a network from others."""
+    """Content that identifies a network."""
     return graph if isinstance(graph, Run) or graph.free_sizes else graph.fingerprint
 
 

@@ -1,4 +1,4 @@
-"""How many devices of a job do what, held against the parallelism and how workers agree."""
+"""Layout of a job's devices, checked against parallelism and agreement."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 RING: Final = "ring_all_reduce"
-"""How groups add up where nothing else is said."""
+"""Default sum among groups."""
 
 
 def layout_of(job: Job) -> Layout:
-    """Return how many devices do what."""
+    """Make the layout of a job."""
     sizes = {name: getattr(job, name) for name in SIZES}
     layout = PARALLELISMS[job.parallelism].resolved(Layout(workers=job.device_count, schedule=job.schedule, **sizes))
     _refuse_contradiction(job, job.subject.phase)
@@ -29,7 +29,7 @@ def layout_of(job: Job) -> Layout:
 
 
 def _refuse_contradiction(job: Job, phase: Phase) -> None:
-    """Raise where workers cannot agree so on parameters that they share, or do not train."""
+    """Raise if workers cannot agree this way on shared parameters, or do not train."""
     shared = job.shard_stage if job.workers > 1 else 0  # one worker has nobody to share with
     if shared and job.sync == NO_SYNC:
         raise ArgumentError("shard_stage", shared, "0 with sync='none': sharded state has to be exchanged")

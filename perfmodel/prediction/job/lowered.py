@@ -1,4 +1,4 @@
-"""A graph prepared for prediction: its kernel table and its memory plan, made once per graph and set of rules."""
+"""A lowered graph: its kernel table and memory, made once per graph and set of rules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Operations = list[list[LayerOperation]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredGraph:
-    """Everything about a step that depends on neither batch size nor hardware numbers.
+    """A graph lowered by a framework's rules: all of a step that depends on neither batch size nor hardware.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class LoweredGraph:
     _memory: list[GraphMemory] = field(default_factory=list)
 
     def memory(self, graph: LayerGraph) -> GraphMemory:
-        """Return what the step keeps in memory, worked out when it is first asked for.
+        """Memory of the step, worked out on first use.
 
         Parameters
         ----------
@@ -63,17 +63,17 @@ class LoweredGraph:
 
 
 MOST_LOWERED = 64
-"""Plans kept for one graph; the oldest goes first. [1]"""
+"""Lowered forms kept per graph; the oldest goes first. [1]"""
 
 MOST_OPERATIONS = 12
-"""Ways to run a phase of one graph whose operations are kept: other devices and frameworks lower the same ones. [1]"""
+"""Operation lists kept per graph, one per way to run a phase; devices and frameworks share them. [1]"""
 
 _LOWERED: weakref.WeakKeyDictionary[LayerGraph, dict[Any, tuple[Any, LoweredGraph]]] = weakref.WeakKeyDictionary()
 _OPERATIONS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, Operations]] = weakref.WeakKeyDictionary()
 
 
 def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) -> Any:
-    """Return what was made under a key; make it where it never was, or so long ago that it was dropped."""
+    """Look up a key, or make its value; the oldest is dropped beyond ``most``."""
     if key not in made:
         while len(made) >= most:
             del made[next(iter(made))]
@@ -84,7 +84,7 @@ def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) 
 def _operations_of(
     graph: LayerGraph, *, part: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
 ) -> Operations:
-    """Return the operations of a single phase at each probing batch size; no framework or device changes them."""
+    """Operations of a single phase at each probing batch size, the same for all frameworks and devices."""
     options: dict[str, Any] = {"optimizer": optimizer}
     if part is Phase.BACKWARD:
         options |= {"input_gradient": input_gradient, "recompute": recompute}
@@ -106,7 +106,7 @@ def _operations_of(
 def _probed_operations(
     graph: LayerGraph, *, phase: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
 ) -> Operations:
-    """Return the operations of all phases that run, one after the other, at each probing batch size."""
+    """Operations of all phases in execution order, at each probing batch size."""
     options: dict[str, Any] = {"optimizer": optimizer, "input_gradient": input_gradient, "recompute": recompute}
     parts = [_operations_of(graph, part=part, **options) for part in phase.parts]
     return [[each for part in at_size for each in part] for at_size in zip(*parts, strict=True)]
@@ -125,7 +125,7 @@ def lowered_graph(
     recompute: str | None = None,
     lowered_for: str | None = None,
 ) -> LoweredGraph:
-    """Return the plan of a graph under a framework's rules, from memory where it was made before."""
+    """Lower a graph by a framework's rules, once."""
     lowering = getattr(profile, processor).lowering
     plans = _LOWERED.setdefault(graph, {})
     # Rules are frozen, so identity stands for content; the entry keeps them alive so that no id is reused.

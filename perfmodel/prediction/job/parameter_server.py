@@ -1,4 +1,4 @@
-"""A parameter server in host memory: where it is, what its memory gives, and what visitors share on the way to it."""
+"""A parameter server in host memory: its place, its memory's rate, and the channels visitors share."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 
 Brought = Sequence[tuple[str, float]]
-"""Devices of one visitor, each with the bytes that it exchanges with every shard."""
+"""Devices of one visitor, each with the bytes it exchanges with every shard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """What a visit of a parameter server takes, and who keeps whom waiting on the way."""
+    """Times of a visit to a parameter server, with the parts visitors queue for."""
 
     push_latency_s: float
     pull_latency_s: float
@@ -41,21 +41,21 @@ class Visit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """One direction of a visitor's way: latency [s], and how long it takes each channel [s]."""
+    """One direction of a visit: latency [s], and the time on each channel [s]."""
 
     latency_s: float
     taken_s: Mapping[str, float]
 
     @property
     def alone_s(self) -> float:
-        """Time with nobody else there. [s]"""
+        """Time without other traffic. [s]"""
         return self.latency_s + max(self.taken_s.values())
 
 
 def visit_of(
     topology: Topology, visitors: Sequence[Brought], servers: Sequence[str], *, pulls_per_push: float = 1.0
 ) -> Visit:
-    r"""Return what a visit takes that pushes to all shards and pulls from them.
+    r"""Return the times of a visit that pushes to all shards and pulls from them.
 
     .. math:: c = \arg\max_c \sum_w \frac{b_{w,c}}{B_c}, \qquad K = \max\{k : k \mid W,\; k n_c \le W\}, \qquad
         S = \frac{K}{W} \sum_w \frac{b_{w,c}}{B_c}
@@ -129,7 +129,7 @@ def _way(topology: Topology, brought: Brought, servers: Sequence[str], *, inward
 
 
 def _most_loaded(taken: Sequence[Mapping[str, float]]) -> tuple[float, int]:
-    """Return how long a visitor takes the most loaded channel that is shared [s], and how many share it [1]."""
+    """Time of a visitor on the most loaded shared channel [s], and the visitors that share it [1]."""
     passing = Counter(name for each in taken for name, seconds in each.items() if seconds)
     load_s = {name: math.fsum(each.get(name, 0.0) for each in taken) for name in passing}
     shared = [name for name, count in passing.items() if count > 1 or count == len(taken)]
@@ -143,7 +143,7 @@ def _most_loaded(taken: Sequence[Mapping[str, float]]) -> tuple[float, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerMemory:
-    """What the shards of a parameter server hold, and the host memories that they are in."""
+    """Bytes in each shard of a parameter server, and the host memories they are in."""
 
     memories: tuple[str, ...]
     parameters_bytes: float
@@ -155,25 +155,25 @@ class ServerMemory:
 
     @property
     def shard_bytes(self) -> float:
-        """What each shard holds. [B]"""
+        """Bytes in each shard. [B]"""
         whole = self.parameters_bytes + self.optimizer_bytes + self.gradients_bytes + self.backups_bytes
         return whole / len(self.memories)
 
     @property
     def fits(self) -> bool:
-        """Whether every machine has room for its shards."""
+        """Whether every host memory has room for its shards."""
         return self.shard_bytes <= min(self.capacities_bytes)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know: that a shard does not fit into the memory of its machine."""
+        """Remark on shards that do not fit into host memory."""
         if self.fits:
             return ()
         room = bytes_text(min(self.capacities_bytes))
         return (f"each shard of the parameter server holds {bytes_text(self.shard_bytes)}, more than {room} of memory",)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return memories, bytes and whether they fit as plain values."""
+        """Memories, bytes and whether they fit as plain values."""
         return {
             "memories": list(self.memories),
             "parameters_bytes": self.parameters_bytes,
@@ -195,7 +195,7 @@ def server_memory(
     scheme: AsynchronousScheme | None,
     worker_count: int,
 ) -> ServerMemory:
-    """Return what the shards of a parameter server hold.
+    """Work out what each shard of a parameter server holds.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def server_memory(
 
 
 def server_memories(system_part: SystemPart, server_count: int) -> tuple[str, ...]:
-    """Return the host memories that hold the shards of a parameter server."""
+    """Choose the host memories for the shards."""
     topology = system_part.system.topology
     with_devices = {topology.places[name].node for name in topology.devices()}
     apart = [name for name in topology.memories() if topology.places[name].node not in with_devices]
@@ -256,12 +256,12 @@ def server_memories(system_part: SystemPart, server_count: int) -> tuple[str, ..
 
 
 def memory_bytes_per_s(system_part: SystemPart, servers: tuple[str, ...]) -> float:
-    """Return what the memory of a shard carries, of the slowest of them. [B/s]"""
+    """Memory rate of the slowest shard. [B/s]"""
     return min(bus_bytes_per_s(system_part.system.topology, name) for name in servers)
 
 
 def update_passes(subject: Subject, *, element_bytes: int) -> float:
-    """Return how many bytes an update moves for each byte of the gradient. [1]"""
+    """Bytes moved by an update for each byte of gradient. [1]"""
     counts = tuple(subject.graph.trained_parameter_counts.items())
     return _update_passes(counts, subject.optimizer, element_bytes)
 
@@ -276,6 +276,6 @@ def _update_passes(counts: tuple[tuple[str, int], ...], optimizer: Optimizer, el
 def served_s_per_byte(
     system_part: SystemPart, servers: tuple[str, ...], subject: Subject, *, worker_count: int, element_bytes: int
 ) -> float:
-    """Return how long servers take for a byte of the gradients that all workers bring at once."""
+    """Server time for one byte of every worker's gradient. [s/B]"""
     passes = (worker_count + 1 + update_passes(subject, element_bytes=element_bytes)) / len(servers)
     return passes / memory_bytes_per_s(system_part, servers)

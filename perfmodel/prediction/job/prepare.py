@@ -1,4 +1,4 @@
-"""A job made ready: the network placed on devices, every stage lowered, exchanges put on the system."""
+"""Jobs made ready: the network placed on devices, stages lowered, exchanges put on the system."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 LIBRARY: Final = "all_reduce"
 """Value of ``sync`` for what the framework's library of collectives chooses at each size."""
 WHOLE: Final = Layout()
-"""One device with the whole network, which takes its mini-batch in one."""
+"""One device with the whole network and mini-batch."""
 MOST_PLACEMENTS: Final = 32
-"""Placements kept of a graph that is not cut. [1]"""
+"""Placements kept per uncut graph. [1]"""
 MOST_PREPARED: Final = 32
-"""Jobs of one device kept of a graph, so that other batch sizes of them are at hand. [1]"""
+"""Single-device jobs kept per graph, for use at other batch sizes. [1]"""
 
 
 def prepare(
@@ -57,7 +57,7 @@ def prepare(
     layout: Layout = WHOLE,
     placement: Placement | None = None,
 ) -> Prepared:
-    """Place a network on the devices of a job, and lower every stage."""
+    """Place a network on the devices of a job and lower every stage."""
     lowering = _lowering(
         subject,
         target=target.behind(subject.hosts),
@@ -76,7 +76,7 @@ def prepare(
 
 
 def lowering_of(job: Job, *, known: Known) -> Lowering:
-    """Return the subject of a job on its way to its devices."""
+    """Start lowering a job."""
     return _lowering(
         job.subject,
         target=job.target.behind(job.subject.hosts),
@@ -104,7 +104,7 @@ def _lowering(subject: Subject, *, target: Target, recompute: str | None, **how:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What jobs that differ in their layout only have in common; filled as they are made ready."""
+    """Results shared among jobs that differ only in layout; filled in while they are prepared."""
 
     layer_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Known:
 
 
 class Lowering:
-    """A subject on its way to a target."""
+    """Lowering of one network for one target."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Lowering:
         placement: Placement | None = None,
         cuts: tuple[int, ...] = (),
     ) -> Prepared:
-        """Return the job made ready, cut where the times of layers say unless it is known where."""
+        """Prepare the job, cut as given or else so that stage times balance."""
         subject, layout, target = self.subject, self.layout, self.target
         system_part = target.system_part
         samples = subject.graph.samples(layout.micro_batch_size(batch_size) if layout.parts > 1 else batch_size)
@@ -190,7 +190,7 @@ class Lowering:
         )
 
     def shared(self, prepared: Prepared, job: Job) -> Prepared:
-        """Return a training job made ready that differs from one in what workers share only."""
+        """Adapt a prepared training job to one that differs only in what workers share."""
         from perfmodel.parallelism.combine import shared_as
         from perfmodel.prediction.job.exchange_times import PlacedExchanges
 
@@ -210,7 +210,7 @@ class Lowering:
         )
 
     def alike(self, batch_size: int, *, job: Job | None, **how: Any) -> Prepared:
-        """Return a job of one device by itself, from one that was made ready for a device with the same kernels."""
+        """Adapt a prepared single-device job to a device with the same kernels."""
         subject, target, profile = self.subject, self.target, self.profile
         # what is kept holds the profile, so that no other object has its number
         key = (
@@ -227,7 +227,7 @@ class Lowering:
         return found.like(subject=subject, target=target, libraries=self.libraries, batch_size=samples, **how)
 
     def lowered(self, graph: LayerGraph, *, input_gradient: bool | None) -> LoweredGraph:
-        """Return kernel table and memory plan of a graph."""
+        """Lower a graph."""
         return lowered_graph(
             graph,
             phase=self.subject.phase,
@@ -242,7 +242,7 @@ class Lowering:
         )
 
     def _placement(self, samples: int, cuts: tuple[int, ...]) -> Placement:
-        """Return the network on devices, cut so that the longest stage is shortest; made once where nothing is cut."""
+        """Place the network on devices, balanced where it is cut; made once where it is not."""
         layout, graph = self.layout, self.subject.graph
         if layout.stages * layout.interleave > 1:
             return self._placed(samples, cuts)
@@ -253,7 +253,7 @@ class Lowering:
         return placement
 
     def cut(self, samples: int) -> tuple[int, ...]:
-        """Return the places at which micro-batches of so many samples [samples] have the network cut."""
+        """Cuts of the network for micro-batches of this many samples [samples]."""
         if self.layout.stages * self.layout.interleave == 1:
             return ()
         from perfmodel.parallelism.registry import PARALLELISMS
@@ -279,7 +279,7 @@ class Lowering:
             latency_s, capacity_bytes_per_s = way.latency_s, way.capacity_bytes_per_s
 
             def send_s(bytes_per_sample: int) -> float:
-                """Return a tensor's way there and, in training, its gradient's way back. [s]"""
+                """Time to send a tensor and, in training, its gradient back. [s]"""
                 return (1 + trains) * (latency_s + bytes_per_sample * samples / capacity_bytes_per_s)
 
         return Request(
@@ -306,7 +306,7 @@ class Lowering:
         return replace(placement, stages=stages)
 
     def layer_seconds(self, graph: LayerGraph, samples: int) -> dict[str, float]:
-        """Return what forward and backward phase of each layer take on one device, launches and dispatch too. [s]"""
+        """Time of each layer's forward and backward phase on one device, with launches and dispatch. [s]"""
         if samples in self.known.layer_seconds:
             return self.known.layer_seconds[samples]
         whole = copy.copy(self)
@@ -323,7 +323,7 @@ class Lowering:
         return found
 
     def _feeding(self) -> Mapping[int, Target]:
-        """Return the devices at each place of the pipeline, which share the way from the host; none where all do."""
+        """Devices of each pipeline place, which share the host's links; empty where all do."""
         layout, system_part = self.layout, self.target.system_part
         if system_part is None or layout.stages * layout.tensor_size == 1:
             return {}
@@ -366,7 +366,7 @@ class Lowering:
         )
 
     def _feed(self, own: LayerGraph, *, is_fed: bool) -> tuple[FeedItem, ...]:
-        """Return what a stage takes from host memory: what the network reads, and the labels of its own losses."""
+        """Return the inputs a stage copies from the host: those of the network, and labels of its own losses."""
         whole = self.subject.graph
         items = habitual_feed(own, self.profile.feed) if self.subject.feed is None else self.subject.feed
         if own is whole:

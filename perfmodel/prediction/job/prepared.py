@@ -1,4 +1,4 @@
-"""A job made ready: everything but the numbers of the hardware and software, which may be many at once."""
+"""A prepared job: complete but for the numbers of hardware and software, of which it can take many at once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TimedStep:
-    """A step and what it was composed of."""
+    """A timed step with its stages and composition."""
 
     stages: tuple[TimedStage, ...]
     composed: Composed
@@ -52,51 +52,51 @@ class TimedStep:
 
     @property
     def own(self) -> StepTime:
-        """What a worker does by itself, without copies and input. [s]"""
+        """A worker's step alone, without copies and input. [s]"""
         return self.composed.own
 
     @property
     def shown(self) -> TimedStage:
-        """The first stage of the device that works longest: the only one, where each worker has the whole network."""
+        """First stage of the device that works longest."""
         if len(self.stages) == 1:
             return self.stages[0]
         return next(each for each in self.stages if each.stage.placed.device == self.composed.longest)
 
     @property
     def numbers(self) -> ProcessorNumbers:
-        """Plain numbers of hardware, libraries and framework for that stage."""
+        """Plain numbers for that stage."""
         return self.shown.numbers
 
     @property
     def groups(self) -> GroupTimes:
-        """Times and chosen alternatives of that stage, by operation. [s]"""
+        """Times and chosen alternatives of that stage. [s]"""
         return self.shown.groups
 
     @property
     def gradients(self) -> GradientSchedule:
-        """When the gradients of the device that works longest are ready. [s]"""
+        """Times at which the gradients of the device that works longest are ready. [s]"""
         devices = self.composed.devices
         schedule = devices[self.composed.longest].schedule if devices else None
         return self.shown.gradients if schedule is None else schedule
 
 
 class Exchanges(Protocol):
-    """How long exchanges take among the devices of a worker, and of what workers share."""
+    """Time of exchanges inside a worker, and of parameters that workers share."""
 
     @property
     def library(self) -> CollectiveLibrary | None:
-        """Whose operations are called; None where algorithms are asked for by name."""
+        """Library of collectives in use; None where algorithms are named."""
 
     def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
-        """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
+        """Time of an exchange of this many bytes [B] of a stage. [s]"""
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
-        """Return what a device sends for it on average. [B]"""
+        """Mean bytes that a device sends in it. [B]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prepared:
-    """A job lowered for its devices, which only lacks the numbers: predict gives them once, a fit many times."""
+    """A lowered job that only lacks numbers: predict fills them in once, a fit many times."""
 
     subject: Subject
     target: Target
@@ -114,22 +114,22 @@ class Prepared:
 
     @property
     def layout(self) -> Layout:
-        """How many devices do what."""
+        """How the devices are shared out."""
         return self.placement.layout
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Devices of the job, in its order."""
+        """Devices of the job, in order."""
         return (self.target.name,) if self.target.system_part is None else self.target.system_part.names
 
     @property
     def is_whole(self) -> bool:
-        """Whether each worker is one device that has all of the network for itself, and its mini-batch in one."""
+        """Whether each worker is one device that runs the whole network and mini-batch at once."""
         return len(self.stages) == 1 and self.layout.is_whole and not self.layout.shard_stage
 
     @property
     def lowered(self) -> LoweredGraph:
-        """Kernel table and memory plan of the stage that is shown: the first of the device that works longest."""
+        """The lowered graph of the stage that is shown."""
         return self.shown.lowered
 
     @property
@@ -138,18 +138,18 @@ class Prepared:
         return self.stages[0] if len(self.stages) == 1 else self.nominal.shown.stage
 
     def with_lowered(self, lowered: LoweredGraph) -> Prepared:
-        """Return the same with another kernel table, for a network that one device has whole."""
+        """Replace the lowered graph; for a network that is whole on one device."""
         (stage,) = self.stages
         return replace(self, stages=(replace(stage, lowered=lowered),))
 
     def with_subject(self, subject: Subject) -> Prepared:
-        """Return the same for another subject of the same graph, which one device has whole."""
+        """Replace the subject by another of the same graph; for a network that is whole on one device."""
         (stage,) = self.stages
         feed = stage.feed if subject.feed is None else subject.feed
         return replace(self, subject=subject, stages=(replace(stage, subject=subject, feed=feed),))
 
     def like(self, **changes: Any) -> Prepared:
-        """Return the same with fields that no plan depends on changed; ``replace`` would take four times as long."""
+        """Change fields that lowering does not depend on, four times as fast as ``replace``."""
         _ = self._how  # worked out once for all of them
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, **changes)
@@ -164,22 +164,22 @@ class Prepared:
 
     @property
     def counted_workers(self) -> int:
-        """Workers whose gradients of a step are used: all but backups. [1]"""
+        """Workers whose gradients are used: all but the backups. [1]"""
         return self.worker_count if self.agreement is None else self.agreement.counted_workers
 
     @property
     def batches_per_update(self) -> int:
-        """Mini-batches whose gradients make up an update of a network. [1]"""
+        """Mini-batches behind each update of a network. [1]"""
         return 1 if self.agreement is None else self.agreement.batches_per_update
 
     @property
     def network_count(self) -> int:
-        """Networks that are trained, or run: one where workers agree. [1]"""
+        """Networks trained or run: one where workers agree, else one each. [1]"""
         return self.worker_count if self.agreement is None else 1
 
     @property
     def exchanges_by_library(self) -> bool:
-        """Whether a library of collectives chooses how devices exchange."""
+        """Whether a library of collectives chooses the algorithms."""
         return self.exchanges is not None and self.exchanges.library is not None
 
     @property
@@ -189,7 +189,7 @@ class Prepared:
 
     @property
     def orders(self) -> Orders:
-        """Turns of the devices of a worker in a pass over all micro-batches."""
+        """Order in which a worker's devices process micro-batches."""
         layout = self.layout
         return orders_of(
             layout.schedule,
@@ -200,7 +200,7 @@ class Prepared:
         )
 
     def samples(self, stage: Stage) -> Any:
-        """Return the samples of a micro-batch of a stage: of all workers where they share its layers. [samples]"""
+        """Return the samples of a micro-batch at a stage; those of all workers if they share its layers. [samples]"""
         parts = self.layout.parts
         return (self.batch_size if parts == 1 else self._micro_batch_size) * stage.placed.batch_factor
 
@@ -212,7 +212,7 @@ class Prepared:
 
     @derived_property
     def constant_names(self) -> tuple[str, ...]:
-        """Full names of all constants of files that this step's time depends on."""
+        """Full names of the file constants that the step time depends on."""
         asked = AskedNames()
         self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=asked)
         self.feed_times(asked)
@@ -222,7 +222,7 @@ class Prepared:
 
     @derived_property
     def specs(self) -> dict[str, SpecFile]:
-        """Files whose constants the step's time may depend on, by kind folder and stem."""
+        """Files whose constants the step time may depend on, by kind folder and stem."""
         libraries = {f"libraries/{library.stem}": library for library in self.libraries.values()}
         fed_by = () if self.data_path is None else self.data_path.sources
         inputs = {f"{'datasets' if isinstance(spec, DatasetFile) else 'storage'}/{spec.stem}": spec for spec in fed_by}
@@ -230,7 +230,7 @@ class Prepared:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know of target, libraries, data set and parameter server."""
+        """Notes for the user on target, libraries, data set and parameter server."""
         told = self.target.remarks(self.profile, self.libraries, dtype=self.dtype)
         if self.data_path is not None:
             told = (*told, *self.data_path.remarks(self.subject))
@@ -239,19 +239,19 @@ class Prepared:
 
     @property
     def sources(self) -> tuple[SpecFile, ...]:
-        """The files whose numbers are used: framework, libraries, hardware, data set and storage."""
+        """Files in use: framework, libraries, hardware, data set and storage."""
         library = None if self.exchanges is None else self.exchanges.library
         agreed = () if library is None else (library,)
         own = (*self.target.sources(self.profile, self.libraries), *agreed)
         return own if self.data_path is None else (*own, *self.data_path.sources)
 
     def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
-        """Return the plain numbers of hardware, libraries and framework."""
+        """Plain numbers of hardware, libraries and framework."""
         return self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
 
     @derived_property
     def nominal(self) -> TimedStep:
-        """The step with the constants of the files. [s]"""
+        """The step with the constants as filed. [s]"""
         return self._timed(NO_FACTORS)
 
     def step(self, factors: Factors = NO_FACTORS) -> TimedStep:
@@ -265,7 +265,7 @@ class Prepared:
     def timed_stages(
         self, factors: Factors = NO_FACTORS, *, known: dict[Any, TimedStage] | None = None
     ) -> tuple[TimedStage, ...]:
-        """Return what each stage takes for one micro-batch, those of the same structure timed once. [s]"""
+        """Time each stage for one micro-batch; stages of the same structure only once. [s]"""
         numbers = self.numbers(factors)
         if len(self.stages) == 1 and known is None:
             return (self._timed_stage(self.stages[0], numbers),)
@@ -301,7 +301,7 @@ class Prepared:
         )
 
     def composed(self, stages: Sequence[TimedStage], factors: Factors = NO_FACTORS) -> Composed:
-        """Return the step of stages that have been timed. [s]"""
+        """Compose the step of timed stages. [s]"""
         path = self.data_path
         fed = None
         if path is not None and path.dataset is not None:
@@ -327,14 +327,14 @@ class Prepared:
         }
 
     def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:
-        """Return the time of the step with exchanges between devices so many times as long. [s]"""
+        """Step time with exchanges between devices this many times as long. [s]"""
         shorter = [SlowedTimes(each, 1 / slower) for each in timed.stages]
         device_s = compose(self.works(shorter), **self._how).parts.device_s
         waits_s = timed.parts.exposed_transfer_s + timed.parts.input_wait_s
         return float(waits_s + slower * device_s)
 
     def works(self, times: Sequence[PhaseTimes], *, known: dict[Any, StageWork] | None = None) -> list[StageWork]:
-        """Return the numbers of stages with what they exchange, of those known of other cuts once. [s]"""
+        """Numbers of stages with their exchanges; those known from other cuts are reused. [s]"""
         if known is None:
             return [self._work(stage, each) for stage, each in zip(self.stages, times, strict=True)]
         found = []
@@ -374,7 +374,7 @@ class Prepared:
     def _seconds(
         self, stage: Stage, *, phase: Phase, group: str, kind: str | None = None, hidden: bool | None = None
     ) -> Any:
-        """Return what some exchanges of a stage take. [s]"""
+        """Time of some exchanges of a stage. [s]"""
         exchanges = self.exchanges
         if exchanges is None:
             return 0.0
@@ -387,14 +387,14 @@ class Prepared:
         )  # fmt: skip
 
     def _gathering(self, stage: Stage) -> dict[str, Any]:
-        """Return what workers gather of the parameters of a stage that they share. [s]"""
+        """Parameters of a stage that workers gather because they share them. [s]"""
         forward_s, backward_s, last_s = (
             self._seconds(stage, phase=each, group="data") for each in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
         )
         return {"gather_s": (forward_s, backward_s), "gathered_s": last_s}
 
     def works_like(self, works: Sequence[StageWork], *, known: dict[Any, Any]) -> list[StageWork]:
-        """Return the numbers of stages of a job that differs in what workers share only, those known once. [s]"""
+        """Numbers of stages of a job that differs only in what workers share. [s]"""
         found = []
         for stage, work in zip(self.stages, works, strict=True):
             key = (id(stage.placed), id(work))
@@ -405,26 +405,26 @@ class Prepared:
         return found
 
     def sent_bytes(self, exchange: Exchange, stage: Stage) -> float:
-        """Return what a device of a stage sends on average for an exchange of a micro-batch, or of a step. [B]"""
+        """Mean bytes a device of a stage sends in an exchange of a micro-batch or step. [B]"""
         size_bytes = exchange.size_bytes(self.samples(stage))
         if exchange.group == "data" and exchange.kind != "all_gather":
             return 0.0 if self.agreement is None else self.agreement.sent_bytes(size_bytes, stage.placed.device)
         return 0.0 if self.exchanges is None else self.exchanges.sent_bytes(exchange, size_bytes, stage.placed)
 
     def _share_of_first_step(self, factors: Factors) -> Any:
-        """Return what each of the averaged steps bears of setting up libraries and memory in the first. [s]"""
+        """Share of the first step's library and memory set-up in each averaged step. [s]"""
         if not self.subject.averaged_steps:
             return 0.0
         constants = framework_constants(self.profile, self.target.processor, factors=factors)
         return self.target.host_slowdown(factors) * constants.get("first_step_ms", 0.0) / self.subject.averaged_steps
 
     def footprint(self, timed: TimedStep) -> MemoryFootprint:
-        """Return what the fullest device keeps in memory."""
+        """Memory of the fullest device."""
         found = self.footprints(timed)
         return found[0] if len(found) == 1 else max(found, key=lambda each: float(np.max(each.total_bytes)))
 
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
-        """Return what each device of a worker keeps in memory. [B]"""
+        """Memory of each device of a worker. [B]"""
         parts = self.layout.parts
         return tuple(
             device_memory(self, timed.stages, place, in_parts=parts > 1)
@@ -434,7 +434,7 @@ class Prepared:
         )
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
-        """Return what a stage copies for one micro-batch: before it, and while the last one computes."""
+        """Return the copies of a stage for one micro-batch: before it, and during the previous one."""
         fetches_ahead = self.data_path is None or self.data_path.prefetch > 0
         ahead = tuple([item for item in stage.feed if item.prefetched]) if fetches_ahead else ()
         rest = tuple([item for item in stage.feed if not item.prefetched]) if ahead else stage.feed
@@ -443,11 +443,11 @@ class Prepared:
         return copy_of(self.profile, rest, **how), copy_of(self.profile, ahead, **how)
 
     def target_of(self, stage: Stage) -> Target:
-        """Return the devices that share the way from the host with a stage's."""
+        """Devices that share the host link with those of a stage."""
         return self.target if stage.target is None else stage.target
 
     def _copying(self, factors: Factors) -> list[tuple[Stage, Copy, Copy]]:
-        """Return the stages that copy, and what each copies before a step and meanwhile."""
+        """Stages that copy, each with its copies before a step and during the previous one."""
         found = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
         parts = self.layout.parts
         if parts == 1:
@@ -459,7 +459,7 @@ class Prepared:
         return before.time(shared_bytes_per_s=shared), meanwhile.time(shared_bytes_per_s=shared)
 
     def copies(self, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
-        """Return what is copied before the step, and what is copied while the last one computes."""
+        """Return the copies before the step, and copies during the previous one."""
         copying = self._copying(factors)
         if not copying:
             return NO_COPY, NO_COPY
@@ -467,7 +467,7 @@ class Prepared:
         return copying[longest][1:]
 
     def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
-        """Return the time of copies that the step waits for, and of those that the last one's computing may hide."""
+        """Copy time before the step, and copy time that the previous step may hide. [s]"""
         times = [self._times(*each) for each in self._copying(factors)] or [(0.0, 0.0)]
         if len(times) == 1:
             return times[0]
@@ -477,13 +477,13 @@ class Prepared:
 
 @derived
 def _is_tied(placed: StageGraph) -> bool:
-    """Tell whether a stage sums gradients with other stages of the pipeline."""
+    """Whether a stage sums gradients with other stages of the pipeline."""
     return any(each.group == "pipeline" and each.kind != "send" for each in placed.exchanges)
 
 
 @derived
 def _alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
-    """Return a stage's exchanges but the sums of gradients, and how often each occurs at some place of the stage."""
+    """Exchanges of a stage other than gradient sums, each kind once with its count."""
     found: dict[Any, tuple[Exchange, int]] = {}
     for each in placed.exchanges:
         if each.group != "data" or each.kind == "all_gather":

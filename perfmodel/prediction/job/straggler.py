@@ -1,4 +1,4 @@
-"""What a user says of times that vary from worker to worker and from step to step, and what that costs."""
+"""Times that vary between workers and steps, as a user states them, and their cost."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 DISTRIBUTIONS: Final[dict[str, type[RelativeTimes]]] = {
     each.name: each for each in (Normal, LogNormal, ShiftedExponential, Empirical, Unequal)
 }
-"""Name to distribution of relative times."""
+"""Name -> distribution of relative times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """Workers whose times vary, and how many of them nobody waits for.
+    """Workers of varying speed, of which the slowest few may be ignored.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class Straggler:
     backup_workers: int = 0
 
     def slowest_s(self, *, compute_s: Quantity, worker_count: Quantity) -> Quantity:
-        """Return when the last worker that is waited for has computed, on average.
+        """Mean time at which the last counted worker has computed. [s]
 
         Parameters
         ----------
@@ -76,36 +76,36 @@ class Straggler:
         return compute_s * self.times.order_statistic(rank=rank, count=worker_count)
 
     def check_backups(self, worker_count: Quantity) -> None:
-        """Raise if nobody would be waited for."""
+        """Raise if no worker would be left to wait for."""
         if not is_symbolic(worker_count) and np.any(np.asarray(worker_count) <= self.backup_workers):
             allowed = f"fewer than the workers, {worker_count}: at least one must be waited for"
             raise ArgumentError("backup_workers", self.backup_workers, allowed)
 
     def counted(self, worker_count: int) -> int:
-        """Return the workers that are waited for, of so many. [1]"""
+        """Workers that are waited for. [1]"""
         return worker_count - self.backup_workers
 
     def straggler_s(self, *, compute_s: Quantity, worker_count: Quantity) -> Quantity:
-        """Return what waiting for the last costs beyond the mean: below zero where so many are dropped."""
+        """Wait for the last worker beyond the mean; negative where many are ignored. [s]"""
         return self.slowest_s(compute_s=compute_s, worker_count=worker_count) - compute_s
 
     def of_first(self, worker_count: int) -> Straggler:
-        """Return what is said of the first workers only."""
+        """Keep the times of the first workers."""
         return replace(self, times=self.times.of_first(worker_count))
 
     @property
     def as_predicted(self) -> Straggler:
-        """The same for one worker that takes as long as was predicted."""
+        """The same for one worker at the predicted speed."""
         return self if self.times.lasting_count is None else replace(self, times=Unequal((AS_PREDICTED,)))
 
     def check_workers(self, worker_count: int) -> None:
-        """Raise ArgumentError where lasting times are of another number of workers."""
+        """Raise if the listed times are for another number of workers."""
         if self.times.lasting_count not in (None, worker_count):
             given = {"distribution": self.times.name, "times": getattr(self.times, "times", None)}
             raise ArgumentError("straggler", given, f"one time for each of the {worker_count} workers")
 
     def drawn(self, *, step_count: int, worker_count: int, seed: int) -> NDArray[np.float64]:
-        """Draw the time of each worker in each step, relative to the mean."""
+        """Draw each worker's time in each step, relative to the mean."""
         times = self.times.draw(step_count * worker_count, generator=np.random.default_rng(seed))
         times = times.reshape(step_count, worker_count)
         last = np.sort(times)[:, worker_count - self.backup_workers - 1]
@@ -113,7 +113,7 @@ class Straggler:
 
 
 def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 0) -> Straggler:
-    """Read what a user says of stragglers.
+    """Parse a user's ``straggler``.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 
 
 
 def straggler_of_job(asked: Mapping[str, Any]) -> Straggler | None:
-    """Return what the arguments of a job say of workers' times, with the workers that nobody waits for."""
+    """Make the straggler of a job, with its backup workers."""
     straggler: Straggler | None = asked.get("straggler")
     if straggler is None or "backup_workers" not in asked:
         return straggler
@@ -151,5 +151,5 @@ def straggler_of_job(asked: Mapping[str, Any]) -> Straggler | None:
 
 
 def parameter_of(distribution: str) -> str:
-    """Return the name of the one parameter that a distribution has: ``cv`` or ``times``; ``cv`` of an unknown one."""
+    """Name of a distribution's one parameter, ``cv`` or ``times``; ``cv`` if the name is unknown."""
     return fields(DISTRIBUTIONS[distribution])[0].name if distribution in DISTRIBUTIONS else "cv"  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Workers that all wait for all in every step: they reduce among themselves, or through a server."""
+"""Workers that wait for each other in every step, and sum gradients among themselves or through a server."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
 
 
 class Reduction(ABC):
-    """How the gradients of one device of each worker come together."""
+    """Sum of the gradients of one device per worker."""
 
     waits_for_all: bool = False
-    """Whether the forward phase waits for all parameters, in whatever order they come."""
+    """Whether the forward phase waits for all parameters, in whatever order they arrive."""
 
     @abstractmethod
     def cheapest(self, stretches: Stretches, *, overlap: bool) -> list[slice]:
-        """Return the gradients of each message with which a step is shortest. [-]"""
+        """Group gradients into the messages that make the step shortest. [-]"""
 
     @abstractmethod
     def exchanged(self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool) -> tuple[Quantity, Quantity]:
-        """Return what messages take, hidden or not, and what of it is exposed. [s]"""
+        """Time of messages, total and exposed. [s]"""
 
     @abstractmethod
     def played(self, *, overlap: bool) -> PlayedExchange:
-        """Return what is played for each message."""
+        """Tasks for each message in a simulation."""
 
     @abstractmethod
     def sent_bytes(self, size_bytes: float) -> float:
-        """Return what a device sends on average for a message of so many bytes [B]. [B]"""
+        """Mean bytes that a device sends for a message of this many bytes [B]. [B]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -90,7 +90,7 @@ class AllReduced(Reduction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ThroughServer(Reduction):
-    """Workers push gradients to a server in host memory, which updates the parameters, and pull these again."""
+    """Workers push gradients to a server in host memory, which updates the parameters, and pull these back."""
 
     push: Placed
     pull: Placed
@@ -137,7 +137,7 @@ class ThroughServer(Reduction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Synchronous(Agreement):
-    """All workers wait for all in every step."""
+    """All workers wait for each other in every step."""
 
     reductions: tuple[Reduction, ...]
     overlap: bool = True
@@ -146,7 +146,7 @@ class Synchronous(Agreement):
 
     @property
     def reduction(self) -> Reduction:
-        """How the gradients of the first device come together: of the only one, where a worker has no more."""
+        """Sum of the gradients of a worker's first device."""
         return self.reductions[0]
 
     @property
@@ -164,12 +164,12 @@ class Synchronous(Agreement):
 
     @property
     def slowdown(self) -> Quantity:
-        """Share of a device that a message keeps from computing while it is on the way. [1]"""
+        """Share of a device that messages keep from computing. [1]"""
         return getattr(self.reduction, "slowdown", 0.0)
 
     @property
     def _slowest(self) -> Quantity:
-        """How much longer the last worker that is waited for takes than the mean. [1]"""
+        """Time of the last counted worker over the mean. [1]"""
         if self.straggler is None:
             return 1.0
         return self.straggler.slowest_s(compute_s=1.0, worker_count=self.worker_count)
@@ -215,14 +215,14 @@ class Synchronous(Agreement):
         )
 
     def slices(self, reduction: Reduction, schedule: GradientSchedule) -> Sequence[slice]:
-        """Return the gradients of each message."""
+        """Gradients of each message."""
         if self.message_bytes == MERGED:
             asked = _wanted_at_once(schedule) if reduction.waits_for_all else schedule
             return reduction.cheapest(Stretches.of(asked), overlap=self.overlap)
         return buckets(schedule.sizes_bytes, least_bytes=float(self.message_bytes))
 
     def messages(self, reduction: Reduction, schedule: GradientSchedule) -> Buckets:
-        """Return the gradients in messages."""
+        """Gradients grouped into messages."""
         if self.message_bytes == MERGED:
             asked = _wanted_at_once(schedule) if reduction.waits_for_all else schedule
             return Buckets.of(asked, self.slices(reduction, schedule))
@@ -247,7 +247,7 @@ class Synchronous(Agreement):
         return float(device.gathered_s + composed.count * self.gathered(device)[1])
 
     def _exchange(self, device: DeviceWork, composed: Composed) -> dict[str, Any]:
-        """Return the buckets of a device, with the chunk of layers that has each ready last, and wants it first."""
+        """Messages of a device, each with the chunk that completes it and the chunk that needs it first."""
         if device.schedule is None or not device.schedule.layers:
             return {}
         reduction = self.reductions[device.place]
@@ -274,11 +274,11 @@ class Synchronous(Agreement):
 
 @derived
 def _messages(schedule: GradientSchedule, message_bytes: float) -> Buckets:
-    """Return gradients in messages of so many bytes, which many ways to agree exchange."""
+    """Gradients in messages of a size, shared by all agreements that use it."""
     return Buckets.of(schedule, buckets(schedule.sizes_bytes, least_bytes=message_bytes))
 
 
 @derived
 def _wanted_at_once(schedule: GradientSchedule) -> GradientSchedule:
-    """Return the schedule of a forward phase that begins when all parameters are there."""
+    """Schedule of a forward phase that starts once all parameters have arrived."""
     return replace(schedule, wanted_s=np.zeros_like(schedule.wanted_s))

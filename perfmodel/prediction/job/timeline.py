@@ -1,4 +1,4 @@
-"""Steps of a job played through time: what its workers read, decode, copy and compute, over the channels they share."""
+"""Steps of a job simulated in time: what workers read, decode, copy, compute and exchange."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from perfmodel.simulation import Task
 
 DECODING, HOST_COPIES, STORAGE = "decoding", "host copies", "storage"
-"""Channels that are no link: examples that cores decode, bytes that host memory takes, bytes that a storage gives."""
+"""Channels that are no links: decoding cores, host memory, storage."""
 
 OF_AGREEMENT: Final = (1,)
-"""Key by which the draws of workers and servers are others than those of the input with the same seed. [-]"""
+"""Seed offset that keeps the draws of workers and servers apart from those of input. [-]"""
 
 
 def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
-    """Play steps of a job.
+    """Simulate steps of a job.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
 
 
 def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
-    """Return what each worker does by itself in a step."""
+    """Return a worker's own part of a step."""
     prepared, composed = basis.prepared, basis.timed.composed
     works, places = composed.stages, range(len(composed.orders))
     forward, backward = (
@@ -110,14 +110,14 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
 
 
 def _kernels(work: StageWork) -> tuple[Any, Any]:
-    """Return what the kernels of a stage's phases take, which gradients become ready in. [s]"""
+    """Kernel times of a stage's phases, between which gradients become ready. [s]"""
     if not work.exchanges_gradients:
         return work.forward_s, work.backward_s
     return work.times.gradients.forward_s, work.times.gradients.backward_s
 
 
 def _lanes(prepared: Prepared, worker: int, name: str) -> list[str]:
-    """Return what a timeline calls the devices of a worker: by name, with the place in the pipeline. [-]"""
+    """Lane names of a worker's devices, with their place in the pipeline. [-]"""
     layout, names = prepared.layout, prepared.names
     if layout.stages * layout.tensor_size == 1:
         return [name]
@@ -131,7 +131,7 @@ def _lanes(prepared: Prepared, worker: int, name: str) -> list[str]:
 
 
 def _channels(path: DataPath) -> dict[str, float]:
-    """Return the channels of the system and those that are no link. [B/s, or samples/s]"""
+    """Channels of the system, and those that are no links. [B/s, or samples/s]"""
     links = {} if path.system_part is None else path.system_part.system.topology.channels
     reads = {channel.name: channel for way in path.read_routes for channel in way.channels}
     found = {name: channel.capacity_bytes_per_s for name, channel in {**links, **reads}.items()}
@@ -146,14 +146,14 @@ def _channels(path: DataPath) -> dict[str, float]:
 
 
 def _of(node: str, pool: str) -> str:
-    """Return the name of a pool of a machine."""
+    """Name of a pool on a machine."""
     return f"{node}/{pool}" if node else pool
 
 
 def _stages(
     basis: Basis, parts: StepTime, path: DataPath, *, worker: int, name: str, channels: dict[str, float]
 ) -> list[Stage]:
-    """Return the stages of one worker; those that take no time are left out."""
+    """Input stages of one worker, except those that take no time."""
     prepared = basis.prepared
     batch_size, data = prepared.batch_size, path.dataset
     stages = []

@@ -1,4 +1,4 @@
-"""What the composition of a step is given: plain numbers of each stage, and of each device when it has computed."""
+"""Inputs of the composition: plain numbers of each stage, and of each device once it has computed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Quantity = Any
 
 
 class PhaseTimes(Protocol):
-    """Times of a stage for one micro-batch, without copies and exchanges; its phases are asked for where they count."""
+    """Times of a stage for one micro-batch, without copies and exchanges, worked out when read."""
 
     @property
     def whole(self) -> StepTime:
-        """All phases, the update among them. [s]"""
+        """All phases, with the update. [s]"""
 
     @property
     def forward(self) -> StepTime:
@@ -29,20 +29,20 @@ class PhaseTimes(Protocol):
 
     @property
     def backward(self) -> StepTime:
-        """The backward phase; zero where it does not run. [s]"""
+        """The backward phase; zero where there is none. [s]"""
 
     @property
     def update(self) -> StepTime:
-        """The update, done once for all micro-batches; zero where it does not run. [s]"""
+        """The update, once for all micro-batches; zero where there is none. [s]"""
 
     @property
     def gradients(self) -> GradientSchedule:
-        """When the gradients of its layers are ready. [s]"""
+        """Times at which the gradients of its layers are ready. [s]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StageWork:
-    """What a stage takes for one micro-batch: floats, arrays of shape (configurations,), or expressions."""
+    """Work of a stage for one micro-batch: floats, arrays of shape (configurations,), or expressions."""
 
     times: PhaseTimes
     device: int = 0
@@ -56,23 +56,23 @@ class StageWork:
 
     @derived_property
     def forward_s(self) -> Quantity:
-        """Turn of a micro-batch going forward. [s]"""
+        """Forward turn of a micro-batch. [s]"""
         return named(self.times.forward.step_s + self.group_s[0], "forward turn")
 
     @derived_property
     def backward_s(self) -> Quantity:
-        """Turn of a micro-batch going back. [s]"""
+        """Backward turn of a micro-batch. [s]"""
         return named(self.times.backward.step_s + self.group_s[1], "backward turn")
 
     @derived_property
     def computed(self) -> StepTime:
-        """What its device computes for one micro-batch. [s]"""
+        """Device time for one micro-batch. [s]"""
         return self.times.forward + self.times.backward
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Gather:
-    """Parameters that data-parallel workers gather for a phase, while the phase before it runs."""
+    """Parameters that data-parallel workers gather for a phase, during the phase before it."""
 
     seconds: Quantity
     hidden_by_s: Quantity
@@ -80,7 +80,7 @@ class Gather:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DeviceWork:
-    """What a device of a worker exchanges with those of other workers."""
+    """Exchanges of a device with those of other workers."""
 
     place: int
     schedule: GradientSchedule | None
@@ -90,7 +90,7 @@ class DeviceWork:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class WorkerWork:
-    """What the devices of a worker do with one micro-batch."""
+    """Work of a worker's devices for one micro-batch."""
 
     device_of_chunk: tuple[int, ...]
     forward_s: tuple[Quantity, ...]
@@ -108,7 +108,7 @@ class WorkerWork:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turned:
-    """When the devices of a pipeline are through with a pass of all micro-batches."""
+    """Times at which devices of a pipeline finish a pass of all micro-batches. [s]"""
 
     ends: PipelineEnds | None
     free: PipelineEnds | None

@@ -1,4 +1,4 @@
-"""What a device of a worker keeps: its stages' parameters, and the micro-batches on their way through them."""
+"""Memory of one device of a worker: parameters of its stages, and the micro-batches in flight."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DeviceMemory:
-    """What a device of a worker keeps, whatever its order of micro-batches."""
+    """Memory of one device of a worker, for any order of micro-batches."""
 
     chunks: tuple[int, ...]
     alone: MemoryFootprint
@@ -35,7 +35,7 @@ class DeviceMemory:
     trains: bool
 
     def shared(self, layout: Layout) -> DeviceMemory:
-        """Return what it keeps where workers share parameters, gradients or the optimizer's state."""
+        """Memory left where workers share parameters, gradients or optimizer state. [B]"""
         if not layout.shard_stage:
             return self
 
@@ -52,7 +52,7 @@ class DeviceMemory:
         return replace(self, alone=of(self.alone), among=of(self.among))
 
     def footprint(self, order: Sequence[Turn], *, parts: int) -> MemoryFootprint:
-        """Return what it keeps at the peak of a step."""
+        """Footprint at the peak of a step. [B]"""
         if len(self.chunks) == 1 and parts == 1:
             return self.alone
         waiting, arriving = (
@@ -73,7 +73,7 @@ def device_memory(
     in_parts: bool,
     known: dict[Any, tuple[MemoryFootprint, Any]] | None = None,
 ) -> DeviceMemory:
-    """Return what a device keeps where workers share nothing."""
+    """Memory of a device where workers share nothing. [B]"""
     own = {index: each for index, each in enumerate(stages) if each.stage.placed.device == place}
     is_shared = len(own) > 1 or in_parts
     known = {} if known is None else known
@@ -110,7 +110,7 @@ def device_memory(
 
 
 def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
-    """Return what a stage keeps of one micro-batch; of one that copies labels only these are there twice."""
+    """Footprint of a stage for one micro-batch; a stage fed labels only holds just these twice."""
     stage = timed.stage
     memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
     target = prepared.target
@@ -130,7 +130,7 @@ def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
 
 
 def _gradients_bytes(prepared: Prepared, stage: Stage) -> float:
-    """Return the gradients of all parameters, which micro-batches add to. [B]"""
+    """Gradients of all parameters, which micro-batches accumulate. [B]"""
     if not prepared.trains:
         return 0.0
     size = ELEMENT_BYTES[prepared.dtype] * stage.placed.graph.trained_parameter_count
@@ -138,7 +138,7 @@ def _gradients_bytes(prepared: Prepared, stage: Stage) -> float:
 
 
 def _waiting_bytes(prepared: Prepared, stage: Stage) -> Any:
-    """Return what of a micro-batch waits from its forward to its backward phase, without the stage's input. [B]"""
+    """Bytes of a micro-batch kept from its forward to its backward phase, without the stage's input. [B]"""
     if not prepared.trains:
         return 0.0
     policy = prepared.profile.memory

@@ -1,4 +1,4 @@
-"""What a step holds in memory: weights, gradients, optimizer state, activations, workspace, input, context."""
+"""Memory of a step: weights, gradients, optimizer state, activations, workspace, input, context."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 Quantity = Any
 
 HALF_PRECISION_BYTES = 2
-"""Elements no larger are trained with a copy of the weights, and the optimizer's state, in single precision. [B]"""
+"""Elements up to this size are trained with a copy of weights and optimizer state in single precision. [B]"""
 MASTER_BYTES = 4
-"""Element of that copy and that state. [B]"""
+"""Size of an element of that copy. [B]"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """Moments of a step at which memory may be at its peak, for some batch size."""
+    """Moments of a step at which memory may peak, depending on batch size."""
 
     activations: NDArray[np.float64]
     gradients: NDArray[np.float64]
 
     @classmethod
     def of(cls, activations: NDArray[Any], gradients: NDArray[Any]) -> Moments:
-        """Return the moments that no other exceeds in both constant and slope."""
+        """Keep the moments that no other exceeds in both constant and slope."""
         activations, gradients = activations.astype(float), gradients.astype(float)
         constant, slope = activations[0] + gradients, activations[1]
         steepest_first = np.lexsort((-constant, -slope))
@@ -48,7 +48,7 @@ class Moments:
         return cls(activations[:, chosen], gradients[chosen])
 
     def peak(self, batch_size: Quantity) -> tuple[Quantity, Quantity]:
-        """Return bytes of activations and of gradients at the moment where their sum is largest.
+        """Bytes of activations and of gradients at the moment when their sum is largest.
 
         Examples
         --------
@@ -83,7 +83,7 @@ class GraphMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFootprint:
-    """Bytes of device memory that a step needs at its peak, by what they hold at that moment.
+    """Device memory that a step needs at its peak, by content.
 
     The parts sum to the total. A part may have been larger at another moment: at a large batch size the peak lies where
     back-propagation begins, and hardly any gradient of a parameter exists yet.
@@ -128,7 +128,7 @@ class MemoryFootprint:
 
     @property
     def fits(self) -> bool | Quantity | None:
-        """Whether the device holds it; None where nobody says how much memory there is."""
+        """Whether it fits on the device; None where the capacity is not known."""
         if np.ndim(self.capacity_bytes) == 0 and np.isinf(self.capacity_bytes):
             return None
         fits = self.total_bytes <= self.capacity_bytes
@@ -153,7 +153,7 @@ def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTabl
 
 
 def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
-    """Return what an optimizer keeps: state, and in half precision the weights that it updates, both in 4 B."""
+    """Optimizer state, with a 4-byte copy of the weights in half precision. [B]"""
     state = optimizer.state_elements_per_parameter
     if element_bytes > HALF_PRECISION_BYTES:
         return float(element_bytes * state * graph.trained_parameter_count)
@@ -162,7 +162,7 @@ def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: i
 
 
 def _input_bytes(graph: LayerGraph, *, rules: MemoryRules) -> float:
-    """Return what a sample brings with it; an input that is nothing but an index or a mask has its size."""
+    """Bytes of one sample; an input used only as index or mask counts with the size of these. [B]"""
     as_index: dict[str, bool] = {}
     for node in graph.layers:
         for place, name in enumerate(node.input_names):
@@ -189,7 +189,7 @@ def graph_memory(
     input_gradient: bool = False,
     recompute: str | None = None,
 ) -> GraphMemory:
-    """Work out what a graph holds in memory under a framework's policy.
+    """Work out the memory of a graph under a framework's policy.
 
     Training with elements of 2 B or less is mixed precision as usual: weights, their gradients and activations have
     that size, the optimizer updates a copy of the weights and keeps its state in 4 B. Losses and statistics, which
@@ -233,7 +233,7 @@ def _workspace_entries(table: KernelTable) -> tuple[NDArray[np.intp], NDArray[np
 
 
 def workspace_bytes(memory: GraphMemory, table: KernelTable, chosen: Quantity, *, batch_size: Quantity) -> Quantity:
-    """Return scratch memory of the chosen alternatives."""
+    """Scratch memory of the chosen alternatives. [B]"""
     if not memory.workspace_groups.size:
         return 0.0
     taken = chosen[memory.workspace_groups]
@@ -256,7 +256,7 @@ def memory_footprint(
     capacity_bytes: Quantity,
     input_buffer_count: int = 1,
 ) -> MemoryFootprint:
-    """Return the footprint at a batch size.
+    """Footprint at a batch size.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What ``explain()`` says of the way of mini-batches to the devices: what bounds it, and what would let it keep up."""
+"""Paragraph of ``explain()`` on input: what bounds it, and what would let it keep up."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 SHORTER: Final = 0.01
-"""Relative gain of samples per second below which more workers make an epoch no shorter to speak of. [1]"""
+"""Gain of samples per second below which more workers are not worth adding. [1]"""
 
 COPY, DEVICE = "transfer", "device"
-"""Stages of a job besides those of its data path: copies to the devices, and what the devices do with a mini-batch."""
+"""Further stages of a job: copies to the devices, and computing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSize:
-    """A job with a number of workers."""
+    """A job at one number of workers."""
 
     worker_count: int
     period_s: float
@@ -44,7 +44,7 @@ class JobSize:
 
 
 def job_size(basis: Basis, worker_count: int) -> JobSize:
-    """Return the period of a predicted job with another number of workers."""
+    """Period of a predicted job with another number of workers."""
     prepared = basis.prepared
     path = prepared.data_path
     assert path is not None
@@ -63,7 +63,7 @@ def job_size(basis: Basis, worker_count: int) -> JobSize:
 
 
 def job_sizes(basis: Basis) -> list[JobSize]:
-    """Return the periods of a predicted job with one worker, two, and so on, to all devices of its system."""
+    """Periods of a predicted job with one worker, two, and so on, up to all devices of its system."""
     system_part = basis.prepared.target.system_part
     most = 1 if system_part is None else system_part.alike_count
     return [job_size(basis, worker_count) for worker_count in range(1, most + 1)]
@@ -77,7 +77,7 @@ def most_useful(sizes: list[JobSize]) -> JobSize | None:
 
 
 def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
-    """Return how many units stages have that the devices wait for, and how many would keep up with the devices."""
+    """Units of the stages that devices wait for: present, and enough to keep up with the devices. [1]"""
     path = basis.prepared.data_path
     assert path is not None
     size = job_size(basis, path.worker_count)
@@ -94,21 +94,21 @@ def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
 
 
 MOST_WIDENED: Final = 10
-"""Doublings of lanes after which none are advised. [1]"""
+"""Doublings of lanes after which no more are advised. [1]"""
 
 _LANES_IN_NAME: Final = re.compile(r".*_x(?P<lanes>\d+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LanesNeeded:
-    """What would let copies keep up."""
+    """Links whose lanes hold up copies, and the lanes that would be enough."""
 
     lanes: dict[str, tuple[int, int]]
     limit: str = ""
 
 
 def lanes_needed(basis: Basis) -> LanesNeeded:
-    """Return the links that copies to the devices wait for, with their lanes and those that would be enough.
+    """Links that bound the copies to devices, with their lanes and the lanes that would be enough.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def lanes_needed(basis: Basis) -> LanesNeeded:
 
 
 def _widened(system_part: SystemPart, *, needed_bytes_per_s: float, own_bytes_per_s: float) -> LanesNeeded:
-    """Double the lanes of what bounds the copies until all workers get the rate they need."""
+    """Double the lanes of bounding links until every worker gets the rate it needs."""
     routes = system_part.input_routes
     channels = {channel.name: channel for route in routes for channel in route.channels}
     below = {wire.downward.name: wire.lower for wire in system_part.system.topology.wires}
@@ -169,14 +169,14 @@ def _widened(system_part: SystemPart, *, needed_bytes_per_s: float, own_bytes_pe
 
 
 NEGLIGIBLE: Final = 0.01
-"""Share of a step below which what varying times cost is not worth fetching more ahead. [1]"""
+"""Share of a step below which varying input times are not worth more prefetching. [1]"""
 
 MOST_AHEAD: Final = 4096
-"""Mini-batches ahead that make up for any variation that is allowed, with much to spare. [1]"""
+"""Prefetch depth that makes up for any allowed variation. [1]"""
 
 
 def jitter_cost(basis: Basis, *, prefetch: int) -> float:
-    """Return by what share of itself a step is longer because preparing mini-batches takes times that vary."""
+    """Relative lengthening of a step by varying input times. [1]"""
     prepared = basis.prepared
     assert prepared.data_path is not None
     varying = replace(prepared.data_path, prefetch=prefetch)
@@ -189,7 +189,7 @@ def jitter_cost(basis: Basis, *, prefetch: int) -> float:
 
 
 def enough_ahead(basis: Basis) -> int:
-    """Return the fewest mini-batches fetched ahead with which varying times cost next to nothing.
+    """Smallest prefetch depth at which varying times cost next to nothing. [1]
 
     Found by bisection, as a depth never costs more than a smaller one.
     """
@@ -204,19 +204,19 @@ STAGE_NAMES: Final = {
     COPY: "copies to the devices",
     DEVICE: "the devices",
 }
-"""Stage to its name in a sentence."""
+"""Stage -> its name in a sentence."""
 
 COUPLED: Final = 0.7
-"""Time of a second stage over that of the slowest from which on both hold steps up where times vary. [1]"""
+"""Time of the second-slowest stage over the slowest, from which both delay steps where times vary. [1]"""
 
 UNIT_NAMES: Final = {"read": "such storages", "decode": "cores"}
-"""Stage to the units it has."""
+"""Stage -> name of its units."""
 
 AS_IF_WAITING: Final = "as if they waited for one another, while in the timeline they do not."
 
 
 def data_path_words(basis: Basis) -> str:
-    """Return a paragraph on the data path of a step."""
+    """Write the paragraph on the data path."""
     path = basis.prepared.data_path
     if path is None or (path.dataset is None and path.system_part is None):
         return ""
@@ -243,7 +243,7 @@ def _workers(count: int) -> str:
 
 
 def source_words(path: DataPath) -> str:
-    """Return where mini-batches come from, who decodes them, and how far ahead."""
+    """Say where examples are stored, how many cores decode them, and how far ahead."""
     if path.dataset is None:
         return "Mini-batches are in host memory."
     ahead = "none fetched ahead" if not path.prefetch else f"{path.prefetch} fetched ahead"
@@ -289,7 +289,7 @@ def _advice(basis: Basis, path: DataPath) -> list[str]:
 
 
 def _listed(words: list[str]) -> str:
-    """Return words as a sentence lists them."""
+    """Join words with commas and a final "and"."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 

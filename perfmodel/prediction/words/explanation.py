@@ -1,4 +1,4 @@
-"""A prediction in words (what bounds it, what is hidden, whence its constants) and as plain values."""
+"""A prediction in words (what bounds it, what is hidden, sources of constants) and as plain values."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ BOTTLENECK_NAMES: Final[dict[str, str]] = {
     "sync": "gradient exchange",
     "straggler": "the slowest worker",
 }
-"""Bottleneck -> how a sentence calls it; bubbles as the part of the step."""
+"""Bottleneck -> noun in a sentence; a bubble goes by the name of its part."""
 
 
 CAUSES: Final[dict[str, str]] = {
@@ -72,14 +72,14 @@ CAUSES: Final[dict[str, str]] = {
     "stand_ins": "classes by the curve of another",
     "session": "noise and drift while measuring",
 }
-"""Part of an interval's variance -> what a sentence calls it."""
+"""Cause of an interval's width -> its name in a sentence."""
 
 CONSTANTS_SHOWN: Final = 6
 """Constants that an explanation lists; ``provenance`` has them all. [1]"""
 
 
 def explain(p: Prediction) -> str:
-    """Say in words, with numbers, how long the step takes, what bounds it, and where the constants come from."""
+    """Explain in words and numbers how long the step takes, what bounds it, and where its constants come from."""
     paragraphs = [
         f"{title(p)} ({configuration(p)}) takes {seconds_text(p.step_s)} a step: {p.samples_per_s:,.4g} samples/s.",
         _on_interval(p),
@@ -95,7 +95,7 @@ def explain(p: Prediction) -> str:
 
 
 def _filled(text: str) -> str:
-    """Wrap a paragraph, keeping each number on one line with its unit."""
+    """Wrap a paragraph without parting numbers from their units."""
     bound = re.sub(r"(?<=\d) (?=[a-zA-Zµ%])", _UNBREAKABLE_SPACE, text)
     return textwrap.fill(bound, WIDTH).replace(_UNBREAKABLE_SPACE, " ")
 
@@ -217,7 +217,7 @@ def _indented(text: str, *, indent: int = 2) -> str:
 
 
 def as_dict(p: Prediction) -> dict[str, Any]:
-    """Return everything but the operations as plain numbers and text, ready for JSON."""
+    """Return everything but the operations as plain values, for JSON."""
     capacity_bytes = float(p.memory.capacity_bytes)
     memory: dict[str, Any] = {f"{name}_bytes": size_bytes for name, size_bytes in memory_contents(p).items()}
     memory["total_bytes"] = float(p.memory.total_bytes)
@@ -249,7 +249,7 @@ def as_dict(p: Prediction) -> dict[str, Any]:
 
 
 def _server_dict(p: Prediction) -> dict[str, Any] | None:
-    """Return what a parameter server holds and how busy it is; a server that never bounds has no knee."""
+    """Memory and load of a parameter server; one that never bounds has no knee."""
     if p.agreement is None or p.agreement.server is None:
         return None
     found: dict[str, Any] = {"knee": None, "utilisation": None}

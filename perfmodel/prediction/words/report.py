@@ -1,4 +1,4 @@
-"""The report of a prediction: what ``print`` and a notebook show, and the tables it is made of."""
+"""Report of a prediction as printed or shown in a notebook, and the tables in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDTH: Final = 100
 """Columns to which prose is wrapped. [1]"""
 
 LAYERS_SHOWN: Final = 8
-"""Layers a report lists unless told otherwise. [1]"""
+"""Layers that a report lists by default. [1]"""
 
 PART_NAMES: Final[dict[str, str]] = {
     "compute_s": "kernels bound by arithmetic",
@@ -33,14 +33,14 @@ PART_NAMES: Final[dict[str, str]] = {
     "straggler_s": "waiting for the slowest worker",
     "bubble_s": "pipeline bubbles",
 }
-"""Part of a step -> what a person calls it."""
+"""Part of a step -> its name for people."""
 
 WAITING: Final = "waiting of devices for one another"
-"""What bubbles are called where no micro-batches follow one another through a pipeline."""
+"""Name of bubbles where micro-batches do not follow one another through a pipeline."""
 
 
 def part_names(p: Prediction) -> dict[str, str]:
-    """Return what a person calls each part of a prediction's step. [-]"""
+    """Name of each part of a prediction's step. [-]"""
     is_pipeline = p.spread is None or p.spread.placement.layout.micro_batches > 1
     return PART_NAMES if is_pipeline else PART_NAMES | {"bubble_s": WAITING}
 
@@ -50,7 +50,7 @@ PHASE_NAMES: Final[dict[str, str]] = {
     "forward_backward": "forward and backward, no update",
     "forward": "forward only",
 }
-"""Phase -> what is computed in it."""
+"""Phase -> what it computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class MemoryRow:
 
 
 def part_table(p: Prediction) -> Table[PartRow]:
-    """Return the parts of the step that take time, in the order of their definition, and their sum."""
+    """List the parts of the step that take time, and their sum."""
     names = part_names(p)
     spent = {names[part]: seconds for part, seconds in p.breakdown.items() if seconds > 0}
     rows = [PartRow(name, seconds, seconds / p.step_s) for name, seconds in spent.items()]
@@ -90,7 +90,7 @@ def part_table(p: Prediction) -> Table[PartRow]:
 
 
 def part_figure(p: Prediction) -> Figure:
-    """Return the parts of the step that take time as bars, longest first."""
+    """Draw the parts of the step that take time as bars, longest first."""
     from perfmodel.presentation.figures import breakdown_bar
 
     names = part_names(p)
@@ -99,7 +99,7 @@ def part_figure(p: Prediction) -> Figure:
 
 
 def layer_totals(p: Prediction) -> Table[LayerTotal]:
-    """Return the time of each layer over all phases, longest first."""
+    """List the time of each layer over all phases, longest first."""
     seconds_by_bound: dict[str, dict[str, float]] = {}
     for row in p.layers:
         by_bound = seconds_by_bound.setdefault(row.layer, {})
@@ -113,7 +113,7 @@ def layer_totals(p: Prediction) -> Table[LayerTotal]:
 
 
 def memory_table(p: Prediction) -> Table[MemoryRow]:
-    """Return what the step keeps in memory."""
+    """List what the step keeps in memory."""
     rows = [
         MemoryRow(name, size_bytes)
         for name, size_bytes in memory_contents(p).items()
@@ -126,18 +126,18 @@ def memory_table(p: Prediction) -> Table[MemoryRow]:
 
 
 def memory_contents(p: Prediction) -> dict[str, float]:
-    """Return the bytes of each kind of content of the memory."""
+    """Bytes of memory by content. [B]"""
     names = (field.name for field in fields(p.memory) if field.name != "capacity_bytes")
     return {name.removesuffix("_bytes"): float(getattr(p.memory, name)) for name in names}
 
 
 def title(p: Prediction) -> str:
-    """Say what runs on what with what."""
+    """Name network, target and framework."""
     return f"{p.subject} on {p.target} with {p.framework}"
 
 
 def configuration(p: Prediction) -> str:
-    """Say how it runs: batch size, phase, data type, threads."""
+    """Batch size, phase, data type and threads in words."""
     threads = "" if p.threads is None else f", {p.threads} thread{'s' if p.threads > 1 else ''}"
     # a step whose optimizer is "none" has nothing to update
     phase = "forward_backward" if p.phase == "step" and not p.breakdown["update_s"] else p.phase
@@ -145,13 +145,13 @@ def configuration(p: Prediction) -> str:
 
 
 def interval_text(p: Prediction) -> str:
-    """Say between which times the interval lies."""
+    """Return the interval in words."""
     low_s, high_s = p.interval_s
     return f"{seconds_text(low_s)} to {seconds_text(high_s)}"
 
 
 def fit_sentence(p: Prediction) -> str:
-    """Say whether the step fits in memory, and by how much."""
+    """Whether the step fits in memory, and by what margin."""
     room_bytes = float(p.memory.capacity_bytes) - float(p.memory.total_bytes)
     if math.isinf(room_bytes):
         return "The capacity of the target's memory is not stated."
@@ -161,7 +161,7 @@ def fit_sentence(p: Prediction) -> str:
 
 
 def remark_lines(p: Prediction) -> list[str]:
-    """Return the remarks of a prediction as wrapped notes."""
+    """Wrap the remarks of a prediction as notes."""
     return [textwrap.fill(f"note: {remark}", WIDTH, subsequent_indent="      ") for remark in p.remarks]
 
 
@@ -175,7 +175,7 @@ def _headline(p: Prediction) -> dict[str, str]:
 
 
 def report(p: Prediction, *, layers_shown: int = LAYERS_SHOWN) -> str:
-    """Return what ``print(prediction)`` shows: time, parts, longest layers, bottleneck, memory, remarks."""
+    """Report as printed: time, parts, longest layers, bottleneck, memory, remarks."""
     blocks = [f"{title(p)}\n{configuration(p)}", facts_text(_headline(p)), str(part_table(p))]
     totals = layer_totals(p)
     if layers_shown:
@@ -186,7 +186,7 @@ def report(p: Prediction, *, layers_shown: int = LAYERS_SHOWN) -> str:
 
 
 def report_html(p: Prediction) -> str:
-    """Return what a notebook shows: the report as headings and tables, without script or external asset."""
+    """Report for a notebook: headings and tables without scripts or external assets."""
     headline = ", ".join(f"{name} <b>{html.escape(text)}</b>" for name, text in _headline(p).items())
     tables = (part_table(p), layer_totals(p).head(LAYERS_SHOWN), memory_table(p))
     columns = "".join(f'<div style="margin-right:2em">{table._repr_html_()}</div>' for table in tables)
