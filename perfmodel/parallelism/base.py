@@ -86,7 +86,7 @@ class Layout:
         for name in ("workers", "stages", "tensor_size", "micro_batches", "interleave", "accumulation_steps"):
             given = getattr(self, name)
             if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-                raise ArgumentError(name, given, "a whole number, at least 1")
+                raise ArgumentError(name, given, "a whole number >= 1")
         if isinstance(self.shard_stage, bool) or self.shard_stage not in (0, 1, 2, 3):
             raise ArgumentError("shard_stage", self.shard_stage, "0, 1, 2 or 3")
         if not isinstance(self.sequence_parallel, bool):

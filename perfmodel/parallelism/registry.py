@@ -78,7 +78,7 @@ class PipelineParallelism(Combined):
             noun = "schedule of a pipeline"
             raise UnknownNameError(noun, str(layout.schedule), SCHEDULES)
         if layout.interleave > 1 and layout.stages == 1:
-            raise ArgumentError("interleave", layout.interleave, "1 with one stage, which waits for nobody")
+            raise ArgumentError("interleave", layout.interleave, "1 with one stage, which never waits")
         if layout.stages > 1:
             orders_of(
                 layout.schedule,
@@ -88,7 +88,7 @@ class PipelineParallelism(Combined):
                 trains=True,
             )
         if layout.shard_stage == 3 and layout.stages > 1:
-            allowed = "0, 1 or 2 in a pipeline, every micro-batch of which would gather the parameters anew"
+            allowed = "0, 1 or 2 in a pipeline; with 3 every micro-batch would gather the parameters again"
             raise ArgumentError("shard_stage", layout.shard_stage, allowed)
         return layout
 
@@ -153,7 +153,7 @@ def _before_dense_layers(graph: LayerGraph) -> Cut:
     first = next((place for place, node in enumerate(graph.layers) if isinstance(node.layer, Dense)), 0)
     cuts = [cut for cut in cuts_of(graph) if cut.place <= first]
     if not cuts or isinstance(graph.layers[0].layer, Dense):
-        allowed = f"a parallelism for a network without layers in front of its dense ones, as {graph.name} is: 'tensor'"
+        allowed = f"'tensor' for {graph.name}, which has no layers before its dense ones"
         raise ArgumentError("parallelism", HybridParallelism.name, allowed)
     return cuts[-1]
 

@@ -234,7 +234,7 @@ def chosen_cuts(
     boundaries = [(cut.place, 0.0 if send_s is None else float(send_s(cut.elements * element_bytes))) for cut in cuts]
     chosen = balanced_cuts(work, boundaries, stage_count=stage_count)
     if chosen is None:
-        allowed = f"at most {len(cuts) + 1}: {graph.name} can be cut in {len(cuts)} places, where one tensor leads on"
+        allowed = f"at most {len(cuts) + 1}: {graph.name} has {len(cuts)} places that only one tensor crosses"
         raise ArgumentError(argument, stage_count, allowed)
     return tuple(cuts[index] for index in chosen)
 

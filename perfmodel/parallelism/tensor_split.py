@@ -308,7 +308,7 @@ class _Split:
         if view not in self.shard:
             positions = self.shard.shape(name)[0]
             if positions % self.tensor_size:
-                allowed = f"False, or a tensor_size that divides the {positions} positions of layer {tensor!r}"
+                allowed = f"False unless tensor_size divides the {positions} positions of layer {tensor!r}"
                 raise ArgumentError("sequence_parallel", True, allowed)
             self.shard.add(view, nn.ShardView(parts=self.tensor_size, gathered=False), inputs=name, **self.region)
             if after_sum:
@@ -360,7 +360,7 @@ def tensor_split(
     """
     roles = roles_of(graph, tensor_size=tensor_size)
     if not set(roles.values()) & {"column", "heads", "scores"}:
-        allowed = f"1: {graph.name} has no attention, pair of products or scores of classes to share"
+        allowed = f"1 for {graph.name}, which has no attention, pair of products or class scores to split"
         raise ArgumentError("tensor_size", tensor_size, allowed)
     shard = LayerGraph(graph.name, inputs=graph.input_shapes, fixed_batch_size=graph.fixed_batch_size)
     split = _Split(
@@ -375,7 +375,9 @@ def tensor_split(
     for node in graph.layers:
         _add(split, node)
     if sequence_parallel and not split.scattered:
-        raise ArgumentError("sequence_parallel", True, f"False: {graph.name} has no sequence between shared layers")
+        raise ArgumentError(
+            "sequence_parallel", True, f"False for {graph.name}, which has no sequence between shared layers"
+        )
     replicated = {node.name: replicated_count(node, roles.get(node.name)) for node in graph.layers}
     replicated = {name: count for name, count in replicated.items() if count}
     if sequence_parallel:

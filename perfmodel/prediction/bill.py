@@ -134,10 +134,10 @@ def power_of(p: Prediction, *, idle_w: float | None, utilisation: float) -> tupl
     device = p.basis.prepared.target.processor_spec
     busy_w = getattr(device, "tdp_w", None)
     if busy_w is None:
-        raise ArgumentError("device", device.name, "one whose file states its power: a measured machine has none")
+        raise ArgumentError("device", device.name, "one whose file states its power; a measured machine has none")
     rest_w = getattr(device, "idle_w", None) if idle_w is None else from_zero_to(busy_w, "idle_w", idle_w)
     if rest_w is None and utilisation < 1:
-        raise ArgumentError("idle_w", None, f"a number of watts with utilisation={utilisation:g}: no file states it")
+        raise ArgumentError("idle_w", None, f"a number of watts with utilisation={utilisation:g}, as no file states it")
     if rest_w is not None and rest_w > busy_w:  # by its own file
         raise ArgumentError("idle_w", rest_w, f"at most the {busy_w:g} W of {device.name} at work")
     return busy_w, 0.0 if rest_w is None else rest_w
@@ -149,14 +149,14 @@ def hire_of(p: Prediction, price: str | Path | InstancePrice | float, *, spot: b
 
     if is_number(price):
         if spot:
-            raise ArgumentError("spot", spot, "False with a number as price, which is paid as it is")
+            raise ArgumentError("spot", spot, "False where price is a number")
         return positive("price", price), processors_of(p)
     known: InstancePrice = load_instance_price(price)  # type: ignore[arg-type]
     count = instances_of(p, known)
     if not spot:
         return known.usd_per_hour, count
     if known.spot_usd_per_hour is None:
-        raise ArgumentError("spot", spot, f"False: no price of {known.instance} on spot is known ({known.stem})")
+        raise ArgumentError("spot", spot, f"False, as {known.stem} states no spot price of {known.instance}")
     return known.spot_usd_per_hour, count
 
 
@@ -174,10 +174,10 @@ def check_processors(target: Target, price: InstancePrice) -> None:
     threads = _threads_of(target)
     most = price.processor_count if system is None else system.thread_count
     if most is not None and threads > most:
-        allowed = f"one of an instance with at least {threads} virtual processors, the threads of {target.name}; "
+        allowed = f"that of an instance with at least {threads} virtual processors, the threads of {target.name}; "
         raise ArgumentError("price", named, f"{allowed}{price.instance} has {most}")
     if system is not None and isinstance(spec, Cpu) and spec.stem != system.processor.stem:
-        allowed = f"one of an instance with {spec.stem}; {price.instance} has {system.processor.stem} by its system"
+        allowed = f"that of an instance with {spec.stem}; the system of {price.instance} has {system.processor.stem}"
         raise ArgumentError("price", named, allowed)
 
 
@@ -196,14 +196,14 @@ def instances_of(p: Prediction, price: InstancePrice) -> int:
     owned = price.accelerators
     named = price.stem or price.name
     if target.processor == "cpu" and target.lowered_for != "measured" and owned is not None:
-        raise ArgumentError("price", named, f"one of an instance without GPUs: the prediction is for {target.name}")
+        raise ArgumentError("price", named, f"that of an instance without GPUs, as the prediction is for {target.name}")
     check_processors(target, price)
     if target.processor != "gpu" or target.lowered_for == "measured":
         return 1
     device = target.processor_spec
     if owned is None or Path(owned.device).stem != device.stem:
         has = "no device" if owned is None else owned.device
-        raise ArgumentError("price", named, f"one of an instance with {device.stem}; {price.instance} has {has}")
+        raise ArgumentError("price", named, f"that of an instance with {device.stem}; {price.instance} has {has}")
     on_hosts = [1] if target.system_part is None else [host.worker_count for host in target.system_part.hosts]
     if max(on_hosts) > owned.count:
         allowed = (

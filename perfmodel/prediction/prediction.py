@@ -161,7 +161,7 @@ class Prediction(Billed):
         """
         job = self.basis.job
         if job is None:
-            argument, allowed = "job", "what predict() was asked: this step was timed without a job"
+            argument, allowed = "job", "known, but this step was timed without one; use pm.predict() or pm.Job"
             raise ArgumentError(argument, None, allowed)
         return job
 

@@ -72,20 +72,20 @@ def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources:
 def _check_capacities(channels: Mapping[str, float], resources: Mapping[str, int]) -> None:
     for name, capacity in channels.items():
         if not 0 < capacity < math.inf:
-            raise ArgumentError(argument=f"channels[{name!r}]", given=capacity, allowed="finite and above 0 B/s")
+            raise ArgumentError(argument=f"channels[{name!r}]", given=capacity, allowed="a finite number above 0 B/s")
     for name, units in resources.items():
         if not units >= 1 or units % 1:
-            raise ArgumentError(argument=f"resources[{name!r}]", given=units, allowed="a whole number, at least 1")
+            raise ArgumentError(argument=f"resources[{name!r}]", given=units, allowed="a whole number >= 1")
     both = sorted(set(channels) & set(resources))
     if both:
-        raise ArgumentError(argument="resources", given=both[0], allowed="names that are no channel's")
+        raise ArgumentError(argument="resources", given=both[0], allowed="names that no channel has")
 
 
 def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resources: Mapping[str, int]) -> None:
     names = {task.name for task in tasks}
     if len(names) < len(tasks):
         twice, _ = Counter(task.name for task in tasks).most_common(1)[0]
-        raise TaskError(twice, "the name occurs twice; every task needs one of its own")
+        raise TaskError(twice, "must be the name of one task, not of two")
     for task in tasks:
         if task.resource is not None and task.resource not in resources:
             kind = f"resource of task {task.name!r}"
@@ -96,7 +96,7 @@ def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resourc
             if earlier not in names:
                 nearest = nearest_match(earlier, names)
                 hint = f"; did you mean {nearest!r}?" if nearest else ""
-                raise TaskError(task.name, f"comes after {earlier!r}, which is no task{hint}")
+                raise TaskError(task.name, f"must come after tasks; there is no {earlier!r}{hint}")
 
 
 class _Run:
@@ -201,7 +201,7 @@ class _Run:
         except CycleError as error:
             circle = list(reversed(error.args[1]))
             return TaskError(circle[0], f"waits for itself: {' after '.join(map(repr, circle))}")
-        msg = "tasks are left though none waits for itself"
+        msg = "tasks are left over, but none waits for itself"
         raise AssertionError(msg)
 
     def _timeline(self) -> Timeline:

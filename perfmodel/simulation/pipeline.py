@@ -106,9 +106,9 @@ def _factors(variation: float, *, step_count: int, seed: int) -> list[float]:
 
 def _check(workers: Mapping[str, Sequence[Stage]], *, step_count: int, prefetch: int, seed: int) -> None:
     if not workers:
-        raise ArgumentError(argument="workers", given=dict(workers), allowed="at least one worker")
+        raise ArgumentError(argument="workers", given=dict(workers), allowed="a mapping with at least one worker")
     if step_count < 1:
-        raise ArgumentError(argument="step_count", given=step_count, allowed="at least 1")
+        raise ArgumentError(argument="step_count", given=step_count, allowed="a whole number >= 1")
     if prefetch < 0:
         raise ArgumentError(argument="prefetch", given=prefetch, allowed="0 or more mini-batches")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
@@ -116,7 +116,7 @@ def _check(workers: Mapping[str, Sequence[Stage]], *, step_count: int, prefetch:
     for worker, stages in workers.items():
         kinds = [stage.kind for stage in stages]
         if not kinds or len(set(kinds)) < len(kinds):
-            allowed = "at least one stage, and no kind twice"
+            allowed = "at least one stage, each of another kind"
             raise ArgumentError(argument=f"workers[{worker!r}]", given=kinds, allowed=allowed)
         for stage in stages:
             if not (math.isfinite(stage.variation) and stage.variation >= 0):

@@ -72,13 +72,15 @@ class Task:
             for field in ("duration_s", "latency_s", "flow_bytes"):
                 value = getattr(self, field)
                 if not 0 <= value < _INFINITY:
-                    raise TaskError(self.name, f"{field}={value!r} is not allowed: finite and not below 0")
+                    raise TaskError(self.name, f"{field} must be a finite number >= 0 (got {value!r})")
         if self.flow_bytes and not self.channels:
-            raise TaskError(self.name, f"flow_bytes={self.flow_bytes!r} need at least one channel to flow over")
+            raise TaskError(
+                self.name, f"channels must name at least one, as {self.flow_bytes:g} B are to flow (got none)"
+            )
         for field in ("after", "channels"):
             if isinstance(getattr(self, field), str):
                 given = getattr(self, field)
-                raise TaskError(self.name, f"{field}={given!r} is not allowed: a tuple of names, e.g. ({given!r},)")
+                raise TaskError(self.name, f"{field} must be a tuple of names, e.g. ({given!r},) (got {given!r})")
 
 
 NO_LANE: Final = "(waiting)"
@@ -230,7 +232,7 @@ class Timeline:
             If the path cannot be written, or is that of a picture, which ``plot_timeline`` of a prediction draws.
         """
         if Path(path).suffix.lower() in PICTURES:
-            allowed = "a trace's name such as step.trace.json; pictures are drawn by plot_timeline() of a prediction"
+            allowed = "a trace such as step.trace.json; draw pictures with plot_timeline() of a prediction"
             raise ArgumentError("path", str(path), allowed)
         return save_trace(self.bars(), path, groups=self._groups())
 

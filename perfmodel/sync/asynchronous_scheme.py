@@ -133,7 +133,7 @@ def unequal_pace(numbers: AsynchronousNumbers) -> UnequalPace:
     5.60 ms, 2.05
     """
     if numbers.service_variation != 1:
-        allowed = "1 with workers of unequal speed: their queue is known for exponential service only"
+        allowed = "1 with workers of unequal speed, whose queue is known for exponential service only"
         raise ArgumentError("service_variation", numbers.service_variation, allowed)
     counts, relative = zip(*numbers.kinds, strict=True)
     away_s = numbers.group_sync_s + numbers.on_the_way_s
@@ -256,7 +256,7 @@ class AsynchronousNumbers:
             if np.any(np.mod(self.visitors, given) != 0):
                 raise ArgumentError(name, given, f"a divisor of the {self.visitors} visitors")
             if self.each_part_queues and np.any(given != self.visitors):
-                allowed = f"the {self.visitors} visitors where each part of the server queues"
+                allowed = f"{self.visitors}, the visitors, as each part of the server queues"
                 raise ArgumentError(name, given, allowed)
 
     @property
@@ -358,7 +358,7 @@ def _require(name: str, given: Quantity, *, least: int, whole: bool = True) -> N
     fits = values.dtype.kind in "iuf" and np.all(np.isfinite(values) & (values >= least))
     if not fits or (whole and np.any(values % 1 != 0)):
         kind = "whole numbers" if whole else "finite numbers"
-        raise ArgumentError(name, given, f"{kind} from {least}")
+        raise ArgumentError(name, given, f"{kind} >= {least}")
 
 
 class AsynchronousScheme(ABC):

@@ -141,10 +141,10 @@ class Collective(ABC):
         for given in options:
             if given not in self.option_names:
                 nearest = nearest_match(given, self.option_names)
-                known = ", ".join(self.option_names) or "none"
+                known = ", ".join(self.option_names) or "none (it has no options)"
                 hint = f"; did you mean {nearest!r}?" if nearest else ""
                 argument = f"option of {self.name}"
-                raise ArgumentError(argument, given, f"one of its own ({known}){hint}")
+                raise ArgumentError(argument, given, f"one of {known}{hint}")
 
     def rounds(self, worker_count: int, **options: Any) -> tuple[Round, ...]:
         """Return the rounds of messages.

@@ -293,9 +293,9 @@ def place(
         name for name, count in Counter([*ranks, *(name for group in beside for name in group)]).items() if count > 1
     ]
     if twice:
-        raise ArgumentError("ranks", twice[0], "each device once")
+        raise ArgumentError("ranks", twice[0], "distinct devices")
     if any(len(group) != len(ranks) for group in beside):
-        raise ArgumentError("beside", [len(group) for group in beside], f"groups of {len(ranks)}, as ranks are")
+        raise ArgumentError("beside", [len(group) for group in beside], f"groups of {len(ranks)} devices, as ranks has")
     if "group_size" in collective.option_names and options.get("group_size") is None:
         options["group_size"] = _machine_size(topology, ranks)
     orders = [tuple(group) for group in (ranks, *beside)]
@@ -375,7 +375,7 @@ def _machine_size(topology: Topology, ranks: Sequence[str]) -> int:
     sizes = Counter(topology.places[name].node if name in topology.places else "" for name in ranks)
     if len(set(sizes.values())) > 1:
         found = ", ".join(f"{count} in {node}" for node, count in sizes.items())
-        raise ArgumentError("ranks", found, "equally many in each machine, or group_size")
+        raise ArgumentError("ranks", found, "equally many in each machine; otherwise pass group_size")
     return next(iter(sizes.values()), 1)
 
 
@@ -401,7 +401,7 @@ def _switch(topology: Topology, ranks: Sequence[str]) -> str:
         roots = {topology.root_complex(name) for name in ranks}
         found += list(roots) if len(roots) == 1 else []
     if not found:
-        raise ArgumentError("ranks", ", ".join(ranks), "devices that hang off one switch, root or fabric")
+        raise ArgumentError("ranks", ", ".join(ranks), "devices below one switch, root or fabric")
     return found[0]
 
 

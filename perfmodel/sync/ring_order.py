@@ -91,7 +91,7 @@ def way_between(topology: Topology, source: str, sink: str, *, through_host: boo
         return topology.route(source, sink, through_host=through_host)
     except ArgumentError as error:
         ends = f"{source} and {sink}"
-        allowed = "ends of a message that links join, past the host or through its memory"
+        allowed = "nodes that links join, directly or through host memory"
         raise ArgumentError("ranks", ends, allowed) from error
 
 

@@ -10,7 +10,7 @@ from perfmodel.sync.base import Collective, Hockney, Message, Round, levels
 
 
 def broadcast_rounds(worker_count: int) -> tuple[Round, ...]:
-    """Rounds that each double the ranks which have the message.
+    """Return the rounds that each double the ranks which have the message.
 
     Examples
     --------

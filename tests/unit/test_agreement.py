@@ -285,7 +285,7 @@ def test_a_framework_exchanges_by_its_library_in_its_buckets(networks):
 
 
 def test_a_framework_without_a_library_wants_an_algorithm(alexnet):
-    with pytest.raises(ArgumentError, match=r"TensorFlow 1\.12 states no library of collectives"):
+    with pytest.raises(ArgumentError, match=r"TensorFlow 1\.12, which names no library of collectives"):
         step(alexnet, "all_reduce", framework="tensorflow_1_12")
 
 

@@ -386,7 +386,7 @@ def test_global_batches_are_split(resnet):
         ({"input_variation": True}, ArgumentError, "from 0 to 2"),
         ({"dataset": None, "input_variation": 0.5}, ArgumentError, "input_variation=0.5.*without a dataset"),
         ({"threads": 4}, ArgumentError, "None for the GPUs"),
-        ({"system": None, "device": "gtx_1080", "workers": 2}, ArgumentError, "need system="),
+        ({"system": None, "device": "gtx_1080", "workers": 2}, ArgumentError, "pass system="),
         ({"system": None, "device": "gtx_1080", "decode_cores": 2}, ArgumentError, "input_from"),
         ({"system": None, "device": "gtx_1080", "input_from": "samsung_960_pro"}, ArgumentError, "decode_cores"),
         ({"system": None, "device": "i7_3820"}, NotYetAvailableError, "decoding would take cores"),

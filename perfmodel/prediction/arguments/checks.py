@@ -14,7 +14,7 @@ HOST_MEMORY: Final = "memory"
 """Value of ``input_from`` for examples already decoded in memory."""
 
 MERGED: Final = "merged"
-"""Value of ``bucket_bytes`` that merges messages of gradients where this shortens the step."""
+"""Message size that merges gradients wherever this shortens the step."""
 
 NO_SYNC = "none"
 """Value of ``sync`` for workers that exchange nothing, as in inference or hyper-parameter search."""

@@ -203,7 +203,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="device", type="str | Path | Runnable | None", unit="-", group="place", check=_named,
-        loads=_loaded(load_device), excludes={"system": "exactly one of device= and system="},
+        loads=_loaded(load_device), excludes={"system": "left out where system= is given"},
         means=lambda job: job.target.processor_spec.name,
         help="One GPU, one CPU socket, or a machine that was measured: a name, a path to a TOML, or what was loaded.",
     ),
@@ -301,7 +301,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="schedule", type="str", unit="-", group="spread", default="1f1b", metavar="NAME", check=_schedule,
-        needs=(Need("parallelism", values=("pipeline",), allowed="'1f1b' but for parallelism='pipeline'"),),
+        needs=(Need("parallelism", values=("pipeline",), allowed="'1f1b' unless parallelism='pipeline'"),),
         help="Order of a pipeline's work: 1f1b, gpipe or interleaved.",
     ),
     Argument(
@@ -383,7 +383,7 @@ _ROWS: Final = (
     Argument(
         name="input_variation", type="float", unit="1", group="input", default=0.0, metavar="X",
         check=partial(from_zero_to, MOST_VARIATION),
-        needs=(Need("dataset", allowed="0 without a dataset, whose mini-batches it would delay"),),
+        needs=(Need("dataset", allowed="0 without dataset=, whose preparation it varies"),),
         help="Standard deviation over mean of the time that preparing a mini-batch takes.",
     ),
     Argument(

@@ -140,7 +140,7 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
     prepared, timed, calibration = basis.prepared, basis.timed, basis.calibration
     step_s = timed.parts.step_s
     if np.ndim(step_s) or not isinstance(step_s, float | int | np.floating):
-        argument, allowed = "step_s", "one number: ask for the interval of each prediction by itself"
+        argument, allowed = "step_s", "one number; ask each prediction for its own interval"
         raise ArgumentError(argument, f"{type(step_s).__name__} of shape {np.shape(step_s)}", allowed)
     scale = load_interval_scale(f"{prepared.target.processor}_80") if scale is None else scale
     known = known_constants(prepared, calibration) if known is None else known

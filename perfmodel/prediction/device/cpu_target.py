@@ -314,7 +314,7 @@ class CpuTarget(Target):
         return self.thread_count > self.core_count
 
     def scheduler_threads(self, profile: FrameworkProfile) -> int:
-        """Operations that compute at the same time; with a pool of one thread, as many as there are callers."""
+        """Operations that compute at the same time: as many as cores with a pool of one thread and a scheduler."""
         own_threads = (
             self.thread_count == 1 and profile.cpu.in_base_units_by_name.get("scheduler_threads_per_core", 0) > 0
         )

@@ -123,7 +123,7 @@ class MeasuredNumbers(ProcessorNumbers):
             if curve is not None and (curve.family == "stream") != is_product_class(name):
                 return curve
         tried = ", ".join((name, *pooled_classes(name)))
-        allowed = f"one that was calibrated for kernels of class {name} (or of one that stands in): has none of {tried}"
+        allowed = f"a machine measured with kernels of class {name} or the like; this one lacks {tried}"
         raise ArgumentError("device", self.machine, allowed)
 
     def class_rows(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> Iterator[ClassRows]:

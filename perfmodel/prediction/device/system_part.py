@@ -184,7 +184,7 @@ class SystemPart:
         topology = self.system.topology
         known = topology.storages()
         if not known:
-            allowed = f"a storage by its file, as {self.system.name} lists none of its own"
+            allowed = f"a storage file, by name or path; {self.system.name} lists no storage of its own"
             raise ArgumentError("input_from", storage, allowed)
         if storage is not None and storage not in known:
             kind = f"storage of {self.system.name}"

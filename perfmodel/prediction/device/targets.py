@@ -57,13 +57,13 @@ def resolve_target(
 ) -> Target:
     """Load the target that a caller named."""
     if (device is None) == (system is None):
-        given = None if device is None else (device, system)
-        raise ArgumentError("device", given, "exactly one of device= and system=")
+        allowed = "given, or system= in its place" if device is None else "left out where system= is given"
+        raise ArgumentError("device", device, allowed)
     workers = whole_number("workers", workers)
     if system is not None:
         return _target_of_system(system if isinstance(system, Wired) else load_system(system), threads, workers)
     if workers > 1:
-        raise ArgumentError("workers", workers, "1 with device=; several need system=, whose devices they are")
+        raise ArgumentError("workers", workers, "1 with device=; pass system= to use several devices")
     loaded = device if isinstance(device, Runnable) else _loaded(device)
     return TARGETS[loaded.kind](loaded, threads)
 
@@ -82,7 +82,7 @@ def _loaded(device: Any) -> Runnable:
         from perfmodel.hardware.calibration import CalibrationFile
 
         if isinstance(device, CalibrationFile):
-            allowed = "a device, or a measured machine; fitted factors are given as calibration="
+            allowed = "a device or a measured machine; pass fitted factors as calibration="
             raise ArgumentError("device", device.name, allowed)
     return load_device(device)
 

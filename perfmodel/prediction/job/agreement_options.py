@@ -113,5 +113,7 @@ def _check_speeds(asked: Job, system_part: SystemPart | None, subject: Subject) 
     alone = system_part is None or (asked.workers == 1 and asked.sync not in SCHEMES)
     apart = alone or asked.sync == NO_SYNC or Phase.BACKWARD not in subject.phase.parts
     if apart and straggler != straggler.as_predicted:
-        allowed = "None, or times that vary, for workers that do not agree: with unequal ones each has its own step"
+        allowed = (
+            "None or times that vary from step to step where workers do not agree, as otherwise their steps differ"
+        )
         raise ArgumentError("straggler", {"distribution": straggler.times.name}, allowed)

@@ -137,9 +137,7 @@ def collectives_of(profile: FrameworkProfile) -> CollectiveLibrary:
     """Load the framework's library of collectives."""
     named = profile.exchange.collectives
     if named is None:
-        allowed = (
-            f"an algorithm by its name, as {profile.name} states no library of collectives: {', '.join(ALL_REDUCES)}"
-        )
+        allowed = f"one of {', '.join(ALL_REDUCES)} with {profile.name}, which names no library of collectives"
         raise ArgumentError("sync", LIBRARY, allowed)
     return load_collective_library(named)
 

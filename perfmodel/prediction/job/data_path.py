@@ -378,9 +378,8 @@ def resolve_data_path(target: Target, job: Job) -> DataPath:
     if decode_cores is not None:
         whole_number("decode_cores", decode_cores, maximum=None if system_part is None else system_part.core_count)
     elif system_part is None and data.decode_rate_per_core is not None and input_from != HOST_MEMORY:
-        raise ArgumentError(
-            "decode_cores", None, f"a whole number: {data.name} is decoded, by a host that nobody named"
-        )
+        allowed = f"a whole number with device=, as {data.name} has to be decoded; or pass system="
+        raise ArgumentError("decode_cores", None, allowed)
     path = DataPath(
         system_part=system_part,
         prefetch=job.prefetch,
@@ -404,7 +403,7 @@ def _source(system_part: SystemPart | None, input_from: Any) -> Any:
     if input_from in (HOST_MEMORY, *own) or (input_from is None and own):
         return input_from
     if input_from is None:
-        raise ArgumentError("input_from", None, "a storage, or 'memory', as no system says where the examples lie")
+        raise ArgumentError("input_from", None, "a storage or 'memory'; without system= there is no default")
     try:
         storage = input_from if isinstance(input_from, Storage) else load_storage(input_from)
         storage.read_limits()
@@ -412,6 +411,6 @@ def _source(system_part: SystemPart | None, input_from: Any) -> Any:
         kind, known = "storage", (*own, *names("storage"))
         raise UnknownNameError(kind, str(input_from), known) from error
     except ArgumentError as error:
-        allowed = f"a storage whose size is known, as from pm.load_storage({input_from!r}).of_size(GiB)"
+        allowed = f"a storage of known size; pass pm.load_storage({input_from!r}).of_size(GiB)"
         raise ArgumentError("input_from", input_from, allowed) from error
     return storage

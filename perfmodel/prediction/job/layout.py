@@ -34,12 +34,12 @@ def _refuse_contradiction(job: Job, phase: Phase) -> None:
     if shared and job.sync == NO_SYNC:
         raise ArgumentError("shard_stage", shared, "0 with sync='none': sharded state has to be exchanged")
     if shared and job.sync in WITH_SERVER:
-        allowed = f"0 with sync={job.sync!r}: the server has what workers would share, and none has a part of its own"
+        allowed = f"0 with sync={job.sync!r}, as the server holds the state that workers would share"
         raise ArgumentError("shard_stage", shared, allowed)
     if job.parallelism == "hybrid" and job.workers > 1 and job.sync in SCHEMES:
         allowed = (
-            f"one in which all wait for all, such as {RING}, with parallelism='hybrid': "
-            "its workers share the dense layers, and meet in every step"
+            f"one in which all workers wait, such as {RING}, with parallelism='hybrid', "
+            "whose workers share the dense layers in every step"
         )
         raise ArgumentError("sync", job.sync, allowed)
     if phase is Phase.FORWARD and shared in (1, 2):

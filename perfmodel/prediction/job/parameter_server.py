@@ -250,7 +250,8 @@ def server_memories(system_part: SystemPart, server_count: int) -> tuple[str, ..
     beside = list(dict.fromkeys(topology.home_memory(name) for name in system_part.names))
     memories = apart if len(apart) >= server_count else beside
     if server_count > len(memories):
-        allowed = f"a whole number from 1 to {len(memories)}, the host memories of {system_part.system.name} at hand"
+        name = system_part.system.name
+        allowed = f"a whole number from 1 to {len(memories)}, the host memories of {name} that can hold shards"
         raise ArgumentError("server_count", server_count, allowed)
     return tuple(memories[:server_count])
 

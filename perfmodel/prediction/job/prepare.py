@@ -152,7 +152,7 @@ class Lowering:
         samples = subject.graph.samples(layout.micro_batch_size(batch_size) if layout.parts > 1 else batch_size)
         placement = self._placement(samples, cuts) if placement is None else placement
         if len(placement.stages) * layout.parts > 1 and not target.takes_parts:
-            available = "networks that are whole and mini-batches in one; a data sheet's device serves the others"
+            available = "whole networks and mini-batches; take the device from a data sheet to cut either"
             raise NotYetAvailableError("device", target.name, available)
         if data_path is not None and system_part is not None and layout.stages * layout.tensor_size > 1:
             heads = system_part.names[:: layout.stages * layout.tensor_size]

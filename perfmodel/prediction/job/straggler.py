@@ -78,7 +78,7 @@ class Straggler:
     def check_backups(self, worker_count: Quantity) -> None:
         """Raise if no worker would be left to wait for."""
         if not is_symbolic(worker_count) and np.any(np.asarray(worker_count) <= self.backup_workers):
-            allowed = f"fewer than the workers, {worker_count}: at least one must be waited for"
+            allowed = f"below workers={worker_count}, so that one is left to wait for"
             raise ArgumentError("backup_workers", self.backup_workers, allowed)
 
     def counted(self, worker_count: int) -> int:
@@ -121,7 +121,7 @@ def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 
     'empirical'
     """
     if isinstance(backup_workers, bool) or not isinstance(backup_workers, int) or backup_workers < 0:
-        raise ArgumentError("backup_workers", backup_workers, "a whole number from 0")
+        raise ArgumentError("backup_workers", backup_workers, "a whole number >= 0")
     if isinstance(given, Straggler):
         return Straggler(times=given.times, backup_workers=backup_workers or given.backup_workers)
     if not isinstance(given, Mapping) or "distribution" not in given:
@@ -138,7 +138,7 @@ def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 
         if key not in wanted or key not in parameters:
             nearest = nearest_match(key, wanted) if key not in wanted else None
             hint = f"; did you mean {nearest!r}?" if nearest else ""
-            raise ArgumentError("straggler", dict(given), f"{name} takes exactly {', '.join(wanted)}{hint}")
+            raise ArgumentError("straggler", dict(given), f"must give exactly {', '.join(wanted)} for {name}{hint}")
     return Straggler(times=distribution(**parameters), backup_workers=backup_workers)
 
 

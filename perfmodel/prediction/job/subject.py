@@ -44,7 +44,7 @@ def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> S
     if not isinstance(graph, LayerGraph):
         raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
     if graph.free_sizes:
-        allowed = f"one without free sizes: give {', '.join(graph.free_sizes)} values with graph.with_sizes(...)"
+        allowed = f"one without free sizes; set {', '.join(graph.free_sizes)} with graph.with_sizes(...)"
         raise ArgumentError("graph", graph, allowed)
     chosen = Phase(one_of("phase", phase, _PHASES))
     running = graph.at_inference() if chosen is Phase.FORWARD else graph

@@ -106,7 +106,7 @@ def max_batch_size(
     target = resolve_target(device=device, system=system, threads=threads, workers=workers)
     if target.capacity_bytes == float("inf"):
         argument, given = ("device", device) if system is None else ("system", system)
-        raise ArgumentError(argument, given, "one whose file says how much memory it has: a GPU, or a system")
+        raise ArgumentError(argument, given, "one whose file states a memory capacity: a GPU, or a system")
     prepared = prepare(
         subject,
         target=target,
