@@ -181,7 +181,7 @@ def test_a_run_takes_another_batch_size_but_not_another_device_by_itself():
 @pytest.mark.parametrize("fact", [{"phase": "forward"}, {"optimizer": "adam"}])
 def test_what_a_run_executed_is_not_to_be_chosen(fact):
     run = pm.measurements.load("shi2016").run("caffe_1_0_rc3", "alexnet")
-    with pytest.raises(ArgumentError, match=rf"^{next(iter(fact))} must be .*, as in the Run"):
+    with pytest.raises(ArgumentError, match=rf"^{next(iter(fact))} must be .*which the Run executed"):
         pm.predict(run, device="gtx_980", **fact)
 
 
