@@ -280,13 +280,13 @@ class Prediction(Billed):
 
     def explain(self) -> str:
         """Say in words, with numbers, how long the step takes, what bounds it, and where the constants come from."""
-        from perfmodel.prediction.words.explanation import explain
+        from perfmodel.prediction.words.report import explain
 
         return explain(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the operations as plain values, for JSON."""
-        from perfmodel.prediction.words.explanation import as_dict
+        from perfmodel.prediction.words.report import as_dict
 
         return as_dict(self)
 
@@ -366,12 +366,12 @@ class Prediction(Billed):
         return f"<Prediction {title(self)}: {seconds_text(float(self.parts.step_s))}, bottleneck {self.bottleneck}>"
 
     def __str__(self) -> str:
-        from perfmodel.prediction.words.explanation import report
+        from perfmodel.prediction.words.report import report
 
         return report(self)
 
     def _repr_html_(self) -> str:
-        from perfmodel.prediction.words.explanation import report_html
+        from perfmodel.prediction.words.report import report_html
 
         return report_html(self)
 

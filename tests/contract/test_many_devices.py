@@ -16,8 +16,8 @@ import pytest
 import perfmodel as pm
 from contention import contends
 from perfmodel.errors import ArgumentError
+from perfmodel.prediction.job.agreement import AllReduced, Synchronous
 from perfmodel.prediction.job.agreement_options import sync_names, taken
-from perfmodel.prediction.job.synchronous_agreement import AllReduced, Synchronous
 from perfmodel.sync.asynchronous import SCHEMES
 
 NETWORKS = ("alexnet", "resnet50", "vgg16", "lstm32", "bert")

@@ -224,7 +224,12 @@ FIG5 = {"system": "survey_fig5"}
             "accumulation",
         ),
         ("alexnet", {**FIG5, "workers": 4, "shard_stage": 1, "phase": "forward"}, ArgumentError, "no optimizer state"),
-        ("alexnet", {**FIG5, "workers": 4, "shard_stage": 1, "sync": "downpour"}, ArgumentError, "the server holds the state"),
+        (
+            "alexnet",
+            {**FIG5, "workers": 4, "shard_stage": 1, "sync": "downpour"},
+            ArgumentError,
+            "the server holds",
+        ),
         (
             "alexnet",
             {**FIG5, "workers": 4, "parallelism": "hybrid", "sync": "downpour"},

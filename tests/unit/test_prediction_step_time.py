@@ -20,9 +20,8 @@ from perfmodel.planning.formulas.values import Definitions
 from perfmodel.prediction.device.cpu_target import CpuNumbers
 from perfmodel.prediction.device.step_time import PARTS, group_times, step_time
 from perfmodel.prediction.device.targets import resolve_target
-from perfmodel.prediction.job.compose import compose
+from perfmodel.prediction.job.compose import StageWork, compose
 from perfmodel.prediction.job.lowered import lowered_graph
-from perfmodel.prediction.job.work import StageWork
 from perfmodel.records import Contraction, MemoryPass, Phase, Role
 from perfmodel.symbolic import naming
 

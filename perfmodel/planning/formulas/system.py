@@ -24,8 +24,8 @@ from perfmodel.numeric import exceeds, maximum, where
 from perfmodel.planning.formulas.values import Definitions
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.device.system_part import SystemPart
+from perfmodel.prediction.job.agreement import AllReduced, Synchronous, ThroughServer
 from perfmodel.prediction.job.agreements import Crowded
-from perfmodel.prediction.job.synchronous_agreement import AllReduced, Synchronous, ThroughServer
 from perfmodel.symbolic import is_symbolic, named, naming
 from perfmodel.sync.collectives import LibraryCollective
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from perfmodel.parallelism.base import Exchange, StageGraph
     from perfmodel.planning.formulas.values import Definitions
+    from perfmodel.prediction.job.agreement import Reduction
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import Prepared
-    from perfmodel.prediction.job.synchronous_agreement import Reduction
     from perfmodel.sync.placed import Placed
 
 TOLERANCE: Final = 1e-11

@@ -19,11 +19,10 @@ from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.job.agreement import Asynchronous
 from perfmodel.prediction.job.agreement_options import resolve_agreement
-from perfmodel.prediction.job.compose import Composed, agreed, fed_with
+from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with
 from perfmodel.prediction.job.data_path import resolve_data_path
 from perfmodel.prediction.job.gradients import MERGED
 from perfmodel.prediction.job.job import Job as AskedJob
-from perfmodel.prediction.job.work import StageWork
 
 if TYPE_CHECKING:
     from perfmodel.prediction.device.target import Target

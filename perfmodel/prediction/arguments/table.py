@@ -383,7 +383,7 @@ _ROWS: Final = (
     Argument(
         name="input_variation", type="float", unit="1", group="input", default=0.0, metavar="X",
         check=partial(from_zero_to, MOST_VARIATION),
-        needs=(Need("dataset", allowed="0 without dataset=, whose preparation it varies"),),
+        needs=(Need("dataset", allowed="0 without a dataset, whose preparation times it varies"),),
         help="Standard deviation over mean of the time that preparing a mini-batch takes.",
     ),
     Argument(

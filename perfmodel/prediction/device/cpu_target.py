@@ -29,7 +29,6 @@ from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.system import System
 from perfmodel.numeric import exceeds, first_array_length, minimum, where
 from perfmodel.prediction.arguments.checks import whole_number
-from perfmodel.prediction.device.copies import Copy
 from perfmodel.prediction.device.factors import (
     NO_FACTORS,
     Factors,
@@ -39,7 +38,7 @@ from perfmodel.prediction.device.factors import (
     scaled,
 )
 from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names
-from perfmodel.prediction.device.target import Libraries, Target, staging_time
+from perfmodel.prediction.device.target import Copy, Libraries, Target, staging_time
 from perfmodel.records import ELEMENT_BYTES
 
 if TYPE_CHECKING:

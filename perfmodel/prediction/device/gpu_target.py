@@ -22,7 +22,6 @@ from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.spec_files import folders_asked_for, kept_while_unchanged
 from perfmodel.numeric import first_array_length, maximum
-from perfmodel.prediction.device.copies import NO_COPY, Copy
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, host_constants, scaled
 from perfmodel.prediction.device.gpu_libraries import (
     REACH_VALUES,
@@ -37,7 +36,7 @@ from perfmodel.prediction.device.gpu_libraries import (
 from perfmodel.prediction.device.gpu_products import product_times
 from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names, rows_named
 from perfmodel.prediction.device.system_part import SystemPart
-from perfmodel.prediction.device.target import Libraries, Target, own_libraries, staging_time
+from perfmodel.prediction.device.target import NO_COPY, Copy, Libraries, Target, own_libraries, staging_time
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.units import to_base_units
 

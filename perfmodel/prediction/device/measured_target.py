@@ -16,11 +16,10 @@ from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.numeric import where
-from perfmodel.prediction.device.copies import Copy
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
 from perfmodel.prediction.device.reuse_distance import cold_bytes, layer_memory, step_order
 from perfmodel.prediction.device.step_time import ProcessorNumbers, distinct_names
-from perfmodel.prediction.device.target import Libraries, Target
+from perfmodel.prediction.device.target import Copy, Libraries, Target
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import is_symbolic
 from perfmodel.units import GIB

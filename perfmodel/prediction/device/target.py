@@ -1,21 +1,26 @@
-"""Target: the device or system that a step runs on, whatever its kind."""
+"""Target: the device or system that a step runs on, whatever its kind, and copies to it."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
+from perfmodel.cost.transfer import copy_time
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.catalogue import load_libraries, load_library
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.library import LibraryProfile, LibrarySupport
-from perfmodel.prediction.device.copies import Copy
+from perfmodel.numeric import minimum
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, framework_constant
 from perfmodel.prediction.device.system_part import SystemPart
+from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
@@ -25,6 +30,50 @@ if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.table import FeedItem
     from perfmodel.prediction.device.step_time import ProcessorNumbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Arrays of a mini-batch on their way to a device."""
+
+    host_s: Quantity = 0.0
+    latency_s: float = 0.0
+    copied_bytes: Quantity = 0.0
+    bytes_per_s: Quantity = math.inf
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is staged or copied."""
+        if self.latency_s:
+            return False
+        is_staged = not isinstance(self.host_s, float) or self.host_s
+        return not (is_staged or np.any(self.copied_bytes))
+
+    def repeated(self, count: int) -> Copy:
+        """Return ``count`` such copies in a row as one."""
+        if count == 1 or self is NO_COPY:
+            return self
+        return Copy(
+            host_s=count * self.host_s,
+            latency_s=count * self.latency_s,
+            copied_bytes=count * self.copied_bytes,
+            bytes_per_s=self.bytes_per_s,
+        )
+
+    def time(self, *, shared_bytes_per_s: Quantity = math.inf) -> Quantity:
+        """Duration, where other copies may leave only a share of the bandwidth. [s]"""
+        if self is NO_COPY or self.is_empty:
+            return 0.0
+        return self.host_s + copy_time(
+            size_bytes=self.copied_bytes,
+            bandwidth_bytes_per_s=minimum(self.bytes_per_s, shared_bytes_per_s),
+            latency_s=self.latency_s,
+        )
+
+
+NO_COPY = Copy()
+"""Nothing is staged or copied."""
+
 
 Libraries = Mapping[str, LibraryProfile]
 """Libraries in use by the role they fill: ``gpu_blas``, ``gpu_dnn``, ``cpu_blas``."""

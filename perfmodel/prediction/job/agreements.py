@@ -11,7 +11,14 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
 from perfmodel.parallelism.base import Layout, Placement
-from perfmodel.prediction.job.agreement import Agreement, Asynchronous
+from perfmodel.prediction.job.agreement import (
+    Agreement,
+    AllReduced,
+    Asynchronous,
+    Reduction,
+    Synchronous,
+    ThroughServer,
+)
 from perfmodel.prediction.job.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER, with_habits_of
 from perfmodel.prediction.job.parameter_server import (
     memory_bytes_per_s,
@@ -21,7 +28,6 @@ from perfmodel.prediction.job.parameter_server import (
     update_passes,
     visit_of,
 )
-from perfmodel.prediction.job.synchronous_agreement import AllReduced, Reduction, Synchronous, ThroughServer
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers

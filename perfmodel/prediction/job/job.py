@@ -13,8 +13,8 @@ from perfmodel.errors import ArgumentError, short_repr
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wired import Wired
 from perfmodel.measurements.table import Run
-from perfmodel.parallelism.base import Layout
-from perfmodel.prediction.arguments.checks import resolved_batch_size
+from perfmodel.parallelism.base import SIZES, Layout
+from perfmodel.prediction.arguments.checks import NO_SYNC, resolved_batch_size
 from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, asked_of, check_together, names_of
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.certainty.basis import timed_prediction
@@ -22,6 +22,7 @@ from perfmodel.prediction.device.targets import resolve_by_name, resolve_target
 from perfmodel.prediction.job.data_path import resolve_data_path
 from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.subject import Subject, subject_of_graph, subject_of_run
+from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -186,9 +187,13 @@ class Job(JobAttributes):
         """How devices are shared out, checked against the parallelism."""
         if _SPREAD.isdisjoint(self.asked):
             return _layout_of(self.workers)
-        from perfmodel.prediction.job.layout import layout_of
+        from perfmodel.parallelism.registry import PARALLELISMS
 
-        return layout_of(self)
+        sizes = {name: getattr(self, name) for name in SIZES}
+        layout = Layout(workers=self.device_count, schedule=self.schedule, **sizes)
+        layout = PARALLELISMS[self.parallelism].resolved(layout)
+        self._refuse_sharing()
+        return layout
 
     @derived_property
     def target(self) -> Target:
@@ -213,6 +218,26 @@ class Job(JobAttributes):
             if system is not None:
                 allowed = f"at most {known}, the devices of {system.name}"
             raise ArgumentError(argument, f"{self.workers} x {self.stages} x {self.tensor_size} = {asked}", allowed)
+
+    def _refuse_sharing(self) -> None:
+        """Raise if workers cannot agree this way on state that they share, or do not train."""
+        from perfmodel.prediction.job.agreement_options import WITH_SERVER
+        from perfmodel.sync.asynchronous import SCHEMES
+
+        if self.workers == 1:
+            return
+        sync, shared, allowed = self.sync, self.shard_stage, None
+        if shared and sync == NO_SYNC:
+            allowed = "0 with sync='none', as sharded state has to be exchanged"
+        elif shared and sync in WITH_SERVER:
+            allowed = f"0 with sync={sync!r}, as the server holds the state that workers would share"
+        elif shared in (1, 2) and self.subject.phase is Phase.FORWARD:
+            allowed = "0 or 3 with phase='forward', which has no optimizer state and no gradients to share"
+        if allowed is not None:
+            raise ArgumentError("shard_stage", shared, allowed)
+        if self.parallelism == "hybrid" and sync in SCHEMES:
+            allowed = "one in which all workers wait, such as ring_all_reduce, with parallelism='hybrid', "
+            raise ArgumentError("sync", sync, f"{allowed}whose workers share the dense layers in every step")
 
     @derived_property
     def profile(self) -> FrameworkProfile:

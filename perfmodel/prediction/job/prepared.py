@@ -12,13 +12,12 @@ from perfmodel.cost.pipeline_order import Orders, orders_of
 from perfmodel.derived import derived, derived_property
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import maximum
-from perfmodel.prediction.device.copies import NO_COPY, Copy
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
-from perfmodel.prediction.job.compose import Composed, Longest, compose
+from perfmodel.prediction.device.target import NO_COPY, Copy
+from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
-from perfmodel.prediction.job.work import PhaseTimes, StageWork
-from perfmodel.prediction.memory.device_memory import device_memory
+from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import naming_of
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from perfmodel.prediction.certainty.basis import Basis
     from perfmodel.prediction.device.step_time import StepTime
+    from perfmodel.prediction.job.compose import StageWork
     from perfmodel.prediction.job.prepared import Prepared
-    from perfmodel.prediction.job.work import StageWork
     from perfmodel.simulation import Task
 
 DECODING, HOST_COPIES, STORAGE = "decoding", "host copies", "storage"

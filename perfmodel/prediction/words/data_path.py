@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.cost.input_pipeline import units_to_unbind
 from perfmodel.cost.transfer import max_min_rates
-from perfmodel.prediction.job.synchronous_agreement import Synchronous
+from perfmodel.prediction.job.agreement import Synchronous
 from perfmodel.presentation.quantities import percent_text, seconds_text
 
 if TYPE_CHECKING:

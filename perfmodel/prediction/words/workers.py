@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.prediction.job.agreement import Asynchronous
+from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
 from perfmodel.prediction.job.gradients import MERGED
-from perfmodel.prediction.job.synchronous_agreement import Synchronous
 from perfmodel.prediction.words.data_path import STAGE_NAMES, source_words
 from perfmodel.presentation.quantities import bytes_text, flop_text, percent_text, seconds_text
 from perfmodel.records import Phase
