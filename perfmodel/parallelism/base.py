@@ -84,9 +84,9 @@ class Layout:
 
     def __post_init__(self) -> None:
         for name in ("workers", "stages", "tensor_size", "micro_batches", "interleave", "accumulation_steps"):
-            given = getattr(self, name)
-            if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-                raise ArgumentError(name, given, "a whole number >= 1")
+            size = getattr(self, name)
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise ArgumentError(name, size, "a whole number >= 1")
         if isinstance(self.shard_stage, bool) or self.shard_stage not in (0, 1, 2, 3):
             raise ArgumentError("shard_stage", self.shard_stage, "0, 1, 2 or 3")
         if not isinstance(self.sequence_parallel, bool):
@@ -176,9 +176,9 @@ class Parallelism(ABC):
         """Complete a layout from its workers; raise ArgumentError for sizes that this parallelism does not have."""
         default, uses = Layout(), self.used_by(layout.workers)
         for name in SIZES:
-            given, plain = getattr(layout, name), getattr(default, name)
-            if given != plain and name not in uses:
-                raise ArgumentError(name, given, f"{plain!r} with parallelism={self.name!r}")
+            size, plain = getattr(layout, name), getattr(default, name)
+            if size != plain and name not in uses:
+                raise ArgumentError(name, size, f"{plain!r} with parallelism={self.name!r}")
         return layout
 
     def place(self, request: Request) -> Placement:

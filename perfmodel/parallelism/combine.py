@@ -71,8 +71,8 @@ def _exchanges(graph: LayerGraph, layer_count: int, shard_stage: int, element_by
         hides = phase is not Phase.UPDATE  # what a layer computes next does not read it
         return Exchange(kind=kind, group="data", phase=phase, after_layer=name, fixed_bytes=size, hidden=hides)
 
-    found = (exchange(kind, phase, name) for name in counts for kind, phase in KINDS[shard_stage])
-    return in_order(graph, found)
+    exchanges = (exchange(kind, phase, name) for name in counts for kind, phase in KINDS[shard_stage])
+    return in_order(graph, exchanges)
 
 
 MOST_PLACED: Final = 1024
@@ -92,10 +92,10 @@ def combined(request: Request) -> tuple[StageGraph, ...]:
     if key not in kept:
         while len(kept) >= MOST_PLACED:
             del kept[next(iter(kept))]
-        found = _placed(shard, cuts, layout=layout, data_size=data_size, element_bytes=element_bytes)
-        if any(stage.graph is request.graph for stage in found):  # it would keep itself alive
-            return found
-        kept[key] = found
+        stages = _placed(shard, cuts, layout=layout, data_size=data_size, element_bytes=element_bytes)
+        if any(stage.graph is request.graph for stage in stages):  # it would keep itself alive
+            return stages
+        kept[key] = stages
     return kept[key]
 
 
@@ -162,8 +162,8 @@ def shared_as(stage: StageGraph, **sizes: int) -> StageGraph:
 @derived
 def _on_device(stage: StageGraph, device: int, copies: tuple[Exchange, ...], **sizes: int) -> StageGraph:
     """Put a stage on a device, with the sums of tied copies and its exchanges among data-parallel workers."""
-    own = (*stage.exchanges, *copies, *gradient_exchanges(stage.graph, **sizes))
-    return replace(stage, device=device, exchanges=in_order(stage.graph, own))
+    exchanges = (*stage.exchanges, *copies, *gradient_exchanges(stage.graph, **sizes))
+    return replace(stage, device=device, exchanges=in_order(stage.graph, exchanges))
 
 
 _BETWEEN: WeakKeyDictionary[LayerGraph, dict[Hashable, StageGraph]] = WeakKeyDictionary()
@@ -183,11 +183,11 @@ def _between(shard: StageGraph, first: Cut | None, last: Cut | None, *, element_
 def _made_between(shard: StageGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
     stage = stage_between(shard.graph, first, last, element_bytes=element_bytes)
     names = {node.name for node in stage.graph.layers}
-    own = tuple(exchange for exchange in shard.exchanges if exchange.after_layer in names)
+    exchanges = tuple(exchange for exchange in shard.exchanges if exchange.after_layer in names)
     replicated = {name: count for name, count in shard.replicated.items() if name in names}
     return replace(
         stage,
-        exchanges=(*stage.exchanges, *own),
+        exchanges=(*stage.exchanges, *exchanges),
         replicated=replicated,
         padding=0 if first is not None else shard.padding,
         replicated_layers=tuple(name for name in shard.replicated_layers if name in names),
@@ -196,19 +196,19 @@ def _made_between(shard: StageGraph, first: Cut | None, last: Cut | None, *, ele
 
 def _copies(graph: LayerGraph, stages: Sequence[StageGraph], *, element_bytes: int) -> dict[int, tuple[Exchange, ...]]:
     """Return the sums of gradients of parameters that several stages copy (tied tables)."""
-    found: dict[int, tuple[Exchange, ...]] = {}
+    sums: dict[int, tuple[Exchange, ...]] = {}
     for index, stage in enumerate(stages):
         for name in stage.copied:
             for parameter, (owner, _) in graph.node(name).usage.shared_parameters.items():
-                own = next(place for place, each in enumerate(stages) if owner in each.graph)
-                if own == index or parameter not in stage.graph.node(name).parameter_shapes:
+                owner_index = next(place for place, each in enumerate(stages) if owner in each.graph)
+                if owner_index == index or parameter not in stage.graph.node(name).parameter_shapes:
                     continue
                 shape = stage.graph.node(name).parameter_shapes[parameter]
                 assert not any(map(is_open_size, shape))
                 size = element_bytes * math.prod(shape)
-                for where, layer in ((own, owner), (index, name)):
+                for where, layer in ((owner_index, owner), (index, name)):
                     summed = Exchange(
                         kind="all_reduce", group="pipeline", phase=Phase.UPDATE, after_layer=layer, fixed_bytes=size
                     )
-                    found[where] = (*found.get(where, ()), summed)
-    return found
+                    sums[where] = (*sums.get(where, ()), summed)
+    return sums

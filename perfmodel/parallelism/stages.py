@@ -29,8 +29,8 @@ _PARTS: weakref.WeakKeyDictionary[LayerGraph, dict[object, LayerGraph]] = weakre
 
 def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[LayerGraph, dict[str, int]]:
     """Make some layers of a graph a graph; tensors from other layers become its inputs."""
-    own = {node.name for node in nodes}
-    read = dict.fromkeys(each for node in nodes for each in node.input_names if each not in own)
+    names = {node.name for node in nodes}
+    read = dict.fromkeys(each for node in nodes for each in node.input_names if each not in names)
     inputs = {each: graph.shape(each) for each in read}
     part = LayerGraph(name, inputs=inputs, fixed_batch_size=graph.fixed_batch_size)
     copied: dict[str, int] = {}
@@ -43,7 +43,7 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
         shared = {}
         for parameter, of in node.usage.shared_parameters.items():
             owner = owners.get(of, of)
-            if owner[0] in own:
+            if owner[0] in names:
                 shared[parameter] = owner
             else:
                 owners[of] = (node.name, parameter)
@@ -127,7 +127,7 @@ def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
     for place, node in enumerate(nodes):
         last_reader.update(dict.fromkeys(node.input_names, place))
     crossing = {name for name in graph.input_shapes if name in last_reader}
-    found = []
+    cuts = []
     for place, node in enumerate(nodes[:-1]):
         if node.layer.is_loss:
             break
@@ -140,8 +140,8 @@ def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
             (tensor,) = crossing
             shape = graph.shape(tensor)
             if tensor not in graph.input_shapes and not isinstance(shape, SharedShape):
-                found.append(Cut(place + 1, tensor, int(np.prod(shape, dtype=object)), wanted[tensor]))
-    return tuple(found)
+                cuts.append(Cut(place + 1, tensor, int(np.prod(shape, dtype=object)), wanted[tensor]))
+    return tuple(cuts)
 
 
 def layer_weights(graph: LayerGraph) -> dict[str, float]:
@@ -205,10 +205,10 @@ def balanced_cuts(
 
 def _least(cost: NDArray[np.float64], stage_count: int, *, combine: np.ufunc) -> list[NDArray[np.float64]]:
     """Least combined cost of a path from the first place to every other, by number of steps."""
-    found = [cost[0]]
+    costs = [cost[0]]
     for _ in range(stage_count - 1):
-        found.append(np.minimum.reduce(combine(found[-1][:, None], cost), axis=0))
-    return found
+        costs.append(np.minimum.reduce(combine(costs[-1][:, None], cost), axis=0))
+    return costs
 
 
 @derived

@@ -136,7 +136,7 @@ def _joined(graph: LayerGraph, node: Node, readers: Mapping[str, list[Node]], *,
 
 def _words(graph: LayerGraph, roles: Mapping[str, Role], readers: Mapping[str, list[Node]]) -> dict[str, Role]:
     """Roles of word tables, of products that score words or classes, and of their losses."""
-    found: dict[str, Role] = {}
+    added: dict[str, Role] = {}
     scores: dict[str, Node] = {}
     for node in graph.layers:
         if isinstance(node.layer, nn.Dense) and node.name not in roles and len(readers.get(node.name, ())) == 1:
@@ -155,12 +155,12 @@ def _words(graph: LayerGraph, roles: Mapping[str, Role], readers: Mapping[str, l
         and node.layer.vocabulary >= node.layer.features
         and all(user in scores for user in users.get(node.name, ()))
     }
-    found |= dict.fromkeys(tables, "table")
+    added |= dict.fromkeys(tables, "table")
     for name, loss in scores.items():
         owners = {of[0] for of in graph.node(name).usage.shared_parameters.values()}
         if owners <= tables and name not in users:
-            found |= {name: "scores", loss.name: "loss"}
-    return found
+            added |= {name: "scores", loss.name: "loss"}
+    return added
 
 
 def _check_heads(node: Node, tensor_size: int) -> None:

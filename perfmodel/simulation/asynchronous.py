@@ -226,17 +226,17 @@ def _staleness(
     applied_steps = np.arange(int(numbers.push_period) - 1, step_count, int(numbers.push_period))
     pulled_steps = np.arange(int(numbers.pull_period) - 1, step_count, int(numbers.pull_period))
     last_place = int(numbers.server_count) - 1
-    found = {span.task: span for span in timeline.spans if span.kind in ("update", "pull")}
+    spans = {span.task: span for span in timeline.spans if span.kind in ("update", "pull")}
     applied = np.array(
-        [[found[f"{v}/update/{step}/{last_place}"].end_s for step in applied_steps] for v in range(visitors)]
+        [[spans[f"{v}/update/{step}/{last_place}"].end_s for step in applied_steps] for v in range(visitors)]
     )
     # the server takes the copy that it sends once it has applied what came with the request
     pulled = np.array(
         [
             [
-                found[f"{v}/update/{step}/{last_place}"].end_s
+                spans[f"{v}/update/{step}/{last_place}"].end_s
                 if (step + 1) % int(numbers.push_period) == 0 and numbers.staleness_bound is None
-                else found[f"{v}/pull/{step}/0"].start_s
+                else spans[f"{v}/pull/{step}/0"].start_s
                 for step in pulled_steps
             ]
             for v in range(visitors)
@@ -252,7 +252,9 @@ def _staleness(
         of_all = np.searchsorted(all_updates, applied[visitor][push]) - np.searchsorted(
             all_updates, pulled[visitor][pull]
         )
-        own = push - np.searchsorted(applied[visitor], pulled[visitor][pull])  # the one at that moment cancels out
-        counts.append(of_all - own)
+        of_itself = push - np.searchsorted(
+            applied[visitor], pulled[visitor][pull]
+        )  # the one at that moment cancels out
+        counts.append(of_all - of_itself)
         when.append(applied[visitor][push])
     return np.concatenate(counts).astype(float), np.concatenate(when)

@@ -297,7 +297,7 @@ class SharedChannels:
         Of flows that are joined by shared channels only the first endings are announced: they change what the others
         get, or at least bring the next ones to light.
         """
-        found: list[tuple[float, int, int]] = []
+        endings: list[tuple[float, int, int]] = []
         seen: set[int] = set()
         for place in self._touched:
             if place in seen:
@@ -319,9 +319,9 @@ class SharedChannels:
             for flow in first:
                 if flow.announced != flow.version:
                     flow.announced = flow.version
-                    found.append((flow.end_s, flow.index, flow.version))
+                    endings.append((flow.end_s, flow.index, flow.version))
         self._touched.clear()
-        return found
+        return endings
 
     def _connected_routes(self, place: int, seen: set[int]) -> list[int]:
         """Routes in use connected to a channel through shared channels, which are marked as seen."""

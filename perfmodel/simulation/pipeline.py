@@ -269,25 +269,25 @@ def pipeline_schedule_tasks(
             following = following_turn(turn, chunk_count=chunk_count)
             if following is not None:
                 followed[following] = ending(called(lane, turn), turn, pieces), following.chunk != turn.chunk
-    sends = {turn: f"{own}/send" if is_sent else own for turn, (own, is_sent) in followed.items()}
-    found: list[Task] = []
+    sends = {turn: f"{task}/send" if is_sent else task for turn, (task, is_sent) in followed.items()}
+    tasks: list[Task] = []
     for lane, order in zip(lanes, orders, strict=True):
         earlier = after
         for turn in order:
             whole = [Piece(times[turn.phase][turn.chunk])]
-            own, cut = called(lane, turn), pieces.get(turn)
+            task, cut = called(lane, turn), pieces.get(turn)
             needs = (*earlier, *((sends[turn],) if turn in sends else ()))
             for place, piece in enumerate(whole if cut is None else cut):
-                name = own if cut is None else f"{own}/{place}"
+                name = task if cut is None else f"{task}/{place}"
                 waits = tuple(dict.fromkeys((*needs, *piece.after)))
-                found.append(Task(name, resource=lane, after=waits, kind=turn.phase, **computing(lane, piece.seconds)))
+                tasks.append(Task(name, resource=lane, after=waits, kind=turn.phase, **computing(lane, piece.seconds)))
                 needs = earlier = (name,)
             following = following_turn(turn, chunk_count=chunk_count)
             if following is not None and followed[following][1]:
                 boundary = min(turn.chunk, following.chunk)
                 hop, link = hops[turn.phase][boundary], _link_name(lanes, turn.phase, boundary)
-                found.append(_sent(hop, name=sends[following], after=earlier, link=link))
-    return tuple(found)
+                tasks.append(_sent(hop, name=sends[following], after=earlier, link=link))
+    return tuple(tasks)
 
 
 def _sent(hop: Hop, *, name: str, after: tuple[str, ...], link: str) -> Task:

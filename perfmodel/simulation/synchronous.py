@@ -186,7 +186,7 @@ class PlayedExchange:
     """How workers sum one bucket of gradients."""
 
     gather: Placed | LibraryCollective
-    spread: Placed | None = None
+    pull: Placed | None = None
     server_s_per_byte: float = 0.0
     slowdown: float = 0.0
 
@@ -233,12 +233,12 @@ class PlayedExchange:
             yield Task(part, resource=server, duration_s=seconds, after=after, kind="serve")
         yield Task(name, after=tuple(parts) or after, kind="sync")
 
-    def spread_again(self, size_bytes: float, *, name: str, after: tuple[str, ...]) -> Iterator[Task]:
+    def pulling(self, size_bytes: float, *, name: str, after: tuple[str, ...]) -> Iterator[Task]:
         """Yield the messages that return parameters; the last task is called ``name``."""
-        if self.spread is None:
+        if self.pull is None:
             yield Task(name, after=after, kind="sync")
         else:
-            yield from collective_tasks(self.spread, size_bytes, name=name, after=after)
+            yield from collective_tasks(self.pull, size_bytes, name=name, after=after)
 
 
 def _units(worker: str) -> str:
@@ -278,10 +278,10 @@ class PlayedStep:
     @cached_property
     def resources(self) -> Mapping[str, int]:
         """Resources, one unit each: devices, boundaries between stages, servers."""
-        found: dict[str, int] = {}
+        resources: dict[str, int] = {}
         for lanes in self.lanes.values():
-            found |= pipeline_resources(self.orders, chunk_count=len(self.forward_s), names=lanes)
-        return found | {name: 1 for device in self.devices if device.exchange for name in device.exchange.resources}
+            resources |= pipeline_resources(self.orders, chunk_count=len(self.forward_s), names=lanes)
+        return resources | {name: 1 for device in self.devices if device.exchange for name in device.exchange.resources}
 
     @cached_property
     def channels(self) -> Mapping[str, float]:
@@ -322,7 +322,7 @@ def synchronous_tasks(
             started = f"sync/{number}/start" if together else f"{worker}/compute/{number - 1}"
             needs = (*after[f"{worker}/compute/{number}"], *((started,) if number else ()))
             yield Task(f"{worker}/begin/{number}", after=needs, kind="begin")
-        pulling = step.overlap and any(exchange.spread for _, _, exchange in step.exchanging())
+        pulling = step.overlap and any(exchange.pull for _, _, exchange in step.exchanging())
         if pulling:
             yield from _pulled(step, number)
         ends = []
@@ -392,7 +392,7 @@ class _Turns:
 
     def _pieces(self, index: int, names: Callable[[str, Turn], str]) -> dict[Turn, list[Piece]]:
         """Pieces of turns, cut where buckets become ready or parameters are needed."""
-        found = {}
+        pieces_of = {}
         for place, device, exchange in self.step.exchanging():
             order, lane = self.step.orders[place], self.lanes[place]
             bucket = self.step.bucket(self.number, place)
@@ -401,23 +401,23 @@ class _Turns:
                     phase: [turn for turn in order if turn.chunk == chunk and turn.phase == phase]
                     for phase in ("forward", "backward")
                 }
-                if self.step.overlap and exchange.spread and not index:
+                if self.step.overlap and exchange.pull and not index:
                     wanted = {
                         bucket_: when for bucket_, (of_chunk, when) in enumerate(device.wanted) if of_chunk == chunk
                     }
                     turn = of_phase["forward"][0]
-                    found[turn] = _forward_pieces(self.step.forward_s[chunk], wanted, bucket)
+                    pieces_of[turn] = _forward_pieces(self.step.forward_s[chunk], wanted, bucket)
                 if index == self.step.passes - 1 and of_phase["backward"]:
                     ready = {
                         bucket_: when for bucket_, (of_chunk, when) in enumerate(device.ready) if of_chunk == chunk
                     }
                     turn = of_phase["backward"][-1]
-                    found[turn] = _backward_pieces(self.step.backward_s[chunk], ready if self.step.overlap else {})
-                    own = names(lane, turn)
-                    self.ready |= {(place, each): f"{own}/{piece}" for piece, each in enumerate(ready)}
+                    pieces_of[turn] = _backward_pieces(self.step.backward_s[chunk], ready if self.step.overlap else {})
+                    last_turn = names(lane, turn)
+                    self.ready |= {(place, each): f"{last_turn}/{piece}" for piece, each in enumerate(ready)}
         return {
             turn: [replace(piece, seconds=self.factor * piece.seconds) for piece in pieces]
-            for turn, pieces in found.items()
+            for turn, pieces in pieces_of.items()
         }
 
     def _computing(self, lane: str, seconds: float) -> dict[str, Any]:
@@ -454,7 +454,7 @@ def _pulled(step: PlayedStep, number: int) -> Iterator[Task]:
         yield Task(last, after=tuple(f"{worker}/begin/{number}" for worker in step.lanes), kind="sync")
         for index in reversed(range(len(device.sizes_bytes))):
             name = f"{bucket}{index}/pull"
-            yield from exchange.spread_again(device.sizes_bytes[index], name=name, after=(last,))
+            yield from exchange.pulling(device.sizes_bytes[index], name=name, after=(last,))
             last = name
 
 
@@ -462,7 +462,7 @@ def _exchanged(
     step: PlayedStep, number: int, turns: Sequence[_Turns]
 ) -> Generator[Task, None, dict[int, tuple[str, ...]]]:
     """Yield the exchange of each device's buckets, and return its last task by device place."""
-    found = {}
+    last_tasks = {}
     for place, device, exchange in step.exchanging():
         bucket, peers = step.bucket(number, place), step.peers(place)
         last = f"{bucket}ready"
@@ -481,14 +481,14 @@ def _exchanged(
             yield from exchange.served(size_bytes, name=f"{name}/served", after=(name,))
             earlier = (name,)
             if not step.overlap:
-                yield from exchange.spread_again(size_bytes, name=f"{name}/pull", after=(f"{name}/served",))
+                yield from exchange.pulling(size_bytes, name=f"{name}/pull", after=(f"{name}/served",))
                 earlier = (f"{name}/pull",)
             served.append(f"{name}/served")
         if step.overlap:
             yield Task(f"{bucket}end", after=tuple(served), kind="sync")
             earlier = (f"{bucket}end",)
-        found[place] = earlier
-    return found
+        last_tasks[place] = earlier
+    return last_tasks
 
 
 def _ended(

@@ -249,15 +249,15 @@ class AsynchronousNumbers:
 
     def _check_sharers(self) -> None:
         for name in ("push_sharers", "pull_sharers"):
-            given = getattr(self, name)
-            if given is None:
+            sharers = getattr(self, name)
+            if sharers is None:
                 continue
-            _require(name, given, least=1)
-            if np.any(np.mod(self.visitors, given) != 0):
-                raise ArgumentError(name, given, f"a divisor of the {self.visitors} visitors")
-            if self.each_part_queues and np.any(given != self.visitors):
+            _require(name, sharers, least=1)
+            if np.any(np.mod(self.visitors, sharers) != 0):
+                raise ArgumentError(name, sharers, f"a divisor of the {self.visitors} visitors")
+            if self.each_part_queues and np.any(sharers != self.visitors):
                 allowed = f"{self.visitors}, the visitors, as each part of the server queues"
-                raise ArgumentError(name, given, allowed)
+                raise ArgumentError(name, sharers, allowed)
 
     @property
     def visitors(self) -> Quantity:

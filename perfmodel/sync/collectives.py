@@ -169,11 +169,11 @@ class LibraryCollective:
 
 def protocols_of(library: CollectiveLibrary) -> tuple[Protocol, ...]:
     """Protocols of a library in base units."""
-    found = []
+    protocols = []
     for name, table in library.protocol.items():
         constants: dict[str, Any] = table.constants
         launch_s = constants["launch_us"] * MICROSECOND
-        found.append(
+        protocols.append(
             Protocol(
                 name=name,
                 launch_s=launch_s,
@@ -181,7 +181,7 @@ def protocols_of(library: CollectiveLibrary) -> tuple[Protocol, ...]:
                 bandwidth_efficiency=constants["bandwidth_efficiency"],
             )
         )
-    return tuple(found)
+    return tuple(protocols)
 
 
 def place_library(

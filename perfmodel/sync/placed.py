@@ -72,7 +72,7 @@ class PlacedRound:
     @cached_property
     def lines(self) -> tuple[Line, ...]:
         """Latency and seconds per byte of messages that may arrive last, by rising latency. [s, s/B]."""
-        found: list[Line] = []
+        undercut: list[Line] = []
         lines = dict.fromkeys(
             (route.latency_s, message.share / rate)
             for message, route, rate in zip(self.messages, self.routes, self.rates_bytes_per_s, strict=True)
@@ -80,9 +80,9 @@ class PlacedRound:
         if is_symbolic(*itertools.chain(*lines)):
             return tuple(undominated(lines))
         for latency_s, per_byte in sorted(lines, reverse=True):
-            if not found or per_byte > found[-1][1]:
-                found.append((latency_s, per_byte))
-        return tuple(reversed(found))
+            if not undercut or per_byte > undercut[-1][1]:
+                undercut.append((latency_s, per_byte))
+        return tuple(reversed(undercut))
 
     def time(self, size_bytes: Quantity) -> Quantity:
         """Time until the last message of one round has arrived. [s]"""
@@ -374,8 +374,8 @@ def _machine_size(topology: Topology, ranks: Sequence[str]) -> int:
     """Return the number of ranks in each machine."""
     sizes = Counter(topology.places[name].node if name in topology.places else "" for name in ranks)
     if len(set(sizes.values())) > 1:
-        found = ", ".join(f"{count} in {node}" for node, count in sizes.items())
-        raise ArgumentError("ranks", found, "equally many in each machine; otherwise pass group_size")
+        counts = ", ".join(f"{count} in {node}" for node, count in sizes.items())
+        raise ArgumentError("ranks", counts, "equally many in each machine; otherwise pass group_size")
     return next(iter(sizes.values()), 1)
 
 
@@ -393,16 +393,16 @@ def _switch(topology: Topology, ranks: Sequence[str]) -> str:
     if len({topology.places[name].node for name in ranks}) > 1:
         fabrics = topology.of_kind("fabric")
         below = {wire.lower for wire in topology.wires if wire.upper in fabrics}
-        found = [name for name in fabrics if name not in below]
+        nodes = [name for name in fabrics if name not in below]
     else:
         joined = [{wire.lower, wire.upper} for wire in topology.wires if wire.peer]
         switches = topology.of_kind("switch")
-        found = [name for name in switches if all({name, rank} in joined for rank in ranks)]
+        nodes = [name for name in switches if all({name, rank} in joined for rank in ranks)]
         roots = {topology.root_complex(name) for name in ranks}
-        found += list(roots) if len(roots) == 1 else []
-    if not found:
+        nodes += list(roots) if len(roots) == 1 else []
+    if not nodes:
         raise ArgumentError("ranks", ", ".join(ranks), "devices below one switch, root or fabric")
-    return found[0]
+    return nodes[0]
 
 
 MOST_PLACED: Final = 1024

@@ -122,9 +122,9 @@ def _exact(members: list[int], between: Between) -> list[int]:
                 if visited >> following & 1:
                     continue
                 step = between[others[last], member]
-                found = (max(width, step[0]), latency + step[1], [*way, member])
+                tour = (max(width, step[0]), latency + step[1], [*way, member])
                 key = (visited | 1 << following, following)
-                best[key] = min(best.get(key, found), found)
+                best[key] = min(best.get(key, tour), tour)
     everybody = (1 << len(others)) - 1
     closed = []
     for last, member in enumerate(others):

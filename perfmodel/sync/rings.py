@@ -192,16 +192,16 @@ class Hierarchical(Collective):
     def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         groups = group_count(worker_count, group_size)
         size: Any = group_size
-        found = []
+        phases = []
         for members, share, repeat in (
             (_next_inside(worker_count, size), 1 / size, size - 1),
             (_next_across(worker_count, size), 1 / worker_count, groups - 1),
         ):
             messages = tuple(Message(rank, following, share) for rank, following in enumerate(members))
             if repeat:
-                found.append((messages, share, repeat))
-        up = [Round(messages, reduced_share=share, repeat=repeat) for messages, share, repeat in found]
-        return (*up, *(Round(messages, repeat=repeat) for messages, _, repeat in reversed(found)))
+                phases.append((messages, share, repeat))
+        up = [Round(messages, reduced_share=share, repeat=repeat) for messages, share, repeat in phases]
+        return (*up, *(Round(messages, repeat=repeat) for messages, _, repeat in reversed(phases)))
 
 
 def _next_inside(worker_count: int, size: int) -> list[int]:

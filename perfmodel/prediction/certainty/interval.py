@@ -19,7 +19,7 @@ from perfmodel.cost.interval import (
 )
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.interval_scale import ExchangeSpreads, IntervalScale, Seen, load_interval_scale
-from perfmodel.prediction.certainty.variance import Doubt, KnownConstants, doubt_of, known_constants
+from perfmodel.prediction.certainty.variance import KnownConstants, Uncertainty, known_constants, uncertainty_of
 
 if TYPE_CHECKING:
     from perfmodel.hardware.calibration import FittedOn
@@ -60,7 +60,7 @@ def exposure_of(
     prepared: Prepared,
     timed: TimedStep,
     *,
-    doubt: Doubt,
+    uncertainty: Uncertainty,
     seen: Seen,
     measured_architectures: Collection[str],
     residual_ratio: float | None = None,
@@ -69,7 +69,7 @@ def exposure_of(
     """Collect everything that makes a timed step more or less certain."""
     target = prepared.target
     return Exposure(
-        constants_variance=doubt.variance,
+        constants_variance=uncertainty.variance,
         other_share=float(1 - timed.parts.compute_s / timed.parts.step_s),
         residual_ratio=1.0 if residual_ratio is None else residual_ratio,
         exchange_variance=exchange_variance(prepared, timed, spreads=exchange),
@@ -113,7 +113,7 @@ class Interval:
         Share of measured times that such intervals hold. [1]
     shares : dict of str to float
         Share of the variance by cause: ``physics``, ``constants``, ``exchange`` and the ways to extrapolate. [1]
-    doubt : Doubt
+    uncertainty : Uncertainty
         Constant by constant. [1]
     exposure : Exposure or None
         What the shares follow from; None on a measured machine, where they follow from its kernels. [1]
@@ -125,7 +125,7 @@ class Interval:
     high_s: float
     level: float
     shares: dict[str, float]
-    doubt: Doubt
+    uncertainty: Uncertainty
     exposure: Exposure | None = None
     scale: IntervalScale | None = None
 
@@ -144,13 +144,13 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
         raise ArgumentError(argument, f"{type(step_s).__name__} of shape {np.shape(step_s)}", allowed)
     scale = load_interval_scale(f"{prepared.target.processor}_80") if scale is None else scale
     known = known_constants(prepared, calibration) if known is None else known
-    doubt = doubt_of(prepared, basis.factors, known=known, spreads=scale.spread)
+    uncertainty = uncertainty_of(prepared, basis.factors, known=known, spreads=scale.spread)
     measured = scale.measured
     fitted_on = None if calibration is None else calibration.fitted_on
     exposure = exposure_of(
         prepared,
         timed,
-        doubt=doubt,
+        uncertainty=uncertainty,
         seen=measured if fitted_on is None else fitted_on.seen or NOTHING_SEEN,
         measured_architectures=measured.architectures,
         residual_ratio=None if fitted_on is None else residual_ratio_of(fitted_on, scale),
@@ -170,7 +170,7 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
         level=scale.level,
         shares={cause: part / sum(variance.values()) for cause, part in variance.items() if part},
         exposure=exposure,
-        doubt=doubt,
+        uncertainty=uncertainty,
         scale=scale,
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.cost.interval import interval_ends
 from perfmodel.hardware.calibration import Z_80
 from perfmodel.prediction.certainty.interval import Interval
-from perfmodel.prediction.certainty.variance import Doubt
+from perfmodel.prediction.certainty.variance import Uncertainty
 from perfmodel.prediction.device.factors import StatedConstant
 from perfmodel.prediction.device.measured_target import CALL, ClassRows, MeasuredNumbers
 from perfmodel.prediction.device.reuse_distance import step_order
@@ -64,13 +64,13 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
     prepared, timed = basis.prepared, basis.timed
     step_s = float(timed.parts.step_s)
     times = class_times(machine, prepared, timed)
-    doubt = _doubt(machine, times, step_s)
+    uncertainty = _uncertainty(machine, times, step_s)
     residual = [DEVIATION_OF_MEAN * each.measured.residual_percent / 100 for each in times]
     scatter = [each.seconds * spread / step_s for each, spread in zip(times, residual, strict=True)]
     session = machine.session
     variance = {
         "kernels": sum(float((each**2).sum()) for each in scatter),
-        "constants": doubt.variance,
+        "constants": uncertainty.variance,
         "shared": sum(float(each.sum()) for each in scatter) ** 2,
         "stand_ins": sum(
             float(each.sum()) ** 2 for each, of_class in zip(scatter, times, strict=True) if of_class.stands_in
@@ -84,11 +84,11 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
         high_s=float(high_s),
         level=LEVEL,
         shares={cause: part / whole for cause, part in variance.items() if part},
-        doubt=doubt,
+        uncertainty=uncertainty,
     )
 
 
-def _doubt(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s: float) -> Doubt:
+def _uncertainty(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s: float) -> Uncertainty:
     """Contribution of each measured constant; one that also stands in for other classes counts once for all."""
     seconds: dict[tuple[str, str], float] = {}
     entries = {}
@@ -112,7 +112,7 @@ def _doubt(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s: float
         spread.append(_spread_of(value, low, high))
     sensitivity = np.array([seconds[key] / step_s for key in keys])
     spreads = np.array(spread)
-    return Doubt(
+    return Uncertainty(
         constants=tuple(stated),
         sensitivity=sensitivity,
         spread=spreads,
@@ -176,7 +176,7 @@ def class_times(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) 
     counts = np.bincount(step_order(table).row, minlength=products + table.stream.row_count)
     matmul, stream = table.matmul.at(prepared.batch_size), table.stream.at(prepared.batch_size)
     stream_calls = np.broadcast_to(numbers.calls_of_stream, np.shape(stream["launches"]))
-    found = []
+    class_times = []
     for columns, names, own_counts, calls in (
         (matmul, table.matmul_efficiency, counts[:products], np.ones(products)),
         (stream, table.stream_efficiency, counts[products:], stream_calls),
@@ -190,7 +190,7 @@ def class_times(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) 
             kernel_s = each.arithmetic_s + each.memory_s
             if numbers.in_line:
                 kernel_s = kernel_s + each.curve.constants.get(CALL, 0.0) * calls[each.rows]
-            found.append(
+            class_times.append(
                 ClassTime(
                     name=each.name,
                     measured=classes[each.curve.name],
@@ -201,7 +201,7 @@ def class_times(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) 
                     operations=int(times.sum()),
                 )
             )
-    return tuple(sorted(found, key=lambda each: -float(each.seconds.sum())))
+    return tuple(sorted(class_times, key=lambda each: -float(each.seconds.sum())))
 
 
 def _seconds_of(each: ClassRows, times: NDArray[np.intp], *, calls: NDArray[np.float64]) -> dict[str, float]:

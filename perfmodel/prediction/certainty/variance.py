@@ -59,7 +59,7 @@ def known_constants(prepared: Prepared, calibration: CalibrationFile | None) -> 
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Doubt:
+class Uncertainty:
     """Contribution of uncertain constants to the uncertainty of ln(step time)."""
 
     constants: tuple[StatedConstant, ...]
@@ -73,7 +73,9 @@ class Doubt:
         return max(float(self.contribution.sum()), 0.0)
 
 
-def doubt_of(prepared: Prepared, factors: Factors, *, known: KnownConstants, spreads: ConstantSpreads) -> Doubt:
+def uncertainty_of(
+    prepared: Prepared, factors: Factors, *, known: KnownConstants, spreads: ConstantSpreads
+) -> Uncertainty:
     """Propagate the uncertainty of constants to the step time, by one evaluation with each constant lowered.
 
     Constants are lowered, not raised: many stand at the upper end of their range, where raising them shows nothing.
@@ -83,11 +85,13 @@ def doubt_of(prepared: Prepared, factors: Factors, *, known: KnownConstants, spr
     constants = tuple(each for each in stated if each is not None and not isinstance(each.value, tuple))
     belongs = np.array([[unknown.matches(each.name) for unknown in known.unknowns] for each in constants], dtype=float)
     belongs = belongs.reshape(len(constants), len(known.unknowns))
-    own = np.array([0.0 if row.any() else _spread(each, spreads) for each, row in zip(constants, belongs, strict=True)])
-    covariance = belongs @ known.covariance @ belongs.T + np.diag(own**2)
+    own_spread = np.array(
+        [0.0 if row.any() else _spread(each, spreads) for each, row in zip(constants, belongs, strict=True)]
+    )
+    covariance = belongs @ known.covariance @ belongs.T + np.diag(own_spread**2)
     spread = np.sqrt(np.diag(covariance))
     sensitivity = _sensitivity(prepared, factors, [each.name for each in constants], np.maximum(spread, LEAST_STEP))
-    return Doubt(
+    return Uncertainty(
         constants=constants,
         sensitivity=sensitivity,
         spread=spread,
@@ -131,9 +135,9 @@ def prior_covariance(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
     """
     groups = np.array([unknown.group for unknown in unknowns])
     shared = np.array([unknown.shared_spread for unknown in unknowns])
-    own = np.array([unknown.spread for unknown in unknowns])
+    own_spread = np.array([unknown.spread for unknown in unknowns])
     together = groups[:, None] == groups[None, :]
-    covariance: NDArray[np.float64] = np.diag(own**2) + together * shared[:, None] * shared[None, :]
+    covariance: NDArray[np.float64] = np.diag(own_spread**2) + together * shared[:, None] * shared[None, :]
     return covariance
 
 
@@ -165,8 +169,8 @@ def extended_covariance(
     prior, count = prior_covariance((*fitted, *further)), len(fitted)
     follow = np.linalg.solve(prior[:count, :count], prior[:count, count:]).T
     across = follow @ covariance
-    own = across @ follow.T + prior[count:, count:] - follow @ prior[:count, count:]
-    joint: NDArray[np.float64] = np.block([[covariance, across.T], [across, own]])
+    further_covariance = across @ follow.T + prior[count:, count:] - follow @ prior[:count, count:]
+    joint: NDArray[np.float64] = np.block([[covariance, across.T], [across, further_covariance]])
     return joint
 
 
@@ -222,29 +226,30 @@ class ConstantRow:
     def describe(self) -> str:
         """Value, provenance and source in one line."""
         unit = "" if self.unit == "1" else f" {self.unit}"
-        told = [] if self.rows is None else [f"{self.rows} rows"]
-        told += [] if self.residual_percent is None else [f"residual {self.residual_percent:.3g} %"]
-        doubt = "" if self.verified or self.provenance in ("estimate", "memory") else ", not verified"
-        return f"{self.constant} {self.value:.3g}{unit}: {self.provenance}{doubt} ({', '.join([self.source, *told])})"
+        evidence = [self.source]
+        evidence += [] if self.rows is None else [f"{self.rows} rows"]
+        evidence += [] if self.residual_percent is None else [f"residual {self.residual_percent:.3g} %"]
+        unverified = "" if self.verified or self.provenance in ("estimate", "memory") else ", not verified"
+        return f"{self.constant} {self.value:.3g}{unit}: {self.provenance}{unverified} ({', '.join(evidence)})"
 
 
 def constant_table(p: Prediction) -> Table[ConstantRow]:
     """List the constants that move a prediction, largest uncertainty first."""
-    doubt = p.interval.doubt
-    variance = doubt.variance or 1.0
+    uncertainty = p.interval.uncertainty
+    variance = uncertainty.variance or 1.0
     rows = []
-    for place in np.argsort(-doubt.contribution, kind="stable"):
-        if abs(doubt.sensitivity[place]) < LEAST_SENSITIVITY:
+    for place in np.argsort(-uncertainty.contribution, kind="stable"):
+        if abs(uncertainty.sensitivity[place]) < LEAST_SENSITIVITY:
             continue
-        constant = doubt.constants[place]
+        constant = uncertainty.constants[place]
         rows.append(
             _row(
                 constant,
                 factor=float(p.basis.factors.get(constant.name, 1.0)),
                 calibration=p.basis.calibration,
-                spread=float(doubt.spread[place]),
-                sensitivity=float(doubt.sensitivity[place]),
-                share=float(doubt.contribution[place] / variance),
+                spread=float(uncertainty.spread[place]),
+                sensitivity=float(uncertainty.sensitivity[place]),
+                share=float(uncertainty.contribution[place] / variance),
             )
         )
     return Table(rows, title="constants, the most uncertain first", row_type=ConstantRow)

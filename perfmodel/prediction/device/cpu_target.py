@@ -180,25 +180,25 @@ def _total_bandwidth(local: Quantity, system: System | None, *, active_sockets: 
     remote = None if system is None else system.remote_memory_bandwidth_bytes_per_s
     if system is None or remote is None or active_sockets == 1:
         return local
-    spread = active_sockets * numa_bandwidth(
+    interleaved = active_sockets * numa_bandwidth(
         local_bytes_per_s=local, remote_bytes_per_s=remote, remote_share=system.remote_fraction
     )
-    return minimum(spread, min(active_sockets, system.memory_socket_count) * local)
+    return minimum(interleaved, min(active_sockets, system.memory_socket_count) * local)
 
 
 POLICY = ("smt_gain", "oversubscription_penalty")
 """Framework constants for more threads than cores: gain of SMT, loss by waiting."""
 
 
-def _law(serial_fraction: Quantity, own: Mapping[str, Quantity]) -> dict[str, Quantity]:
+def _law(serial_fraction: Quantity, constants: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """Arguments of the thread law; beyond the core count they include SMT and oversubscription."""
-    return {"serial_fraction": serial_fraction} | {name: own[name] for name in POLICY if name in own}
+    return {"serial_fraction": serial_fraction} | {name: constants[name] for name in POLICY if name in constants}
 
 
-def _gemm_efficiency(blas: Mapping[str, Quantity], own: Mapping[str, Quantity], *, dtype: str) -> Quantity:
+def _gemm_efficiency(blas: Mapping[str, Quantity], constants: Mapping[str, Quantity], *, dtype: str) -> Quantity:
     """Share of the peak that this framework's matrix products reach in a data type. [1]"""
     of_dtype = blas["fp64_efficiency"] if dtype == "fp64" else 1.0
-    return capped_efficiency(efficiency=blas["gemm_efficiency"] * own["blas_efficiency"] * of_dtype)
+    return capped_efficiency(efficiency=blas["gemm_efficiency"] * constants["blas_efficiency"] * of_dtype)
 
 
 def cpu_numbers(
@@ -220,7 +220,7 @@ def cpu_numbers(
     isa = [known for known in cpu.isas if known in library.isa][-1]  # the newest that both have
     blas = in_base_units(library_constants(library, cpu, factors=factors))
     unneeded = POLICY if threads <= cores else ()
-    own = framework_constants(profile, "cpu", factors=factors, unneeded=unneeded)
+    constants = framework_constants(profile, "cpu", factors=factors, unneeded=unneeded)
     memory = in_base_units(device_constants(cpu, factors=factors))
     cycles_per_flop, cycles_per_byte = (
         scaled(getattr(profile.cpu, table), place=f"frameworks/{profile.stem}/cpu.{table}", factors=factors)
@@ -230,7 +230,7 @@ def cpu_numbers(
     simd_clock_hz = clock * _clock_hz(cpu, isa, active_cores)
     return CpuNumbers(
         threads=threads,
-        matmul_threads=minimum(threads, own["blas_threads_per_core"] * cores),
+        matmul_threads=minimum(threads, constants["blas_threads_per_core"] * cores),
         peak_flop_per_s_per_core=cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
         clock_hz=clock * _clock_hz(cpu, None, active_cores),
         core_bandwidth_bytes_per_s=memory["bandwidth_per_core_gb_per_s"],
@@ -238,27 +238,27 @@ def cpu_numbers(
             cpu.memory_bandwidth_bytes_per_s * memory["efficiency"], system, active_sockets=active_sockets
         ),
         cache_bytes=active_sockets * cpu.l3_bytes,
-        gemm_efficiency=_gemm_efficiency(blas, own, dtype=dtype),
+        gemm_efficiency=_gemm_efficiency(blas, constants, dtype=dtype),
         packing_efficiency=blas["packing_efficiency"],
         core_copy_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
         core_cache_bandwidth_bytes_per_s=cpu.cache.l3_bytes_per_cycle * clock * _clock_hz(cpu, None, active_cores),
         tile_rows=blas["register_tile_rows"],
         tile_columns=blas["register_tile_columns"],
         result_passes=blas["result_passes"],
-        matmul_law=_law(minimum(blas["serial_fraction"] * own["blas_serial_factor"], 1.0), own),
-        pass_law=_law(own["pass_serial_fraction"], own),
+        matmul_law=_law(minimum(blas["serial_fraction"] * constants["blas_serial_factor"], 1.0), constants),
+        pass_law=_law(constants["pass_serial_fraction"], constants),
         physical_cores=cores,
         smallest_parallel_product=blas["smallest_parallel_product"],
         smallest_side_per_thread=blas["smallest_side_per_thread"],
-        smallest_parallel_bytes=own["smallest_parallel_bytes"],
+        smallest_parallel_bytes=constants["smallest_parallel_bytes"],
         fork_join_s=fork_join_time(threads=min(threads, cores), barrier_s=blas["fork_join_us"]),
         cycles_per_flop=cycles_per_flop,
         cycles_per_byte=cycles_per_byte,
         element_bytes=element_bytes,
-        pass_slowdown=own["pass_slowdown"],
+        pass_slowdown=constants["pass_slowdown"],
         subnormal_assist_cycles=cpu.subnormal_assist_cycles,
-        dispatch_s=own["dispatch_us"],
-        step_overhead_s=own["step_overhead_us"],
+        dispatch_s=constants["dispatch_us"],
+        step_overhead_s=constants["step_overhead_us"],
     )
 
 

@@ -255,8 +255,8 @@ def _software(
         library_constants(library, device, factors=factors, dtype=dtype)
         for library, dtype in zip(libraries, dtypes, strict=True)
     )
-    own = framework_constants(profile, "gpu", factors=factors)
-    calls = own["blas_efficiency"]
+    constants = framework_constants(profile, "gpu", factors=factors)
+    calls = constants["blas_efficiency"]
     skinny = calls * blas["skinny_bandwidth_fraction"]
     return GpuSoftware(
         reaches=(
@@ -269,14 +269,14 @@ def _software(
         dnn=dnn,
         recurrent_menu=recurrent_menu(dnn),
         stream_efficiency=StreamEfficiency(
-            {name: own[constant] for name, constant in _BANDWIDTH_OF_PASS.items()}
+            {name: constants[constant] for name, constant in _BANDWIDTH_OF_PASS.items()}
             | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn}
         ),
-        serial_row_cycles=own.get("serial_row_cycles", 0.0),
-        dispatch_s=own["dispatch_us"],
+        serial_row_cycles=constants.get("serial_row_cycles", 0.0),
+        dispatch_s=constants["dispatch_us"],
         library_issue_s=to_base_units("issue_us", dnn["issue_us"]),
-        step_overhead_s=own["step_overhead_us"],
-        overlap_exponent=own["overlap_exponent"],
+        step_overhead_s=constants["step_overhead_us"],
+        overlap_exponent=constants["overlap_exponent"],
     )
 
 
@@ -303,5 +303,5 @@ def gpu_software(
     if not kept or any(map(is_not, kept["libraries"], libraries)):
         kept["libraries"] = libraries
         kept["software"] = _software(profile, libraries, device, dtypes, NO_FACTORS)
-    found: GpuSoftware = kept["software"]
-    return found
+    software: GpuSoftware = kept["software"]
+    return software

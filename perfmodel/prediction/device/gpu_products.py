@@ -142,16 +142,16 @@ def _reach_by_row(
 ) -> ReachByRow | None:
     """Spread library constants over the rows they time, once for what the files state."""
     reaches = (first, *others)
-    found = product_rows(names, tuple(tuple(reach.efficiency) for reach in reaches))
-    if found is None:
+    rows = product_rows(names, tuple(tuple(reach.efficiency) for reach in reaches))
+    if rows is None:
         return None
-    used = [reaches[user] for user in found.users]
-    of_name = [reaches[library].efficiency[name] for library, name in found.classes]
-    shortest_part, fraction, skinny, unaligned = _by_user([_constants(reach) for reach in used], found, axes=axes)
+    used = [reaches[user] for user in rows.users]
+    of_name = [reaches[library].efficiency[name] for library, name in rows.classes]
+    shortest_part, fraction, skinny, unaligned = _by_user([_constants(reach) for reach in used], rows, axes=axes)
     return ReachByRow(
-        found=found,
-        efficiency=by_row(of_name, found.class_of_row, axes=axes),
-        menu=_menu_by_row(used, found, axes=axes, as_stated=as_stated),
+        found=rows,
+        efficiency=by_row(of_name, rows.class_of_row, axes=axes),
+        menu=_menu_by_row(used, rows, axes=axes, as_stated=as_stated),
         shortest_part=shortest_part,
         bandwidth_fraction=fraction,
         skinny_bandwidth_fraction=skinny,
@@ -164,14 +164,14 @@ def _stack_times(
     libraries: Sequence[MatmulLibrary], reach: ReachByRow, columns: Mapping[str, Quantity], numbers: GpuNumbers
 ) -> tuple[Quantity, Quantity]:
     """Compute and memory seconds of one launch of each chosen row. [s]"""
-    found = reach.found
+    rows = reach.found
     m, n, k, count = columns["m"], columns["n"], columns["k"], columns["count"]
     of_device = {"unit_count": numbers.unit_count, "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s}
-    of_users = [libraries[user][1:] for user in found.users]
+    of_users = [libraries[user][1:] for user in rows.users]
     if numbers.is_plain and m.ndim == 1:
-        ratio, latency_s, ramp_steps = np.array(of_users).T.take(found.user_of_row, axis=1)
+        ratio, latency_s, ramp_steps = np.array(of_users).T.take(rows.user_of_row, axis=1)
     else:
-        ratio, latency_s, ramp_steps = _by_user(of_users, found, axes=m.ndim)
+        ratio, latency_s, ramp_steps = _by_user(of_users, rows, axes=m.ndim)
     efficiency = reach.efficiency
     if reach.minds_alignment:
         share = reach.unaligned_share
@@ -190,7 +190,7 @@ def _stack_times(
         shortest_part=reach.shortest_part,
         **of_device,
     )
-    for user, across in found.transposed:
+    for user, across in rows.transposed:
         picked = {name: columns[name][across] for name in ("m", "n", "k", "count")}
         strided_s = strided_time(
             **picked,

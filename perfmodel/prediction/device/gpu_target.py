@@ -336,8 +336,8 @@ class GpuTarget(Target):
             for role, library in libraries.items()
         ]
         rounding = [library.name for library, of_library in computed_in if of_library == "tf32" != dtype]
-        told = "round fp32 operands to TF32 on this device: with dtype='fp32' they run on tensor cores"
-        notes = [f"{profile.name} lets {' and '.join(rounding)} {told}"] if rounding else []
+        rounds = "round fp32 operands to TF32 on this device: with dtype='fp32' they run on tensor cores"
+        notes = [f"{profile.name} lets {' and '.join(rounding)} {rounds}"] if rounding else []
         for library, of_library in computed_in:
             if dtype not in ("fp32", of_library):
                 lacking = f"has no {dtype} kernels for the tensor cores of {self.architecture}"

@@ -75,15 +75,19 @@ class ClassRows:
     @property
     def arithmetic_s(self) -> Quantity:
         """Arithmetic time. [s]"""
-        own = {name: value for name, value in self.curve.constants.items() if name in ARITHMETIC & self.features.keys()}
-        return measured_kernel_time(self.features, own)
+        constants = {
+            name: value for name, value in self.curve.constants.items() if name in ARITHMETIC & self.features.keys()
+        }
+        return measured_kernel_time(self.features, constants)
 
     @property
     def memory_s(self) -> Quantity:
         """Memory time, with the call on a GPU. [s]"""
-        own = {name: value for name, value in self.curve.constants.items() if name in self.features.keys() - ARITHMETIC}
+        constants = {
+            name: value for name, value in self.curve.constants.items() if name in self.features.keys() - ARITHMETIC
+        }
         return measured_kernel_time(
-            self.features, own, cold_bytes=self.cold_bytes, cold_s_per_byte=self.curve.cold_s_per_byte
+            self.features, constants, cold_bytes=self.cold_bytes, cold_s_per_byte=self.curve.cold_s_per_byte
         )
 
 
@@ -260,12 +264,12 @@ class MeasuredTarget(Target):
 
     def framework(self, given: str | Path | FrameworkProfile) -> str | Path | FrameworkProfile:
         """Framework whose memory policy applies; kernel times come from the calibration's own software."""
-        own = PROFILE_OF_BACKEND[self.measured.software.backend]
+        needed = PROFILE_OF_BACKEND[self.measured.software.backend]
         named = given.stem if isinstance(given, FrameworkProfile) else str(given)
-        if named not in ("generic", own):
+        if named not in ("generic", needed):
             allowed = f"left out: {self.name} was measured with its own software, {self._versions}"
             raise ArgumentError("framework", named, allowed)
-        return own
+        return needed
 
     @property
     def _versions(self) -> str:

@@ -234,17 +234,17 @@ def layer_memory(graph: LayerGraph) -> dict[str, LayerMemory]:
             name = source[name]
         return (name, "data")
 
-    found = {}
+    memory_of = {}
     for node in nodes:
         kept = [*kept_inputs(node, wanted=wanted), *([node.name] if node.layer.keeps_output else [])]
-        found[node.name] = LayerMemory(
+        memory_of[node.name] = LayerMemory(
             forward=tuple(map(data, (*node.input_names, node.name))),
             kept=tuple(map(data, kept)),
             weights=(node.name, "weights"),
             has_weights=bool(node.layer.parameter_shapes(node.input_shapes)),
             in_place=node.name in source and not node.layer.is_view,
         )
-    return found
+    return memory_of
 
 
 def last_kept_use(
@@ -262,20 +262,20 @@ def last_kept_use(
     touched: dict[Memory, int] = {}
     of_products: dict[Memory, int] = {}  # of the layer that runs now
     current = ""
-    found: list[int | None] = []
+    last_uses: list[int | None] = []
     for place, (each, name) in enumerate(zip(occurrences, classes, strict=True)):
         if each.layer != current:
             touched |= of_products
             of_products, current = {}, each.layer
-        own = memory.get(each.layer)
-        if each.phase is not Phase.BACKWARD or each.role is Role.OUTPUT or own is None:
-            found.append(last_use[place])
-            if own is not None and each.phase is not Phase.UPDATE:
-                touched |= dict.fromkeys((*own.forward, own.weights), place)
+        layer_memory = memory.get(each.layer)
+        if each.phase is not Phase.BACKWARD or each.role is Role.OUTPUT or layer_memory is None:
+            last_uses.append(last_use[place])
+            if layer_memory is not None and each.phase is not Phase.UPDATE:
+                touched |= dict.fromkeys((*layer_memory.forward, layer_memory.weights), place)
             continue
         is_product = is_product_class(name)
-        reads_weights = is_product and each.role is Role.INPUT_GRADIENT and own.has_weights
-        read = () if name in GRADIENTS_ALONE else (own.weights,) if reads_weights else own.kept
-        found.append(min((touched.get(each, last_use[place]) for each in read), default=None))
+        reads_weights = is_product and each.role is Role.INPUT_GRADIENT and layer_memory.has_weights
+        read = () if name in GRADIENTS_ALONE else (layer_memory.weights,) if reads_weights else layer_memory.kept
+        last_uses.append(min((touched.get(each, last_use[place]) for each in read), default=None))
         (of_products if is_product else touched).update(dict.fromkeys(read, place))
-    return found
+    return last_uses

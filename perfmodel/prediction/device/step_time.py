@@ -280,12 +280,12 @@ def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Qu
     values = [each[first].astype(object) for each in rows]
     shortest = eligible[first].astype(object)
     for place, rivals in enumerate(table.choices[1:], start=1):
-        own = np.flatnonzero(~(table.choices[:place] == rivals).any(axis=0))
-        rival = eligible[rivals[own]]
-        faster = exceeds(shortest[own], rival)
+        differing = np.flatnonzero(~(table.choices[:place] == rivals).any(axis=0))
+        rival = eligible[rivals[differing]]
+        faster = exceeds(shortest[differing], rival)
         for value, each in zip(values, rows, strict=True):
-            value[own] = where(faster, each[rivals[own]], value[own])
-        shortest[own] = where(faster, rival, shortest[own])
+            value[differing] = where(faster, each[rivals[differing]], value[differing])
+        shortest[differing] = where(faster, rival, shortest[differing])
         values, shortest = [named(value, "chosen") for value in values], named(shortest, "shortest")
     return GroupTimes(first, *values)
 

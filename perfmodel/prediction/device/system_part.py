@@ -43,7 +43,7 @@ class SystemPart:
 
     system: Wired
     worker_count: int
-    given: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         devices = self.system.devices
@@ -61,7 +61,7 @@ class SystemPart:
 
     def only(self, names: tuple[str, ...]) -> SystemPart:
         """Return the same system with these devices as workers."""
-        return replace(self, worker_count=len(names), given=names)
+        return replace(self, worker_count=len(names), chosen=names)
 
     def describe(self) -> str:
         """Name the devices in a few words."""
@@ -131,7 +131,7 @@ class SystemPart:
     @property
     def names(self) -> tuple[str, ...]:
         """Node names of the workers' devices."""
-        names = self.given or tuple(name for name, _ in self.system.devices)
+        names = self.chosen or tuple(name for name, _ in self.system.devices)
         return names[: self.worker_count]
 
     @derived_property

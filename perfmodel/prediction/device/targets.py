@@ -58,7 +58,7 @@ def resolve_target(
     """Load the target that a caller named."""
     if (device is None) == (system is None):
         allowed = "given, or system= in its place" if device is None else "left out where system= is given"
-        raise ArgumentError("device", device, allowed)
+        raise ArgumentError("device", None if device is None else (device, system), allowed)
     workers = whole_number("workers", workers)
     if system is not None:
         return _target_of_system(system if isinstance(system, Wired) else load_system(system), threads, workers)

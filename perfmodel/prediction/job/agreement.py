@@ -242,7 +242,7 @@ class ThroughServer(Reduction):
 
     def played(self, *, overlap: bool) -> PlayedExchange:  # noqa: D102
         del overlap
-        return PlayedExchange(gather=self.push, spread=self.pull, server_s_per_byte=self.server_s_per_byte)
+        return PlayedExchange(gather=self.push, pull=self.pull, server_s_per_byte=self.server_s_per_byte)
 
     def sent_bytes(self, size_bytes: float) -> float:  # noqa: D102
         sent = self.push.sent_bytes(size_bytes) + self.pull.sent_bytes(size_bytes)

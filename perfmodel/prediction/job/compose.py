@@ -225,14 +225,17 @@ def agreed(
     """Compose a step up to its copies and input."""
     count = micro_batches * accumulation_steps
     if len(stages) == len(orders) == count == 1 and isinstance(update_share, float) and update_share == 1:
-        own, longest = _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s), 0  # nothing to put together
+        alone, longest = (
+            _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s),
+            0,
+        )  # nothing to put together
         devices = () if agreement is None else devices_of(stages, Turned(None, None))
         exchanged = None if agreement is None else exchanges(agreement, devices[0], count=1)
     else:
         worker = worker_of(stages, device_count=len(orders))
         longest, ends = worker.longest, turned(worker, orders)
         devices = () if agreement is None else devices_of(stages, ends)
-        own, exchanged = stepped(
+        alone, exchanged = stepped(
             worker,
             ends,
             exchanged=None if agreement is None else [exchanges(agreement, device, count=count) for device in devices],
@@ -242,8 +245,8 @@ def agreed(
             served=agreement is not None and agreement.serves,
         )
     return Composed(
-        parts=own if agreement is None or exchanged is None else agreement.applied(own, exchanged),
-        own=own,
+        parts=alone if agreement is None or exchanged is None else agreement.applied(alone, exchanged),
+        own=alone,
         longest=longest,
         stages=tuple(stages),
         devices=devices,
@@ -344,23 +347,23 @@ def turned(worker: WorkerWork, orders: Orders) -> Turned:
 
 def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, ...]:
     """Exchanges of each device with other workers."""
-    found = []
+    devices = []
     for place in range(1 + max(stage.device for stage in stages)):
-        own = [(chunk, stage) for chunk, stage in enumerate(stages) if stage.device == place]
-        found.append(
+        chunks = [(chunk, stage) for chunk, stage in enumerate(stages) if stage.device == place]
+        devices.append(
             DeviceWork(
                 place=place,
-                schedule=_schedule(own, turns) if any(stage.exchanges_gradients for _, stage in own) else None,
+                schedule=_schedule(chunks, turns) if any(stage.exchanges_gradients for _, stage in chunks) else None,
                 gathers=tuple(
                     Gather(seconds=seconds, hidden_by_s=phase.step_s)
-                    for _, stage in own
+                    for _, stage in chunks
                     if any(map(_is_something, stage.gather_s))
                     for seconds, phase in zip(stage.gather_s, (stage.times.forward, stage.times.backward), strict=True)
                 ),
-                gathered_s=sum(stage.gathered_s for _, stage in own),
+                gathered_s=sum(stage.gathered_s for _, stage in chunks),
             )
         )
-    return tuple(found)
+    return tuple(devices)
 
 
 def _schedule(own: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSchedule:
@@ -403,18 +406,18 @@ class Longest:
         self.works_s, self.places, self.first = works_s, places, 0
         self.is_open = len(works_s) > 1 and is_symbolic(*works_s)
         if places is None and len(works_s) > 1 and not self.is_open:
-            found = np.argmax(np.stack(np.broadcast_arrays(*works_s)), axis=0)
-            self.first = int(np.ravel(found)[0]) if np.size(found) else 0
-            if np.any(found != self.first):
-                self.places = found
+            longest = np.argmax(np.stack(np.broadcast_arrays(*works_s)), axis=0)
+            self.first = int(np.ravel(longest)[0]) if np.size(longest) else 0
+            if np.any(longest != self.first):
+                self.places = longest
 
     @classmethod
     def again(cls, worker: WorkerWork) -> Longest:
         """Return the device already found to work longest."""
-        found = cls(worker.works_s[:1], worker.longest_places)
-        found.works_s, found.first = worker.works_s, worker.longest
-        found.is_open = len(worker.works_s) > 1 and is_symbolic(*worker.works_s)
-        return found
+        known = cls(worker.works_s[:1], worker.longest_places)
+        known.works_s, known.first = worker.works_s, worker.longest
+        known.is_open = len(worker.works_s) > 1 and is_symbolic(*worker.works_s)
+        return known
 
     def of(self, values: Sequence[Quantity]) -> Quantity:
         """Pick the value of that device."""
@@ -436,11 +439,11 @@ class Longest:
 
 def of_largest(keys: Sequence[Quantity], values: Sequence[Quantity]) -> Quantity:
     """Pick the value at the largest key; the first of equal ones."""
-    largest, found = keys[0], values[0]
+    largest, value_of_largest = keys[0], values[0]
     for key, value in zip(keys[1:], values[1:], strict=True):
-        found = named(where(exceeds(key, largest), value, found), "of the longest")
+        value_of_largest = named(where(exceeds(key, largest), value, value_of_largest), "of the longest")
         largest = named(maximum(largest, key), "longest")
-    return found
+    return value_of_largest
 
 
 def stepped(
@@ -455,12 +458,12 @@ def stepped(
 ) -> tuple[StepTime, Exchanged]:
     """Step of the device that works longest, alone, and its exchanges with other workers. [s]"""
     longest, count = Longest.again(worker), micro_batches * passes
-    own = worker.once if isinstance(count, int) and count == 1 else worker.once.times(count)
-    own = _tied(own + worker.update.times(update_share), longest.of(worker.tied_s))
+    alone = worker.once if isinstance(count, int) and count == 1 else worker.once.times(count)
+    alone = _tied(alone + worker.update.times(update_share), longest.of(worker.tied_s))
     if exchanged is None:
         exchanged = [(0.0, 0.0)] * len(worker.works_s)
     if turns.ends is None or turns.free is None:
-        return own, exchanged[0]
+        return alone, exchanged[0]
     tails_s = [
         tied_s + exposed_s + update_share * (overhead_s if served else overhead_s + update_s)
         for tied_s, (overhead_s, update_s), (_, exposed_s) in zip(worker.tied_s, worker.updates, exchanged, strict=True)
@@ -476,11 +479,11 @@ def stepped(
     waits_s = maximum(unhindered_s - of(finish_s), 0.0)
     # of what the last device is later, its exchange is as much as it is longer
     of_exchange_s = minimum(waits_s, maximum(of_largest(finish_s, [each for _, each in exchanged]) - exposed_s, 0.0))
-    own = replace(
-        own,
-        exposed_sync_s=own.exposed_sync_s + maximum(last_s - unhindered_s, 0.0),
+    alone = replace(
+        alone,
+        exposed_sync_s=alone.exposed_sync_s + maximum(last_s - unhindered_s, 0.0),
         bubble_s=maximum(of(free_s) - count * of(worker.works_s), 0.0) + waits_s - of_exchange_s,
     )
-    own = replace(own, sync_s=maximum(own.sync_s, own.exposed_sync_s))
+    alone = replace(alone, sync_s=maximum(alone.sync_s, alone.exposed_sync_s))
     exposed_s = exposed_s + of_exchange_s
-    return own, (maximum(total_s, exposed_s), exposed_s)
+    return alone, (maximum(total_s, exposed_s), exposed_s)

@@ -80,8 +80,8 @@ class DataPath:
     @derived_property
     def read_routes(self) -> tuple[Route, ...]:
         """Route from storage to each worker's host memory; empty without a storage of the system."""
-        own = self.dataset is not None and (self.input_from is None or isinstance(self.input_from, str))
-        if not own or self.input_from == HOST_MEMORY or self.system_part is None:
+        from_system = self.dataset is not None and (self.input_from is None or isinstance(self.input_from, str))
+        if not from_system or self.input_from == HOST_MEMORY or self.system_part is None:
             return ()
         ways = self.system_part.storage_routes(self.input_from)  # type: ignore[arg-type]
         arrays = {array.name: array for array in self.system_part.system.storages}
@@ -227,13 +227,13 @@ class DataPath:
     @property
     def sources(self) -> tuple[SpecFile, ...]:
         """Files whose numbers it uses: data set, storage."""
-        found: list[SpecFile | None] = [None if self.dataset is None else self.dataset.file]
+        files: list[SpecFile | None] = [None if self.dataset is None else self.dataset.file]
         if isinstance(self.input_from, Storage):
-            found.append(self.input_from)
+            files.append(self.input_from)
         elif self.system_part is not None and self.read_routes:
             named = {route.nodes[0] for route in self.read_routes}
-            found += [array.drive for array in self.system_part.system.storages if array.name in named]
-        return tuple({id(spec): spec for spec in found if spec is not None}.values())
+            files += [array.drive for array in self.system_part.system.storages if array.name in named]
+        return tuple({id(spec): spec for spec in files if spec is not None}.values())
 
     def remarks(self, subject: Subject) -> tuple[str, ...]:
         """Remark where the data set's examples do not have the network's input size."""
@@ -399,8 +399,8 @@ def _from_host_memory(prefetch: int) -> DataPath:
 
 def _source(system_part: SystemPart | None, input_from: Any) -> Any:
     """Resolve ``input_from`` to a node of the system, a loaded storage, or ``memory``."""
-    own = () if system_part is None else system_part.system.topology.storages()
-    if input_from in (HOST_MEMORY, *own) or (input_from is None and own):
+    storages = () if system_part is None else system_part.system.topology.storages()
+    if input_from in (HOST_MEMORY, *storages) or (input_from is None and storages):
         return input_from
     if input_from is None:
         raise ArgumentError("input_from", None, "a storage or 'memory'; without system= there is no default")
@@ -408,7 +408,7 @@ def _source(system_part: SystemPart | None, input_from: Any) -> Any:
         storage = input_from if isinstance(input_from, Storage) else load_storage(input_from)
         storage.read_limits()
     except UnknownNameError as error:
-        kind, known = "storage", (*own, *names("storage"))
+        kind, known = "storage", (*storages, *names("storage"))
         raise UnknownNameError(kind, str(input_from), known) from error
     except ArgumentError as error:
         allowed = f"a storage of known size; pass pm.load_storage({input_from!r}).of_size(GiB)"

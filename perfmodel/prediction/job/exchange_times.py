@@ -167,10 +167,10 @@ class PlacedExchanges:
 def _sharing(placement: Placement, exchange: Exchange, stage: StageGraph) -> tuple[int, ...]:
     """Devices of a pipeline that hold the same parameters, and so sum the same gradients."""
     alike = (exchange.kind, exchange.group, exchange.phase, exchange.fixed_bytes)
-    found = {
+    devices = {
         each.device
         for each in placement.stages
         for other in each.exchanges
         if (other.kind, other.group, other.phase, other.fixed_bytes) == alike
     }
-    return tuple(sorted(found | {stage.device}))
+    return tuple(sorted(devices | {stage.device}))

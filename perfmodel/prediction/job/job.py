@@ -75,15 +75,15 @@ class Job(JobAttributes):
 
     def __init__(self, graph: LayerGraph | Run, **arguments: Unpack[JobArguments]) -> None:
         asked = asked_of(arguments)
-        own = self.__dict__
-        own["graph"] = graph
-        own["asked"] = MappingProxyType(asked)
-        own.update(asked)
+        attributes = self.__dict__
+        attributes["graph"] = graph
+        attributes["asked"] = MappingProxyType(asked)
+        attributes.update(asked)
         check_together(asked)
         if "straggler" in asked:
             from perfmodel.prediction.job.straggler import straggler_of_job
 
-            own["straggler"] = straggler_of_job(asked)
+            attributes["straggler"] = straggler_of_job(asked)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         message = f"a Job is frozen: job.replace({name}=...) makes another"

@@ -217,14 +217,14 @@ class Lowering:
             id(profile), subject.phase, subject.optimizer, subject.input_gradient, self.dtype, self.recompute,
             self.support, target.processor, target.lowered_for,
         )  # fmt: skip
-        found: Prepared = _kept(
+        prepared: Prepared = _kept(
             subject.graph.kept("prepared"),
             key,
             lambda: self.prepared(batch_size, **how, job=job),
             most=MOST_PREPARED,
         )
         samples = subject.graph.samples(batch_size)
-        return found.like(subject=subject, target=target, libraries=self.libraries, batch_size=samples, **how)
+        return prepared.like(subject=subject, target=target, libraries=self.libraries, batch_size=samples, **how)
 
     def lowered(self, graph: LayerGraph, *, input_gradient: bool | None) -> LoweredGraph:
         """Lower a graph."""
@@ -315,12 +315,12 @@ class Lowering:
         groups = timed.groups
         seconds = groups.compute_s + groups.memory_s + groups.launches * timed.numbers.launch_s
         seconds = seconds + groups.exposed_dispatch_s
-        found = dict.fromkeys((node.name for node in graph.layers), 0.0)
+        seconds_of = dict.fromkeys((node.name for node in graph.layers), 0.0)
         for occurrence in timed.stage.lowered.table.occurrences:
             if occurrence.phase is not Phase.UPDATE:
-                found[occurrence.layer] = found.get(occurrence.layer, 0.0) + float(seconds[occurrence.group])
-        self.known.layer_seconds[samples] = found
-        return found
+                seconds_of[occurrence.layer] = seconds_of.get(occurrence.layer, 0.0) + float(seconds[occurrence.group])
+        self.known.layer_seconds[samples] = seconds_of
+        return seconds_of
 
     def _feeding(self) -> Mapping[int, Target]:
         """Devices of each pipeline place, which share the host's links; empty where all do."""
@@ -355,8 +355,8 @@ class Lowering:
             graph = first_alike(placed.graph, of=whole.graph)
         subject = whole
         if graph is not whole.graph:
-            own = whole.input_gradient if is_fed else placed.input_gradient
-            subject = replace(whole, graph=graph, name=placed.graph.name, input_gradient=own)
+            input_gradient = whole.input_gradient if is_fed else placed.input_gradient
+            subject = replace(whole, graph=graph, name=placed.graph.name, input_gradient=input_gradient)
         return Stage(
             placed=placed,
             subject=subject,

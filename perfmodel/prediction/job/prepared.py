@@ -230,19 +230,19 @@ class Prepared:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Notes for the user on target, libraries, data set and parameter server."""
-        told = self.target.remarks(self.profile, self.libraries, dtype=self.dtype)
+        notes = self.target.remarks(self.profile, self.libraries, dtype=self.dtype)
         if self.data_path is not None:
-            told = (*told, *self.data_path.remarks(self.subject))
+            notes = (*notes, *self.data_path.remarks(self.subject))
         server = None if self.agreement is None else self.agreement.server
-        return told if server is None else (*told, *server.remarks)
+        return notes if server is None else (*notes, *server.remarks)
 
     @property
     def sources(self) -> tuple[SpecFile, ...]:
         """Files in use: framework, libraries, hardware, data set and storage."""
         library = None if self.exchanges is None else self.exchanges.library
         agreed = () if library is None else (library,)
-        own = (*self.target.sources(self.profile, self.libraries), *agreed)
-        return own if self.data_path is None else (*own, *self.data_path.sources)
+        files = (*self.target.sources(self.profile, self.libraries), *agreed)
+        return files if self.data_path is None else (*files, *self.data_path.sources)
 
     def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
         """Plain numbers of hardware, libraries and framework."""
@@ -269,14 +269,14 @@ class Prepared:
         if len(self.stages) == 1 and known is None:
             return (self._timed_stage(self.stages[0], numbers),)
         known = {} if known is None else known
-        found = []
+        timed_stages = []
         for stage in self.stages:
             key = (id(stage.lowered), stage.placed.batch_factor)
             if key not in known:
                 known[key] = self._timed_stage(stage, numbers)
             timed = known[key]
-            found.append(timed if timed.stage is stage else replace(timed, stage=stage, alike=timed))
-        return tuple(found)
+            timed_stages.append(timed if timed.stage is stage else replace(timed, stage=stage, alike=timed))
+        return tuple(timed_stages)
 
     def _timed_stage(self, stage: Stage, numbers: ProcessorNumbers) -> TimedStage:
         table, samples = stage.lowered.table, self.samples(stage)
@@ -336,14 +336,14 @@ class Prepared:
         """Numbers of stages with their exchanges; those known from other cuts are reused. [s]"""
         if known is None:
             return [self._work(stage, each) for stage, each in zip(self.stages, times, strict=True)]
-        found = []
+        works = []
         for stage, each in zip(self.stages, times, strict=True):
             # who else has a tied table, the cut decides; what is known holds the stage, so that no other has its number
             key = (id(stage.placed), id(self.placement) if _is_tied(stage.placed) else None)
             if key not in known:
                 known[key] = self._work(stage, each)
-            found.append(known[key])
-        return found
+            works.append(known[key])
+        return works
 
     def _work(self, stage: Stage, times: PhaseTimes) -> StageWork:
         placed = stage.placed
@@ -394,14 +394,14 @@ class Prepared:
 
     def works_like(self, works: Sequence[StageWork], *, known: dict[Any, Any]) -> list[StageWork]:
         """Numbers of stages of a job that differs only in what workers share. [s]"""
-        found = []
+        changed_works = []
         for stage, work in zip(self.stages, works, strict=True):
             key = (id(stage.placed), id(work))
             if key not in known:
-                own = replace(work, exchanges_gradients=self._adds_up(stage), **self._gathering(stage))
-                known[key] = (stage, work, own)
-            found.append(known[key][-1])
-        return found
+                changed = replace(work, exchanges_gradients=self._adds_up(stage), **self._gathering(stage))
+                known[key] = (stage, work, changed)
+            changed_works.append(known[key][-1])
+        return changed_works
 
     def sent_bytes(self, exchange: Exchange, stage: Stage) -> float:
         """Mean bytes a device of a stage sends in an exchange of a micro-batch or step. [B]"""
@@ -419,8 +419,10 @@ class Prepared:
 
     def footprint(self, timed: TimedStep) -> MemoryFootprint:
         """Memory of the fullest device."""
-        found = self.footprints(timed)
-        return found[0] if len(found) == 1 else max(found, key=lambda each: float(np.max(each.total_bytes)))
+        footprints = self.footprints(timed)
+        return (
+            footprints[0] if len(footprints) == 1 else max(footprints, key=lambda each: float(np.max(each.total_bytes)))
+        )
 
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
         """Memory of each device of a worker. [B]"""
@@ -447,11 +449,11 @@ class Prepared:
 
     def _copying(self, factors: Factors) -> list[tuple[Stage, Copy, Copy]]:
         """Stages that copy, each with its copies before a step and during the previous one."""
-        found = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
+        copying = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
         parts = self.layout.parts
         if parts == 1:
-            return found
-        return [(stage, before.repeated(parts), meanwhile.repeated(parts)) for stage, before, meanwhile in found]
+            return copying
+        return [(stage, before.repeated(parts), meanwhile.repeated(parts)) for stage, before, meanwhile in copying]
 
     def _times(self, stage: Stage, before: Copy, meanwhile: Copy) -> tuple[Any, Any]:
         shared = self.target_of(stage).shared_bytes_per_s
@@ -483,10 +485,10 @@ def _is_tied(placed: StageGraph) -> bool:
 @derived
 def _alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
     """Exchanges of a stage other than gradient sums, each kind once with its count."""
-    found: dict[Any, tuple[Exchange, int]] = {}
+    counted: dict[Any, tuple[Exchange, int]] = {}
     for each in placed.exchanges:
         if each.group != "data" or each.kind == "all_gather":
             key = (each.kind, each.group, each.phase, each.bytes_per_sample, each.fixed_bytes, each.hidden)
-            first, count = found.get(key, (each, 0))
-            found[key] = (first, count + 1)
-    return list(found.values())
+            first, count = counted.get(key, (each, 0))
+            counted[key] = (first, count + 1)
+    return list(counted.values())

@@ -101,8 +101,8 @@ class Straggler:
     def check_workers(self, worker_count: int) -> None:
         """Raise if the listed times are for another number of workers."""
         if self.times.lasting_count not in (None, worker_count):
-            given = {"distribution": self.times.name, "times": getattr(self.times, "times", None)}
-            raise ArgumentError("straggler", given, f"one time for each of the {worker_count} workers")
+            stated = {"distribution": self.times.name, "times": getattr(self.times, "times", None)}
+            raise ArgumentError("straggler", stated, f"one time for each of the {worker_count} workers")
 
     def drawn(self, *, step_count: int, worker_count: int, seed: int) -> NDArray[np.float64]:
         """Draw each worker's time in each step, relative to the mean."""

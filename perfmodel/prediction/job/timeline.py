@@ -93,9 +93,9 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
     serves = prepared.agreement is not None and prepared.agreement.serves
     devices = []
     for place in places:
-        own = [work for work in works if work.device == place]
-        update = sum((work.times.update.step_s - serves * work.times.update.update_s) for work in own)
-        waits_s = sum(float(work.tied_s) for work in own)
+        chunks = [work for work in works if work.device == place]
+        update = sum((work.times.update.step_s - serves * work.times.update.update_s) for work in chunks)
+        waits_s = sum(float(work.tied_s) for work in chunks)
         devices.append(PlayedDevice(update_s=max(0.0, share * float(update)), waits_s=waits_s))
     return PlayedStep(
         orders=composed.orders,
@@ -121,20 +121,20 @@ def _lanes(prepared: Prepared, worker: int, name: str) -> list[str]:
     layout, names = prepared.layout, prepared.names
     if layout.stages * layout.tensor_size == 1:
         return [name]
-    found = []
+    lanes = []
     for place in range(layout.stages):
         first = (worker * layout.stages + place) * layout.tensor_size
         last = first + layout.tensor_size - 1
         devices = names[first] if first == last else f"{names[first]}..{names[last]}"
-        found.append(f"{devices} stage {place}" if layout.stages > 1 else devices)
-    return found
+        lanes.append(f"{devices} stage {place}" if layout.stages > 1 else devices)
+    return lanes
 
 
 def _channels(path: DataPath) -> dict[str, float]:
     """Channels of the system, and those that are no links. [B/s, or samples/s]"""
     links = {} if path.system_part is None else path.system_part.system.topology.channels
     reads = {channel.name: channel for way in path.read_routes for channel in way.channels}
-    found = {name: channel.capacity_bytes_per_s for name, channel in {**links, **reads}.items()}
+    capacities = {name: channel.capacity_bytes_per_s for name, channel in {**links, **reads}.items()}
     others: dict[str, float] = {}
     for host in path.hosts:
         if path.decode_rate_per_core is not None:
@@ -142,7 +142,7 @@ def _channels(path: DataPath) -> dict[str, float]:
         others[_of(host.name, HOST_COPIES)] = host.memory_bytes_per_s
     if not path.read_routes:
         others[STORAGE] = path.read_bytes_per_s
-    return found | {name: rate for name, rate in others.items() if math.isfinite(rate)}
+    return capacities | {name: rate for name, rate in others.items() if math.isfinite(rate)}
 
 
 def _of(node: str, pool: str) -> str:
@@ -190,9 +190,9 @@ def _stages(
             if not copy.copied_bytes:
                 way = ()
             elif not way or float(copy.bytes_per_s) < channels[way[-1]]:  # from pageable memory slower than the link
-                own = f"{name} {kind}"
-                channels[own] = float(copy.bytes_per_s)
-                way = (own, *way)
+                pageable = f"{name} {kind}"
+                channels[pageable] = float(copy.bytes_per_s)
+                way = (pageable, *way)
             stages.append(
                 Stage(
                     kind,

@@ -250,11 +250,11 @@ def workspace_bytes(memory: GraphMemory, table: KernelTable, chosen: Quantity, *
     each = table.workspace.at(batch_size)["workspace_bytes"]
     needed = each[taken] if taken.ndim == 1 else np.take_along_axis(each, taken, axis=0)
     if memory.workspaces_per_layer is None:
-        found = needed.max(axis=0)
+        workspace = needed.max(axis=0)
     else:
         largest_of_layers = np.maximum.reduceat(needed, memory.workspace_layer_starts, axis=0)
-        found = memory.workspaces_per_layer * largest_of_layers.sum(axis=0)
-    return float(found) if np.ndim(found) == 0 else found
+        workspace = memory.workspaces_per_layer * largest_of_layers.sum(axis=0)
+    return float(workspace) if np.ndim(workspace) == 0 else workspace
 
 
 def memory_footprint(
@@ -355,11 +355,11 @@ def device_memory(
     known: dict[Any, tuple[MemoryFootprint, Any]] | None = None,
 ) -> DeviceMemory:
     """Memory of a device where workers share nothing. [B]"""
-    own = {index: each for index, each in enumerate(stages) if each.stage.placed.device == place}
-    is_shared = len(own) > 1 or in_parts
+    chunks = {index: each for index, each in enumerate(stages) if each.stage.placed.device == place}
+    is_shared = len(chunks) > 1 or in_parts
     known = {} if known is None else known
     keys = []
-    for each in own.values():
+    for each in chunks.values():
         stage = each.stage
         keys.append((id(stage.lowered), stage.placed.batch_factor, id(stage.feed), stage.is_fed, id(stage.target)))
         if keys[-1] not in known:
@@ -372,7 +372,7 @@ def device_memory(
         among = replace(
             alone,
             weights_bytes=sum(each.weights_bytes for each in footprints),
-            gradients_bytes=sum(_gradients_bytes(prepared, each.stage) for each in own.values()),
+            gradients_bytes=sum(_gradients_bytes(prepared, each.stage) for each in chunks.values()),
             optimizer_bytes=sum(each.optimizer_bytes for each in footprints),
             activations_bytes=reduce(
                 maximum, [each.activations_bytes - kept for each, kept in zip(footprints, waits, strict=True)]
@@ -381,7 +381,7 @@ def device_memory(
         )
 
     return DeviceMemory(
-        chunks=tuple(own),
+        chunks=tuple(chunks),
         alone=alone,
         among=among,
         waiting_bytes=tuple(waits),
@@ -397,7 +397,7 @@ def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
     target = prepared.target
     ahead_bytes = prepared.stage_copies(stage)[1].copied_bytes
     is_doubled = bool(np.any(ahead_bytes))
-    found = memory_footprint(
+    footprint = memory_footprint(
         memory,
         batch_size=samples,
         workspace_bytes=workspace_bytes(memory, stage.lowered.table, timed.groups.chosen, batch_size=samples),
@@ -406,8 +406,8 @@ def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
         input_buffer_count=1 + is_doubled,
     )
     if stage.is_fed or not is_doubled:
-        return found
-    return replace(found, input_bytes=found.input_bytes / 2 + ahead_bytes)
+        return footprint
+    return replace(footprint, input_bytes=footprint.input_bytes / 2 + ahead_bytes)
 
 
 def _gradients_bytes(prepared: Prepared, stage: Stage) -> float:

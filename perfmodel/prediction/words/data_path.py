@@ -85,12 +85,12 @@ def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
     have = {"decode": min(path.decode_core_count(host) for host in path.hosts)}
     if path.read_limited_by_storage:
         have["read"] = 1
-    found = {}
+    units_of = {}
     for stage, units in have.items():
         if size.stage_s[stage] > device_s:
             needed = units_to_unbind(stage_s=size.stage_s[stage], compute_s=device_s, unit_count=units)
-            found[stage] = (units, math.ceil(float(needed)))
-    return found
+            units_of[stage] = (units, math.ceil(float(needed)))
+    return units_of
 
 
 MOST_WIDENED: Final = 10
@@ -146,12 +146,12 @@ def _widened(system_part: SystemPart, *, needed_bytes_per_s: float, own_bytes_pe
     below = {wire.downward.name: wire.lower for wire in system_part.system.topology.wires}
     names = list(channels)
     capacity = np.array([channels[name].capacity_bytes_per_s for name in names])
-    own = np.array([names.index(route.channel_names[-1]) for route in routes])
+    last_channel = np.array([names.index(route.channel_names[-1]) for route in routes])
     uses = np.array([[float(name in route.channel_names) for name in names] for route in routes])
     times = np.ones(len(names), dtype=int)
     for _ in range(MOST_WIDENED):
         shares = max_min_rates(capacity=capacity * times, uses=uses)
-        of_link = own_bytes_per_s * times[own]  # from pageable memory less than the link carries
+        of_link = own_bytes_per_s * times[last_channel]  # from pageable memory less than the link carries
         short = np.minimum(shares, of_link) < needed_bytes_per_s * (1 - 1e-9)
         if not short.any():
             widened = {names[place]: int(count) for place, count in enumerate(times) if count > 1}
@@ -159,7 +159,7 @@ def _widened(system_part: SystemPart, *, needed_bytes_per_s: float, own_bytes_pe
             of_place = {below[name]: (lanes[name], lanes[name] * count) for name, count in widened.items()}
             return LanesNeeded(lanes=of_place)
         full = (shares @ uses >= capacity * times * (1 - 1e-9)) & uses[short].any(axis=0)
-        full[own[short & (of_link < needed_bytes_per_s)]] = True
+        full[last_channel[short & (of_link < needed_bytes_per_s)]] = True
         links = [channels[names[place]].link for place in np.flatnonzero(full)]
         without = next((link for link in links if _LANES_IN_NAME.fullmatch(link) is None), None)
         if without is not None:
@@ -270,11 +270,11 @@ def _advice(basis: Basis, path: DataPath) -> list[str]:
     for stage, (units, needed) in units_needed(basis).items():
         of_each = " of each host" if stage == "decode" and len(path.hosts) > 1 else ""
         advice.append((f"{needed} {UNIT_NAMES[stage]}{of_each} instead of {units}", stage))
-    found = lanes_needed(basis)
-    if found.lanes:
+    widening = lanes_needed(basis)
+    if widening.lanes:
         devices = () if path.system_part is None else path.system_part.names
         places: dict[tuple[str, tuple[int, int]], list[str]] = {}
-        for place, change in found.lanes.items():
+        for place, change in widening.lanes.items():
             places.setdefault(("for" if place in devices else "at", change), []).append(place)
         changes = [
             f"{needed} lanes {'for each device' if set(where) == set(devices) else f'{word} {_listed(where)}'} "
@@ -283,8 +283,8 @@ def _advice(basis: Basis, path: DataPath) -> list[str]:
         ]
         advice.append((_listed(changes), COPY))
     sentences = [f"With {change}, {STAGE_NAMES[stage]} would keep up with the devices." for change, stage in advice]
-    if found.limit:
-        sentences.append(f"No number of lanes lets {STAGE_NAMES[COPY]} keep up: the {found.limit} would bound them.")
+    if widening.limit:
+        sentences.append(f"No number of lanes lets {STAGE_NAMES[COPY]} keep up: the {widening.limit} would bound them.")
     return sentences
 
 

@@ -294,9 +294,9 @@ def _on_interval(p: Prediction) -> str:
     parts = sorted(interval.shares.items(), key=lambda part: -part[1])
     listed = ", ".join(f"{CAUSES[cause]} {percent_text(share)}" for cause, share in parts)
     new = [cause for cause, _ in parts if cause in WAYS_TO_EXTRAPOLATE and cause != "unfitted"]
-    told = "This extrapolates from" if new else "Its device, framework and kinds of operation are each among"
+    basis = "This extrapolates from" if new else "Its device, framework and kinds of operation are each among"
     where = "what the constants were fitted on" if p.basis.calibration is not None else "the rows the interval rests on"
-    last = f"{told} {where}" if interval.exposure is not None else "No whole step was timed for it, on any machine"
+    last = f"{basis} {where}" if interval.exposure is not None else "No whole step was timed for it, on any machine"
     return (
         f"{100 * interval.level:.0f} % of measured times should lie within {interval_text(p)}, a factor of "
         f"{math.sqrt(interval.ratio):.3g} to either side. Its variance: {listed}. {last}."
@@ -425,11 +425,11 @@ def _server_dict(p: Prediction) -> dict[str, Any] | None:
     """Memory and load of a parameter server; one that never bounds has no knee."""
     if p.agreement is None or p.agreement.server is None:
         return None
-    found: dict[str, Any] = {"knee": None, "utilisation": None}
+    load: dict[str, Any] = {"knee": None, "utilisation": None}
     if p.visits is not None:
         knee = float(p.visits.knee)
-        found = {"knee": knee if math.isfinite(knee) else None, "utilisation": float(p.visits.server_utilisation)}
-    return p.agreement.server.to_dict() | found
+        load = {"knee": knee if math.isfinite(knee) else None, "utilisation": float(p.visits.server_utilisation)}
+    return p.agreement.server.to_dict() | load
 
 
 def _interval_dict(p: Prediction) -> dict[str, Any]:
