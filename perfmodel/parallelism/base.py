@@ -56,9 +56,9 @@ class Placement:
     Parameters
     ----------
     parallelism : str
-        What made it. [-]
+        Parallelism that made it. [-]
     layout : Layout
-        The sizes that were asked for, every one of them known. [-]
+        The sizes asked for, complete. [-]
     stages : tuple of StageGraph
         In the order of the network; the data-parallel workers all have the same. [-]
     """
@@ -218,7 +218,7 @@ def placement_of_phase(placement: Placement, phase: Phase) -> Placement:
 def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> StageGraph:
     """Repeat the exchanges within layers that are computed again.
 
-    As operations do, only those run again whose result back-propagation reads: not the sum that yields the next
+    Like operations, only exchanges whose result back-propagation reads are repeated: not the sum that yields the next
     checkpoint.
     """
     inside = [each for each in stage.exchanges if each.group == "tensor" and each.phase is Phase.FORWARD]

@@ -38,7 +38,7 @@ def gradient_exchanges(
     data_size : int
         Workers with the same layers and other samples. [1]
     shard_stage : int
-        What they share: the optimizer's state (1), gradients too (2), parameters too (3), or nothing (0). [1]
+        State they share: the optimizer's (1), gradients too (2), parameters too (3), or none (0). [1]
     element_bytes : int
         Size of an element of parameters and gradients. [B]
 
@@ -49,8 +49,8 @@ def gradient_exchanges(
 
     Notes
     -----
-    In elements per parameter that a ring moves: 2 with an all-reduce (stage 0), with a reduce-scatter of gradients and
-    an all-gather of updated parameters (stages 1 and 2); 3 with stage 3, which gathers parameters in both phases.
+    Per parameter, a ring moves 2 elements with an all-reduce (stage 0), or with a reduce-scatter of gradients and an
+    all-gather of updated parameters (stages 1 and 2); 3 with stage 3, which gathers parameters in both phases.
 
     References
     ----------

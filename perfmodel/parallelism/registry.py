@@ -52,7 +52,7 @@ class DataParallelism(Combined):
 class ModelParallelism(Combined):
     """The network cut into stages that each mini-batch passes as a whole; the whole may be copied.
 
-    It takes the sum of the stages and of the transfers between them: memory adds up, speed does not.
+    A step takes the sum of stages and transfers: this adds memory, not speed.
     """
 
     name: ClassVar[str] = "model"
@@ -108,8 +108,8 @@ class TensorParallelism(Combined):
 class HybridParallelism(Parallelism):
     """Convolutions data-parallel; dense layers split over all workers, each computing its part for all samples.
 
-    Of an AlexNet the convolutions have 5 % of the parameters and most of the FLOP, so that neither large gradients nor
-    large activations are exchanged [1]_ (variant (a) of section 4: activations are gathered before the dense layers).
+    In AlexNet the convolutions have 5 % of the parameters and most of the FLOP, so neither large gradients nor large
+    activations are exchanged [1]_ (variant (a) of section 4: activations are gathered before the dense layers).
 
     References
     ----------

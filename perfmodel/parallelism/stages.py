@@ -164,21 +164,21 @@ def balanced_cuts(
     Parameters
     ----------
     work : sequence of float
-        What each layer takes, in order. [s]
+        Time of each layer, in order. [s]
     boundaries : sequence of tuple
-        Places where one may cut (layers before it), ascending, and what the transfer there takes. [1], [s]
+        Possible cuts (layers before each), ascending, with the time of the transfer there. [1], [s]
     stage_count : int
         Stages. [1]
 
     Returns
     -------
     tuple of int or None
-        Chosen among the boundaries, by number; None where there are too few. [1]
+        Indices of the chosen boundaries; None if there are too few. [1]
 
     Notes
     -----
-    Exact, by dynamic programming over boundaries, O(k n^2). Each side of a cut bears its transfer. Of all cuts with the
-    same longest stage those with the least sum of squares are taken.
+    Exact, by dynamic programming over boundaries, O(k n^2). Both sides of a cut spend the time of its transfer. Among
+    cuts with the same longest stage, those with the least sum of squares win.
 
     Examples
     --------

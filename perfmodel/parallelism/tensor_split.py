@@ -52,11 +52,11 @@ def _readers(graph: LayerGraph) -> dict[str, list[Node]]:
 def roles_of(graph: LayerGraph, *, tensor_size: int) -> dict[str, Role]:
     """Assign roles to the layers that a group shares; layers without a role are whole on every device.
 
-    Two products that follow one another, with layers between that treat channels alone, are split by outputs
-    (``column``) and by inputs (``row``); so are products that one layer brings together (queries, keys and values; a
-    gate and its units) and the next one; attention that holds its own projections by ``heads``; a ``table`` of words by
-    its rows; a product in front of a cross-entropy by classes (``scores``). A table with fewer rows than features stays
-    whole, and one that is used as weights in a way that is not split.
+    Of two consecutive products with only channel-wise layers between them, the first is split by outputs (``column``)
+    and the second by inputs (``row``). The same holds for products joined by one layer (queries, keys and values; a
+    gate and its units) and the product after it. Attention with its own projections is split by ``heads``, a word
+    ``table`` by rows, and the product before a cross-entropy by classes (``scores``). A table stays whole if it has
+    fewer rows than features, or if it also serves as weights that are not split.
     """
     readers = _readers(graph)
     shares = {of[0] for node in graph.layers for of in node.usage.shared_parameters.values()}
@@ -98,7 +98,7 @@ def _chain(node: Node, readers: Mapping[str, list[Node]]) -> list[Node] | None:
 def _joined(graph: LayerGraph, node: Node, readers: Mapping[str, list[Node]], *, tensor_size: int) -> dict[str, Role]:
     """Roles around a layer that joins products: queries, keys and values, or a gate and its units.
 
-    None where it is not fed by products alone, or leads to none.
+    None where its inputs are not all products, or no product follows.
     """
     before: list[Node] = []
     products: list[Node] = []
@@ -333,7 +333,7 @@ def tensor_split(
     element_bytes : int
         Size of an element of what is exchanged. [B]
     sequence_parallel : bool
-        Whether each device has some of the positions where layers are not shared otherwise. [-]
+        Whether layers that are not split otherwise are split by sequence positions. [-]
 
     Returns
     -------
@@ -344,14 +344,14 @@ def tensor_split(
     Raises
     ------
     ArgumentError
-        If the devices do not divide heads, widths or positions, or no layer can be shared.
+        If the devices do not divide heads, widths or positions, or no layer can be split.
 
     Notes
     -----
-    A product split by outputs leaves each device a share of its input's gradient, one split by inputs a share of its
-    output: both are summed over the group. With ``sequence_parallel`` each sum is a reduce-scatter, and its counterpart
-    in the other phase an all-gather, of the same bytes on the wire; what was gathered for a product is not kept, but
-    gathered again for the gradient of its weights, which the product of the other gradient hides.
+    After a product split by outputs, each device has a partial sum of the input gradient; after one split by inputs, of
+    the output. Both are summed over the group. With ``sequence_parallel`` each sum becomes a reduce-scatter, with an
+    all-gather in the other phase, of the same bytes on the wire. A gathered input is not kept but gathered again for
+    the weight gradient, hidden behind the product of the input gradient.
 
     References
     ----------
@@ -433,7 +433,7 @@ def _add(split: _Split, node: Node) -> None:
 def _exchange_input(split: _Split, name: str, tensor: str, read: str) -> None:
     """Add the exchange for the gradient of a tensor that shared products read.
 
-    Products that read the same add up their shares on the device first.
+    Products that read the same tensor add up their shares on the device first.
     """
     if tensor in split.read:
         return

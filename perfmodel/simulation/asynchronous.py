@@ -42,11 +42,11 @@ def play_asynchronous(numbers: AsynchronousNumbers, *, step_count: int, seed: in
     Parameters
     ----------
     numbers : AsynchronousNumbers
-        Those in effect for a scheme (``AsynchronousScheme.in_effect``), single numbers. [-]
+        Numbers in effect for a scheme (``AsynchronousScheme.in_effect``), not arrays. [-]
     step_count : int
         Steps of each worker, at least 40. [1]
     seed : int
-        What the times are drawn with. [-]
+        Seed of the random times. [-]
 
     Returns
     -------
@@ -56,7 +56,7 @@ def play_asynchronous(numbers: AsynchronousNumbers, *, step_count: int, seed: in
     Raises
     ------
     ArgumentError
-        If there are fewer steps than it takes to say anything.
+        If there are too few steps to measure anything.
 
     Notes
     -----
@@ -101,8 +101,8 @@ def _part(numbers: AsynchronousNumbers, station: str, shard: int, visitor: int) 
 def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: int = 0) -> Iterator[Task]:
     """Tasks of workers, or groups of them, that train with a parameter server.
 
-    A step begins once the step before has ended. Where a bound s is given, a worker that has pushed step i goes on, and
-    pulls, once all have pushed step i - s. A visitor goes to shards in turn, each time beginning with the next one.
+    A step begins when the one before has ended. With a bound s, a worker that has pushed step i pulls once
+    all workers have pushed step i - s. A visitor visits the shards in turn, starting one further each time.
     """
     generator = np.random.default_rng(seed)
     group, visitors = int(numbers.group_size), int(numbers.visitors)

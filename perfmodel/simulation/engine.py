@@ -22,9 +22,9 @@ _TIMED = 0
 def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources: Mapping[str, int]) -> Timeline:
     """Run tasks, and record when each starts and ends.
 
-    A task starts once all it comes after have ended and a unit of its resource is free. Units go to whoever has waited
-    longest, then to the task named first. Flows share their channels max-min fairly; rates change only when a flow
-    begins or ends, and only for flows that a chain of shared channels joins to it.
+    A task starts once the tasks it comes after have ended and a unit of its resource is free. Units go to the task that
+    has waited longest, then to the one listed first. Flows share channels max-min fairly; a rate changes only when a
+    flow begins or ends on a channel connected to it by shared channels.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources:
     Raises
     ------
     TaskError
-        If a name occurs twice, a task comes after an unknown one, or tasks wait for one another in a circle.
+        If a name occurs twice, a task comes after an unknown one, or tasks wait for each other in a circle.
     UnknownNameError
         If a task names a channel or resource that is not given.
     ArgumentError
@@ -56,7 +56,7 @@ def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources:
 
     Examples
     --------
-    Two copies share a root of 10 B/s; the second has fewer bytes, and leaves all of it to the first:
+    Two copies share a root of 10 B/s; the second has fewer bytes, and then leaves the root to the first:
 
     >>> copies = [Task("a", flow_bytes=100, channels=("root",)), Task("b", flow_bytes=50, channels=("root",))]
     >>> timeline = simulate(copies, channels={"root": 10.0}, resources={})
@@ -247,7 +247,7 @@ class _Flow:
 class SharedChannels:
     """Flows over channels; a rate changes only when a flow begins or ends on a connected channel.
 
-    Flows of one route have one rate, so rates are found for routes, once for every set of routes that share channels.
+    All flows on a route have the same rate, so rates are worked out per route, once per set of connected routes.
     """
 
     def __init__(self, capacity: Mapping[str, float]) -> None:
@@ -294,8 +294,7 @@ class SharedChannels:
     def endings(self, now_s: float) -> list[tuple[float, int, int]]:
         """Share channels anew where flows began or ended since the last call.
 
-        Of flows that are joined by shared channels only the first endings are announced: they change what the others
-        get, or at least bring the next ones to light.
+        Of connected flows only the first to end are announced, since their end changes the rates of the others.
         """
         endings: list[tuple[float, int, int]] = []
         seen: set[int] = set()

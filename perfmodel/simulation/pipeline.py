@@ -36,12 +36,12 @@ def input_pipeline_tasks(
 ) -> tuple[Task, ...]:
     """Tasks of workers whose mini-batches pass through the stages of a pipeline.
 
-    A stage takes mini-batches in order, each part one at a time. Without prefetching, the first stage of a step waits
-    until the computation of the step before has ended, so nothing overlaps. With depth d there are d + 1 buffers
-    between two stages, one in use and d ahead of it: a stage begins step i once the next one has ended step i - d - 1.
+    A stage takes mini-batches in order, each part one at a time. Without prefetching, a step's first stage waits until
+    the previous step has computed, so nothing overlaps. With depth d there are d + 1 buffers between two stages, one in
+    use and d ahead of it: a stage begins step i once the next one has ended step i - d - 1.
 
-    A stage that varies takes its duration and bytes times a factor of each step: gamma distributed, mean 1. It belongs
-    to the mini-batch, so stages and workers that vary equally have the same one, and it depends on no depth.
+    Where a stage varies, its duration and bytes are multiplied by a factor per step, gamma distributed with mean 1. The
+    factor belongs to the mini-batch: stages and workers of equal variation share it, whatever the depth.
 
     Parameters
     ----------
@@ -50,15 +50,15 @@ def input_pipeline_tasks(
     step_count : int
         Mini-batches of each worker, at least 1. [1]
     prefetch : int
-        Depth d: mini-batches that a stage may be ahead of the one in use at the next; 0 for none. [1]
+        Depth d: mini-batches that a stage may be ahead of the next one; 0 for none. [1]
     seed : int
-        What the factors are drawn with, 0 or more. [-]
+        Seed of the factors, 0 or more. [-]
 
     Returns
     -------
     tuple of Task
         Tasks named ``worker/kind/step``, with ``/part`` where a stage has several, steps from 0; first by step, so that
-        whoever is at an earlier step goes first where two have waited equally long. [-]
+        the earlier step goes first when two have waited equally long. [-]
 
     Raises
     ------
@@ -70,9 +70,9 @@ def input_pipeline_tasks(
 
     Notes
     -----
-    Valid for: mini-batches whose times do not depend on those before. With channels and resources that nobody shares
-    and times that do not vary, s steps take s times the sum of the stages without prefetching, and the sum plus (s - 1)
-    times the longest with any depth from 1 on. Ignores: waits of workers for one another, as in synchronous training.
+    Valid for: mini-batches with independent times. Without sharing and variation, s steps take s times the sum of the
+    stages without prefetching, and the sum plus (s - 1) times the longest stage with any depth from 1 on. Ignores:
+    workers that wait for each other, as in synchronous training.
 
     Examples
     --------
@@ -220,11 +220,11 @@ def pipeline_schedule_tasks(
     after : tuple of str
         Tasks that must have ended before any of these begins. [-]
     called : callable
-        Device and turn to the name of its task. [-]
+        Gives the name of the task from device and turn. [-]
     pieces : mapping of Turn to sequence of Piece or None
-        Turns that are cut; their tasks are numbered after the name of the turn. [-]
+        Turns that are cut into pieces; the number of a piece follows the name of the turn. [-]
     computing : callable
-        Device and seconds to what a task takes of the device. [-]
+        Gives the device use of a task from device and seconds. [-]
 
     Returns
     -------

@@ -47,20 +47,19 @@ def collective_tasks(
     size_bytes : float
         Bytes, n, as the algorithm counts them. [B]
     name : str
-        First part of the names of its tasks; the last task has this name alone. [-]
+        Prefix of the names of its tasks; the last task has just this name. [-]
     after : tuple of str
         Tasks that must have ended before. [-]
 
     Returns
     -------
     tuple of Task
-        Messages, additions, and one at the end that comes after all of them. [-]
+        Messages, additions, and a last task that waits for all of them. [-]
 
     Notes
     -----
-    Valid for: ranks of which each takes part in one round at a time. A message starts once its source and its sink have
-    done with the round before; the additions of a pipelined algorithm come last. Ignores: progress of other ranks that
-    a library's barriers may hold up.
+    Valid for: ranks that each take part in one round at a time. A message starts once its source and sink have finished
+    the previous round; the additions of a pipelined algorithm come last. Ignores: barriers of a library.
     """
     if placed.fill_rounds:
         tasks = _Pipeline(placed, size_bytes, name=name, after=after).tasks()

@@ -22,27 +22,27 @@ _INFINITY = float("inf")
 class Task:
     """Work on a resource, a transfer over channels, or the one and then the other.
 
-    It starts once all tasks it comes after have ended and a unit of its resource is free, and holds the unit until it
-    ends. First ``duration_s`` and ``latency_s`` pass, then its bytes flow, at the rate the channels grant.
+    It starts once the tasks it comes after have ended and a unit of its resource is free, and holds the unit until it
+    ends. First ``duration_s`` and ``latency_s`` pass, then its bytes flow at the rate that the channels allow.
 
     Parameters
     ----------
     name : str
         Name, unique among the tasks of a simulation. [-]
     resource : str or None
-        What it holds one unit of, e.g. a device, a pool of cores, a copy engine; None for nothing. [-]
+        Resource of which it holds one unit, e.g. a device, a pool of cores, a copy engine. [-]
     duration_s : float
-        How long it works, however much else is going on. [s]
+        Working time, whatever else runs. [s]
     after : tuple of str
         Tasks that must have ended before. [-]
     flow_bytes : float
         Bytes it sends over each of its channels. [B]
     channels : tuple of str
-        Channels that the bytes pass, each as often as it is named. [-]
+        Channels that the bytes pass, repeated if they pass more than once. [-]
     latency_s : float
         Time from its start until its first byte flows. [s]
     kind : str
-        What it is, for colours and totals, e.g. ``read``, ``compute``. [-]
+        Kind of work, for colours and totals, e.g. ``read``, ``compute``. [-]
 
     Raises
     ------
@@ -242,7 +242,7 @@ class Timeline:
         Parameters
         ----------
         path : str, Path or None
-            Where to save it as png, pdf or svg too; None for nowhere. [-]
+            File to save it in as well, png, pdf or svg; None for none. [-]
 
         Returns
         -------

@@ -23,9 +23,9 @@ class AsynchronousTimes:
     Parameters
     ----------
     compute_s : float, ndarray or sympy.Expr
-        Its own computation. [s]
+        Computing time. [s]
     straggler_s : float, ndarray or sympy.Expr
-        Waiting for slower workers: of its group, or those too far behind. [s]
+        Wait for slower workers of the group, or for workers too far behind. [s]
     group_sync_s : float, ndarray or sympy.Expr
         Adding up gradients in its group. [s]
     wait_s : float, ndarray or sympy.Expr
@@ -35,15 +35,15 @@ class AsynchronousTimes:
     batches_per_update : float, ndarray or sympy.Expr
         Mini-batches of one worker that make up an update. [1]
     mean_staleness : float, ndarray or sympy.Expr
-        Updates of others that a gradient has missed, on average, when it is applied. [1]
+        Mean number of other workers' updates that a gradient misses before it is applied. [1]
     knee : float, ndarray or sympy.Expr
-        Workers, or groups where there are any, from which on the server bounds. [1]
+        Workers (or groups) from which the server bounds the rate. [1]
     server_utilisation : float, ndarray or sympy.Expr
-        Share of time that the busiest part of the server, or of the way to it, works. [1]
+        Busy share of the most loaded part of the server or of the way to it. [1]
     most_updates_per_s : float, ndarray or sympy.Expr
-        Updates that there would be if nobody queued, or the server were never idle, whichever is less. [1/s]
+        Upper bound on updates: the lesser of the rates without queueing and with a server that is never idle. [1/s]
     kinds : tuple of KindTimes
-        What visitors of each speed come to, the fastest first; empty where all are alike or keep pace. [-]
+        Times of visitors by speed, the fastest first; empty where all are alike or keep pace. [-]
     """
 
     compute_s: Quantity
@@ -73,11 +73,11 @@ class KindTimes:
     visitor_count : int
         Visitors of this kind. [1]
     relative_time : float
-        How long one computes, over what was predicted. [1]
+        Computing time over the predicted one. [1]
     step_s : float, ndarray or sympy.Expr
-        Time from one step of such a visitor to its next. [s]
+        Time between steps of such a visitor. [s]
     mean_staleness : float, ndarray or sympy.Expr
-        Updates of others that its gradient has missed when it is applied. [1]
+        Updates of others that its gradient misses before it is applied. [1]
     """
 
     visitor_count: int
@@ -95,11 +95,11 @@ class UnequalPace:
     kinds : tuple of KindTimes
         One for each speed, the fastest first. [-]
     step_s : float, ndarray or sympy.Expr
-        Visitors over the steps that all of them make per second. [s]
+        Number of visitors over the rate of all their steps. [s]
     computing_s : float, ndarray or sympy.Expr
-        What a step computes, on average over steps, of which fast visitors make more. [s]
+        Mean computing time over all steps, of which fast visitors make more. [s]
     lone_step_s : float, ndarray or sympy.Expr
-        ``step_s`` if nobody had to queue. [s]
+        ``step_s`` without queueing. [s]
     """
 
     kinds: tuple[KindTimes, ...]
@@ -114,12 +114,12 @@ def unequal_pace(numbers: AsynchronousNumbers) -> UnequalPace:
     Raises
     ------
     ArgumentError
-        If services vary otherwise than exponential ones.
+        If service times are not exponential.
 
     Notes
     -----
-    Valid for: exponential service. Slow workers' gradients are the staler ones: others update more often meanwhile.
-    Over all updates staleness is that of equal workers, W - 1 with a visit every step, however unequal they are.
+    Valid for: exponential service. Gradients of slow workers are staler, since others update more often meanwhile.
+    Over all updates, mean staleness is that of equal workers, W - 1 with a visit every step.
 
     Examples
     --------
@@ -167,19 +167,19 @@ class AsynchronousNumbers:
     Parameters
     ----------
     compute_s : float, ndarray or sympy.Expr
-        Mean time of a worker's own step; with lasting times that of a relative time of 1. [s]
+        Mean time of a worker's own step; for unequal workers that at a relative time of 1. [s]
     worker_count : int or ndarray
         Workers. [1]
     push_latency_s, pull_latency_s : float, ndarray or sympy.Expr
-        Time on the way to and from the server in which nobody else is kept waiting. [s]
+        Time on the way to and from the server that delays no other worker. [s]
     push_s, pull_s : float, ndarray or sympy.Expr
-        Time that a gradient takes the most loaded part of the way, as the server's adapter, and that parameters do. [s]
+        Time of a gradient, and of parameters, on the most loaded part of the way, such as the server's adapter. [s]
     push_sharers, pull_sharers : int or None
-        Visitors that share one such part, of which there are as many alike as it takes; None for all visitors. [1]
+        Visitors that share each such part, if there are several equal parts; None if all share one. [1]
     update_s : float, ndarray or sympy.Expr
-        Time that the server takes to apply an update. [s]
+        Server time to apply an update. [s]
     compensation_s : float, ndarray or sympy.Expr
-        What delay compensation adds to it. [s]
+        Extra server time for delay compensation. [s]
     server_count : int
         Equal shards of the server. [1]
     push_period, pull_period : int, ndarray or sympy.Expr
@@ -189,20 +189,20 @@ class AsynchronousNumbers:
     group_size : int
         Workers that step together and visit the server as one. [1]
     group_sync_s : float, ndarray or sympy.Expr
-        Time in which a group adds up its gradients. [s]
+        Time to sum the gradients of a group. [s]
     times : RelativeTimes or None
-        Distribution of a worker's own step, or a lasting time of each; None where all take the same. [1]
+        Distribution of a worker's own step, or a lasting time for each worker; None where all are equal. [1]
     service_variation : float
         Coefficient of variation of the server's times. [1]
     each_part_queues : bool
-        Whether visitors queue before each part of the server; else before the busiest only, since parts in a row that
-        serve one after the other let no queue form behind the slowest [1]_. [-]
+        Whether visitors queue for each part of the server; else only for the busiest, since behind the slowest of
+        several parts in a row no queue forms [1]_. [-]
 
     Raises
     ------
     ArgumentError
-        If a time is negative, a count is not allowed, groups do not divide the workers, sharers not the visitors, or
-        ``each_part_queues`` where some share parts of the way only.
+        If a time is negative, a count is not allowed, groups do not divide the workers or sharers the visitors, or
+        ``each_part_queues`` is set where only some visitors share a part.
 
     References
     ----------
@@ -324,7 +324,7 @@ class AsynchronousNumbers:
     def in_one_queue(self) -> AsynchronousNumbers:
         """The same with several parallel parts replaced by one as fast as all of them together.
 
-        What a visit takes with nobody else there stays the same, and so do the most visits per second.
+        The time of a lone visit and the highest rate of visits stay the same.
         """
         if self.is_shared_by_all:
             return self
@@ -375,10 +375,10 @@ class AsynchronousScheme(ABC):
 
         Notes
         -----
-        Valid for: a steady state. A recursion runs over the number of workers, which is therefore no symbol; all else
-        may be symbols, but for what parts take that only some share. Workers of unequal speed that share such parts
-        are taken to be in one queue before one part as fast as all of these: 2 % off on average, at most 4 %, in 40
-        played jobs of 4 to 12 workers of two speeds, two or four to a part.
+        Valid for: a steady state. The number of workers cannot be a symbol, as a recursion runs over it, nor can times
+        on parts that only some workers share. Workers of unequal speed on such parts count as one queue for a part as
+        fast as all of them together: 2 % off on average, at most 4 %, in 40 simulated jobs of 4 to 12 workers of two
+        speeds, two or four per part.
         """
         used = self.in_effect(numbers)
         return (
@@ -397,7 +397,7 @@ def server_network(numbers: AsynchronousNumbers, *, held_back_s: Quantity = 0.0)
 
     Notes
     -----
-    Visitors who share the busiest part with some others only queue with these: so many networks alike, each by itself.
+    Visitors that share the busiest part with only some others form several equal networks, each by itself.
     """
     one = queueing.closed_network(
         worker_count=numbers.sharers,
@@ -422,11 +422,11 @@ def at_the_server(
     Parameters
     ----------
     numbers : AsynchronousNumbers
-        Those in effect. [-]
+        Numbers in effect. [-]
     network : ClosedNetwork
-        What they settle at. [-]
+        Its steady state. [-]
     held_back_s : float, ndarray or sympy.Expr
-        Time per step that a worker waits for others before it computes. [s]
+        Wait for other workers before computing, per step. [s]
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """The interface of collective algorithms: rounds of messages, and their time on equal links.
 
-Both say the same: the time is that of the rounds on a fabric where each worker has one full-duplex port.
+Both agree: the time is that of the rounds on a fabric with one full-duplex port per worker.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class Collective(ABC):
     option_names : tuple of str
         Keyword options of its own. [-]
     server_kind : str
-        What its servers are on a topology: ``memory``, ``switch``, or empty where it needs none. [-]
+        Kind of its servers on a topology: ``memory``, ``switch``, or empty if it has none. [-]
     ring : bool
-        Whether neighbours in the order of the ranks should be near each other. [-]
+        Whether consecutive ranks should be close to each other. [-]
     """
 
     name: ClassVar[str]
@@ -136,7 +136,7 @@ class Collective(ABC):
         Raises
         ------
         ArgumentError
-            Naming the option, those there are, and the nearest.
+            If there is no such option; names the nearest.
         """
         for given in options:
             if given not in self.option_names:
@@ -206,7 +206,7 @@ def check_rank_count(worker_count: Quantity) -> None:
     Raises
     ------
     ArgumentError
-        If it is no whole number, or below 1.
+        If it is not a whole number >= 1.
     """
     if is_symbolic(worker_count):
         return

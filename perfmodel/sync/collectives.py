@@ -73,7 +73,7 @@ class Protocol:
     name : str
         Its name. [-]
     launch_s : float
-        What a call costs however short the message. [s]
+        Cost of a call without data. [s]
     hop_factor : float
         Latency of a round over that of the links. [1]
     bandwidth_efficiency : float
@@ -97,7 +97,7 @@ class LibraryCollective:
     protocols : tuple of Protocol
         Its protocols. [-]
     blocks : BlocksTable or None
-        What carries its messages. [-]
+        Blocks of the device that carry its messages. [-]
     """
 
     algorithms: tuple[Placed, ...]
@@ -205,7 +205,7 @@ def place_library(
     ranks : sequence of str
         Names of devices. [-]
     beside : sequence of sequence of str
-        Further groups, each as large as ``ranks``, that do the same at the same time. [-]
+        Further groups of the same size that run the same operation at the same time. [-]
 
     Returns
     -------

@@ -99,7 +99,7 @@ def exchange(ranks: tuple[int, ...], *, distance: int, share: float, reduces: bo
     Parameters
     ----------
     ranks : tuple of int
-        Those who take part, a power of two of them. [1]
+        Ranks that take part, a power of two of them. [1]
     distance : int
         Between partners, a power of two. [1]
     share : float
@@ -126,9 +126,9 @@ class RecursiveDoubling(Collective):
 
     .. math:: T = l (\alpha + n \beta + n \gamma) + f (2 \alpha + 2 n \beta + n \gamma)
 
-    with :math:`l = \lfloor \log_2 p \rfloor`, and f = 1 where p is no power of two: those beyond it first give
-    theirs to a neighbour and are told the sum at the end. For a power of two without
-    :math:`\alpha` it is Paleo's butterfly.
+    with :math:`l = \lfloor \log_2 p \rfloor`, and f = 1 where p is no power of two: ranks beyond it first hand
+    their data to a neighbour and receive the sum at the end. For a power of two and
+    :math:`\alpha = 0` it is Paleo's butterfly.
 
     Notes
     -----

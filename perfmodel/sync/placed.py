@@ -56,7 +56,7 @@ class PlacedRound:
     routes : tuple of Route
         The way of each message. [-]
     rates_bytes_per_s : tuple of float
-        What each gets while all are under way. [B/s]
+        Rate of each while all are in flight. [B/s]
     reduced_share : float
         Largest part of the n bytes that one of them adds up. [1]
     repeat : int
@@ -117,9 +117,9 @@ class Call:
     placed : Placed
         The algorithm, with the latency that its rounds have in this call. [-]
     wire_bytes : float
-        Bytes, n, as they pass the links: with the flags that a protocol carries beside them. [B]
+        Bytes, n, on the links, including a protocol's flags. [B]
     launch_s : float
-        What the call costs before the first message. [s]
+        Cost of the call before the first message. [s]
     """
 
     placed: Placed
@@ -140,7 +140,7 @@ class Placed:
     servers : tuple of str
         Nodes that are its servers. [-]
     rounds : tuple of PlacedRound
-        What is sent, and how. [-]
+        Its messages with their routes. [-]
     reduce_s_per_byte : float
         Time to add one byte to another. [s/B]
     chunk_count : int or None
@@ -175,9 +175,9 @@ class Placed:
 
         Notes
         -----
-        Valid for: rounds in which all wait for the last; what a flow gets is what it gets while all are under way.
-        Ignores: that the others speed up when one has ended, that a rank may begin its next message earlier. Played by
-        the simulator, which ignores neither, it ends no later, and at the same time where all messages are alike.
+        Valid for: rounds in which all wait for the last message, at the rates while all are in flight. Ignores: that
+        flows speed up when others end, and that a rank may begin its next message earlier. The simulator ignores
+        neither: there it ends no later, and at the same time where all messages are alike.
         """
         added = self.reduce_s_per_byte * self.reduced_share * size_bytes
         if self.fill_rounds:
@@ -253,17 +253,16 @@ def place(
     ranks : sequence of str
         Devices, or host memories where CPUs are the workers. [-]
     servers : sequence of str
-        Nodes of its servers, which one rank alone visits too; unless given the memories of the hosts in turn, or the
-        switch that all hang off. [-]
+        Nodes of its servers, used even by a single rank; by default the hosts' memories in turn, or the switch above
+        all ranks. [-]
     beside : sequence of sequence of str
-        Further groups, each as large as ``ranks``, that do the same at the same time: their messages share channels
-        with those of ``ranks``. [-]
+        Further groups of the same size that run at the same time and share channels with ``ranks``. [-]
     reduce_s_per_byte : float
         Time to add one byte to another. [s/B]
     through_host : bool
-        Whether all copies between devices are staged in host memory, as where drivers allow no peer access. [-]
+        Whether copies between devices go through host memory, e.g. without peer access. [-]
     **options : object
-        The algorithm's own; ``group_size`` is that of the machines unless given. [-]
+        Options of the algorithm; ``group_size`` defaults to the devices of a machine. [-]
 
     Returns
     -------
@@ -273,8 +272,7 @@ def place(
     Raises
     ------
     ArgumentError
-        If a name occurs twice, the servers are of another number, an option is wrong, or no link leads from one end of
-        a message to the other.
+        If a name occurs twice, the number of servers or an option is wrong, or no link joins the ends of a message.
     UnknownNameError
         If there is no node of a name.
 

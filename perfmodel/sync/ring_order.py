@@ -41,8 +41,8 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
 
     Notes
     -----
-    Valid for: one ring. The slowest link of the tour is as wide as possible, then the sum of latencies as small; exact
-    for up to nine devices in a machine, beyond that improved by reversing stretches. Ignores: flows that meet.
+    Valid for: one ring. The slowest link of the tour is as fast as possible, and then the sum of latencies as small as
+    possible: exactly for up to nine devices in a machine, beyond that by reversing stretches. Ignores: shared channels.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def way_between(topology: Topology, source: str, sink: str, *, through_host: boo
     source, sink : str
         Names of nodes. [-]
     through_host : bool
-        Whether it is staged in host memory in any case. [-]
+        Whether it always goes through host memory. [-]
 
     Returns
     -------

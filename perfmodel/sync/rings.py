@@ -18,7 +18,7 @@ def ring_round(worker_count: int, *, reduces: bool, both_ways: bool = False) -> 
     reduces : bool
         Whether what arrives is added up. [-]
     both_ways : bool
-        Whether half goes to the one before instead. [-]
+        Whether half of it goes around the other way. [-]
 
     Returns
     -------
@@ -43,8 +43,8 @@ class RingAllReduce(Collective):
 
     Notes
     -----
-    Valid for: equal parts. Going both ways is worth nothing with one port for each worker, and up to half of the time
-    where neighbours have links of their own. Ignores: pipelining of smaller pieces within a round, further rings.
+    Valid for: equal parts. Both directions save nothing with one port per worker, and up to half of the time with a
+    link per neighbour. Ignores: pipelining of smaller pieces within a round, and further rings.
 
     Examples
     --------
@@ -138,7 +138,7 @@ class Hierarchical(Collective):
         + 2 (m - 1) \left(\alpha + \frac{n}{g m} c \beta\right)
         + \left(\frac{g - 1}{g} + \frac{m - 1}{g m}\right) n \gamma
 
-    where all g of a group cross with ports of their own, c = 1, or share one (``shared_port``), c = g. Options are
+    where the g workers of a group have a port each, c = 1, or share one (``shared_port``), c = g. Options are
     ``group_size`` (g), ``inner_latency_s``, ``inner_s_per_byte`` (:math:`\alpha_i, \beta_i`; those between groups
     unless given) and ``shared_port``.
 

@@ -18,7 +18,7 @@ class OneToAll(Collective):
     Notes
     -----
     Valid for: rank 0 as the master, which serves one worker at a time; with :math:`\alpha = \gamma = 0` it is Paleo's
-    OneToAll. Ignores: that the next message could start while the one before is added up.
+    OneToAll. Ignores: that a message could arrive while the previous one is added up.
 
     Examples
     --------
@@ -48,8 +48,8 @@ class ParameterServer(Collective):
     .. math:: T = 2 \alpha + 2 n \max\left(\beta, \tfrac{p}{S} \beta_s\right) + \tfrac{p}{S} n \gamma
 
     Options are ``server_count`` (S) and ``server_s_per_byte`` (:math:`\beta_s`, that of the workers unless given).
-    Where shards are in the host memories of the workers' machines, ``place`` sends a worker's part for the shard beside
-    it over no network: of one worker for each machine and a shard beside each only (p - 1) / p of the bytes cross.
+    Where shards are in the workers' own machines, ``place`` sends nothing over the network for a shard in the same
+    machine: with one worker and one shard per machine only (p - 1) / p of the bytes cross.
 
     Notes
     -----
@@ -118,8 +118,8 @@ class HostTree(Collective):
 
     Notes
     -----
-    Valid for: one root; served in turn or at once, the last one ends at the same time. Ignores: switches that multicast
-    (with which pulling takes as long as one copy), and pushing of one while another pulls.
+    Valid for: one root; the last worker ends at the same time whether they are served in turn or at once. Ignores:
+    switches that multicast (pulling then takes the time of one copy), and pushes at the same time as pulls.
 
     Examples
     --------

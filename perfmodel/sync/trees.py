@@ -143,13 +143,13 @@ class DoubleBinaryTree(Collective):
 
     .. math:: T = 2 \left(\sqrt{n \beta} + \sqrt{2 L \alpha}\right)^2 + n \gamma, \qquad L = \lceil \log_2 p \rceil
 
-    With ``chunk_count`` k, of which the formula takes the best, :math:`2 (2 L + k) (\alpha + n \beta / k) + n \gamma`.
+    For ``chunk_count`` k (above, the best one) it is :math:`2 (2 L + k) (\alpha + n \beta / k) + n \gamma`.
 
     Notes
     -----
     Valid for: chunks of any size, p >= 3; for two workers both trees are one link. Ignores: that chunks are whole
-    numbers of bytes; that reducing and broadcasting may overlap. The formula gives each level of a tree two rounds;
-    played, a short message takes one or less, and ends in a third to all of the time.
+    numbers of bytes, and that reducing and broadcasting may overlap. The formula gives each level of a tree two rounds;
+    simulated short messages take one or less, and end in a third to all of the time.
 
     Examples
     --------

@@ -116,7 +116,7 @@ class Interval:
     uncertainty : Uncertainty
         Constant by constant. [1]
     exposure : Exposure or None
-        What the shares follow from; None on a measured machine, where they follow from its kernels. [1]
+        Causes behind the shares; None on a measured machine, where its kernels are behind them. [1]
     scale : IntervalScale or None
         The scale it was made with, if any. [-]
     """
@@ -190,13 +190,12 @@ def exchange_variance(prepared: Prepared, timed: TimedStep, *, spreads: Exchange
     Returns
     -------
     float
-        Square of half the change of ln(step time) from exchanges that are one spread shorter to one spread longer. [1]
+        Square of half the change of ln(step time) between exchanges one deviation shorter and one longer. [1]
 
     Notes
     -----
-    Valid for: all exchanges of a step off by one factor. A hidden exchange that stays hidden adds nothing; one that
-    would not counts with what it would expose. Of a network that is spread as much stays hidden as is. Ignores: copies
-    that would be hidden.
+    Valid for: all exchanges of a step off by the same factor. An exchange that stays hidden adds nothing; one that no
+    longer fits adds the part that shows. Ignores: copies that longer exchanges would hide.
     """
     if spreads is None or not timed.parts.sync_s:
         return 0.0

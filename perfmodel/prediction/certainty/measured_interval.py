@@ -56,10 +56,10 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
 
     Notes
     -----
-    Distinct kernels scatter about their curves by r independently (``kernels``), each constant is uncertain by s
-    (``constants``), the session had noise and drift (``session``). A part is shared by all kernels (``shared``): what a
-    step does to caches, allocator and clock moves them together, about as far as one kernel scatters. A class by the
-    curve of another errs as a whole (``stand_ins``). Ignores: that the machine is busier later than it was then.
+    Kernels scatter independently around their curves by r (``kernels``), every constant is uncertain by s
+    (``constants``), and the session had noise and drift (``session``). Caches, allocator and clock move all kernels of
+    a step together, about as far as one kernel scatters (``shared``). A class timed by another's curve is off as a
+    whole (``stand_ins``). Ignores: that the machine may be busier now than when it was measured.
     """
     prepared, timed = basis.prepared, basis.timed
     step_s = float(timed.parts.step_s)

@@ -78,8 +78,8 @@ def uncertainty_of(
 ) -> Uncertainty:
     """Propagate the uncertainty of constants to the step time, by one evaluation with each constant lowered.
 
-    Constants are lowered, not raised: many stand at the upper end of their range, where raising them shows nothing.
-    Each is lowered by its own spread, so that a threshold that is crossed on the way counts once.
+    Constants are lowered because many are at the upper end of their range, where raising them changes nothing. Each is
+    lowered by its own standard deviation, so that a threshold crossed on the way counts once.
     """
     stated = [stated_constant(name, prepared.specs, dtype=prepared.dtype) for name in prepared.constant_names]
     constants = tuple(each for each in stated if each is not None and not isinstance(each.value, tuple))
@@ -131,7 +131,7 @@ def _times(prepared: Prepared, factors: Factors, count: int) -> NDArray[np.float
 def prior_covariance(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
     """Covariance of unknowns before any row is seen.
 
-    Unknowns of one group share a common part, so that one without rows of its own moves with its group's mean.
+    Unknowns of one group share a common part, so that one without rows of its own follows the mean of its group.
     """
     groups = np.array([unknown.group for unknown in unknowns])
     shared = np.array([unknown.shared_spread for unknown in unknowns])
@@ -146,7 +146,7 @@ def extended_covariance(
 ) -> NDArray[np.float64]:
     r"""Covariance of fitted unknowns together with further ones that the fit has not met.
 
-    A further unknown keeps its own part and hears of its group's mean what the fit has learned of it:
+    A further unknown keeps its own variance, and follows the mean of its group as the fit has found it:
 
     .. math:: x_f = A x + r, \quad A = P_{fk} P_{kk}^{-1}, \quad \operatorname{cov} x_f = A C A^T + P_{ff} - A P_{kf}
 
@@ -155,7 +155,7 @@ def extended_covariance(
     fitted : sequence of Unknown
         Unknowns of the fit. [-]
     covariance : ndarray, shape (fitted, fitted)
-        Theirs after the fit, C. [1]
+        Their covariance after the fit, C. [1]
     further : sequence of Unknown
         Unknowns of constants that no fitted row used. [-]
 

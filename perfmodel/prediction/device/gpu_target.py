@@ -135,7 +135,7 @@ _OWN_VALUES = attrgetter(
 def _peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:
     """Peak rates by data type, and of the plain lanes, at the sustained clocks. [FLOP/s]
 
-    Factors are on what the file lists of each type: which type products are computed in does not follow from them.
+    Factors apply to the peaks that the file lists; they do not decide in which type products are computed.
     """
     listed = {name: device.peak_flop_per_s(name) for name in dict.fromkeys((*dtypes, "fp32"))}
     peaks = scaled(listed, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)

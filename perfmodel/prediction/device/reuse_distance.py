@@ -1,14 +1,13 @@
 """Reuse distance: traffic between two uses of the same data in a step, and how much of the data is cold by then.
 
-The kernels of a step run in the order of the table's occurrences, step after step. What an operation reads of what it
-has just been given is near: in between lies only what it moves itself, as when a kernel is measured over and over, so
-that its curve has that already. Far is what was last used long ago: the weights of a forward operation (since the step
-before), what back-propagation reads of the forward pass and no layer read since, and all that an optimizer touches.
-In training the results of the forward pass also go to memory that was last used a step ago, but where they overwrite
-what was just made.
+Kernels run in the order of the table's occurrences, step after step. Data that the previous operation just wrote is
+near: only the operation's own traffic lies between, as when a kernel is repeated for measuring, so that the measured
+curve includes it. Data last used long ago is far: the weights of a forward operation (last used one step ago), forward
+results that back-propagation reads and no layer has read since, and everything that an optimizer touches. In training,
+forward results are also written to memory last used one step ago, unless they overwrite their input.
 
-A tensor is known by the layer that first wrote its memory: a view, and what overwrites its input, is the same memory.
-Weights are the memory of their own layer.
+A tensor goes by the layer that first wrote its memory; views and in-place results share that memory. Weights are the
+memory of their own layer.
 """
 
 from __future__ import annotations
@@ -152,14 +151,14 @@ def cold_bytes(
     Returns
     -------
     ndarray, shape (rows,) or (rows, configurations)
-        Mean over the operations that a row stands for; B are all bytes of a kernel, B_far those last used long ago
-        (operands, and gradients of weights, whose memory the optimizer last used a step ago),
-        D_far the traffic since that data was used before, the kernel's own included, s the share that is cold. [B]
+        Mean over the operations of a row. B are all bytes of a kernel; B_far those last used long ago (operands, and
+        weight gradients, whose memory the optimizer last used a step ago); D_far the traffic since then, including the
+        kernel's own; s the cold share. [B]
 
     Notes
     -----
-    Valid for: layers one after the other. Ignores: that a forward operation may read an activation of long ago (a
-    shortcut), and which memory an allocator hands out.
+    Valid for: layers one after the other. Ignores: shortcuts, by which a forward operation reads an old activation,
+    and which memory an allocator hands out.
     """
     order = step_order(table)
     matmul, stream = table.matmul.at(batch_size), table.stream.at(batch_size)
@@ -256,8 +255,8 @@ def last_kept_use(
 ) -> list[int | None]:
     """For each operation, the last use of the forward results it reads.
 
-    A non-linearity that keeps its output finds it where the next layer's weight gradient just read it. Several passes
-    of one layer read the same; its products each read another operand.
+    The output that a non-linearity keeps was just read by the next layer's weight gradient. Passes of one layer all
+    read the same data; its products each read another operand.
     """
     touched: dict[Memory, int] = {}
     of_products: dict[Memory, int] = {}  # of the layer that runs now

@@ -1,8 +1,7 @@
 """From kernels to the time of a step, on one path for floats (predict), arrays (sweep) and symbols (formula).
 
-Nothing here knows a spec file. ``numbers`` is a :class:`ProcessorNumbers`: it says how long a kernel keeps the
-processor busy by each branch of the roofline, and what launching and dispatching cost; everything else is arithmetic
-on the table's columns.
+Nothing here knows a spec file. A :class:`ProcessorNumbers` gives the time of kernels by each branch of the roofline and
+the cost of launches and dispatch; everything else is arithmetic on the columns of a kernel table.
 """
 
 from __future__ import annotations
@@ -274,7 +273,7 @@ def _run_ahead(table: KernelTable, groups: GroupTimes, *, launch_s: Quantity) ->
 def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Quantity) -> GroupTimes:
     """Keep all alternatives of symbolic times, as the fastest is not known yet.
 
-    Each alternative is set against the fastest of those before it, as argmin takes the first of equal ones.
+    Each alternative is compared with the fastest before it, so that the first of equal ones wins, as with argmin.
     """
     first = table.choices[0]
     values = [each[first].astype(object) for each in rows]
@@ -360,7 +359,7 @@ def step_time(
     subnormal_s : float, ndarray or sympy.Expr
         Time that subnormal numbers cost besides the kernels. [s]
     scheduler_threads : int
-        Threads that run independent operations beside each other, each operation on one of them. [1]
+        Threads that run independent operations at the same time, one operation each. [1]
     phase : Phase or None
         A single phase; None for all of the table. The phases of a step sum to it. [-]
 
@@ -431,8 +430,8 @@ def concurrent_time(table: KernelTable, group_s: Quantity, *, scheduler_threads:
 
     Notes
     -----
-    Valid for: operations that use one thread each. A layer with branches is on the path with all of them, so what
-    branches save is left out. Ignores: memory bandwidth, which the threads share.
+    Valid for: operations that use one thread each. Ignores: that branches of a layer may run at the same time, and
+    that threads share the memory bandwidth.
 
     References
     ----------

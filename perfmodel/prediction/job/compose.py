@@ -1,8 +1,8 @@
 """The one composition of a step, from plain numbers of stages, exchanges, copies and input to its parts.
 
-``predict`` gives floats, a sweep and an interval arrays over configurations, a formula symbols. A worker with the whole
-network is the case of one device, a mini-batch in one piece that of one micro-batch, workers that share nothing that of
-a share of one: all by the same lines.
+The numbers may be floats (predict), arrays over configurations (sweep, interval) or symbols (formula). A whole network
+is the case of one device, an uncut mini-batch that of one micro-batch, and unshared state that of a share of one; the
+same lines compute all of them.
 """
 
 from __future__ import annotations
@@ -170,8 +170,8 @@ def compose(
 
     .. math:: T = \max_d \left[(a - 1) E + E_d + X_d + U_d\right] + W
 
-    with passes a of all micro-batches through the pipeline, each of which takes E, device d through with the last at
-    :math:`E_d`, exposed exchange :math:`X_d`, update :math:`U_d`, and W for slower workers, copies and input.
+    with a passes of all micro-batches through the pipeline at E each, :math:`E_d` the end of the last pass on device d,
+    :math:`X_d` its exposed exchange, :math:`U_d` its update, and W the time for slower workers, copies and input.
 
     Parameters
     ----------
@@ -182,15 +182,15 @@ def compose(
     micro_batches, accumulation_steps : int
         Micro-batches of a pass, and passes before the update. [1]
     update_share : float, ndarray or sympy.Expr
-        Part of the update that a device does, where workers share the optimizer's state. [1]
+        Share of the update that each device does, below 1 where workers share the optimizer's state. [1]
     agreement : Agreement or None
         How workers agree; None where they do not. [-]
     copies_s : tuple of 2 float, ndarray or sympy.Expr
         Copies of a step's mini-batch: before it begins, and while the one before computes. [s]
     first_step_s : float, ndarray or sympy.Expr
-        Share of what the first step of a process costs besides. [s]
+        Share of the extra time of a process's first step. [s]
     fed : callable or None
-        Adds to a StepTime what it waits for its input; None where that is there. [-]
+        Adds the wait for input to a StepTime; None where input is always ready. [-]
 
     Returns
     -------
@@ -199,8 +199,8 @@ def compose(
 
     Notes
     -----
-    Valid for: workers that are alike, passes that each fill and drain the pipeline, gradients exchanged in the last
-    backward phase. Ignores: exchanges of several devices of a worker that meet on a link.
+    Valid for: equal workers, passes that each fill and drain the pipeline, gradients exchanged in the last backward
+    phase. Ignores: that exchanges of several devices of a worker may share a link.
     """
     composed = agreed(
         stages,

@@ -274,7 +274,7 @@ def reading_from(
     Parameters
     ----------
     storage : Storage
-        The storage; where it is of a remote kind there is one for all hosts, else each host has one of its own. [-]
+        The storage: one for all hosts if it is remote, else one in each host. [-]
     system_part : SystemPart or None
         The job's part of a system; None for a device by itself. [-]
     hosts : tuple of Host
@@ -289,10 +289,10 @@ def reading_from(
 
     Notes
     -----
-    Valid for: large data sets read by whole examples. A drive of a host is attached such that no link behind
-    it limits; reads from a remote storage come in over all network adapters that the system states, evenly, and
-    cross what is between them and host memory; each host's loader keeps its own reads under way, and its workers share
-    them. Ignores: other traffic of the network, and its switches.
+    Valid for: large data sets read by whole examples. No link limits a drive in the host. Reads from a remote storage
+    arrive evenly over all network adapters of the system, and pass the links between these and host memory. Each
+    host's loader keeps its own reads in flight, which its workers share. Ignores: the network's switches and other
+    traffic.
     """
     of_one = storage.read_limits()
     loader = _loader_rate(of_one, read_bytes=read_bytes)
@@ -316,7 +316,7 @@ def reads_of_array(array: StorageArray, *, read_bytes: float) -> Route:
     array : StorageArray
         One drive, or several in a stripe. [-]
     read_bytes : float
-        Size of one read; infinity where examples are read from end to end. [B]
+        Size of one read; infinite where examples are read sequentially. [B]
 
     Returns
     -------

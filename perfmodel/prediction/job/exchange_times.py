@@ -90,8 +90,8 @@ class LinkExchanges:
 class PlacedExchanges:
     """Exchanges on a system, where simultaneous groups share channels; calling it gives seconds.
 
-    Devices are taken in the order of the system's file: those of a tensor group are neighbours, then come the stages
-    of a pipeline, then the data-parallel workers. What workers add up is their agreement's.
+    Devices follow the order of the system's file: first the devices of a tensor group, then the stages of a pipeline,
+    then the data-parallel workers. Sums among workers belong to their agreement.
     """
 
     placement: Placement

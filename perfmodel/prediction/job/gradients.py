@@ -80,9 +80,8 @@ def gradient_schedule(
 
     Notes
     -----
-    Valid for: operations one after the other, in the order of the table. A layer's gradient is ready once its last
-    operation of the backward phase has ended; parameters that several layers share count as those of the layer that
-    owns them, ready with the last operation of that layer.
+    Valid for: operations one after the other, in the order of the table. A layer's gradient is ready after its last
+    operation of the backward phase. Shared parameters belong to one layer, and are ready with it.
     """
     busy_s = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s
     seconds = named(busy_s + groups.exposed_dispatch_s, "operation")

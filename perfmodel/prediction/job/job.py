@@ -43,8 +43,8 @@ _OF_ONE_BY_NAME = DEFAULTS.keys() - _OF_SEVERAL - {"system", "threads"}
 class Job(JobAttributes):
     """Arguments of a prediction: a network or a Run, and every argument of :func:`perfmodel.predict`.
 
-    Frozen: arguments are attributes, ``replace`` makes another job. A value that is never allowed, and arguments that
-    contradict one another, are refused when the job is made; what files and hardware have to say, when it is predicted.
+    Frozen: arguments are attributes, and ``replace`` makes another job. Invalid values and arguments that contradict
+    each other raise when the job is made; limits of hardware and files raise when it is predicted.
 
     Parameters
     ----------
@@ -119,12 +119,12 @@ class Job(JobAttributes):
         Parameters
         ----------
         **arguments : object
-            As :func:`perfmodel.predict` takes them; the default of one takes it back. [unit of each argument]
+            As :func:`perfmodel.predict` takes them; a default value removes the argument. [unit of each argument]
 
         Returns
         -------
         Job
-            Another one. [-]
+            A new job. [-]
         """
         return Job(self.graph, **{**self.asked, **arguments})
 

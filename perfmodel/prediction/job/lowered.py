@@ -37,7 +37,7 @@ class LoweredGraph:
     table : KernelTable
         The lowered graph. [-]
     memory_rules : mapping of str to object
-        Further arguments of ``graph_memory``: what decides what it keeps in memory. [-]
+        Further arguments of ``graph_memory``. [-]
     """
 
     table: KernelTable
@@ -50,7 +50,7 @@ class LoweredGraph:
         Parameters
         ----------
         graph : LayerGraph
-            The graph that was lowered, which a plan must not keep alive. [-]
+            The graph that was lowered; holding it here would keep it alive. [-]
 
         Returns
         -------

@@ -60,8 +60,7 @@ def visit_of(
     .. math:: c = \arg\max_c \sum_w \frac{b_{w,c}}{B_c}, \qquad K = \max\{k : k \mid W,\; k n_c \le W\}, \qquad
         S = \frac{K}{W} \sum_w \frac{b_{w,c}}{B_c}
 
-    where visitor w takes :math:`b_{w,c}` bytes through channel c of capacity :math:`B_c`, which :math:`n_c` visitors
-    pass.
+    where visitor w sends :math:`b_{w,c}` bytes over channel c of capacity :math:`B_c`, shared by :math:`n_c` visitors.
 
     Parameters
     ----------
@@ -72,7 +71,7 @@ def visit_of(
     servers : sequence of str
         Memory of each shard. [-]
     pulls_per_push : float
-        How often a visitor pulls for each time that it pushes. [1]
+        Pulls of a visitor for each of its pushes. [1]
 
     Returns
     -------
@@ -81,18 +80,17 @@ def visit_of(
 
     Notes
     -----
-    Bytes flow through all channels of a way at once, so that a lone visitor takes as long as his slowest channel, and
-    latency. Of all channels that several visitors pass the one that all together take longest bounds them all: with
-    equal steps of T no channel is taken longer than :math:`T \ge W S / K`. So visitors queue before that one, W / K
-    before each of K alike, and what a lone visit takes besides is latency to them. A channel that pushes and
-    pulls both pass, as the bus of a memory, or the adapter of a worker's machine that also holds a shard, is counted
-    for both with the push.
+    Bytes flow over all channels of a route at once, so a lone visitor takes the time of its slowest channel, plus
+    latency. The shared channel with the largest total load bounds all visitors, since equal steps cannot be shorter
+    than :math:`T \ge W S / K`. They queue for that channel, W / K for each of K equal ones, and the rest of a lone
+    visit counts as latency. A channel used by both pushes and pulls, such as a memory bus or the adapter of a worker
+    that also holds a shard, counts with the push for both.
 
-    Where the crowds before parts of one kind differ (four workers in one machine, two in another) all are taken to be
-    in one crowd of the same total load, as slow as those in the largest: those in a smaller one would be faster.
+    Where queues differ in length (four workers in one machine, two in another), all visitors count as one queue of the
+    same total load at the pace of the longest; those in shorter queues would be faster.
 
-    Valid for: equal visitors. Ignores: queues before channels that are less loaded, what update and reading of
-    mini-batches take of the same channels.
+    Valid for: equal visitors. Ignores: queues for less loaded channels, and the load of updates and input on the same
+    channels.
     """
     inwards = [_way(topology, brought, servers, inwards=True) for brought in visitors]
     outwards = [_way(topology, brought, servers, inwards=False) for brought in visitors]
@@ -208,7 +206,7 @@ def server_memory(
     element_bytes : int
         Size of a parameter. [B]
     scheme : AsynchronousScheme or None
-        How workers train that do not wait for all; None for those that do. [-]
+        Scheme of workers that do not wait for all; None where they do. [-]
     worker_count : int
         Workers. [1]
 
@@ -219,8 +217,8 @@ def server_memory(
 
     Notes
     -----
-    Valid for: one gradient at a time, which is applied or added up as it comes. Ignores: buffers of the transport, and
-    what else the machine's memory holds.
+    Valid for: one gradient at a time, applied or added as it arrives. Ignores: buffers of the transport, and other
+    contents of host memory.
     """
     places = system_part.system.topology.places
     nodes = [places[name].node for name in servers]

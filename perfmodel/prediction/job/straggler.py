@@ -54,8 +54,7 @@ class Straggler:
         compute_s : float, ndarray or sympy.Expr
             Mean time of a worker; with lasting times the predicted one. [s]
         worker_count : int, ndarray or sympy.Expr
-            Workers, those that are not waited for among them; a symbol only for normal and shifted exponential
-            times. [1]
+            All workers, backups included; a symbol only for normal and shifted exponential times. [1]
 
         Returns
         -------
@@ -65,11 +64,11 @@ class Straggler:
         Raises
         ------
         ArgumentError
-            If there are no more workers than are dropped.
+            If no worker would be left to wait for.
 
         Notes
         -----
-        Valid for: workers that are independent and alike, step after step, or that each keep a speed of their own.
+        Valid for: independent workers that are alike, or that each keep a speed of their own.
         """
         self.check_backups(worker_count)
         rank = worker_count - self.backup_workers

@@ -39,7 +39,7 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
     step_count : int
         Steps, at least 1. [1]
     seed : int
-        What the times that vary are drawn with. [-]
+        Seed of random times. [-]
 
     Returns
     -------
@@ -48,12 +48,11 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
 
     Notes
     -----
-    Valid for: data-parallel workers, with or without an agreement. Where flows share channels unequally the period
-    differs from the closed form, which gives every worker the time of the one who gets least; nor does the closed form
-    know that copies and gradients meet. Of the stages before the copy only the slowest varies, as in the closed form,
-    and by the same factor for all workers. A network on several devices is played micro-batch by micro-batch on every
-    device of every worker; what its tensor groups and workers exchange takes the time of the closed form. With a
-    scheme that does not wait a worker's devices are one.
+    Valid for: data-parallel workers, with or without an agreement. The period differs from the closed form where flows
+    share channels unequally (the closed form gives every worker the slowest rate) and where copies meet gradients. As
+    in the closed form, only the slowest input stage varies, by the same factor for all workers. A network on several
+    devices is simulated micro-batch by micro-batch; exchanges of its tensor groups and workers take the time of the
+    closed form. With asynchronous schemes the devices of a worker count as one.
     """
     prepared, timed, parts = basis.prepared, basis.timed, basis.timed.parts
     path = prepared.data_path

@@ -95,8 +95,8 @@ class GraphMemory:
 class MemoryFootprint:
     """Device memory that a step needs at its peak, by content.
 
-    The parts sum to the total. A part may have been larger at another moment: at a large batch size the peak lies where
-    back-propagation begins, and hardly any gradient of a parameter exists yet.
+    The parts sum to the total. Parts may be larger at other moments: with large batches memory peaks when
+    back-propagation begins, before most parameter gradients exist.
 
     Parameters
     ----------
@@ -201,9 +201,9 @@ def graph_memory(
 ) -> GraphMemory:
     """Work out the memory of a graph under a framework's policy.
 
-    Training with elements of 2 B or less is mixed precision as usual: weights, their gradients and activations have
-    that size, the optimizer updates a copy of the weights and keeps its state in 4 B. Losses and statistics, which
-    frameworks keep in 4 B there, count with the elements' size: they are small.
+    Training with elements of at most 2 B is mixed precision: weights, gradients and activations have that size, while
+    the optimizer keeps its state and a copy of the weights in 4 B. Losses and statistics, which frameworks keep in 4 B
+    too, are small and count with the elements' size.
     """
     rules = MemoryRules(
         element_bytes=element_bytes,
@@ -279,7 +279,7 @@ def memory_footprint(
     context_bytes, capacity_bytes : float or ndarray
         Of the device. [B]
     input_buffer_count : int
-        Mini-batches on the device at once: two where the next is copied while this one is computed on. [1]
+        Mini-batches on the device at once: two where the next one is copied during a step. [1]
 
     Returns
     -------

@@ -122,8 +122,8 @@ def lanes_needed(basis: Basis) -> LanesNeeded:
 
     Notes
     -----
-    Valid for: links whose rate is that of one lane times their lanes, which come in powers of two. What bounds the
-    copies is widened, all that has become the bound then too, and the shares of all workers are worked out again.
+    Valid for: links whose rate is proportional to their lanes, which come in powers of two. Links that bound the copies
+    are widened until no link does, with all workers' shares worked out anew each time.
     """
     prepared = basis.prepared
     system_part = prepared.target.system_part
@@ -191,7 +191,7 @@ def jitter_cost(basis: Basis, *, prefetch: int) -> float:
 def enough_ahead(basis: Basis) -> int:
     """Smallest prefetch depth at which varying times cost next to nothing. [1]
 
-    Found by bisection, as a depth never costs more than a smaller one.
+    Found by bisection, since more depth never costs time.
     """
     depths = range(1, MOST_AHEAD)
     return 1 + bisect_left(depths, True, key=lambda depth: jitter_cost(basis, prefetch=depth) < NEGLIGIBLE)
