@@ -39,6 +39,12 @@ ORDER = (
 )
 """From the top of the house to its foundation: a module may import only from the same or a later entry."""
 
+ROOMS_ABOVE = {
+    "prediction/device": tuple(f"perfmodel.prediction.{room}" for room in ("job", "memory", "certainty", "words")),
+    "prediction/arguments": tuple(f"perfmodel.prediction.{room}" for room in ("memory", "certainty", "words")),
+}
+"""Room -> rooms of the same part that it must not import, not even for types: a device knows no job."""
+
 BANNED_STEMS = {"utils", "common", "helpers", "misc", "core", "manager"}
 MOST_LINES = 600
 MOST_CODE_LINES = 60
@@ -76,6 +82,8 @@ def test_imports_point_down(path):
         part = _part(name)
         assert part in ORDER, f"{path}: {name} has no place in the house"
         assert ORDER.index(part) >= own, f"{path.relative_to(PACKAGE)} imports {name}, which lies above it"
+        above = ROOMS_ABOVE.get(path.parent.relative_to(PACKAGE).as_posix(), ())
+        assert not name.startswith(above), f"{path.relative_to(PACKAGE)} imports {name}, a room above it"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

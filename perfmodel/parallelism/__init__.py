@@ -2,9 +2,9 @@
 
 Map of the folder, lowest module first:
 
-- ``base``: Exchange, StageGraph, Placement, Layout, the contract; exchanges of a phase.
-- ``stages``: parts of a graph, where it may be cut, and the cuts that make the longest stage shortest.
-- ``tensor_split``: layers that a group of devices shares, by Megatron-LM's rules.
-- ``combine``: these with what data-parallel workers exchange, and what where they share parameters (ZeRO).
-- ``registry``: the parallelisms, the list of them, and ``place``, which asks one of them.
+- ``base``: the interface: Exchange, StageGraph, Placement, Layout, Parallelism.
+- ``stages``: parts of a graph, places where it can be cut, and the cuts that make the longest stage shortest.
+- ``tensor_split``: layers shared by a group of devices, by Megatron-LM's rules.
+- ``combine``: tensor groups, stages and data-parallel copies together, with shared state (ZeRO).
+- ``registry``: the parallelisms, and ``place``, which applies one of them.
 """

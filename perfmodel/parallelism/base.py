@@ -1,4 +1,4 @@
-"""What a parallelism makes of a network: the graphs that devices run, and what they exchange in each phase."""
+"""The interface of parallelism: the graphs that devices run, and what these exchange in each phase."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Group = Literal["data", "tensor", "pipeline"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """What a device exchanges with others at one place of a step."""
+    """One exchange of a device with others in a step."""
 
     kind: ExchangeKind
     group: Group
@@ -30,13 +30,13 @@ class Exchange:
     hidden: bool = False
 
     def size_bytes(self, batch_size: Quantity) -> Quantity:
-        """Return the size of the tensor at a batch size [samples]. [B]"""
+        """Bytes of the tensor at a batch size [samples]. [B]"""
         return self.fixed_bytes + self.bytes_per_sample * batch_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class StageGraph:
-    """Layers that one device, or one group that shares them, runs in a row."""
+    """Consecutive layers on one device, or on one group that shares them."""
 
     graph: LayerGraph
     device: int = 0
@@ -51,14 +51,14 @@ class StageGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """A network on devices.
+    """A network placed on devices.
 
     Parameters
     ----------
     parallelism : str
-        What made it. [-]
+        Parallelism that made it. [-]
     layout : Layout
-        The sizes that were asked for, every one of them known. [-]
+        The sizes asked for, complete. [-]
     stages : tuple of StageGraph
         In the order of the network; the data-parallel workers all have the same. [-]
     """
@@ -70,7 +70,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How many devices do what."""
+    """Numbers of devices by role."""
 
     workers: int = 1
     stages: int = 1
@@ -84,9 +84,9 @@ class Layout:
 
     def __post_init__(self) -> None:
         for name in ("workers", "stages", "tensor_size", "micro_batches", "interleave", "accumulation_steps"):
-            given = getattr(self, name)
-            if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-                raise ArgumentError(name, given, "a whole number, at least 1")
+            size = getattr(self, name)
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise ArgumentError(name, size, "a whole number >= 1")
         if isinstance(self.shard_stage, bool) or self.shard_stage not in (0, 1, 2, 3):
             raise ArgumentError("shard_stage", self.shard_stage, "0, 1, 2 or 3")
         if not isinstance(self.sequence_parallel, bool):
@@ -103,12 +103,12 @@ class Layout:
 
     @property
     def parts(self) -> int:
-        """Micro-batches of a worker's mini-batch, in all passes. [1]"""
+        """Micro-batches of a worker's mini-batch, over all passes. [1]"""
         return self.micro_batches * self.accumulation_steps
 
     @property
     def is_whole(self) -> bool:
-        """Whether each worker is one device with the whole network, which takes its mini-batch in one."""
+        """Whether each worker is one device that runs the whole network and mini-batch at once."""
         return self.stages == self.tensor_size == self.interleave == self.parts == 1
 
     def micro_batch_size(self, batch_size: int) -> int:
@@ -133,7 +133,7 @@ LayerSeconds = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A network that is to be placed on devices."""
+    """A network to be placed on devices."""
 
     graph: LayerGraph
     layout: Layout
@@ -150,44 +150,44 @@ SIZES: Final = (
 
 
 class Parallelism(ABC):
-    """A way to use several devices for one network: one final class per file."""
+    """A way to use several devices for one network: one final class per kind."""
 
     name: ClassVar[str]
     uses: ClassVar[frozenset[str]]
     """Fields of Layout, besides the workers, that may differ from their defaults [-]."""
     grouped_by: ClassVar[str | None] = None
-    """Field of Layout that is the number of devices where all of them have one network together [-]."""
+    """Field of Layout that counts the devices which share one network [-]."""
 
     @abstractmethod
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
-        """Return the graphs that devices run, in order, with their exchanges; ArgumentError where it cannot be."""
+        """Return the graphs that devices run, in order, with their exchanges; raise ArgumentError where impossible."""
 
     def cut(self, request: Request) -> tuple[int, ...]:
-        """Return the layers before each cut; none where nothing is cut by the time of layers."""
+        """Last layer before each cut; empty where layer times decide no cut."""
         del request
         return ()
 
     def used_by(self, workers: int) -> frozenset[str]:
-        """Return the fields of Layout that a job of some workers may set."""
+        """Fields of Layout that a job with this many workers may set."""
         del workers
         return self.uses
 
     def resolved(self, layout: Layout) -> Layout:
-        """Return the layout with what follows from the workers; ArgumentError for sizes this parallelism has not."""
+        """Complete a layout from its workers; raise ArgumentError for sizes that this parallelism does not have."""
         default, uses = Layout(), self.used_by(layout.workers)
         for name in SIZES:
-            given, plain = getattr(layout, name), getattr(default, name)
-            if given != plain and name not in uses:
-                raise ArgumentError(name, given, f"{plain!r} with parallelism={self.name!r}")
+            size, plain = getattr(layout, name), getattr(default, name)
+            if size != plain and name not in uses:
+                raise ArgumentError(name, size, f"{plain!r} with parallelism={self.name!r}")
         return layout
 
     def place(self, request: Request) -> Placement:
-        """Return the network on devices."""
+        """Place the network on devices."""
         return Placement(parallelism=self.name, layout=request.layout, stages=self.stages(request))
 
 
 def in_order(graph: LayerGraph, exchanges: Iterable[Exchange]) -> tuple[Exchange, ...]:
-    """Return exchanges in the order of execution: forward, backward from the last layer on, update."""
+    """Sort exchanges in execution order: forward, backward from the last layer on, update."""
     places = {node.name: place for place, node in enumerate(graph.layers)}
     phases = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
 
@@ -199,7 +199,7 @@ def in_order(graph: LayerGraph, exchanges: Iterable[Exchange]) -> tuple[Exchange
 
 
 def placement_of_phase(placement: Placement, phase: Phase) -> Placement:
-    """Return a placement with the exchanges of one phase."""
+    """Keep the exchanges of one phase."""
     if phase is Phase.STEP:
         return placement
 
@@ -216,9 +216,9 @@ def placement_of_phase(placement: Placement, phase: Phase) -> Placement:
 
 @derived
 def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> StageGraph:
-    """Return a stage with the exchanges within layers that are computed again.
+    """Repeat the exchanges within layers that are computed again.
 
-    As operations do, only those run again whose result back-propagation reads: not the sum that yields the next
+    Like operations, only exchanges whose result back-propagation reads are repeated: not the sum that yields the next
     checkpoint.
     """
     inside = [each for each in stage.exchanges if each.group == "tensor" and each.phase is Phase.FORWARD]
@@ -233,7 +233,7 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> Stag
 
 @derived
 def _again(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: str | None) -> frozenset[str]:
-    """Return the layers that are computed again."""
+    """Layers that are computed again."""
     del layer_count  # a graph may have grown since
     parts = graph.segments(input_gradient=input_gradient, recompute=recompute)
     return frozenset(node.name for part in parts for node in part.again)

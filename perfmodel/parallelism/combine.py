@@ -1,4 +1,4 @@
-"""Layers shared by a group, cut into stages, copied for data-parallel workers (ZeRO too): one after the other."""
+"""Tensor groups, pipeline stages and data-parallel copies (with ZeRO) combined, in this order."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ KINDS: Final[tuple[tuple[tuple[ExchangeKind, Phase], ...], ...]] = (
     (("reduce_scatter", Phase.BACKWARD), ("all_gather", Phase.UPDATE)),
     (("all_gather", Phase.FORWARD), ("all_gather", Phase.BACKWARD), ("reduce_scatter", Phase.BACKWARD)),
 )
-"""Exchanges of each layer's parameters and gradients, by what is shared (stage 0 to 3)."""
+"""Exchanges of each layer's parameters and gradients, by shard stage 0 to 3."""
 
 
 def gradient_exchanges(
     graph: LayerGraph, *, data_size: int, shard_stage: int, element_bytes: int
 ) -> tuple[Exchange, ...]:
-    """Return what data-parallel workers exchange of a stage: gradients, and parameters where these are shared.
+    """Exchanges among data-parallel workers for a stage: gradients, and parameters where these are shared.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def gradient_exchanges(
     data_size : int
         Workers with the same layers and other samples. [1]
     shard_stage : int
-        What they share: the optimizer's state (1), gradients too (2), parameters too (3), or nothing (0). [1]
+        State they share: the optimizer's (1), gradients too (2), parameters too (3), or none (0). [1]
     element_bytes : int
         Size of an element of parameters and gradients. [B]
 
@@ -49,8 +49,8 @@ def gradient_exchanges(
 
     Notes
     -----
-    In elements per parameter that a ring moves: 2 with an all-reduce (stage 0), with a reduce-scatter of gradients and
-    an all-gather of updated parameters (stages 1 and 2); 3 with stage 3, which gathers parameters in both phases.
+    Per parameter, a ring moves 2 elements with an all-reduce (stage 0), or with a reduce-scatter of gradients and an
+    all-gather of updated parameters (stages 1 and 2); 3 with stage 3, which gathers parameters in both phases.
 
     References
     ----------
@@ -71,17 +71,17 @@ def _exchanges(graph: LayerGraph, layer_count: int, shard_stage: int, element_by
         hides = phase is not Phase.UPDATE  # what a layer computes next does not read it
         return Exchange(kind=kind, group="data", phase=phase, after_layer=name, fixed_bytes=size, hidden=hides)
 
-    found = (exchange(kind, phase, name) for name in counts for kind, phase in KINDS[shard_stage])
-    return in_order(graph, found)
+    exchanges = (exchange(kind, phase, name) for name in counts for kind, phase in KINDS[shard_stage])
+    return in_order(graph, exchanges)
 
 
 MOST_PLACED: Final = 1024
-"""Ways to place a graph that are kept; the oldest goes first. [1]"""
+"""Placements kept per graph; the oldest goes first. [1]"""
 _PLACED: WeakKeyDictionary[LayerGraph, dict[Hashable, tuple[StageGraph, ...]]] = WeakKeyDictionary()
 
 
 def combined(request: Request) -> tuple[StageGraph, ...]:
-    """Return the stages of a network whose layers groups of devices share."""
+    """Stages of a network whose layers are shared by groups of devices."""
     shard, cuts = _cut(request)
     layout, element_bytes = request.layout, request.element_bytes
     # workers decide only whether there are others to exchange with
@@ -92,20 +92,20 @@ def combined(request: Request) -> tuple[StageGraph, ...]:
     if key not in kept:
         while len(kept) >= MOST_PLACED:
             del kept[next(iter(kept))]
-        found = _placed(shard, cuts, layout=layout, data_size=data_size, element_bytes=element_bytes)
-        if any(stage.graph is request.graph for stage in found):  # it would keep itself alive
-            return found
-        kept[key] = found
+        stages = _placed(shard, cuts, layout=layout, data_size=data_size, element_bytes=element_bytes)
+        if any(stage.graph is request.graph for stage in stages):  # it would keep itself alive
+            return stages
+        kept[key] = stages
     return kept[key]
 
 
 def cut_places(request: Request) -> tuple[int, ...]:
-    """Return the layers before each cut of a network that is placed as ``combined`` does."""
+    """Last layer before each cut made by ``combined``."""
     return tuple(cut.place for cut in _cut(request)[1])
 
 
 def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
-    """Return what one device of a group has of the network, and where stages begin."""
+    """Part of the network on one device of a group, and the layers where stages begin."""
     layout, whole = request.layout, request.graph
     shard = StageGraph(graph=whole)
     if layout.tensor_size > 1:
@@ -154,23 +154,23 @@ def _placed(
 
 @derived
 def shared_as(stage: StageGraph, **sizes: int) -> StageGraph:
-    """Return a stage with what data-parallel workers exchange of it where they share something else."""
+    """Change what data-parallel workers share in a stage."""
     within = tuple(each for each in stage.exchanges if each.group != "data")
     return replace(stage, exchanges=(*within, *gradient_exchanges(stage.graph, **sizes)))
 
 
 @derived
 def _on_device(stage: StageGraph, device: int, copies: tuple[Exchange, ...], **sizes: int) -> StageGraph:
-    """Return a stage on a device, with the sums of copies and what data-parallel workers exchange of it."""
-    own = (*stage.exchanges, *copies, *gradient_exchanges(stage.graph, **sizes))
-    return replace(stage, device=device, exchanges=in_order(stage.graph, own))
+    """Put a stage on a device, with the sums of tied copies and its exchanges among data-parallel workers."""
+    exchanges = (*stage.exchanges, *copies, *gradient_exchanges(stage.graph, **sizes))
+    return replace(stage, device=device, exchanges=in_order(stage.graph, exchanges))
 
 
 _BETWEEN: WeakKeyDictionary[LayerGraph, dict[Hashable, StageGraph]] = WeakKeyDictionary()
 
 
 def _between(shard: StageGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
-    """Return a stage with what a group exchanges in its layers, made once for all that are cut there."""
+    """Add the exchanges within a group to a stage, once per cut."""
     kept = _BETWEEN.setdefault(shard.graph, {})
     key = (len(shard.graph.layers), first, last, element_bytes)
     if key not in kept:
@@ -183,11 +183,11 @@ def _between(shard: StageGraph, first: Cut | None, last: Cut | None, *, element_
 def _made_between(shard: StageGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
     stage = stage_between(shard.graph, first, last, element_bytes=element_bytes)
     names = {node.name for node in stage.graph.layers}
-    own = tuple(exchange for exchange in shard.exchanges if exchange.after_layer in names)
+    exchanges = tuple(exchange for exchange in shard.exchanges if exchange.after_layer in names)
     replicated = {name: count for name, count in shard.replicated.items() if name in names}
     return replace(
         stage,
-        exchanges=(*stage.exchanges, *own),
+        exchanges=(*stage.exchanges, *exchanges),
         replicated=replicated,
         padding=0 if first is not None else shard.padding,
         replicated_layers=tuple(name for name in shard.replicated_layers if name in names),
@@ -195,20 +195,20 @@ def _made_between(shard: StageGraph, first: Cut | None, last: Cut | None, *, ele
 
 
 def _copies(graph: LayerGraph, stages: Sequence[StageGraph], *, element_bytes: int) -> dict[int, tuple[Exchange, ...]]:
-    """Return the sums of gradients of parameters of which several stages have a copy (tied tables)."""
-    found: dict[int, tuple[Exchange, ...]] = {}
+    """Return the sums of gradients of parameters that several stages copy (tied tables)."""
+    sums: dict[int, tuple[Exchange, ...]] = {}
     for index, stage in enumerate(stages):
         for name in stage.copied:
             for parameter, (owner, _) in graph.node(name).usage.shared_parameters.items():
-                own = next(place for place, each in enumerate(stages) if owner in each.graph)
-                if own == index or parameter not in stage.graph.node(name).parameter_shapes:
+                owner_index = next(place for place, each in enumerate(stages) if owner in each.graph)
+                if owner_index == index or parameter not in stage.graph.node(name).parameter_shapes:
                     continue
                 shape = stage.graph.node(name).parameter_shapes[parameter]
                 assert not any(map(is_open_size, shape))
                 size = element_bytes * math.prod(shape)
-                for where, layer in ((own, owner), (index, name)):
+                for where, layer in ((owner_index, owner), (index, name)):
                     summed = Exchange(
                         kind="all_reduce", group="pipeline", phase=Phase.UPDATE, after_layer=layer, fixed_bytes=size
                     )
-                    found[where] = (*found.get(where, ()), summed)
-    return found
+                    sums[where] = (*sums.get(where, ()), summed)
+    return sums

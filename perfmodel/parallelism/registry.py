@@ -1,4 +1,4 @@
-"""The parallelisms, each a class and a line of the list, and a network placed by one of them."""
+"""The parallelisms, each a class and a line of the list, and a function that places a network by one of them."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from perfmodel.records import Phase
 
 
 class Combined(Parallelism):
-    """Stages of shards that have copies, as the layout says; a kind says which of these it has."""
+    """Tensor groups, stages and copies as the layout says; a subclass names those that it has."""
 
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
-        """Return the stages of the layout."""
+        """Stages of the layout."""
         return combined(request)
 
     def cut(self, request: Request) -> tuple[int, ...]:
-        """Return the layers before each stage but the first."""
+        """Last layer before each stage except the first."""
         return cut_places(request)
 
 
 @final
 class DataParallelism(Combined):
-    """Copies of the network add up their gradients; they may share optimizer state, gradients and parameters."""
+    """Copies of the network sum their gradients; they may share optimizer state, gradients and parameters."""
 
     name: ClassVar[str] = "data"
     uses: ClassVar[frozenset[str]] = frozenset({"micro_batches", "shard_stage", "accumulation_steps"})
@@ -50,9 +50,9 @@ class DataParallelism(Combined):
 
 @final
 class ModelParallelism(Combined):
-    """The network cut into stages; a mini-batch goes through as a whole, and the whole may be copied for others.
+    """The network cut into stages that each mini-batch passes as a whole; the whole may be copied.
 
-    It takes the sum of the stages and of the transfers between them: memory adds up, speed does not.
+    A step takes the sum of stages and transfers: this adds memory, not speed.
     """
 
     name: ClassVar[str] = "model"
@@ -60,25 +60,25 @@ class ModelParallelism(Combined):
     grouped_by: ClassVar[str | None] = "stages"
 
     def resolved(self, layout: Layout) -> Layout:
-        """Return the layout; a mini-batch that goes through as a whole has but one order."""
+        """Check the layout: without micro-batches there is only one order."""
         return replace(super().resolved(layout), schedule="gpipe")
 
 
 @final
 class PipelineParallelism(Combined):
-    """The network cut into stages; each may be shared by a tensor group, and the whole be copied for other samples."""
+    """The network cut into stages; each may be shared by a tensor group, and the whole be copied."""
 
     name: ClassVar[str] = "pipeline"
     uses: ClassVar[frozenset[str]] = frozenset(SIZES)
 
     def resolved(self, layout: Layout) -> Layout:
-        """Return the layout, its schedule held against micro-batches and interleaving."""
+        """Check the schedule of a layout against its micro-batches and interleaving."""
         layout = super().resolved(layout)
         if layout.schedule not in SCHEDULES:
             noun = "schedule of a pipeline"
             raise UnknownNameError(noun, str(layout.schedule), SCHEDULES)
         if layout.interleave > 1 and layout.stages == 1:
-            raise ArgumentError("interleave", layout.interleave, "1 with one stage, which waits for nobody")
+            raise ArgumentError("interleave", layout.interleave, "1 with one stage, which never waits")
         if layout.stages > 1:
             orders_of(
                 layout.schedule,
@@ -88,14 +88,14 @@ class PipelineParallelism(Combined):
                 trains=True,
             )
         if layout.shard_stage == 3 and layout.stages > 1:
-            allowed = "0, 1 or 2 in a pipeline, every micro-batch of which would gather the parameters anew"
+            allowed = "0, 1 or 2 in a pipeline; with 3 every micro-batch would gather the parameters again"
             raise ArgumentError("shard_stage", layout.shard_stage, allowed)
         return layout
 
 
 @final
 class TensorParallelism(Combined):
-    """Heads, pairs of products, tables of words and scores split over a group; more groups for other samples."""
+    """Heads, pairs of products, word tables and scores split over a group; the group may be copied."""
 
     name: ClassVar[str] = "tensor"
     uses: ClassVar[frozenset[str]] = frozenset(
@@ -106,10 +106,10 @@ class TensorParallelism(Combined):
 
 @final
 class HybridParallelism(Parallelism):
-    """Convolutions data-parallel; dense layers split over all workers, each computing its share for all samples.
+    """Convolutions data-parallel; dense layers split over all workers, each computing its part for all samples.
 
-    Of an AlexNet the convolutions have 5 % of the parameters and most of the FLOP, so that neither large gradients nor
-    large activations are exchanged [1]_ (variant (a) of section 4: activations are gathered before the dense layers).
+    In AlexNet the convolutions have 5 % of the parameters and most of the FLOP, so neither large gradients nor large
+    activations are exchanged [1]_ (variant (a) of section 4: activations are gathered before the dense layers).
 
     References
     ----------
@@ -120,11 +120,11 @@ class HybridParallelism(Parallelism):
     uses: ClassVar[frozenset[str]] = frozenset()
 
     def used_by(self, workers: int) -> frozenset[str]:
-        """Return those of data parallelism for one worker, which shares nothing; none for several."""
+        """Fields of data parallelism for one worker; none for several."""
         return DataParallelism.uses if workers == 1 else self.uses
 
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
-        """Return both parts, which every worker runs in turn."""
+        """Both parts, which every worker runs one after the other."""
         graph, workers = request.graph, request.layout.workers
         if workers == 1:  # its layers are shared with nobody
             return (StageGraph(graph=graph),)
@@ -149,17 +149,17 @@ class HybridParallelism(Parallelism):
 
 
 def _before_dense_layers(graph: LayerGraph) -> Cut:
-    """Return the last cut in front of the first dense layer."""
+    """Last cut before the first dense layer."""
     first = next((place for place, node in enumerate(graph.layers) if isinstance(node.layer, Dense)), 0)
     cuts = [cut for cut in cuts_of(graph) if cut.place <= first]
     if not cuts or isinstance(graph.layers[0].layer, Dense):
-        allowed = f"a parallelism for a network without layers in front of its dense ones, as {graph.name} is: 'tensor'"
+        allowed = f"'tensor' for {graph.name}, which has no layers before its dense ones"
         raise ArgumentError("parallelism", HybridParallelism.name, allowed)
     return cuts[-1]
 
 
 def _gathered_input(shard: StageGraph, cut: Cut, *, element_bytes: int) -> tuple[Exchange, ...]:
-    """Return a shard's exchanges with those that bring all samples to all devices, and take their gradients home."""
+    """Exchanges of a shard, with those that bring all samples to all devices and return their gradients."""
     size = element_bytes * cut.elements
     first = shard.graph.layers[0].name
     within = [
@@ -179,7 +179,7 @@ def _gathered_input(shard: StageGraph, cut: Cut, *, element_bytes: int) -> tuple
 
 
 def _first_product(shard: StageGraph) -> str:
-    """Return the first product: the gradient of its input is the one that goes home."""
+    """Return the first product, whose input gradient goes home."""
     return next(node.name for node in shard.graph.layers if isinstance(node.layer, Dense))
 
 
@@ -187,7 +187,7 @@ PARALLELISMS: dict[str, Parallelism] = {
     each.name: each()
     for each in (DataParallelism, ModelParallelism, PipelineParallelism, TensorParallelism, HybridParallelism)
 }
-"""Name to parallelism: the only dispatch on them."""
+"""Name -> parallelism: the only dispatch on them."""
 
 
 def place(
@@ -200,7 +200,7 @@ def place(
     send_s: Callable[[int], float] | None = None,
     **sizes: Any,
 ) -> Placement:
-    """Return a network on devices.
+    """Place a network on devices.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Parts of a graph as graphs, and a network cut into stages so that the longest is as short as can be."""
+"""Parts of a graph as graphs, and a network cut into stages so that the longest is as short as possible."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_PARTS: Final = 1024
-"""Parts kept of one graph; the oldest goes first. [1]"""
+"""Parts kept per graph; the oldest goes first. [1]"""
 _PARTS: weakref.WeakKeyDictionary[LayerGraph, dict[object, LayerGraph]] = weakref.WeakKeyDictionary()
 
 
 def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[LayerGraph, dict[str, int]]:
-    """Return some layers of a graph as a graph; what they read of others are its inputs."""
-    own = {node.name for node in nodes}
-    read = dict.fromkeys(each for node in nodes for each in node.input_names if each not in own)
+    """Make some layers of a graph a graph; tensors from other layers become its inputs."""
+    names = {node.name for node in nodes}
+    read = dict.fromkeys(each for node in nodes for each in node.input_names if each not in names)
     inputs = {each: graph.shape(each) for each in read}
     part = LayerGraph(name, inputs=inputs, fixed_batch_size=graph.fixed_batch_size)
     copied: dict[str, int] = {}
@@ -43,7 +43,7 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
         shared = {}
         for parameter, of in node.usage.shared_parameters.items():
             owner = owners.get(of, of)
-            if owner[0] in own:
+            if owner[0] in names:
                 shared[parameter] = owner
             else:
                 owners[of] = (node.name, parameter)
@@ -54,7 +54,7 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
 
 
 def structure_of(graph: LayerGraph) -> tuple[object, ...]:
-    """Return what two graphs have in common that differ in names alone; it can be the key of a mapping.
+    """Structure shared by graphs that differ only in names; usable as the key of a mapping.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def structure_of(graph: LayerGraph) -> tuple[object, ...]:
 
 
 def first_alike(part: LayerGraph, *, of: LayerGraph) -> LayerGraph:
-    """Return the first part of a graph that differs from this one in names alone: what was made of it still holds."""
+    """First part of a graph with the same structure as this one, so that results for it can be reused."""
     if part is of:
         return of
     parts = _PARTS.setdefault(of, {})
@@ -99,7 +99,7 @@ _ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A place at which a graph can be cut."""
+    """A place where a graph can be cut."""
 
     place: int
     tensor: str
@@ -108,7 +108,7 @@ class Cut:
 
 
 def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
-    """Return the places of a graph where one tensor alone leads on to the layers behind.
+    """Places of a graph that only one tensor crosses.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
     for place, node in enumerate(nodes):
         last_reader.update(dict.fromkeys(node.input_names, place))
     crossing = {name for name in graph.input_shapes if name in last_reader}
-    found = []
+    cuts = []
     for place, node in enumerate(nodes[:-1]):
         if node.layer.is_loss:
             break
@@ -140,12 +140,12 @@ def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
             (tensor,) = crossing
             shape = graph.shape(tensor)
             if tensor not in graph.input_shapes and not isinstance(shape, SharedShape):
-                found.append(Cut(place + 1, tensor, int(np.prod(shape, dtype=object)), wanted[tensor]))
-    return tuple(found)
+                cuts.append(Cut(place + 1, tensor, int(np.prod(shape, dtype=object)), wanted[tensor]))
+    return tuple(cuts)
 
 
 def layer_weights(graph: LayerGraph) -> dict[str, float]:
-    """Return the FLOP of each layer's forward and backward phase, which stand for its time where nobody knows it."""
+    """FLOP of each layer's forward and backward phase, in place of unknown times."""
     weights = {node.name: 0.0 for node in graph.layers}
     batch_size = graph.fixed_batch_size or 1
     for name, operation in graph.operations(batch_size=batch_size, phase=Phase.FORWARD_BACKWARD):
@@ -157,28 +157,28 @@ def layer_weights(graph: LayerGraph) -> dict[str, float]:
 def balanced_cuts(
     work: Sequence[float], boundaries: Sequence[tuple[int, float]], *, stage_count: int
 ) -> tuple[int, ...] | None:
-    r"""Return the cuts that make the longest stage shortest, and of those the most equal ones.
+    r"""Cuts that make the longest stage shortest, and among those the most even ones.
 
     .. math:: \min_{c} \max_i \left(\sum_{l = c_{i-1}}^{c_i - 1} w_l + t_{c_{i-1}} + t_{c_i}\right)
 
     Parameters
     ----------
     work : sequence of float
-        What each layer takes, in order. [s]
+        Time of each layer, in order. [s]
     boundaries : sequence of tuple
-        Places where one may cut (layers before it), ascending, and what the transfer there takes. [1], [s]
+        Possible cuts (layers before each), ascending, with the time of the transfer there. [1], [s]
     stage_count : int
         Stages. [1]
 
     Returns
     -------
     tuple of int or None
-        Chosen among the boundaries, by number; None where there are too few. [1]
+        Indices of the chosen boundaries; None if there are too few. [1]
 
     Notes
     -----
-    Exact, by dynamic programming over boundaries, O(k n^2). Each side of a cut bears its transfer. Of all cuts with the
-    same longest stage those with the least sum of squares are taken.
+    Exact, by dynamic programming over boundaries, O(k n^2). Both sides of a cut spend the time of its transfer. Among
+    cuts with the same longest stage, those with the least sum of squares win.
 
     Examples
     --------
@@ -204,16 +204,16 @@ def balanced_cuts(
 
 
 def _least(cost: NDArray[np.float64], stage_count: int, *, combine: np.ufunc) -> list[NDArray[np.float64]]:
-    """Return the least combined cost of a path from the first place to every one, after each of so many steps."""
-    found = [cost[0]]
+    """Least combined cost of a path from the first place to every other, by number of steps."""
+    costs = [cost[0]]
     for _ in range(stage_count - 1):
-        found.append(np.minimum.reduce(combine(found[-1][:, None], cost), axis=0))
-    return found
+        costs.append(np.minimum.reduce(combine(costs[-1][:, None], cost), axis=0))
+    return costs
 
 
 @derived
 def known_cuts(graph: LayerGraph, fingerprint: str) -> tuple[Cut, ...]:
-    """Return the places where a graph of this fingerprint can be cut, found once."""
+    """Places where a graph of this fingerprint can be cut, found once."""
     del fingerprint  # a graph may have grown since
     return cuts_of(graph)
 
@@ -227,20 +227,20 @@ def chosen_cuts(
     send_s: Callable[[int], float] | None = None,
     argument: str = "stages",
 ) -> tuple[Cut, ...]:
-    """Return the cuts that make the longest stage of a network shortest."""
+    """Choose the cuts that make the longest stage of a network shortest."""
     cuts = known_cuts(graph, graph.fingerprint)
     weights = layer_weights(graph) if layer_s is None else layer_s
     work = [float(weights.get(node.name, 0.0)) for node in graph.layers]
     boundaries = [(cut.place, 0.0 if send_s is None else float(send_s(cut.elements * element_bytes))) for cut in cuts]
     chosen = balanced_cuts(work, boundaries, stage_count=stage_count)
     if chosen is None:
-        allowed = f"at most {len(cuts) + 1}: {graph.name} can be cut in {len(cuts)} places, where one tensor leads on"
+        allowed = f"at most {len(cuts) + 1}: {graph.name} has {len(cuts)} places that only one tensor crosses"
         raise ArgumentError(argument, stage_count, allowed)
     return tuple(cuts[index] for index in chosen)
 
 
 def stage_between(graph: LayerGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
-    """Return the layers of a network between two cuts as a graph whose input is the tensor that crosses."""
+    """Layers of a network between two cuts, as a graph whose input is the tensor that crosses."""
     start = 0 if first is None else first.place
     end = len(graph.layers) if last is None else last.place
     nodes = graph.layers[start:end]

@@ -1,4 +1,4 @@
-"""Layers shared by a group by Megatron-LM's rules: the graph that one device runs, and what the group exchanges."""
+"""Tensor groups by Megatron-LM's rules: the graph that one device runs, and what the group exchanges."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from perfmodel.records import Phase
 
 Role = Literal["column", "row", "between", "heads", "table", "scores", "loss"]
 POINTWISE: Final = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Dropout)
-"""Layers that treat every element alone."""
+"""Layers that treat every element alike."""
 IN_HEADS: Final = (*POINTWISE, nn.Reshape, nn.Transpose, nn.RotaryEmbedding)
-"""Layers that treat every head alone, between projections and attention."""
+"""Layers that treat every head alike, between projections and attention."""
 BY_CHANNEL: Final = (
     *POINTWISE,
     nn.BatchNorm,
@@ -29,11 +29,11 @@ BY_CHANNEL: Final = (
     nn.AdaptiveMaxPool,
     nn.Flatten,
 )
-"""Layers that treat every channel alone, so that they may lie between a product split by outputs and one by inputs."""
+"""Layers that treat every channel alike, and so may lie between a product split by outputs and one by inputs."""
 
 
 def _outputs(layer: nn.Layer) -> int | None:
-    """Return the channels that a product yields; None for what is none, or is one of separate groups."""
+    """Output channels of a product; None for other layers and for products of separate groups."""
     if isinstance(layer, nn.Dense):
         return layer.units
     if isinstance(layer, nn.Convolution2d) and layer.groups == 1:
@@ -50,13 +50,13 @@ def _readers(graph: LayerGraph) -> dict[str, list[Node]]:
 
 
 def roles_of(graph: LayerGraph, *, tensor_size: int) -> dict[str, Role]:
-    """Return what becomes of the layers that a group of devices shares; the others each device has whole.
+    """Assign roles to the layers that a group shares; layers without a role are whole on every device.
 
-    Two products that follow one another, with layers between that treat channels alone, are split by outputs
-    (``column``) and by inputs (``row``); so are products that one layer brings together (queries, keys and values; a
-    gate and its units) and the next one; attention that holds its own projections by ``heads``; a ``table`` of words by
-    its rows; a product in front of a cross-entropy by classes (``scores``). A table with fewer rows than features stays
-    whole, and one that is used as weights in a way that is not split.
+    Of two consecutive products with only channel-wise layers between them, the first is split by outputs (``column``)
+    and the second by inputs (``row``). The same holds for products joined by one layer (queries, keys and values; a
+    gate and its units) and the product after it. Attention with its own projections is split by ``heads``, a word
+    ``table`` by rows, and the product before a cross-entropy by classes (``scores``). A table stays whole if it has
+    fewer rows than features, or if it also serves as weights that are not split.
     """
     readers = _readers(graph)
     shares = {of[0] for node in graph.layers for of in node.usage.shared_parameters.values()}
@@ -81,7 +81,7 @@ def roles_of(graph: LayerGraph, *, tensor_size: int) -> dict[str, Role]:
 
 
 def _chain(node: Node, readers: Mapping[str, list[Node]]) -> list[Node] | None:
-    """Return the layers from behind a product to the next, that one included; None where they part or mix channels."""
+    """Layers from a product to the next one, inclusive; None where the graph branches or mixes channels first."""
     chain = []
     while len(readers.get(node.name, ())) == 1:
         (node,) = readers[node.name]
@@ -96,9 +96,9 @@ def _chain(node: Node, readers: Mapping[str, list[Node]]) -> list[Node] | None:
 
 
 def _joined(graph: LayerGraph, node: Node, readers: Mapping[str, list[Node]], *, tensor_size: int) -> dict[str, Role]:
-    """Return roles around a layer that brings products together: queries, keys and values, or a gate and its units.
+    """Roles around a layer that joins products: queries, keys and values, or a gate and its units.
 
-    None where it is not fed by products alone, or leads to none.
+    None where its inputs are not all products, or no product follows.
     """
     before: list[Node] = []
     products: list[Node] = []
@@ -135,8 +135,8 @@ def _joined(graph: LayerGraph, node: Node, readers: Mapping[str, list[Node]], *,
 
 
 def _words(graph: LayerGraph, roles: Mapping[str, Role], readers: Mapping[str, list[Node]]) -> dict[str, Role]:
-    """Return roles of tables of words, of products that score words or classes, and of their losses."""
-    found: dict[str, Role] = {}
+    """Roles of word tables, of products that score words or classes, and of their losses."""
+    added: dict[str, Role] = {}
     scores: dict[str, Node] = {}
     for node in graph.layers:
         if isinstance(node.layer, nn.Dense) and node.name not in roles and len(readers.get(node.name, ())) == 1:
@@ -155,12 +155,12 @@ def _words(graph: LayerGraph, roles: Mapping[str, Role], readers: Mapping[str, l
         and node.layer.vocabulary >= node.layer.features
         and all(user in scores for user in users.get(node.name, ()))
     }
-    found |= dict.fromkeys(tables, "table")
+    added |= dict.fromkeys(tables, "table")
     for name, loss in scores.items():
         owners = {of[0] for of in graph.node(name).usage.shared_parameters.values()}
         if owners <= tables and name not in users:
-            found |= {name: "scores", loss.name: "loss"}
-    return found
+            added |= {name: "scores", loss.name: "loss"}
+    return added
 
 
 def _check_heads(node: Node, tensor_size: int) -> None:
@@ -178,7 +178,7 @@ def _check_width(node: Node, tensor_size: int) -> None:
 
 
 def _between(node: Node, tensor_size: int) -> nn.Layer:
-    """Return a layer between shared products; one that names the heads has its share of them."""
+    """Copy a layer between shared products; one that states the number of heads gets its share of them."""
     layer = node.layer
     if not isinstance(layer, nn.Reshape):
         return layer
@@ -223,17 +223,17 @@ _SHARDS: Final[Mapping[str, Callable[[Node, int], nn.Layer]]] = {
     "scores": _scores,
 }
 _WHOLE_BIASES: Final[Mapping[str, tuple[str, ...]]] = {"row": ("bias",), "heads": ("output_bias",)}
-"""Parameters that every device has whole, by role: what is added after the sum over devices."""
+"""Parameters that are whole on every device, by role: those added after the sum over devices."""
 
 
 def shard_of(node: Node, role: Role | None, *, tensor_size: int) -> nn.Layer:
-    """Return the layer that one device of a group runs."""
+    """Make the layer that one device of a group runs."""
     make = _SHARDS.get(role or "")
     return node.layer if make is None else make(node, tensor_size)
 
 
 def replicated_count(node: Node, role: Role | None) -> int:
-    """Return the parameters of a layer that every device of a group has whole. [1]"""
+    """Parameters of a layer that are whole on every device of a group. [1]"""
     if role is None:
         return node.parameter_count
     names = _WHOLE_BIASES.get(role, ())
@@ -242,7 +242,7 @@ def replicated_count(node: Node, role: Role | None) -> int:
 
 
 BY_POSITION: Final = (*POINTWISE, nn.Add, nn.Binary, nn.Dense, nn.LayerNorm, nn.RMSNorm, nn.PositionalEmbedding)
-"""Layers that treat every position of a sequence alone."""
+"""Layers that treat every position of a sequence alike."""
 SEQUENCE_AXES: Final = 2
 LOSS_SUMS: Final = 3
 """Numbers of a row that devices exchange for a loss over scores in parts: maximum, sum of exponentials, the label's
@@ -263,30 +263,30 @@ class _Split:
     wanted: dict[str, bool]
     roles: dict[str, Role]
     names: dict[str, str] = field(default_factory=dict)
-    """Tensor of the whole network to its name in the shard, as its layer leaves it."""
+    """Tensor of the whole network -> its name in the shard, as its layer leaves it."""
     scattered: set[str] = field(default_factory=set)
-    """Tensors of the shard that hold some of the positions."""
+    """Tensors of the shard that hold only some positions."""
     summed: set[str] = field(default_factory=set)
     """Gathered tensors whose gradient is a sum over devices."""
     read: set[str] = field(default_factory=set)
-    """Tensors that a shared product reads."""
+    """Tensors read by a shared product."""
     exchanges: list[Exchange] = field(default_factory=list)
     region: dict[str, Any] = field(default_factory=dict)
-    """The region of layers that run again in which the layer lies that is being added."""
+    """The checkpointed region of the layer being added."""
 
     def exchange(self, kind: ExchangeKind, phase: Phase, layer: str, tensor: str, *, hidden: bool = False) -> None:
-        """Note an exchange of a tensor of the whole network."""
+        """Add an exchange of a tensor of the whole network."""
         size = self.element_bytes * math.prod(self.whole.shape(tensor))
         self.exchanges.append(
             Exchange(kind=kind, group="tensor", phase=phase, after_layer=layer, bytes_per_sample=size, hidden=hidden)
         )
 
     def has_part(self, node: Node) -> bool:
-        """Tell whether a layer reads a tensor of which this device has some of the positions only."""
+        """Whether a layer reads a tensor of which this device holds only some positions."""
         return any(self.names.get(each, each) in self.scattered for each in node.input_names)
 
     def gathered(self, tensor: str, *, summed: bool) -> str:
-        """Return the whole of a tensor; ``summed`` where its readers leave only a share of its gradient."""
+        """Gather a tensor; with ``summed``, its readers each yield only a share of its gradient."""
         name = self.names.get(tensor, tensor)
         if name not in self.scattered:
             return name
@@ -300,7 +300,7 @@ class _Split:
         return view
 
     def part(self, tensor: str, *, after_sum: bool = False) -> str:
-        """Return the positions of a tensor that are left to this device."""
+        """Keep this device's positions of a tensor."""
         name = self.names.get(tensor, tensor)
         if name in self.scattered:
             return name
@@ -308,7 +308,7 @@ class _Split:
         if view not in self.shard:
             positions = self.shard.shape(name)[0]
             if positions % self.tensor_size:
-                allowed = f"False, or a tensor_size that divides the {positions} positions of layer {tensor!r}"
+                allowed = f"False unless tensor_size divides the {positions} positions of layer {tensor!r}"
                 raise ArgumentError("sequence_parallel", True, allowed)
             self.shard.add(view, nn.ShardView(parts=self.tensor_size, gathered=False), inputs=name, **self.region)
             if after_sum:
@@ -322,7 +322,7 @@ class _Split:
 def tensor_split(
     graph: LayerGraph, *, tensor_size: int, element_bytes: int, sequence_parallel: bool = False
 ) -> StageGraph:
-    """Return what one device of a group runs where the group shares each layer.
+    """Make the graph that one device of a group runs, and its exchanges.
 
     Parameters
     ----------
@@ -333,7 +333,7 @@ def tensor_split(
     element_bytes : int
         Size of an element of what is exchanged. [B]
     sequence_parallel : bool
-        Whether each device has some of the positions where layers are not shared otherwise. [-]
+        Whether layers that are not split otherwise are split by sequence positions. [-]
 
     Returns
     -------
@@ -344,14 +344,14 @@ def tensor_split(
     Raises
     ------
     ArgumentError
-        If the devices do not divide heads, widths or positions, or no layer can be shared.
+        If the devices do not divide heads, widths or positions, or no layer can be split.
 
     Notes
     -----
-    A product split by outputs leaves each device a share of its input's gradient, one split by inputs a share of its
-    output: both are summed over the group. With ``sequence_parallel`` each sum is a reduce-scatter, and its counterpart
-    in the other phase an all-gather, of the same bytes on the wire; what was gathered for a product is not kept, but
-    gathered again for the gradient of its weights, which the product of the other gradient hides.
+    After a product split by outputs, each device has a partial sum of the input gradient; after one split by inputs, of
+    the output. Both are summed over the group. With ``sequence_parallel`` each sum becomes a reduce-scatter, with an
+    all-gather in the other phase, of the same bytes on the wire. A gathered input is not kept but gathered again for
+    the weight gradient, hidden behind the product of the input gradient.
 
     References
     ----------
@@ -360,7 +360,7 @@ def tensor_split(
     """
     roles = roles_of(graph, tensor_size=tensor_size)
     if not set(roles.values()) & {"column", "heads", "scores"}:
-        allowed = f"1: {graph.name} has no attention, pair of products or scores of classes to share"
+        allowed = f"1 for {graph.name}, which has no attention, pair of products or class scores to split"
         raise ArgumentError("tensor_size", tensor_size, allowed)
     shard = LayerGraph(graph.name, inputs=graph.input_shapes, fixed_batch_size=graph.fixed_batch_size)
     split = _Split(
@@ -375,7 +375,9 @@ def tensor_split(
     for node in graph.layers:
         _add(split, node)
     if sequence_parallel and not split.scattered:
-        raise ArgumentError("sequence_parallel", True, f"False: {graph.name} has no sequence between shared layers")
+        raise ArgumentError(
+            "sequence_parallel", True, f"False for {graph.name}, which has no sequence between shared layers"
+        )
     replicated = {node.name: replicated_count(node, roles.get(node.name)) for node in graph.layers}
     replicated = {name: count for name, count in replicated.items() if count}
     if sequence_parallel:
@@ -399,7 +401,7 @@ def _has_products(node: Node) -> bool:
 
 
 def _add(split: _Split, node: Node) -> None:
-    """Add the shard of a layer, with what is exchanged before and after it."""
+    """Add the shard of a layer, with the exchanges before and after it."""
     role = split.roles.get(node.name)
     name = node.name
     usage = node.usage
@@ -429,9 +431,9 @@ def _add(split: _Split, node: Node) -> None:
 
 
 def _exchange_input(split: _Split, name: str, tensor: str, read: str) -> None:
-    """Note what becomes of the gradient of what shared products read, and of a copy that was gathered.
+    """Add the exchange for the gradient of a tensor that shared products read.
 
-    Products that read the same add up their shares on the device first.
+    Products that read the same tensor add up their shares on the device first.
     """
     if tensor in split.read:
         return
@@ -443,7 +445,7 @@ def _exchange_input(split: _Split, name: str, tensor: str, read: str) -> None:
 
 
 def _replicated_gradients(split: _Split, replicated: dict[str, int]) -> list[Exchange]:
-    """Return the sums of gradients of parameters that each device used on some of the positions only."""
+    """Return the sums of gradients of parameters that each device used on only some positions."""
     return [
         Exchange(
             kind="all_reduce",

@@ -171,8 +171,8 @@ def _beware(base: Prediction, changed: Prediction, change: Change) -> str:
 
 def _on_wiring(p: Prediction) -> tuple[str, ...]:
     """Return remarks on the links of a system, which a change of them says itself."""
-    machine = p.basis.prepared.target.machine
-    return () if machine is None else machine.system.remarks
+    part = p.basis.prepared.target.system_part
+    return () if part is None else part.system.remarks
 
 
 def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:

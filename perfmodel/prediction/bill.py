@@ -31,7 +31,7 @@ class Billed:
         dataset_size: int | None = None,
         spot: bool = False,
     ) -> float:
-        """Return what one step costs, or one epoch.
+        """Cost of one step, or of one epoch.
 
         Parameters
         ----------
@@ -69,7 +69,7 @@ class Billed:
         idle_w: float | None = None,
         power_usage_effectiveness: float = 1.0,
     ) -> float:
-        """Return what the devices draw in one step, or one epoch; unless told otherwise an upper bound.
+        """Energy of the devices in one step or one epoch; at full utilisation, the default, an upper bound.
 
         Parameters
         ----------
@@ -109,59 +109,59 @@ class Billed:
 
 
 def effectiveness_of(given: float) -> float:
-    """Return a power usage effectiveness that must be one."""
+    """Check a power usage effectiveness."""
     if not is_number(given) or not 1 <= given <= MOST_OVERHEAD:
         raise ArgumentError("power_usage_effectiveness", given, f"a number from 1 to {MOST_OVERHEAD:g}")
     return float(given)
 
 
 def processors_of(p: Prediction) -> int:
-    """Return how many devices work: GPUs, or sockets of a machine."""
+    """Count the devices that work: GPUs, or CPU sockets."""
     target = p.basis.prepared.target
-    if target.machine is not None:
-        return target.machine.worker_count
+    if target.system_part is not None:
+        return target.system_part.worker_count
     return target.socket_count
 
 
 def host_count_of(p: Prediction) -> int:
-    """Return how many machines have a device at work."""
-    machine = p.basis.prepared.target.machine
-    return 1 if machine is None else len(machine.hosts)
+    """Count the machines in which a device works."""
+    part = p.basis.prepared.target.system_part
+    return 1 if part is None else len(part.hosts)
 
 
 def power_of(p: Prediction, *, idle_w: float | None, utilisation: float) -> tuple[float, float]:
-    """Return what one device draws at work and at rest."""
+    """Power of one device at work and at rest. [W, W]"""
     device = p.basis.prepared.target.processor_spec
     busy_w = getattr(device, "tdp_w", None)
     if busy_w is None:
-        raise ArgumentError("device", device.name, "one whose file states its power: a measured machine has none")
+        raise ArgumentError("device", device.name, "one whose file states its power; a measured machine has none")
     rest_w = getattr(device, "idle_w", None) if idle_w is None else from_zero_to(busy_w, "idle_w", idle_w)
     if rest_w is None and utilisation < 1:
-        raise ArgumentError("idle_w", None, f"a number of watts with utilisation={utilisation:g}: no file states it")
+        raise ArgumentError("idle_w", None, f"a number of watts with utilisation={utilisation:g}, as no file states it")
     if rest_w is not None and rest_w > busy_w:  # by its own file
         raise ArgumentError("idle_w", rest_w, f"at most the {busy_w:g} W of {device.name} at work")
     return busy_w, 0.0 if rest_w is None else rest_w
 
 
 def hire_of(p: Prediction, price: str | Path | InstancePrice | float, *, spot: bool) -> tuple[float, int]:
-    """Return what an hour of one instance costs, and how many are hired."""
+    """Hourly price of one instance, and the number of instances hired. [USD/h, 1]"""
     from perfmodel.hardware.catalogue import load_instance_price
 
     if is_number(price):
         if spot:
-            raise ArgumentError("spot", spot, "False with a number as price, which is paid as it is")
+            raise ArgumentError("spot", spot, "False where price is a number")
         return positive("price", price), processors_of(p)
     known: InstancePrice = load_instance_price(price)  # type: ignore[arg-type]
     count = instances_of(p, known)
     if not spot:
         return known.usd_per_hour, count
     if known.spot_usd_per_hour is None:
-        raise ArgumentError("spot", spot, f"False: no price of {known.instance} on spot is known ({known.stem})")
+        raise ArgumentError("spot", spot, f"False, as {known.stem} states no spot price of {known.instance}")
     return known.spot_usd_per_hour, count
 
 
 def check_processors(target: Target, price: InstancePrice) -> None:
-    """Raise where the file of an instance contradicts that a target is what it has.
+    """Raise if the file of an instance names another processor than the target's, or too few threads.
 
     Virtual processors are threads of cores. A file that states neither them nor a system contradicts no CPU.
     """
@@ -174,15 +174,15 @@ def check_processors(target: Target, price: InstancePrice) -> None:
     threads = _threads_of(target)
     most = price.processor_count if system is None else system.thread_count
     if most is not None and threads > most:
-        allowed = f"one of an instance with at least {threads} virtual processors, the threads of {target.name}; "
+        allowed = f"that of an instance with at least {threads} virtual processors, the threads of {target.name}; "
         raise ArgumentError("price", named, f"{allowed}{price.instance} has {most}")
     if system is not None and isinstance(spec, Cpu) and spec.stem != system.processor.stem:
-        allowed = f"one of an instance with {spec.stem}; {price.instance} has {system.processor.stem} by its system"
+        allowed = f"that of an instance with {spec.stem}; the system of {price.instance} has {system.processor.stem}"
         raise ArgumentError("price", named, allowed)
 
 
 def _threads_of(target: Target) -> int:
-    """Return the threads of all cores of CPUs; where they were measured, those known to be there. [1]"""
+    """Count the threads of all cores of CPUs; for a measured machine, those its calibration found. [1]"""
     spec = target.processor_spec
     if isinstance(spec, MeasuredMachine):
         return max(spec.machine.core_count, spec.machine.threads or 0)
@@ -191,20 +191,20 @@ def _threads_of(target: Target) -> int:
 
 
 def instances_of(p: Prediction, price: InstancePrice) -> int:
-    """Return how many instances a prediction occupies: one for each host with a device at work."""
+    """Count the instances hired: one for each host with a working device."""
     target = p.basis.prepared.target
     owned = price.accelerators
     named = price.stem or price.name
     if target.processor == "cpu" and target.lowered_for != "measured" and owned is not None:
-        raise ArgumentError("price", named, f"one of an instance without GPUs: the prediction is for {target.name}")
+        raise ArgumentError("price", named, f"that of an instance without GPUs, as the prediction is for {target.name}")
     check_processors(target, price)
     if target.processor != "gpu" or target.lowered_for == "measured":
         return 1
     device = target.processor_spec
     if owned is None or Path(owned.device).stem != device.stem:
         has = "no device" if owned is None else owned.device
-        raise ArgumentError("price", named, f"one of an instance with {device.stem}; {price.instance} has {has}")
-    on_hosts = [1] if target.machine is None else [host.worker_count for host in target.machine.hosts]
+        raise ArgumentError("price", named, f"that of an instance with {device.stem}; {price.instance} has {has}")
+    on_hosts = [1] if target.system_part is None else [host.worker_count for host in target.system_part.hosts]
     if max(on_hosts) > owned.count:
         allowed = (
             f"one with at least {max(on_hosts)} devices, which work on one host; {price.instance} has {owned.count}"

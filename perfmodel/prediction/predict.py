@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 PLACE: Final = "    **arguments : object\n"
-"""Where a docstring has the arguments in one."""
+"""Line of a docstring that stands for all arguments."""
 
 WIDTH: Final = 116
-"""Columns of a docstring. [1]"""
+"""Width of a docstring. [columns]"""
 
 
 def shows_arguments(function: Function) -> Function:
-    """Give a function of ``**arguments`` the signature and the docstring that list them all."""
+    """Give a function of ``**arguments`` a signature and docstring that list every argument."""
     own = signature(function)
     first = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
     more = [

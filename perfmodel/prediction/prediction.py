@@ -43,10 +43,10 @@ BOTTLENECK_OF_PART = {
     "straggler_s": "straggler",
     "bubble_s": "pipeline_bubble",
 }
-"""What bounds a step when this part is its largest; overhead, update and waiting for input are split further."""
+"""Bottleneck named after the largest part of a step; overhead, update and input wait are looked into further."""
 
 PLAYED_STEPS = 4
-"""Steps that a timeline shows unless more are asked for. [1]"""
+"""Steps that a timeline shows by default. [1]"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -105,7 +105,7 @@ class Prediction(Billed):
     basis: Basis
 
     def __getattr__(self, name: str) -> Any:
-        """Give each part and total of the step by its name, e.g. ``compute_s``."""
+        """Look up a part or total of the step by name, e.g. ``compute_s``."""
         if name in _STEP_NAMES:
             return float(getattr(self.parts, name))
         message = f"a Prediction has no {name!r}; its times are {', '.join(_STEP_NAMES)}"
@@ -124,10 +124,10 @@ class Prediction(Billed):
 
     @derived_property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know: a library is not native, constants are estimates, what checkpoints are worth."""
+        """Notes for the user: libraries that are not native, constants that are estimates, what checkpoints save."""
         return (*self.basis.prepared.remarks, *self.basis.remarks)
 
-    @derived_property
+    @property
     def interval(self) -> Interval:
         """The 80 % interval of the step time, and what it is made of.
 
@@ -136,7 +136,7 @@ class Prediction(Billed):
         ArgumentError
             If the prediction is not of one configuration.
         """
-        return self.basis.prepared.target.interval_of(self.basis)
+        return self.basis.interval
 
     @property
     def interval_s(self) -> tuple[float, float]:
@@ -152,7 +152,7 @@ class Prediction(Billed):
 
     @property
     def job(self) -> Job:
-        """What was asked; ``job.replace(...).predict()`` answers another question.
+        """The question asked; ``job.replace(...).predict()`` asks another.
 
         Raises
         ------
@@ -161,13 +161,13 @@ class Prediction(Billed):
         """
         job = self.basis.job
         if job is None:
-            argument, allowed = "job", "what predict() was asked: this step was timed without a job"
+            argument, allowed = "job", "known, but this step was timed without one; use pm.predict() or pm.Job"
             raise ArgumentError(argument, None, allowed)
         return job
 
     @property
     def data_path(self) -> DataPath | None:
-        """The way of mini-batches to the workers; None where the step was prepared without one."""
+        """The input pipeline that brings mini-batches; None where the step was prepared without one."""
         return self.basis.prepared.data_path
 
     @property
@@ -177,41 +177,41 @@ class Prediction(Billed):
 
     @property
     def samples_per_s(self) -> float:
-        """Samples that one step's time lets through, of all workers whose gradients count. [samples/s]"""
+        """Samples of all counted workers per second of step time. [samples/s]"""
         return self.counted_workers * self.batch_size / float(self.parts.step_s)
 
     @property
     def agreement(self) -> Agreement | None:
-        """How the workers agree; None where they have nothing to agree on."""
+        """How workers agree on parameters; None where they exchange nothing."""
         return self.basis.prepared.agreement
 
     @property
     def counted_workers(self) -> int:
-        """Workers whose gradients of a step are used: all but backups. [1]"""
+        """Workers whose gradients are used: all but the backups. [1]"""
         return self.basis.prepared.counted_workers
 
     @property
     def samples_per_update(self) -> int:
-        """Samples whose gradients make up one update of a network; workers that exchange nothing have one each."""
+        """Samples behind one update of a network; workers that exchange nothing each update their own. [samples]"""
         return self.basis.prepared.batches_per_update * self.batch_size
 
     @property
     def updates_per_s(self) -> float:
-        """Updates of a network; workers that exchange nothing have one each. [1/s]"""
+        """Updates of one network per second; workers that exchange nothing each update their own. [1/s]"""
         return self.samples_per_s / self.basis.prepared.network_count / self.samples_per_update
 
     @property
     def mean_staleness(self) -> float:
-        """Updates of others that a gradient has missed on average when it is applied; 0 where all wait. [1]"""
+        """Mean number of other workers' updates that a gradient misses before it is applied; 0 where all wait. [1]"""
         return 0.0 if self.visits is None else float(self.visits.mean_staleness)
 
     @derived_property
     def visits(self) -> AsynchronousTimes | None:
-        """What visits of a server come to, with knee and utilisation; None where nobody visits without waiting."""
+        """Times, knee and utilisation of visits to a parameter server; None where workers wait for one another."""
         return None if self.agreement is None else self.agreement.visits(self.basis.timed.own)
 
     def epoch_s(self, *, dataset_size: int) -> float:
-        """Return the time of one pass over a data set.
+        """Time of one pass over a data set.
 
         Parameters
         ----------
@@ -233,12 +233,12 @@ class Prediction(Billed):
 
     @property
     def breakdown(self) -> dict[str, float]:
-        """Exclusive parts of the step, which sum to ``step_s``. [s]"""
+        """Exclusive parts of the step, summing to ``step_s``. [s]"""
         return dict(zip(PARTS, map(float, self.parts.exclusive), strict=True))
 
     @property
     def bottleneck(self) -> str:
-        """What bounds the step: the stage that it waits for, else its largest part, by the name of the resource."""
+        """Resource that bounds the step: the input stage it waits for, else the one behind its largest part."""
         breakdown = self.breakdown
         path = self.data_path
         if path is not None and path.is_waited_for(self.parts, batch_size=self.batch_size):  # all else hides behind it
@@ -268,25 +268,25 @@ class Prediction(Billed):
 
     @property
     def spread(self) -> Prepared | None:
-        """How the network is spread over devices or micro-batches; None where each worker has all of it in one."""
+        """The job over several devices or micro-batches; None where each worker runs the whole network at once."""
         return None if self.basis.prepared.is_whole else self.basis.prepared
 
     @derived_property
     def stages(self) -> Table[StageRow]:
-        """Stages of a network on several devices, with what each computes, keeps and sends; none if it is whole."""
+        """Each pipeline stage with its computing time, memory and messages; empty where the network is not cut."""
         from perfmodel.prediction.rows import NO_STAGES, stage_rows
 
         return NO_STAGES if self.spread is None else stage_rows(self.spread, self.basis.timed)
 
     def explain(self) -> str:
         """Say in words, with numbers, how long the step takes, what bounds it, and where the constants come from."""
-        from perfmodel.prediction.words.explanation import explain
+        from perfmodel.prediction.words.report import explain
 
         return explain(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the operations as plain numbers and text, for JSON."""
-        from perfmodel.prediction.words.explanation import as_dict
+        """Return everything but the operations as plain values, for JSON."""
+        from perfmodel.prediction.words.report import as_dict
 
         return as_dict(self)
 
@@ -366,12 +366,12 @@ class Prediction(Billed):
         return f"<Prediction {title(self)}: {seconds_text(float(self.parts.step_s))}, bottleneck {self.bottleneck}>"
 
     def __str__(self) -> str:
-        from perfmodel.prediction.words.explanation import report
+        from perfmodel.prediction.words.report import report
 
         return report(self)
 
     def _repr_html_(self) -> str:
-        from perfmodel.prediction.words.explanation import report_html
+        from perfmodel.prediction.words.report import report_html
 
         return report_html(self)
 

@@ -1,4 +1,4 @@
-"""What a prediction lists: operations of its step, and stages of a network on several devices."""
+"""Tables of a prediction: the operations of its step, and the stages of a network on several devices."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LayerRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Piece:
-    """Layers that a device runs in a row, with what each operation costs."""
+    """Consecutive layers on one device, with the cost of each operation."""
 
     table: KernelTable
     groups: GroupTimes
@@ -70,7 +70,7 @@ class Piece:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> list[LayerRow]:
-        """Return every operation in the order it runs, all its repetitions together."""
+        """Return every operation in execution order, its repetitions summed."""
         groups, table = self.groups, self.table
         labels = _labels(table)
         launch_s = groups.launches * self.launch_gap_s
@@ -87,7 +87,7 @@ class Piece:
         return list(map(LayerRow._make, zip(*columns, strict=True)))
 
     def _totals_of_alternatives(self) -> tuple[Any, Any]:
-        """Return FLOP and bytes of every alternative, all launches together."""
+        """FLOP and bytes of every alternative, all launches together. [FLOP, B]"""
         matmul, stream = self.table.matmul.at(self.batch_size), self.table.stream.at(self.batch_size)
         flop_count = np.concatenate(
             [
@@ -108,7 +108,7 @@ _BRANCHES: Final = ("compute", "memory_bandwidth", "launch")
 
 
 class _Labels(NamedTuple):
-    """What the operations of a table are called, in the order they run, and the group of each."""
+    """Names of a table's operations in execution order, with the group of each."""
 
     layers: list[str]
     each_phase: list[Phase]
@@ -130,14 +130,14 @@ def _labels(table: KernelTable) -> _Labels:
 
 
 def piece_of(prepared: Prepared, timed: TimedStage) -> Piece:
-    """Return a stage as its layers are listed: by the network's names, all micro-batches together."""
+    """Prepare a stage for listing: under the network's own layer names, all micro-batches together."""
     stage, layout = timed.stage, prepared.layout
     names = {}
     if stage.subject.graph is not stage.placed.graph:
         pairs = zip(stage.subject.graph.layers, stage.placed.graph.layers, strict=True)
         names = {lowered.name: own.name for lowered, own in pairs}
     return Piece(
-        table=stage.plan.table,
+        table=stage.lowered.table,
         groups=timed.groups,
         batch_size=prepared.samples(stage),
         launch_gap_s=timed.numbers.launch_s,
@@ -181,11 +181,11 @@ class StageRow:
 
 
 NO_STAGES: Final[Table[StageRow]] = Table((), row_type=StageRow)
-"""Stages of a prediction whose workers have the whole network each."""
+"""The stage table of a network that is not cut."""
 
 
 def stage_rows(prepared: Prepared, timed: TimedStep) -> Table[StageRow]:
-    """Return all stages with what each computes, keeps and sends."""
+    """List the stages with computing time, memory and sent bytes."""
     layout, memory = prepared.layout, prepared.footprints(timed)
     rows = []
     for index, (stage, work) in enumerate(zip(prepared.stages, timed.composed.stages, strict=True)):
@@ -207,14 +207,14 @@ def stage_rows(prepared: Prepared, timed: TimedStep) -> Table[StageRow]:
 
 
 def _sent_bytes(prepared: Prepared, stage: Stage) -> float:
-    """Return what a device sends in a step for a stage. [B]"""
+    """Bytes that a device sends in one step for a stage. [B]"""
     return sum(
         _count(exchange, prepared.layout) * prepared.sent_bytes(exchange, stage) for exchange in stage.placed.exchanges
     )
 
 
 def _count(exchange: Exchange, layout: Layout) -> int:
-    """Return how often a step has an exchange: of samples, and of shared parameters, for every micro-batch."""
+    """Count the times an exchange happens in one step. [1]"""
     if exchange.phase is Phase.UPDATE or (exchange.group == "data" and exchange.kind != "all_gather"):
         return 1
     return layout.parts

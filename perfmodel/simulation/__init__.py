@@ -1,6 +1,6 @@
 """Discrete-event simulation: tasks that wait for one another, for resources, and for their share of channels.
 
-Knows no spec file, layer or prediction: it is given names and numbers.
+It knows only names and numbers: no spec files, layers or predictions.
 """
 
 from perfmodel.simulation.engine import simulate

@@ -1,4 +1,4 @@
-"""Play asynchronous training: every step, push, update and pull of every worker as a task, with times drawn."""
+"""Simulates asynchronous training: every step, push, update and pull of each worker, at random times."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from perfmodel.simulation.timeline import Task, Timeline
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 
 BATCHES: Final = 20
-"""Stretches that a played time is cut into; their spread says how far the mean may be off. [1]"""
+"""Batches into which simulated time is cut to estimate the error of means. [1]"""
 
 WARM_UP: Final = 0.1
-"""Share of the played time that is left out, as all begin at once. [1]"""
+"""Share of simulated time left out because all workers begin together. [1]"""
 
 _STATIONS: Final = ("push", "update", "pull")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedScheme:
-    """What a simulation of a scheme measured, with standard errors of the means by batches."""
+    """Measured results of a simulated scheme, with standard errors from batch means."""
 
     step_s: float
     step_s_error: float
@@ -37,16 +37,16 @@ class PlayedScheme:
 
 
 def play_asynchronous(numbers: AsynchronousNumbers, *, step_count: int, seed: int = 0) -> PlayedScheme:
-    """Play workers with a parameter server, and measure what the schemes' closed forms predict.
+    """Simulate workers with a parameter server, and measure what the closed forms predict.
 
     Parameters
     ----------
     numbers : AsynchronousNumbers
-        Those in effect for a scheme (``AsynchronousScheme.in_effect``), single numbers. [-]
+        Numbers in effect for a scheme (``AsynchronousScheme.in_effect``), not arrays. [-]
     step_count : int
         Steps of each worker, at least 40. [1]
     seed : int
-        What the times are drawn with. [-]
+        Seed of the random times. [-]
 
     Returns
     -------
@@ -56,7 +56,7 @@ def play_asynchronous(numbers: AsynchronousNumbers, *, step_count: int, seed: in
     Raises
     ------
     ArgumentError
-        If there are fewer steps than it takes to say anything.
+        If there are too few steps to measure anything.
 
     Notes
     -----
@@ -78,7 +78,7 @@ def play_asynchronous(numbers: AsynchronousNumbers, *, step_count: int, seed: in
 
 
 def server_resources(numbers: AsynchronousNumbers) -> Mapping[str, int]:
-    """Return the parts of the server's shards, and of the ways to them, before which visitors queue, one unit each."""
+    """Parts of the server and of the ways to it that visitors queue for, one unit each."""
     shards, visitors = range(int(numbers.server_count)), range(int(numbers.visitors))
     return {
         _part(numbers, station, shard, visitor): 1
@@ -93,7 +93,7 @@ def _queueing(numbers: AsynchronousNumbers) -> tuple[str, ...]:
 
 
 def _part(numbers: AsynchronousNumbers, station: str, shard: int, visitor: int) -> str:
-    """Return the name of the part that a visitor shares with his neighbours, or with all."""
+    """Name of the part that a visitor shares with its neighbours, or with all."""
     sharers = int(numbers.sharers)
     return f"{station}{shard}" if sharers == numbers.visitors else f"{station}{shard}/{visitor // sharers}"
 
@@ -101,8 +101,8 @@ def _part(numbers: AsynchronousNumbers, station: str, shard: int, visitor: int) 
 def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: int = 0) -> Iterator[Task]:
     """Tasks of workers, or groups of them, that train with a parameter server.
 
-    A step begins once the step before has ended. Where a bound s is given, a worker that has pushed step i goes on, and
-    pulls, once all have pushed step i - s. A visitor goes to shards in turn, each time beginning with the next one.
+    A step begins when the one before has ended. With a bound s, a worker that has pushed step i pulls once
+    all workers have pushed step i - s. A visitor visits the shards in turn, starting one further each time.
     """
     generator = np.random.default_rng(seed)
     group, visitors = int(numbers.group_size), int(numbers.visitors)
@@ -146,7 +146,7 @@ def _step(
     compute_s: NDArray[np.float64],
     generator: np.random.Generator,
 ) -> Iterator[Task]:
-    """Yield the tasks of one step of a visitor, each after the one before."""
+    """Yield the tasks of one step of a visitor, in sequence."""
     before: tuple[str, ...] = (f"{visitor}/end/{step - 1}",) if step else ()
     computed = tuple(f"{visitor}/compute/{step}/{worker}" for worker in range(len(compute_s)))
     for name, seconds in zip(computed, compute_s, strict=True):
@@ -214,7 +214,7 @@ def _measured(numbers: AsynchronousNumbers, timeline: Timeline, *, step_count: i
 
 
 def _ends(timeline: Timeline, visitors: int, step_count: int) -> NDArray[np.float64]:
-    """Return when each step of each visitor ended. [s]"""
+    """End of each step of each visitor. [s]"""
     ends = [span.end_s for span in timeline.spans if span.kind == "end"]  # spans are in the order of the tasks
     return np.array(ends).reshape(step_count, visitors).T
 
@@ -222,21 +222,21 @@ def _ends(timeline: Timeline, visitors: int, step_count: int) -> NDArray[np.floa
 def _staleness(
     numbers: AsynchronousNumbers, timeline: Timeline, visitors: int, step_count: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return for each step how many updates of others it missed, and when it was applied. [1], [s]"""
+    """Return the updates by others that each step missed [1], and the time at which it was applied [s]."""
     applied_steps = np.arange(int(numbers.push_period) - 1, step_count, int(numbers.push_period))
     pulled_steps = np.arange(int(numbers.pull_period) - 1, step_count, int(numbers.pull_period))
     last_place = int(numbers.server_count) - 1
-    found = {span.task: span for span in timeline.spans if span.kind in ("update", "pull")}
+    spans = {span.task: span for span in timeline.spans if span.kind in ("update", "pull")}
     applied = np.array(
-        [[found[f"{v}/update/{step}/{last_place}"].end_s for step in applied_steps] for v in range(visitors)]
+        [[spans[f"{v}/update/{step}/{last_place}"].end_s for step in applied_steps] for v in range(visitors)]
     )
     # the server takes the copy that it sends once it has applied what came with the request
     pulled = np.array(
         [
             [
-                found[f"{v}/update/{step}/{last_place}"].end_s
+                spans[f"{v}/update/{step}/{last_place}"].end_s
                 if (step + 1) % int(numbers.push_period) == 0 and numbers.staleness_bound is None
-                else found[f"{v}/pull/{step}/0"].start_s
+                else spans[f"{v}/pull/{step}/0"].start_s
                 for step in pulled_steps
             ]
             for v in range(visitors)
@@ -252,7 +252,9 @@ def _staleness(
         of_all = np.searchsorted(all_updates, applied[visitor][push]) - np.searchsorted(
             all_updates, pulled[visitor][pull]
         )
-        own = push - np.searchsorted(applied[visitor], pulled[visitor][pull])  # the one at that moment cancels out
-        counts.append(of_all - own)
+        of_itself = push - np.searchsorted(
+            applied[visitor], pulled[visitor][pull]
+        )  # the one at that moment cancels out
+        counts.append(of_all - of_itself)
         when.append(applied[visitor][push])
     return np.concatenate(counts).astype(float), np.concatenate(when)

@@ -1,4 +1,4 @@
-"""Play tasks through time: the next event, the end of a wait, of work or of a flow, is on top of a heap."""
+"""The event loop: a heap holds the next end of a wait, of work or of a flow."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, check_k
 from perfmodel.simulation.timeline import Span, Task, Timeline
 
 _TIMED = 0
-"""Version of an event that is no flow's; those of flows count from one."""
+"""Version of events that belong to no flow; versions of flows count from one."""
 
 
 def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources: Mapping[str, int]) -> Timeline:
-    """Play tasks, and say when each started and ended.
+    """Run tasks, and record when each starts and ends.
 
-    A task starts once all it comes after have ended and a unit of its resource is free. Units go to whoever has waited
-    longest, then to the task named first. Flows share their channels max-min fairly; rates change only when a flow
-    begins or ends, and only for flows that a chain of shared channels joins to it.
+    A task starts once the tasks it comes after have ended and a unit of its resource is free. Units go to the task that
+    has waited longest, then to the one listed first. Flows share channels max-min fairly; a rate changes only when a
+    flow begins or ends on a channel connected to it by shared channels.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources:
     Raises
     ------
     TaskError
-        If a name occurs twice, a task comes after an unknown one, or tasks wait for one another in a circle.
+        If a name occurs twice, a task comes after an unknown one, or tasks wait for each other in a circle.
     UnknownNameError
         If a task names a channel or resource that is not given.
     ArgumentError
@@ -56,7 +56,7 @@ def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources:
 
     Examples
     --------
-    Two copies share a root of 10 B/s; the second has fewer bytes, and leaves all of it to the first:
+    Two copies share a root of 10 B/s; the second has fewer bytes, and then leaves the root to the first:
 
     >>> copies = [Task("a", flow_bytes=100, channels=("root",)), Task("b", flow_bytes=50, channels=("root",))]
     >>> timeline = simulate(copies, channels={"root": 10.0}, resources={})
@@ -72,20 +72,20 @@ def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources:
 def _check_capacities(channels: Mapping[str, float], resources: Mapping[str, int]) -> None:
     for name, capacity in channels.items():
         if not 0 < capacity < math.inf:
-            raise ArgumentError(argument=f"channels[{name!r}]", given=capacity, allowed="finite and above 0 B/s")
+            raise ArgumentError(argument=f"channels[{name!r}]", given=capacity, allowed="a finite number above 0 B/s")
     for name, units in resources.items():
         if not units >= 1 or units % 1:
-            raise ArgumentError(argument=f"resources[{name!r}]", given=units, allowed="a whole number, at least 1")
+            raise ArgumentError(argument=f"resources[{name!r}]", given=units, allowed="a whole number >= 1")
     both = sorted(set(channels) & set(resources))
     if both:
-        raise ArgumentError(argument="resources", given=both[0], allowed="names that are no channel's")
+        raise ArgumentError(argument="resources", given=both[0], allowed="names that no channel has")
 
 
 def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resources: Mapping[str, int]) -> None:
     names = {task.name for task in tasks}
     if len(names) < len(tasks):
         twice, _ = Counter(task.name for task in tasks).most_common(1)[0]
-        raise TaskError(twice, "the name occurs twice; every task needs one of its own")
+        raise TaskError(twice, "must be the name of one task, not of two")
     for task in tasks:
         if task.resource is not None and task.resource not in resources:
             kind = f"resource of task {task.name!r}"
@@ -96,11 +96,11 @@ def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resourc
             if earlier not in names:
                 nearest = nearest_match(earlier, names)
                 hint = f"; did you mean {nearest!r}?" if nearest else ""
-                raise TaskError(task.name, f"comes after {earlier!r}, which is no task{hint}")
+                raise TaskError(task.name, f"must come after tasks; there is no {earlier!r}{hint}")
 
 
 class _Run:
-    """State of one simulation. Tasks are known by their number; lists over all tasks have one entry for each."""
+    """State of one simulation. Tasks go by number; lists over tasks have one entry each."""
 
     def __init__(self, tasks: tuple[Task, ...], channels: Mapping[str, float], resources: Mapping[str, int]) -> None:
         self.tasks, self.channels, self.resources = tasks, dict(channels), dict(resources)
@@ -118,7 +118,7 @@ class _Run:
         self.event_count = 0
 
     def play(self) -> Timeline:
-        """Take one moment after the other, with all that happens in it, until nothing is left to happen."""
+        """Process one moment after another until no events are left."""
         heap, shared = self.heap, self.shared
         self._begin([index for index, count in enumerate(self.missing) if not count], freed={}, now_s=0.0)
         now_s, ended_count = 0.0, 0
@@ -139,7 +139,7 @@ class _Run:
         return self._timeline()
 
     def _events_of(self, now_s: float) -> list[int]:
-        """Take the events of one moment off the heap, begin the flows due, and return the tasks that end."""
+        """Take the events of one moment off the heap, begin flows that are due, and return the tasks that end."""
         heap, tasks, shared = self.heap, self.tasks, self.shared
         ended = []
         while heap and heap[0][0] == now_s:
@@ -158,7 +158,7 @@ class _Run:
         return ended
 
     def _end(self, index: int, now_s: float, *, ready: list[int], freed: dict[str, None]) -> None:
-        """End a task: free its unit, and find the tasks that waited for nothing else."""
+        """End a task: free its unit, and find the tasks that waited only for it."""
         self.end_s[index] = now_s
         resource = self.tasks[index].resource
         if resource is not None:
@@ -171,7 +171,7 @@ class _Run:
                 ready.append(follower)
 
     def _begin(self, ready: list[int], *, freed: dict[str, None], now_s: float) -> None:
-        """Start the tasks that are ready, or let them queue; then give free units to whoever waited longest."""
+        """Start or queue the tasks that are ready, then give free units to those that waited longest."""
         asked = freed
         for index in ready:
             resource = self.tasks[index].resource
@@ -192,7 +192,7 @@ class _Run:
         heappush(self.heap, (now_s + (task.duration_s + task.latency_s), index, _TIMED))
 
     def _circle(self) -> TaskError:
-        """Say which tasks wait for one another."""
+        """Name the tasks that wait for each other in a circle."""
         left = {
             task.name: list(task.after) for task, end_s in zip(self.tasks, self.end_s, strict=True) if math.isnan(end_s)
         }
@@ -201,7 +201,7 @@ class _Run:
         except CycleError as error:
             circle = list(reversed(error.args[1]))
             return TaskError(circle[0], f"waits for itself: {' after '.join(map(repr, circle))}")
-        msg = "tasks are left though none waits for itself"
+        msg = "tasks are left over, but none waits for itself"
         raise AssertionError(msg)
 
     def _timeline(self) -> Timeline:
@@ -230,11 +230,11 @@ class _Run:
 
 
 MOST_KNOWN_RATES: Final = 4096
-"""Sets of flows whose rates are kept; steps repeat few, and flows at random moments would fill the memory. [1]"""
+"""Sets of flows whose rates are kept; random flows rarely repeat and would fill the memory. [1]"""
 
 
 class _Flow:
-    """Bytes of one task on their way; of each version (rate) of it, one ending at most is announced."""
+    """Bytes of one task in transit; every change of its rate makes a new version."""
 
     __slots__ = ("announced", "end_s", "index", "left_bytes", "rate", "since_s", "version")
 
@@ -245,9 +245,9 @@ class _Flow:
 
 
 class SharedChannels:
-    """Flows over channels, whose rates change only where a flow began or ended on a channel that leads to them.
+    """Flows over channels; a rate changes only when a flow begins or ends on a connected channel.
 
-    Flows of one route have one rate, so rates are found for routes, once for every set of routes that share channels.
+    All flows on a route have the same rate, so rates are worked out per route, once per set of connected routes.
     """
 
     def __init__(self, capacity: Mapping[str, float]) -> None:
@@ -263,7 +263,7 @@ class SharedChannels:
         self._known_rates: dict[tuple[int, ...], list[float]] = {}
 
     def add(self, index: int, channels: tuple[str, ...], *, flow_bytes: float, now_s: float) -> None:
-        """Begin a flow; ``endings`` tells when it will have ended."""
+        """Begin a flow; ``endings`` tells when it will end."""
         route = self._route_ids.get(channels)
         if route is None:
             route = self._route_ids[channels] = len(self._routes)
@@ -279,7 +279,7 @@ class SharedChannels:
             self._touched[place] = None
 
     def ends(self, index: int, version: int) -> bool:
-        """End the flow of a task, unless its rate has changed since the ending of this version was announced."""
+        """End the flow of a task, unless its rate has changed since this version was announced."""
         route = self._route_of.get(index, -1)
         if route < 0 or self._flows[route][index].version != version:
             return False
@@ -292,12 +292,11 @@ class SharedChannels:
         return True
 
     def endings(self, now_s: float) -> list[tuple[float, int, int]]:
-        """Share the channels anew where flows began or ended since last asked.
+        """Share channels anew where flows began or ended since the last call.
 
-        Of flows that are joined by shared channels only the first endings are announced: they change what the others
-        get, or at least bring the next ones to light.
+        Of connected flows only the first to end are announced, since their end changes the rates of the others.
         """
-        found: list[tuple[float, int, int]] = []
+        endings: list[tuple[float, int, int]] = []
         seen: set[int] = set()
         for place in self._touched:
             if place in seen:
@@ -319,12 +318,12 @@ class SharedChannels:
             for flow in first:
                 if flow.announced != flow.version:
                     flow.announced = flow.version
-                    found.append((flow.end_s, flow.index, flow.version))
+                    endings.append((flow.end_s, flow.index, flow.version))
         self._touched.clear()
-        return found
+        return endings
 
     def _connected_routes(self, place: int, seen: set[int]) -> list[int]:
-        """Return the routes in use that a channel leads to, over channels they share, and mark these channels seen."""
+        """Routes in use connected to a channel through shared channels, which are marked as seen."""
         routes: set[int] = set()
         to_visit = [place]
         seen.add(place)
@@ -338,7 +337,7 @@ class SharedChannels:
         return sorted(routes)
 
     def _rates(self, routes: list[int]) -> list[float]:
-        """Return the rate of one flow of each route."""
+        """Rate of one flow on each route. [B/s]"""
         if not routes:
             return []
         flow_counts = [len(self._flows[route]) for route in routes]

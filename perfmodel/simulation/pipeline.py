@@ -1,4 +1,4 @@
-"""Tasks of pipelines: what a worker does with each mini-batch, and what devices do with micro-batches in turn."""
+"""Tasks of pipelines: stages of a worker's input, and turns of devices with micro-batches."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from perfmodel.errors import ArgumentError
 from perfmodel.simulation.timeline import Task
 
 VARIATIONS_DRAWN: Final = (1e-7, 1e7)
-"""Least and most that factors are drawn with: beyond, they are all 1, or all but never anything but 0. [1]"""
+"""Smallest and largest variation of drawn factors; beyond, all are 1, or nearly all are 0. [1]"""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a worker does with every mini-batch at one place of its pipeline; the last stage is the computation."""
+    """One stage of a worker's input pipeline; the last stage is the computation."""
 
     kind: str
     resource: str | None = None
@@ -34,14 +34,14 @@ class Stage:
 def input_pipeline_tasks(
     workers: Mapping[str, Sequence[Stage]], *, step_count: int, prefetch: int = 1, seed: int = 0
 ) -> tuple[Task, ...]:
-    """Tasks of workers that each bring their mini-batches through the stages of a pipeline.
+    """Tasks of workers whose mini-batches pass through the stages of a pipeline.
 
-    A stage takes mini-batches in order, each part one at a time. Without prefetching, the first stage of a step waits
-    until the computation of the step before has ended, so nothing overlaps. With depth d there are d + 1 buffers
-    between two stages, one in use and d ahead of it: a stage begins step i once the next one has ended step i - d - 1.
+    A stage takes mini-batches in order, each part one at a time. Without prefetching, a step's first stage waits until
+    the previous step has computed, so nothing overlaps. With depth d there are d + 1 buffers between two stages, one in
+    use and d ahead of it: a stage begins step i once the next one has ended step i - d - 1.
 
-    A stage that varies takes its duration and bytes times a factor of each step: gamma distributed, mean 1. It belongs
-    to the mini-batch, so stages and workers that vary equally have the same one, and it depends on no depth.
+    Where a stage varies, its duration and bytes are multiplied by a factor per step, gamma distributed with mean 1. The
+    factor belongs to the mini-batch: stages and workers of equal variation share it, whatever the depth.
 
     Parameters
     ----------
@@ -50,15 +50,15 @@ def input_pipeline_tasks(
     step_count : int
         Mini-batches of each worker, at least 1. [1]
     prefetch : int
-        Depth d: mini-batches that a stage may be ahead of the one in use at the next; 0 for none. [1]
+        Depth d: mini-batches that a stage may be ahead of the next one; 0 for none. [1]
     seed : int
-        What the factors are drawn with, 0 or more. [-]
+        Seed of the factors, 0 or more. [-]
 
     Returns
     -------
     tuple of Task
         Tasks named ``worker/kind/step``, with ``/part`` where a stage has several, steps from 0; first by step, so that
-        whoever is at an earlier step goes first where two have waited equally long. [-]
+        the earlier step goes first when two have waited equally long. [-]
 
     Raises
     ------
@@ -70,9 +70,9 @@ def input_pipeline_tasks(
 
     Notes
     -----
-    Valid for: mini-batches whose times do not depend on those before. With channels and resources that nobody shares
-    and times that do not vary, s steps take s times the sum of the stages without prefetching, and the sum plus (s - 1)
-    times the longest with any depth from 1 on. Ignores: waits of workers for one another, as in synchronous training.
+    Valid for: mini-batches with independent times. Without sharing and variation, s steps take s times the sum of the
+    stages without prefetching, and the sum plus (s - 1) times the longest stage with any depth from 1 on. Ignores:
+    workers that wait for each other, as in synchronous training.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def input_pipeline_tasks(
 
 
 def _factors(variation: float, *, step_count: int, seed: int) -> list[float]:
-    """Return a factor of mean 1 for each step. [1]"""
+    """Factors of mean 1, one per step. [1]"""
     if not variation:
         return [1.0] * step_count
     shape = float(np.clip(variation, *VARIATIONS_DRAWN)) ** -2
@@ -106,9 +106,9 @@ def _factors(variation: float, *, step_count: int, seed: int) -> list[float]:
 
 def _check(workers: Mapping[str, Sequence[Stage]], *, step_count: int, prefetch: int, seed: int) -> None:
     if not workers:
-        raise ArgumentError(argument="workers", given=dict(workers), allowed="at least one worker")
+        raise ArgumentError(argument="workers", given=dict(workers), allowed="a mapping with at least one worker")
     if step_count < 1:
-        raise ArgumentError(argument="step_count", given=step_count, allowed="at least 1")
+        raise ArgumentError(argument="step_count", given=step_count, allowed="a whole number >= 1")
     if prefetch < 0:
         raise ArgumentError(argument="prefetch", given=prefetch, allowed="0 or more mini-batches")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
@@ -116,7 +116,7 @@ def _check(workers: Mapping[str, Sequence[Stage]], *, step_count: int, prefetch:
     for worker, stages in workers.items():
         kinds = [stage.kind for stage in stages]
         if not kinds or len(set(kinds)) < len(kinds):
-            allowed = "at least one stage, and no kind twice"
+            allowed = "at least one stage, each of another kind"
             raise ArgumentError(argument=f"workers[{worker!r}]", given=kinds, allowed=allowed)
         for stage in stages:
             if not (math.isfinite(stage.variation) and stage.variation >= 0):
@@ -152,12 +152,12 @@ def _tasks_of_step(
 
 
 def _name(worker: str, stage: Stage, step: int) -> str:
-    """Name of the task of a stage in one step."""
+    """Task name of a stage in one step."""
     return f"{worker}/{stage.kind}/{step}"
 
 
 def fed_besides_computing(fed: Iterable[Task]) -> Generator[Task, None, dict[str, tuple[str, ...]]]:
-    """Yield what brings mini-batches, and return what each computation, by its name, comes after. [-]"""
+    """Yield the input tasks, and return by computation the names of the tasks it waits for. [-]"""
     after: dict[str, tuple[str, ...]] = {}
     for task in fed:
         if task.kind == "compute":
@@ -169,7 +169,7 @@ def fed_besides_computing(fed: Iterable[Task]) -> Generator[Task, None, dict[str
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """What brings a micro-batch's tensor from one chunk of layers to the next."""
+    """Transfer of a micro-batch's tensor from one chunk of layers to the next."""
 
     duration_s: float = 0.0
     flow_bytes: float = 0.0
@@ -205,7 +205,7 @@ def pipeline_schedule_tasks(
     pieces: Mapping[Turn, Sequence[Piece]] | None = None,
     computing: Callable[[str, float], Mapping[str, Any]] = _for_itself,
 ) -> tuple[Task, ...]:
-    """Tasks of the devices of a pipeline and of the transfers between them.
+    """Tasks of a pipeline's devices, and of the transfers between them.
 
     Parameters
     ----------
@@ -220,11 +220,11 @@ def pipeline_schedule_tasks(
     after : tuple of str
         Tasks that must have ended before any of these begins. [-]
     called : callable
-        Device and turn to the name of its task. [-]
+        Gives the name of the task from device and turn. [-]
     pieces : mapping of Turn to sequence of Piece or None
-        Turns that are cut; their tasks are numbered after the name of the turn. [-]
+        Turns that are cut into pieces; the number of a piece follows the name of the turn. [-]
     computing : callable
-        Device and seconds to what a task takes of the device. [-]
+        Gives the device use of a task from device and seconds. [-]
 
     Returns
     -------
@@ -269,25 +269,25 @@ def pipeline_schedule_tasks(
             following = following_turn(turn, chunk_count=chunk_count)
             if following is not None:
                 followed[following] = ending(called(lane, turn), turn, pieces), following.chunk != turn.chunk
-    sends = {turn: f"{own}/send" if is_sent else own for turn, (own, is_sent) in followed.items()}
-    found: list[Task] = []
+    sends = {turn: f"{task}/send" if is_sent else task for turn, (task, is_sent) in followed.items()}
+    tasks: list[Task] = []
     for lane, order in zip(lanes, orders, strict=True):
         earlier = after
         for turn in order:
             whole = [Piece(times[turn.phase][turn.chunk])]
-            own, cut = called(lane, turn), pieces.get(turn)
+            task, cut = called(lane, turn), pieces.get(turn)
             needs = (*earlier, *((sends[turn],) if turn in sends else ()))
             for place, piece in enumerate(whole if cut is None else cut):
-                name = own if cut is None else f"{own}/{place}"
+                name = task if cut is None else f"{task}/{place}"
                 waits = tuple(dict.fromkeys((*needs, *piece.after)))
-                found.append(Task(name, resource=lane, after=waits, kind=turn.phase, **computing(lane, piece.seconds)))
+                tasks.append(Task(name, resource=lane, after=waits, kind=turn.phase, **computing(lane, piece.seconds)))
                 needs = earlier = (name,)
             following = following_turn(turn, chunk_count=chunk_count)
             if following is not None and followed[following][1]:
                 boundary = min(turn.chunk, following.chunk)
                 hop, link = hops[turn.phase][boundary], _link_name(lanes, turn.phase, boundary)
-                found.append(_sent(hop, name=sends[following], after=earlier, link=link))
-    return tuple(found)
+                tasks.append(_sent(hop, name=sends[following], after=earlier, link=link))
+    return tuple(tasks)
 
 
 def _sent(hop: Hop, *, name: str, after: tuple[str, ...], link: str) -> Task:
@@ -303,24 +303,24 @@ def _sent(hop: Hop, *, name: str, after: tuple[str, ...], link: str) -> Task:
 
 
 def stage_lanes(device_count: int) -> list[str]:
-    """Return what the devices of a pipeline are called where nobody names them. [-]"""
+    """Default lane names of a pipeline's devices. [-]"""
     return [f"stage{device}" for device in range(device_count)]
 
 
 def ending(own: str, turn: Turn, pieces: Mapping[Turn, Sequence[Piece]]) -> str:
-    """Return the name of the task that ends a turn."""
+    """Name of the last task of a turn."""
     return f"{own}/{len(pieces[turn]) - 1}" if turn in pieces else own
 
 
 def _link_name(names: Sequence[str], phase: str, boundary: int) -> str:
-    """Return the resource of a boundary's transfers in one direction."""
+    """Resource of the transfers over a boundary in one direction."""
     first, second = names[boundary % len(names)], names[(boundary + 1) % len(names)]
     ends = (first, second) if phase == "forward" else (second, first)
     return f"{ends[0]} to {ends[1]}, boundary {boundary}"
 
 
 def pipeline_resources(orders: Orders, *, chunk_count: int, names: Sequence[str] | None = None) -> dict[str, int]:
-    """Return the resources that the tasks of a pipeline hold: devices, and boundaries in each direction."""
+    """Resources of a pipeline's tasks: devices, and boundaries in each direction."""
     lanes = stage_lanes(len(orders)) if names is None else names
     links = (
         _link_name(lanes, phase, boundary) for phase in ("forward", "backward") for boundary in range(chunk_count - 1)

@@ -1,4 +1,4 @@
-"""Tasks of the steps of a job: the turns of each device of each worker, transfers, and messages between workers."""
+"""Tasks of synchronous training: turns of each device, transfers, and messages between workers."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 
 MOST_CHUNKS: Final = 64
-"""Chunks that a pipelined algorithm is played with at most: each is a task on every edge. [1]"""
+"""Most chunks in a simulated pipelined algorithm; each is a task on every edge. [1]"""
 
 
 def collective_tasks(
     placed: Placed, size_bytes: float, *, name: str = "collective", after: tuple[str, ...] = ()
 ) -> tuple[Task, ...]:
-    """Return what a collective does, as tasks.
+    """Tasks of a collective.
 
     Parameters
     ----------
@@ -47,20 +47,19 @@ def collective_tasks(
     size_bytes : float
         Bytes, n, as the algorithm counts them. [B]
     name : str
-        First part of the names of its tasks; the last task has this name alone. [-]
+        Prefix of the names of its tasks; the last task has just this name. [-]
     after : tuple of str
         Tasks that must have ended before. [-]
 
     Returns
     -------
     tuple of Task
-        Messages, additions, and one at the end that comes after all of them. [-]
+        Messages, additions, and a last task that waits for all of them. [-]
 
     Notes
     -----
-    Valid for: ranks of which each takes part in one round at a time. A message starts once its source and its sink have
-    done with the round before; the additions of a pipelined algorithm come last. Ignores: progress of other ranks that
-    a library's barriers may hold up.
+    Valid for: ranks that each take part in one round at a time. A message starts once its source and sink have finished
+    the previous round; the additions of a pipelined algorithm come last. Ignores: barriers of a library.
     """
     if placed.fill_rounds:
         tasks = _Pipeline(placed, size_bytes, name=name, after=after).tasks()
@@ -115,7 +114,7 @@ def _message(name: str, route: Route, flow_bytes: float, *, after: tuple[str, ..
 
 
 class _Pipeline:
-    """Two trees, up and then down, in chunks of which each edge sends one at a time."""
+    """Two trees, up and then down, in chunks that each edge sends one at a time."""
 
     def __init__(self, placed: Placed, size_bytes: float, *, name: str, after: tuple[str, ...]) -> None:
         self.name, self.after = name, after
@@ -130,7 +129,7 @@ class _Pipeline:
         self.chunk_bytes = size_bytes / 2 / self.per_tree
 
     def tasks(self) -> list[Task]:
-        """Return the messages of both trees."""
+        """Yield the messages of both trees."""
         tasks: list[Task] = []
         for tree, edges in enumerate(self.trees):
             reduced = self._up(tree, edges, tasks)
@@ -173,7 +172,7 @@ class _Pipeline:
 
 
 def best_chunk_count(placed: Placed, size_bytes: float) -> int:
-    """Return how many chunks a pipelined algorithm does best with, a whole number."""
+    """Best whole number of chunks for a pipelined algorithm. [1]"""
     latency_s = max(latency for each in placed.rounds for latency, _ in each.lines)
     if not latency_s:
         return MOST_CHUNKS
@@ -183,20 +182,20 @@ def best_chunk_count(placed: Placed, size_bytes: float) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedExchange:
-    """How workers agree on the sum of one bucket."""
+    """How workers sum one bucket of gradients."""
 
     gather: Placed | LibraryCollective
-    spread: Placed | None = None
+    pull: Placed | None = None
     server_s_per_byte: float = 0.0
     slowdown: float = 0.0
 
     @cached_property
     def resources(self) -> Mapping[str, int]:
-        """What works on a sum besides the workers, a unit each."""
+        """Resources of a sum besides the workers, one unit each."""
         return {f"{name} server": 1 for name in self.gather.servers} if self.server_s_per_byte else {}
 
     def channels(self, workers: Sequence[str]) -> Mapping[str, float]:
-        """Return what computing and calls share, device by device, and what calls get of it. [s/s]"""
+        """Channels shared by computing and library calls, one per device, with the rate of a call. [s/s]"""
         if not self.slowdown:
             return {}
         return dict.fromkeys(map(_units, workers), 1.0) | dict.fromkeys(map(_units_of_calls, workers), self.slowdown)
@@ -204,7 +203,7 @@ class PlayedExchange:
     def gathered(
         self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
     ) -> Iterator[Task]:
-        """Yield the messages of a bucket among workers; the last task is ``name``."""
+        """Yield the messages of a bucket among workers; the last task is called ``name``."""
         if self.slowdown:
             yield from self._beside_computing(size_bytes, name=name, after=after, workers=workers)
             return
@@ -217,7 +216,7 @@ class PlayedExchange:
     def _beside_computing(
         self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
     ) -> Iterator[Task]:
-        """Yield a call as work on a share of each device: that is at most a half, and computing gets what is left."""
+        """Yield a call that takes its share of each device, up to a half, from computing."""
         work = self.slowdown * float(self.gather.time(size_bytes))
         parts = tuple(f"{name} on {worker}" for worker in workers)
         for part, worker in zip(parts, workers, strict=True):
@@ -226,19 +225,19 @@ class PlayedExchange:
         yield Task(name, after=parts, kind="sync")
 
     def served(self, size_bytes: float, *, name: str, after: tuple[str, ...]) -> Iterator[Task]:
-        """Yield what servers do with it; the last task is ``name``."""
+        """Yield the work of servers; the last task is called ``name``."""
         parts = {f"{name} at {server}": server for server in self.resources}
         for part, server in parts.items():
             seconds = self.server_s_per_byte * size_bytes
             yield Task(part, resource=server, duration_s=seconds, after=after, kind="serve")
         yield Task(name, after=tuple(parts) or after, kind="sync")
 
-    def spread_again(self, size_bytes: float, *, name: str, after: tuple[str, ...]) -> Iterator[Task]:
-        """Yield the messages in which parameters come back; the last task is ``name``."""
-        if self.spread is None:
+    def pulling(self, size_bytes: float, *, name: str, after: tuple[str, ...]) -> Iterator[Task]:
+        """Yield the messages that return parameters; the last task is called ``name``."""
+        if self.pull is None:
             yield Task(name, after=after, kind="sync")
         else:
-            yield from collective_tasks(self.spread, size_bytes, name=name, after=after)
+            yield from collective_tasks(self.pull, size_bytes, name=name, after=after)
 
 
 def _units(worker: str) -> str:
@@ -251,7 +250,7 @@ def _units_of_calls(worker: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedDevice:
-    """A device of a worker: what it exchanges with those of other workers, and what it does at the end of a step."""
+    """A device of a worker: its exchanges with other workers, and its work at the end of a step."""
 
     exchange: PlayedExchange | None = None
     sizes_bytes: Sequence[float] = ()
@@ -263,7 +262,7 @@ class PlayedDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class PlayedStep:
-    """A step of workers that are alike, each of one device or several."""
+    """A step of equal workers, each with one device or several."""
 
     orders: Orders
     passes: int = 1
@@ -277,15 +276,15 @@ class PlayedStep:
 
     @cached_property
     def resources(self) -> Mapping[str, int]:
-        """What tasks hold, a unit each: devices, boundaries between stages, servers."""
-        found: dict[str, int] = {}
+        """Resources, one unit each: devices, boundaries between stages, servers."""
+        resources: dict[str, int] = {}
         for lanes in self.lanes.values():
-            found |= pipeline_resources(self.orders, chunk_count=len(self.forward_s), names=lanes)
-        return found | {name: 1 for device in self.devices if device.exchange for name in device.exchange.resources}
+            resources |= pipeline_resources(self.orders, chunk_count=len(self.forward_s), names=lanes)
+        return resources | {name: 1 for device in self.devices if device.exchange for name in device.exchange.resources}
 
     @cached_property
     def channels(self) -> Mapping[str, float]:
-        """What computing and calls share, device by device. [s/s]"""
+        """Channels that computing and calls share, one per device. [s/s]"""
         return {
             name: rate
             for place, device in enumerate(self.devices)
@@ -294,24 +293,24 @@ class PlayedStep:
         }
 
     def peers(self, place: int) -> list[str]:
-        """Return the devices of all workers at a place."""
+        """Devices at one place of every worker."""
         return [lanes[place] for lanes in self.lanes.values()]
 
     def exchanging(self) -> Iterator[tuple[int, PlayedDevice, PlayedExchange]]:
-        """Yield the devices of a worker that exchange something with those of others."""
+        """Yield the devices of a worker that exchange with other workers."""
         for place, device in enumerate(self.devices):
             if device.exchange is not None and device.sizes_bytes:
                 yield place, device, device.exchange
 
     def bucket(self, number: int, place: int) -> str:
-        """Return how the buckets of a device in a step are called, up to their number."""
+        """Prefix of the bucket names of a device in a step."""
         return f"sync/{number}/" + (f"{place}/" if len(self.devices) > 1 else "")
 
 
 def synchronous_tasks(
     fed: Iterable[Task], step: PlayedStep, *, relative: NDArray[np.float64], together: bool = True
 ) -> Iterator[Task]:
-    """Tasks of workers that read on their own and agree in every step."""
+    """Tasks of workers that read their own input and agree in every step."""
     after = yield from fed_besides_computing(fed)
     workers = list(step.lanes)
     for number, factors in enumerate(relative.tolist()):
@@ -322,7 +321,7 @@ def synchronous_tasks(
             started = f"sync/{number}/start" if together else f"{worker}/compute/{number - 1}"
             needs = (*after[f"{worker}/compute/{number}"], *((started,) if number else ()))
             yield Task(f"{worker}/begin/{number}", after=needs, kind="begin")
-        pulling = step.overlap and any(exchange.spread for _, _, exchange in step.exchanging())
+        pulling = step.overlap and any(exchange.pull for _, _, exchange in step.exchanging())
         if pulling:
             yield from _pulled(step, number)
         ends = []
@@ -338,7 +337,7 @@ def synchronous_tasks(
 
 
 class _Turns:
-    """The turns of one worker in one step."""
+    """Turns of one worker in one step."""
 
     def __init__(self, step: PlayedStep, number: int, worker: str, factor: float) -> None:
         self.step, self.number, self.factor = step, number, factor
@@ -346,10 +345,10 @@ class _Turns:
         self.lanes = step.lanes[worker]
         self.last = [self.begin] * len(step.devices)
         self.ready: dict[tuple[int, int], str] = {}
-        """Piece after which a bucket of a device is ready."""
+        """Bucket of a device -> piece that completes it."""
 
     def tasks(self) -> Iterator[Task]:
-        """Yield all passes, each of which begins when the one before has left the pipeline."""
+        """Yield all passes, each starting when the previous one has left the pipeline."""
         after: tuple[str, ...] = (self.begin,)
         for index in range(self.step.passes):
             if index and len(self.lanes) > 1:
@@ -391,8 +390,8 @@ class _Turns:
         return name
 
     def _pieces(self, index: int, names: Callable[[str, Turn], str]) -> dict[Turn, list[Piece]]:
-        """Return the turns that are cut where buckets become ready, or parameters are wanted."""
-        found = {}
+        """Pieces of turns, cut where buckets become ready or parameters are needed."""
+        pieces_of = {}
         for place, device, exchange in self.step.exchanging():
             order, lane = self.step.orders[place], self.lanes[place]
             bucket = self.step.bucket(self.number, place)
@@ -401,27 +400,27 @@ class _Turns:
                     phase: [turn for turn in order if turn.chunk == chunk and turn.phase == phase]
                     for phase in ("forward", "backward")
                 }
-                if self.step.overlap and exchange.spread and not index:
+                if self.step.overlap and exchange.pull and not index:
                     wanted = {
                         bucket_: when for bucket_, (of_chunk, when) in enumerate(device.wanted) if of_chunk == chunk
                     }
                     turn = of_phase["forward"][0]
-                    found[turn] = _forward_pieces(self.step.forward_s[chunk], wanted, bucket)
+                    pieces_of[turn] = _forward_pieces(self.step.forward_s[chunk], wanted, bucket)
                 if index == self.step.passes - 1 and of_phase["backward"]:
                     ready = {
                         bucket_: when for bucket_, (of_chunk, when) in enumerate(device.ready) if of_chunk == chunk
                     }
                     turn = of_phase["backward"][-1]
-                    found[turn] = _backward_pieces(self.step.backward_s[chunk], ready if self.step.overlap else {})
-                    own = names(lane, turn)
-                    self.ready |= {(place, each): f"{own}/{piece}" for piece, each in enumerate(ready)}
+                    pieces_of[turn] = _backward_pieces(self.step.backward_s[chunk], ready if self.step.overlap else {})
+                    last_turn = names(lane, turn)
+                    self.ready |= {(place, each): f"{last_turn}/{piece}" for piece, each in enumerate(ready)}
         return {
             turn: [replace(piece, seconds=self.factor * piece.seconds) for piece in pieces]
-            for turn, pieces in found.items()
+            for turn, pieces in pieces_of.items()
         }
 
     def _computing(self, lane: str, seconds: float) -> dict[str, Any]:
-        """Return how a device computes: in time of its own, or shared with calls of the library."""
+        """How a device computes: in its own time, or on a channel shared with library calls."""
         exchange = self.step.devices[self.lanes.index(lane)].exchange
         if exchange is None or not exchange.slowdown:
             return {"duration_s": seconds}
@@ -429,7 +428,7 @@ class _Turns:
 
 
 def _forward_pieces(forward_s: tuple[float, float], wanted: Mapping[int, float], bucket: str) -> list[Piece]:
-    """Return the first forward turn of a chunk, cut where parameters are wanted that are still on their way."""
+    """Return the first forward turn of a chunk, cut where parameters may still be missing."""
     kernels_s, besides_s = forward_s
     cuts = [*sorted({0.0, *wanted.values()}), kernels_s]
     pieces = [
@@ -454,15 +453,15 @@ def _pulled(step: PlayedStep, number: int) -> Iterator[Task]:
         yield Task(last, after=tuple(f"{worker}/begin/{number}" for worker in step.lanes), kind="sync")
         for index in reversed(range(len(device.sizes_bytes))):
             name = f"{bucket}{index}/pull"
-            yield from exchange.spread_again(device.sizes_bytes[index], name=name, after=(last,))
+            yield from exchange.pulling(device.sizes_bytes[index], name=name, after=(last,))
             last = name
 
 
 def _exchanged(
     step: PlayedStep, number: int, turns: Sequence[_Turns]
 ) -> Generator[Task, None, dict[int, tuple[str, ...]]]:
-    """Yield the exchange of each device's buckets, and return the task that ends it, by the device's place."""
-    found = {}
+    """Yield the exchange of each device's buckets, and return its last task by device place."""
+    last_tasks = {}
     for place, device, exchange in step.exchanging():
         bucket, peers = step.bucket(number, place), step.peers(place)
         last = f"{bucket}ready"
@@ -481,20 +480,20 @@ def _exchanged(
             yield from exchange.served(size_bytes, name=f"{name}/served", after=(name,))
             earlier = (name,)
             if not step.overlap:
-                yield from exchange.spread_again(size_bytes, name=f"{name}/pull", after=(f"{name}/served",))
+                yield from exchange.pulling(size_bytes, name=f"{name}/pull", after=(f"{name}/served",))
                 earlier = (f"{name}/pull",)
             served.append(f"{name}/served")
         if step.overlap:
             yield Task(f"{bucket}end", after=tuple(served), kind="sync")
             earlier = (f"{bucket}end",)
-        found[place] = earlier
-    return found
+        last_tasks[place] = earlier
+    return last_tasks
 
 
 def _ended(
     step: PlayedStep, number: int, worker: str, *, factor: float, after: Sequence[tuple[str, ...]]
 ) -> Iterator[Task]:
-    """Yield what each device does at the end of a step, and the end of the worker's."""
+    """Yield the tasks that end a step on each device, and the end of the worker's step."""
     lanes = step.lanes[worker]
     ends = []
     for lane, device, earlier in zip(lanes, step.devices, after, strict=True):

@@ -1,4 +1,4 @@
-"""What is simulated, tasks, and what a simulation found: when each ran, and how busy everything was."""
+"""Tasks to be simulated, and the resulting timeline: when each ran, and how busy everything was."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ _INFINITY = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Something that takes time: work on a resource, a transfer over channels, or both one after the other.
+    """Work on a resource, a transfer over channels, or the one and then the other.
 
-    It starts once all tasks it comes after have ended and a unit of its resource is free, and holds the unit until it
-    ends. First ``duration_s`` and ``latency_s`` pass, then its bytes flow, at the rate the channels grant.
+    It starts once the tasks it comes after have ended and a unit of its resource is free, and holds the unit until it
+    ends. First ``duration_s`` and ``latency_s`` pass, then its bytes flow at the rate that the channels allow.
 
     Parameters
     ----------
     name : str
         Name, unique among the tasks of a simulation. [-]
     resource : str or None
-        What it holds one unit of, e.g. a device, a pool of cores, a copy engine; None for nothing. [-]
+        Resource of which it holds one unit, e.g. a device, a pool of cores, a copy engine. [-]
     duration_s : float
-        How long it works, however much else is going on. [s]
+        Working time, whatever else runs. [s]
     after : tuple of str
         Tasks that must have ended before. [-]
     flow_bytes : float
         Bytes it sends over each of its channels. [B]
     channels : tuple of str
-        Channels that the bytes pass, each as often as it is named. [-]
+        Channels that the bytes pass, repeated if they pass more than once. [-]
     latency_s : float
         Time from its start until its first byte flows. [s]
     kind : str
-        What it is, for colours and totals, e.g. ``read``, ``compute``. [-]
+        Kind of work, for colours and totals, e.g. ``read``, ``compute``. [-]
 
     Raises
     ------
@@ -72,25 +72,27 @@ class Task:
             for field in ("duration_s", "latency_s", "flow_bytes"):
                 value = getattr(self, field)
                 if not 0 <= value < _INFINITY:
-                    raise TaskError(self.name, f"{field}={value!r} is not allowed: finite and not below 0")
+                    raise TaskError(self.name, f"{field} must be a finite number >= 0 (got {value!r})")
         if self.flow_bytes and not self.channels:
-            raise TaskError(self.name, f"flow_bytes={self.flow_bytes!r} need at least one channel to flow over")
+            raise TaskError(
+                self.name, f"channels must name at least one, as {self.flow_bytes:g} B are to flow (got none)"
+            )
         for field in ("after", "channels"):
             if isinstance(getattr(self, field), str):
                 given = getattr(self, field)
-                raise TaskError(self.name, f"{field}={given!r} is not allowed: a tuple of names, e.g. ({given!r},)")
+                raise TaskError(self.name, f"{field} must be a tuple of names, e.g. ({given!r},) (got {given!r})")
 
 
 NO_LANE: Final = "(waiting)"
-"""Lane of tasks that hold nothing and send nothing, and only let time pass."""
+"""Lane of tasks that only let time pass."""
 
 PICTURES: Final = (".png", ".svg", ".pdf", ".html", ".htm", ".jpg", ".jpeg", ".gif", ".webp", ".eps")
-"""Endings of pictures and pages, which a trace is none of."""
+"""Suffixes of pictures and pages, as opposed to traces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """When one task ran."""
+    """Start and end of one task."""
 
     task: str
     kind: str
@@ -107,7 +109,7 @@ class Span:
         return self.end_s - self.start_s
 
     def lanes(self) -> Iterator[tuple[str, float, float]]:
-        """Yield what it occupied, from when and to when [s]: its resource throughout, channels while bytes flow."""
+        """Yield every lane that the task used, with start and end [s]: its resource, and channels while bytes flow."""
         if self.resource is not None:
             yield self.resource, self.start_s, self.end_s
         for channel in dict.fromkeys(self.channels):
@@ -149,7 +151,7 @@ class Timeline:
 
     @cached_property
     def _busy(self) -> dict[str, tuple[float, float]]:
-        """Lane -> time in which anything ran [s], time summed over all that ran [s]."""
+        """Lane -> time with any task running [s], and time summed over tasks [s]."""
         intervals: dict[str, list[tuple[float, float]]] = {}
         for span in self.spans:
             for lane, start_s, end_s in span.lanes():
@@ -159,7 +161,7 @@ class Timeline:
         }
 
     def span(self, task: str) -> Span:
-        """Return when a task ran.
+        """Start and end of a task.
 
         Raises
         ------
@@ -172,7 +174,7 @@ class Timeline:
         return self._by_task[task]
 
     def busy_s(self, name: str) -> float:
-        """Return how long anything held a resource or flowed over a channel. [s]
+        """Time during which anything held a resource or flowed over a channel. [s]
 
         Raises
         ------
@@ -185,11 +187,11 @@ class Timeline:
         return self._busy.get(name, (0.0, 0.0))[0]
 
     def idle_s(self, name: str) -> float:
-        """Return how long nothing held a resource or flowed over a channel before the last task ended. [s]"""
+        """Time until the last task ended during which nothing held a resource or used a channel. [s]"""
         return self.makespan_s - self.busy_s(name)
 
     def utilisation(self, name: str) -> float:
-        """Return the share of a resource's unit time that was held, or of the bytes a channel could have carried. [1]
+        """Share of a resource's units that was held, or of the bytes a channel could have carried. [1]
 
         Unlike ``busy_s`` it tells one busy core from sixteen, and a slow flow from one that fills the channel.
         """
@@ -202,7 +204,7 @@ class Timeline:
         return carried / (self.channels[name] * self.makespan_s)
 
     def bars(self) -> list[LaneBar]:
-        """Return what a picture shows: bars of resources, then of channels, each in the order they were given."""
+        """Bars of a picture: resources, then channels, in the order given."""
         bars = [
             LaneBar(lane=lane, name=span.task, kind=span.kind, start_s=start_s, end_s=end_s)
             for span in self.spans
@@ -212,7 +214,7 @@ class Timeline:
         return sorted(bars, key=lambda bar: (order[bar.lane], bar.start_s, bar.end_s))
 
     def save(self, path: str | Path) -> Path:
-        """Write a trace that ui.perfetto.dev and chrome://tracing open: one track for each lane.
+        """Write a trace that ui.perfetto.dev and chrome://tracing open, with one track per lane.
 
         Parameters
         ----------
@@ -230,17 +232,17 @@ class Timeline:
             If the path cannot be written, or is that of a picture, which ``plot_timeline`` of a prediction draws.
         """
         if Path(path).suffix.lower() in PICTURES:
-            allowed = "a trace's name such as step.trace.json; pictures are drawn by plot_timeline() of a prediction"
+            allowed = "a trace such as step.trace.json; draw pictures with plot_timeline() of a prediction"
             raise ArgumentError("path", str(path), allowed)
         return save_trace(self.bars(), path, groups=self._groups())
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw a Gantt chart: a lane for each resource and channel that was used.
+        """Draw a Gantt chart with a lane for each resource and channel in use.
 
         Parameters
         ----------
         path : str, Path or None
-            Where to save it as png, pdf or svg too; None for nowhere. [-]
+            File to save it in as well, png, pdf or svg; None for none. [-]
 
         Returns
         -------
@@ -259,12 +261,12 @@ class Timeline:
         return saved(figure, path)
 
     def _groups(self) -> dict[str, str]:
-        """Lane -> heading it stands under in a trace."""
+        """Lane -> its heading in a trace."""
         return dict.fromkeys(self.resources, "resources") | dict.fromkeys(self.channels, "channels")
 
 
 def _covered_s(intervals: list[tuple[float, float]]) -> float:
-    """Return the length of the union of intervals. [s]"""
+    """Length of the union of intervals. [s]"""
     covered_s, reached_s = 0.0, 0.0
     for start_s, end_s in sorted(intervals):
         if end_s > reached_s:

@@ -1,4 +1,4 @@
-"""Schemes in which workers do not wait for all, by name; bounded staleness, which holds back who is far ahead.
+"""Asynchronous schemes by name, and bounded staleness, which stops workers that are too far ahead.
 
 >>> sorted(SCHEMES)
 ['bounded_staleness', 'delay_compensated', 'downpour', 'mixed']
@@ -29,14 +29,13 @@ _LEAST: Final = 1e-300
 
 
 class BoundedStaleness(AsynchronousScheme):
-    """Workers that wait for the server, and for whoever is too far behind.
+    """Workers that wait for the server, and for workers that are too far behind.
 
     Notes
     -----
-    The bound is on steps: a worker has seen all but its last s steps' worth of every other's updates. So it caps the
-    staleness that is counted in updates at s for each of the others: s (W - 1), which only s = 0 makes less than the
-    W - 1 that workers of equal speed have on average anyway. With s = 0 all gradients of a step belong to the same
-    parameters and count as one update.
+    The bound counts steps: a worker misses at most s steps of every other worker. This caps staleness at s (W - 1)
+    updates, which is below the average of W - 1 at equal speed only for s = 0. With s = 0 all gradients of a step
+    belong to the same parameters and count as one update.
 
     Examples
     --------
@@ -57,37 +56,37 @@ class BoundedStaleness(AsynchronousScheme):
     name = "bounded_staleness"
 
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without groups and compensation; raise ArgumentError where no bound is given."""
+        """Drop groups and compensation; raise ArgumentError without a bound."""
         if numbers.staleness_bound is None:
-            raise ArgumentError("staleness_bound", None, "a whole number from 0 with this scheme")
+            raise ArgumentError("staleness_bound", None, "a whole number >= 0 with this scheme")
         return replace(numbers, group_size=1, group_sync_s=0.0, compensation_s=0.0)
 
     def times(self, numbers: AsynchronousNumbers) -> AsynchronousTimes:
-        """Return what the scheme comes to: Downpour, and waiting for those behind.
+        """Return the times of Downpour, plus waiting for workers that are behind.
 
         Notes
         -----
-        With a bound of 0 all come to the server at about the same time, and a step lasts until the last is served. With
-        a larger one, who is held back is not in the queue, and those who are there are served sooner: so a step is not
-        longer by all of the waiting, but by what the closed network says of workers that think so much longer; between
-        the two in the proportion in which the bound keeps workers in step. Of the times at the server only the own
-        service counts among those by which workers come apart: the queue before it holds all of them up alike.
+        With a bound of 0 all workers reach the server together, and a step lasts until the last is served. With a
+        larger bound, a worker that is held back does not queue, so the others are served sooner: the step grows by less
+        than the wait, namely as in a closed network whose workers think that much longer. Between these two limits the
+        time is weighted by how closely the bound keeps workers in step. Queueing delays all workers alike, so only a
+        worker's own service counts among the times that drive workers apart.
 
-        Workers of unequal speed that lasts go at the pace of the slowest, whatever the bound. Against 72 played jobs of
+        Workers of lasting unequal speed go at the pace of the slowest, whatever the bound. Against 72 simulated jobs of
         12 workers, one to six of them slower by 2 to 150 %, the step is 2.4 % off on average, up to 19 % too short
-        where these are hardly slower by more than a service of a server that is busy most of the time, and up to 10 %
-        too long where the server alone bounds.
+        where the slow ones lag by little more than one service of a busy server, and up to 10 % too long where the
+        server alone bounds.
 
-        Of workers who share the busiest part of the way with some others only, steps in which all begin together are
-        taken to end as if there were one part as fast as all of these. Against 60 played jobs (4 to 12 workers, two or
-        four to a part, bounds 0 to 4, a part asked for 0.2 to 1.2 times what it can do): 5 % off on average, 14 % in
-        nine of ten cases, up to 26 % too short with pairs and a bound of 0, where all wait for the slowest of six.
+        Where only some workers share the busiest part, steps that begin together end as with one part as fast as all
+        parts together. Against 60 simulated jobs (4 to 12 workers, two or four per part, bounds 0 to 4, loads of 0.2 to
+        1.2): 5 % off on average, 14 % in nine of ten cases, up to 26 % too short with pairs and a bound of 0, where all
+        wait for the slowest of six.
 
-        Valid for: times that vary independently. Against 2,500 played steps (2 to 16 workers, bounds 0 to 8, six
-        distributions with variations up to 0.5, a server asked for 0 to 1.3 times what it can do): 0.8 % off on
-        average, 2 % in nine of ten cases, at most 6 %: too long with two workers, equal steps, and a bound of 1 before
-        a saturated server, too short with many, shifted exponential ones and a bound of 1. Of 192 jobs that played no
-        part in the choice of the form: 1.1 %, 3 %, at most 7 %.
+        Valid for: times that vary independently. Against 2,500 simulated steps (2 to 16 workers, bounds 0 to 8, six
+        distributions with variations up to 0.5, server loads of 0 to 1.3): 0.8 % off on average, 2 % in nine of ten
+        cases, at most 6 %: too long with two workers, equal steps, a bound of 1 and a saturated server; too short with
+        many workers, shifted exponential times and a bound of 1. On 192 jobs not used in choosing the form: 1.1 %, 3 %,
+        at most 7 %.
         """
         used = self.in_effect(numbers)
         if len(used.kinds) > 1:
@@ -116,11 +115,11 @@ class BoundedStaleness(AsynchronousScheme):
 
 
 def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:
-    """Return the times of workers of unequal speed, whom the pushes of the slowest let go on.
+    """Return the times of workers of unequal speed, at the pace of the slowest.
 
-    The faster ones are soon as far ahead as they may be. They go on when a slowest one has pushed, so that all begin
-    together, compute, and are at the server when it comes again. Those as slow as the slowest, to within one service,
-    lead one another nowhere: unless the bound is 0 they fall out of step, and only one of them is met at the server.
+    Faster workers are soon as far ahead as the bound allows. They go on when a slowest one has pushed, so they begin
+    together, compute, and are at the server when it returns. Workers within one service of the slowest do not hold each
+    other back: unless the bound is 0 they fall out of step, and only one of them is met at the server.
     """
     service_s, step_by_step = sum(numbers.station_s), numbers.staleness_bound == 0
     slowest = numbers.kinds[-1][1]
@@ -143,7 +142,7 @@ def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:
 
 
 def _in_step(numbers: AsynchronousNumbers) -> Quantity:
-    """Return the time of a step in which all begin together: until the last is served, who may have had to queue."""
+    """Step time of workers that begin together: until the last is served, perhaps after queueing. [s]"""
     counts = np.asarray(numbers.worker_count)
     ranks = [np.minimum(rank, counts) for rank in range(1, int(counts.max()) + 1)]
     relative = [1.0 if numbers.times is None else numbers.times.order_statistic(rank=k, count=counts) for k in ranks]
@@ -158,7 +157,7 @@ def _in_step(numbers: AsynchronousNumbers) -> Quantity:
 
 
 class Downpour(AsynchronousScheme):
-    """Workers that wait for nobody but the server.
+    """Workers that only wait for the server.
 
     Examples
     --------
@@ -175,12 +174,12 @@ class Downpour(AsynchronousScheme):
     name = "downpour"
 
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without groups, bound and compensation."""
+        """Drop groups, bound and compensation."""
         return replace(numbers, staleness_bound=None, group_size=1, group_sync_s=0.0, compensation_s=0.0)
 
 
 class DelayCompensated(AsynchronousScheme):
-    """As Downpour, with more work at the server and a copy of the parameters for each worker; no further messages.
+    """Like Downpour, with more work at the server and a copy of the parameters for each worker there.
 
     Examples
     --------
@@ -198,25 +197,25 @@ class DelayCompensated(AsynchronousScheme):
     name = "delay_compensated"
 
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without groups and bound."""
+        """Drop groups and bound."""
         return replace(numbers, staleness_bound=None, group_size=1, group_sync_s=0.0)
 
     def backup_bytes(self, *, parameter_bytes: Quantity, worker_count: Quantity) -> Quantity:
-        """Return the bytes of a copy of the parameters for each worker. [B]"""
+        """Memory of one copy of the parameters for each worker. [B]"""
         return backup_bytes(parameter_bytes=parameter_bytes, worker_count=worker_count)
 
 
 class Mixed(AsynchronousScheme):
-    """Synchronous inside a group, asynchronous across groups.
+    """Synchronous inside groups, asynchronous between them.
 
     Notes
     -----
-    A group is one visitor of the server: it thinks for as long as its slowest worker computes and its gradients are
-    added up. Updates are of ``group_size`` mini-batches, and miss those of the other groups.
+    A group is one visitor of the server. Its time away from the server is that of its slowest worker and of summing its
+    gradients. An update covers ``group_size`` mini-batches and misses those of the other groups.
 
     Examples
     --------
-    Groups of 100 ms, of which 10 ms at the server:
+    Groups whose steps take 100 ms, 10 ms of it at the server:
 
     >>> numbers = AsynchronousNumbers(compute_s=0.08, group_sync_s=0.01, update_s=0.01, worker_count=16, group_size=4)
     >>> times = Mixed().times(numbers)
@@ -227,18 +226,18 @@ class Mixed(AsynchronousScheme):
     name = "mixed"
 
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without bound and compensation."""
+        """Drop bound and compensation."""
         return replace(numbers, staleness_bound=None, compensation_s=0.0)
 
 
 SCHEMES: Final[dict[str, AsynchronousScheme]] = {
     each.name: each for each in (Downpour(), DelayCompensated(), BoundedStaleness(), Mixed())
 }
-"""Name to scheme."""
+"""Name -> scheme."""
 
 
 def scheme_of(name: str) -> AsynchronousScheme:
-    """Return a scheme by name, or raise UnknownNameError."""
+    """Look up a scheme; raise UnknownNameError if there is none of that name."""
     if name not in SCHEMES:
         kind = "asynchronous scheme"
         raise UnknownNameError(kind, name, SCHEMES)

@@ -1,4 +1,4 @@
-"""What every asynchronous scheme is given and gives back; where speeds are unequal, the pace of each kind."""
+"""The interface of asynchronous schemes, and the pace of workers of unequal speed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from perfmodel.symbolic import Quantity, is_symbolic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsynchronousTimes:
-    """What a scheme comes to, per step of a worker.
+    """Times and staleness under a scheme, per step of a worker.
 
     Parameters
     ----------
     compute_s : float, ndarray or sympy.Expr
-        Its own computation. [s]
+        Computing time. [s]
     straggler_s : float, ndarray or sympy.Expr
-        Waiting for slower workers: of its group, or those too far behind. [s]
+        Wait for slower workers of the group, or for workers too far behind. [s]
     group_sync_s : float, ndarray or sympy.Expr
         Adding up gradients in its group. [s]
     wait_s : float, ndarray or sympy.Expr
@@ -35,15 +35,15 @@ class AsynchronousTimes:
     batches_per_update : float, ndarray or sympy.Expr
         Mini-batches of one worker that make up an update. [1]
     mean_staleness : float, ndarray or sympy.Expr
-        Updates of others that a gradient has missed, on average, when it is applied. [1]
+        Mean number of other workers' updates that a gradient misses before it is applied. [1]
     knee : float, ndarray or sympy.Expr
-        Workers, or groups where there are any, from which on the server bounds. [1]
+        Workers (or groups) from which the server bounds the rate. [1]
     server_utilisation : float, ndarray or sympy.Expr
-        Share of time that the busiest part of the server, or of the way to it, works. [1]
+        Busy share of the most loaded part of the server or of the way to it. [1]
     most_updates_per_s : float, ndarray or sympy.Expr
-        Updates that there would be if nobody queued, or the server were never idle, whichever is less. [1/s]
+        Upper bound on updates: the lesser of the rates without queueing and with a server that is never idle. [1/s]
     kinds : tuple of KindTimes
-        What visitors of each speed come to, the fastest first; empty where all are alike or keep pace. [-]
+        Times of visitors by speed, the fastest first; empty where all are alike or keep pace. [-]
     """
 
     compute_s: Quantity
@@ -60,24 +60,24 @@ class AsynchronousTimes:
 
     @property
     def step_s(self) -> Quantity:
-        """Time from one step of a worker to its next; of unequal ones workers over the steps of all per second. [s]"""
+        """Time between steps of a worker; of unequal workers, the mean over all steps. [s]"""
         return self.compute_s + self.straggler_s + self.group_sync_s + self.wait_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindTimes:
-    """What a kind of visitors comes to among others.
+    """Times and staleness of one kind of visitors among others.
 
     Parameters
     ----------
     visitor_count : int
         Visitors of this kind. [1]
     relative_time : float
-        How long one computes, over what was predicted. [1]
+        Computing time over the predicted one. [1]
     step_s : float, ndarray or sympy.Expr
-        Time from one step of such a visitor to its next. [s]
+        Time between steps of such a visitor. [s]
     mean_staleness : float, ndarray or sympy.Expr
-        Updates of others that its gradient has missed when it is applied. [1]
+        Updates of others that its gradient misses before it is applied. [1]
     """
 
     visitor_count: int
@@ -88,18 +88,18 @@ class KindTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnequalPace:
-    """What visitors of several speeds come to together.
+    """Times and staleness of visitors of several speeds.
 
     Parameters
     ----------
     kinds : tuple of KindTimes
         One for each speed, the fastest first. [-]
     step_s : float, ndarray or sympy.Expr
-        Visitors over the steps that all of them make per second. [s]
+        Number of visitors over the rate of all their steps. [s]
     computing_s : float, ndarray or sympy.Expr
-        What a step computes, on average over steps, of which fast visitors make more. [s]
+        Mean computing time over all steps, of which fast visitors make more. [s]
     lone_step_s : float, ndarray or sympy.Expr
-        ``step_s`` if nobody had to queue. [s]
+        ``step_s`` without queueing. [s]
     """
 
     kinds: tuple[KindTimes, ...]
@@ -109,17 +109,17 @@ class UnequalPace:
 
 
 def unequal_pace(numbers: AsynchronousNumbers) -> UnequalPace:
-    """Return what visitors of several speeds come to, who wait for nobody but the server.
+    """Pace of visitors of several speeds that only wait for the server.
 
     Raises
     ------
     ArgumentError
-        If services vary otherwise than exponential ones.
+        If service times are not exponential.
 
     Notes
     -----
-    Valid for: exponential service. Slow workers' gradients are the staler ones: others update more often meanwhile.
-    Over all updates staleness is that of equal workers, W - 1 with a visit every step, however unequal they are.
+    Valid for: exponential service. Gradients of slow workers are staler, since others update more often meanwhile.
+    Over all updates, mean staleness is that of equal workers, W - 1 with a visit every step.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def unequal_pace(numbers: AsynchronousNumbers) -> UnequalPace:
     5.60 ms, 2.05
     """
     if numbers.service_variation != 1:
-        allowed = "1 with workers of unequal speed: their queue is known for exponential service only"
+        allowed = "1 with workers of unequal speed, whose queue is known for exponential service only"
         raise ArgumentError("service_variation", numbers.service_variation, allowed)
     counts, relative = zip(*numbers.kinds, strict=True)
     away_s = numbers.group_sync_s + numbers.on_the_way_s
@@ -167,19 +167,19 @@ class AsynchronousNumbers:
     Parameters
     ----------
     compute_s : float, ndarray or sympy.Expr
-        Mean time of a worker's own step; with lasting times that of a relative time of 1. [s]
+        Mean time of a worker's own step; for unequal workers that at a relative time of 1. [s]
     worker_count : int or ndarray
         Workers. [1]
     push_latency_s, pull_latency_s : float, ndarray or sympy.Expr
-        Time on the way to and from the server in which nobody else is kept waiting. [s]
+        Time on the way to and from the server that delays no other worker. [s]
     push_s, pull_s : float, ndarray or sympy.Expr
-        Time that a gradient takes the most loaded part of the way, as the server's adapter, and that parameters do. [s]
+        Time of a gradient, and of parameters, on the most loaded part of the way, such as the server's adapter. [s]
     push_sharers, pull_sharers : int or None
-        Visitors that share one such part, of which there are as many alike as it takes; None for all visitors. [1]
+        Visitors that share each such part, if there are several equal parts; None if all share one. [1]
     update_s : float, ndarray or sympy.Expr
-        Time that the server takes to apply an update. [s]
+        Server time to apply an update. [s]
     compensation_s : float, ndarray or sympy.Expr
-        What delay compensation adds to it. [s]
+        Extra server time for delay compensation. [s]
     server_count : int
         Equal shards of the server. [1]
     push_period, pull_period : int, ndarray or sympy.Expr
@@ -189,20 +189,20 @@ class AsynchronousNumbers:
     group_size : int
         Workers that step together and visit the server as one. [1]
     group_sync_s : float, ndarray or sympy.Expr
-        Time in which a group adds up its gradients. [s]
+        Time to sum the gradients of a group. [s]
     times : RelativeTimes or None
-        Distribution of a worker's own step, or a lasting time of each; None where all take the same. [1]
+        Distribution of a worker's own step, or a lasting time for each worker; None where all are equal. [1]
     service_variation : float
         Coefficient of variation of the server's times. [1]
     each_part_queues : bool
-        Whether visitors queue before each part of the server; else before the busiest only, since parts in a row that
-        serve one after the other let no queue form behind the slowest [1]_. [-]
+        Whether visitors queue for each part of the server; else only for the busiest, since behind the slowest of
+        several parts in a row no queue forms [1]_. [-]
 
     Raises
     ------
     ArgumentError
-        If a time is negative, a count is not allowed, groups do not divide the workers, sharers not the visitors, or
-        ``each_part_queues`` where some share parts of the way only.
+        If a time is negative, a count is not allowed, groups do not divide the workers or sharers the visitors, or
+        ``each_part_queues`` is set where only some visitors share a part.
 
     References
     ----------
@@ -249,15 +249,15 @@ class AsynchronousNumbers:
 
     def _check_sharers(self) -> None:
         for name in ("push_sharers", "pull_sharers"):
-            given = getattr(self, name)
-            if given is None:
+            sharers = getattr(self, name)
+            if sharers is None:
                 continue
-            _require(name, given, least=1)
-            if np.any(np.mod(self.visitors, given) != 0):
-                raise ArgumentError(name, given, f"a divisor of the {self.visitors} visitors")
-            if self.each_part_queues and np.any(given != self.visitors):
-                allowed = f"the {self.visitors} visitors where each part of the server queues"
-                raise ArgumentError(name, given, allowed)
+            _require(name, sharers, least=1)
+            if np.any(np.mod(self.visitors, sharers) != 0):
+                raise ArgumentError(name, sharers, f"a divisor of the {self.visitors} visitors")
+            if self.each_part_queues and np.any(sharers != self.visitors):
+                allowed = f"{self.visitors}, the visitors, as each part of the server queues"
+                raise ArgumentError(name, sharers, allowed)
 
     @property
     def visitors(self) -> Quantity:
@@ -265,30 +265,30 @@ class AsynchronousNumbers:
         return self.worker_count // self.group_size
 
     def slowest(self, count: Quantity) -> Quantity:
-        """Return the mean time of the slowest of so many workers over that of one. [1]"""
+        """Mean time of the slowest of this many workers over that of one. [1]"""
         return 1.0 if self.times is None else self.times.order_statistic(rank=count, count=count)
 
     @property
     def kinds(self) -> tuple[tuple[Quantity, Quantity], ...]:
-        """How many visitors there are of each speed, and their computing over ``compute_s``, the fastest first. [1]"""
+        """Visitors of each speed and their compute time over ``compute_s``, fastest first. [1]"""
         if self.times is None:
             return ((self.visitors, 1.0),)
         return self.times.kinds(worker_count=self.worker_count, group_size=self.group_size)
 
     @property
     def group_compute_s(self) -> Quantity:
-        """Mean time until all of a group have computed; of the slowest group where some are always slower. [s]"""
+        """Mean time until a whole group has computed, for the slowest group if speeds differ for good. [s]"""
         return self.compute_s * self.kinds[-1][1]
 
     @property
     def part_s(self) -> tuple[Quantity, Quantity, Quantity]:
-        """Demand of a step on the adapter inwards, the processor and the adapter outwards of the server. [s]"""
+        """Demand of a step on the server's inward adapter, its processor and its outward adapter. [s]"""
         apply_s = (self.update_s + self.compensation_s) / self.push_period
         return self.push_s / self.push_period, apply_s, self.pull_s / self.pull_period
 
     @property
     def part_sharers(self) -> tuple[Quantity, Quantity, Quantity]:
-        """Visitors that share one of each of these. [1]"""
+        """Visitors that share each of these parts. [1]"""
         inwards, outwards = (
             self.visitors if given is None else given for given in (self.push_sharers, self.pull_sharers)
         )
@@ -296,23 +296,23 @@ class AsynchronousNumbers:
 
     @property
     def busiest_part(self) -> int:
-        """Place in ``part_s`` of what all who share it take longest together. [1]"""
+        """Index in ``part_s`` of the part with the largest total demand. [1]"""
         loads = [seconds * sharers for seconds, sharers in zip(self.part_s, self.part_sharers, strict=True)]
         return int(np.argmax(loads))
 
     @property
     def is_shared_by_all(self) -> bool:
-        """Whether all visitors queue before the same part."""
+        """Whether all visitors queue for the same part."""
         return self.push_sharers is None and self.pull_sharers is None
 
     @property
     def sharers(self) -> Quantity:
-        """Visitors in one queue, of those that there are alike. [1]"""
+        """Visitors in one of the parallel queues. [1]"""
         return self.visitors if self.is_shared_by_all else self.part_sharers[self.busiest_part]
 
     @property
     def station_s(self) -> tuple[Quantity, ...]:
-        """Demand of a step on the parts of the server, or of the way to it, before which visitors queue. [s]"""
+        """Demand of a step on the parts that visitors queue for. [s]"""
         if self.each_part_queues:
             return self.part_s
         if not self.is_shared_by_all:
@@ -322,9 +322,9 @@ class AsynchronousNumbers:
 
     @property
     def in_one_queue(self) -> AsynchronousNumbers:
-        """The same with one part for all visitors instead of several alike, as fast as all of these together.
+        """The same with several parallel parts replaced by one as fast as all of them together.
 
-        What a visit takes with nobody else there stays the same, and so do the most visits per second.
+        The time of a lone visit and the highest rate of visits stay the same.
         """
         if self.is_shared_by_all:
             return self
@@ -341,13 +341,13 @@ class AsynchronousNumbers:
 
     @property
     def on_the_way_s(self) -> Quantity:
-        """Time per step between worker and server, and at those of its parts where nobody queues. [s]"""
+        """Time per step on the way, and on server parts without a queue. [s]"""
         latency_s = self.push_latency_s / self.push_period + self.pull_latency_s / self.pull_period
         return latency_s + sum(self.part_s) - sum(self.station_s)
 
     @property
     def think_s(self) -> Quantity:
-        """Mean time per step before which nobody queues. [s]"""
+        """Mean time per step away from any queue. [s]"""
         return self.group_compute_s + self.group_sync_s + self.on_the_way_s
 
 
@@ -358,27 +358,27 @@ def _require(name: str, given: Quantity, *, least: int, whole: bool = True) -> N
     fits = values.dtype.kind in "iuf" and np.all(np.isfinite(values) & (values >= least))
     if not fits or (whole and np.any(values % 1 != 0)):
         kind = "whole numbers" if whole else "finite numbers"
-        raise ArgumentError(name, given, f"{kind} from {least}")
+        raise ArgumentError(name, given, f"{kind} >= {least}")
 
 
 class AsynchronousScheme(ABC):
-    """A way to train with a parameter server without all waiting for all."""
+    """A way to train with a parameter server without all workers waiting for each other."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def in_effect(self, numbers: AsynchronousNumbers) -> AsynchronousNumbers:
-        """Return the numbers without those that this scheme has no use for."""
+        """Drop the numbers that this scheme does not use."""
 
     def times(self, numbers: AsynchronousNumbers) -> AsynchronousTimes:
-        """Return what the scheme comes to.
+        """Return the times and staleness of the scheme.
 
         Notes
         -----
-        Valid for: a steady state. A recursion runs over the number of workers, which is therefore no symbol; all else
-        may be symbols, but for what parts take that only some share. Workers of unequal speed that share such parts
-        are taken to be in one queue before one part as fast as all of these: 2 % off on average, at most 4 %, in 40
-        played jobs of 4 to 12 workers of two speeds, two or four to a part.
+        Valid for: a steady state. The number of workers cannot be a symbol, as a recursion runs over it, nor can times
+        on parts that only some workers share. Workers of unequal speed on such parts count as one queue for a part as
+        fast as all of them together: 2 % off on average, at most 4 %, in 40 simulated jobs of 4 to 12 workers of two
+        speeds, two or four per part.
         """
         used = self.in_effect(numbers)
         return (
@@ -388,16 +388,16 @@ class AsynchronousScheme(ABC):
         )
 
     def backup_bytes(self, *, parameter_bytes: Quantity, worker_count: Quantity) -> Quantity:
-        """Return the memory that copies of the parameters take on the server, besides these themselves. [B]"""
+        """Server memory for copies of the parameters, besides the parameters themselves. [B]"""
         return 0 * parameter_bytes * worker_count
 
 
 def server_network(numbers: AsynchronousNumbers, *, held_back_s: Quantity = 0.0) -> queueing.ClosedNetwork:
-    """Return the closed network of the numbers.
+    """Return the closed queueing network of the numbers.
 
     Notes
     -----
-    Visitors who share the busiest part with some others only queue with these: so many networks alike, each by itself.
+    Visitors that share the busiest part with only some others form several equal networks, each by itself.
     """
     one = queueing.closed_network(
         worker_count=numbers.sharers,
@@ -410,23 +410,23 @@ def server_network(numbers: AsynchronousNumbers, *, held_back_s: Quantity = 0.0)
 
 
 def _queues(numbers: AsynchronousNumbers) -> Quantity:
-    """Return how many queues there are alike. [1]"""
+    """Parallel queues. [1]"""
     return 1 if numbers.is_shared_by_all else numbers.visitors // numbers.sharers
 
 
 def at_the_server(
     numbers: AsynchronousNumbers, *, network: queueing.ClosedNetwork, held_back_s: Quantity = 0.0
 ) -> AsynchronousTimes:
-    """Return the times that belong to a closed network.
+    """Return the times that follow from a closed network.
 
     Parameters
     ----------
     numbers : AsynchronousNumbers
-        Those in effect. [-]
+        Numbers in effect. [-]
     network : ClosedNetwork
-        What they settle at. [-]
+        Its steady state. [-]
     held_back_s : float, ndarray or sympy.Expr
-        Time per step that a worker waits for others before it computes. [s]
+        Wait for other workers before computing, per step. [s]
 
     Returns
     -------
@@ -445,7 +445,7 @@ def at_the_server(
 
 
 def _unequal_times(numbers: AsynchronousNumbers) -> AsynchronousTimes:
-    """Return the times of visitors of several speeds, on average over the steps that all of them make."""
+    """Return the times of visitors of several speeds, averaged over all their steps."""
     pace = unequal_pace(numbers)
     return _times(
         numbers,
@@ -461,7 +461,7 @@ def _unequal_times(numbers: AsynchronousNumbers) -> AsynchronousTimes:
 def _times(
     numbers: AsynchronousNumbers, *, step_s: Quantity, computing_s: Quantity, think_s: Quantity, **times: Any
 ) -> AsynchronousTimes:
-    """Return the times of visitors who make steps of some length, and would think so long without a queue."""
+    """Return the times of visitors with this step time, who think this long without a queue."""
     return AsynchronousTimes(
         compute_s=numbers.compute_s,
         straggler_s=computing_s - numbers.compute_s,
@@ -477,7 +477,7 @@ def _times(
 
 
 def _asymptotes(numbers: AsynchronousNumbers, *, think_s: Quantity) -> dict[str, Quantity]:
-    """Return from how many visitors on the server bounds, and the updates that these bounds leave."""
+    """Return the number of visitors from which the server bounds, and the updates that this bound allows."""
     if not is_symbolic(*numbers.station_s) and not np.any(np.asarray(sum(numbers.station_s)) > 0):
         return {"knee": np.inf, "most_updates_per_s": numbers.visitors / think_s / numbers.push_period}  # never bounds
     server = {"think_s": think_s, "station_s": numbers.station_s, "server_count": numbers.server_count}

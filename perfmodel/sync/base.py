@@ -1,6 +1,6 @@
-"""What a collective algorithm is: rounds of messages, and its time on links of one latency and bandwidth each.
+"""The interface of collective algorithms: rounds of messages, and their time on equal links.
 
-Both say the same: the time is that of the rounds on a fabric where each worker has one full-duplex port.
+Both agree: the time is that of the rounds on a fabric with one full-duplex port per worker.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from perfmodel.errors import ArgumentError, nearest_match
 from perfmodel.symbolic import Quantity, is_symbolic
 
 SERVER: Final = -1
-"""Number of the first server among the ends of messages; further ones count down from it."""
+"""Number of the first server in messages; further ones count down from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one rank sends another in a round.
+    """A message from one rank to another in a round.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Messages that are under way at once; the next round begins when all have arrived.
+    """Messages in flight at once; the next round starts when all have arrived.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Hockney:
-    r"""A message and the links it takes: :math:`t = \alpha + n \beta`, and :math:`\gamma` for each byte added up.
+    r"""Cost of a message on its link: :math:`t = \alpha + n \beta`, and :math:`\gamma` for each byte added up.
 
     Parameters
     ----------
@@ -79,12 +79,12 @@ class Hockney:
     gamma: Quantity = 0.0
 
     def times(self, *, alpha: Quantity = 0, beta: Quantity = 0, gamma: Quantity = 0) -> Quantity:
-        """Return so many latencies and so many times the bytes over the port and through the adder. [s]"""
+        """Time of this many latencies, and this many times the bytes over the port and through the adder. [s]"""
         return alpha * self.alpha + beta * (self.n * self.beta) + gamma * (self.n * self.gamma)
 
 
 class Collective(ABC):
-    """An algorithm by which workers exchange what each has.
+    """An algorithm by which workers exchange data.
 
     Attributes
     ----------
@@ -93,9 +93,9 @@ class Collective(ABC):
     option_names : tuple of str
         Keyword options of its own. [-]
     server_kind : str
-        What its servers are on a topology: ``memory``, ``switch``, or empty where it needs none. [-]
+        Kind of its servers on a topology: ``memory``, ``switch``, or empty if it has none. [-]
     ring : bool
-        Whether neighbours in the order of the ranks should be near each other. [-]
+        Whether consecutive ranks should be close to each other. [-]
     """
 
     name: ClassVar[str]
@@ -105,18 +105,18 @@ class Collective(ABC):
 
     @abstractmethod
     def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:
-        """Return the time for two or more workers. [s]"""
+        """Time for two or more workers. [s]"""
 
     @abstractmethod
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:
         """Return the rounds for two or more workers."""
 
     def server_count_of(self, **options: Any) -> int:
-        """Return how many servers take part that are no ranks. [1]"""
+        """Servers that take part without being ranks. [1]"""
         return 1 if self.server_kind else 0
 
     def fill_rounds(self, worker_count: int) -> int:
-        """Return how many rounds pass before a pipeline is full; 0 for an algorithm that does not cut its message.
+        """Return the rounds before a pipeline is full; 0 for an algorithm that does not cut its message. [1]
 
         Parameters
         ----------
@@ -131,23 +131,23 @@ class Collective(ABC):
         return 0
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Refuse an option that the algorithm does not have.
+        """Raise if the algorithm lacks an option.
 
         Raises
         ------
         ArgumentError
-            Naming the option, those there are, and the nearest.
+            If there is no such option; names the nearest.
         """
         for given in options:
             if given not in self.option_names:
                 nearest = nearest_match(given, self.option_names)
-                known = ", ".join(self.option_names) or "none"
+                known = ", ".join(self.option_names) or "none (it has no options)"
                 hint = f"; did you mean {nearest!r}?" if nearest else ""
                 argument = f"option of {self.name}"
-                raise ArgumentError(argument, given, f"one of its own ({known}){hint}")
+                raise ArgumentError(argument, given, f"one of {known}{hint}")
 
     def rounds(self, worker_count: int, **options: Any) -> tuple[Round, ...]:
-        """Return what is sent, round by round.
+        """Return the rounds of messages.
 
         Raises
         ------
@@ -168,7 +168,7 @@ class Collective(ABC):
         reduce_s_per_byte: Quantity = 0.0,
         **options: Any,
     ) -> Quantity:
-        """Return the time on equal full-duplex links without contention, one port for each worker. [s]
+        """Time on equal full-duplex links without contention, one port per worker. [s]
 
         Raises
         ------
@@ -184,7 +184,7 @@ class Collective(ABC):
         return 0.0 * size_bytes if worker_count == 1 else self.cost(link, worker_count, **options)
 
     def wire_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:
-        """Return the most bytes that any worker or server must send or receive: what bounds the time from below. [B]"""
+        """Most bytes that any worker or server sends or receives, which bounds the time from below. [B]"""
         sent: Counter[tuple[str, int]] = Counter()
         for each in self.rounds(worker_count, **options):
             for message in each.messages:
@@ -195,18 +195,18 @@ class Collective(ABC):
         return size_bytes * max(loads, default=0.0)
 
     def sent_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:
-        """Return the bytes of all messages together. [B]"""
+        """Bytes of all messages together. [B]"""
         rounds = self.rounds(worker_count, **options)
         return size_bytes * sum(each.repeat * message.share for each in rounds for message in each.messages)
 
 
 def check_rank_count(worker_count: Quantity) -> None:
-    """Refuse what is no number of workers; symbols pass.
+    """Raise unless the number of workers is a whole number or a symbol.
 
     Raises
     ------
     ArgumentError
-        If it is no whole number, or below 1.
+        If it is not a whole number >= 1.
     """
     if is_symbolic(worker_count):
         return
@@ -231,7 +231,7 @@ def levels(worker_count: Quantity) -> Quantity:
 
 
 def paired(worker_count: Quantity) -> tuple[Quantity, Quantity]:
-    r"""Return how often the workers pair up, and whether some must fold theirs into others before. [1, 1]
+    r"""Return the rounds in which all workers pair up, and whether some must fold into a neighbour first. [1, 1]
 
     Examples
     --------
@@ -255,7 +255,7 @@ def _of_symbol(rounding: str, worker_count: Quantity) -> Any:
 
 
 def group_count(worker_count: Quantity, group_size: int | None) -> Quantity:
-    """Return how many groups of a size the workers make. [1]
+    """Return the groups of this size among the workers. [1]
 
     Raises
     ------

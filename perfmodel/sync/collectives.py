@@ -1,4 +1,4 @@
-"""The registry of collective algorithms, each a class and a line here, and what a library chooses among them."""
+"""The registry of collective algorithms, and libraries that choose among them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ALL_REDUCES: Final[dict[str, Collective]] = {
         InNetwork(),
     )
 }
-"""Algorithms after which every worker has the sum of what all had, by name."""
+"""Algorithms that give every worker the sum, by name."""
 COLLECTIVES: Final[dict[str, Collective]] = ALL_REDUCES | {
     each.name: each for each in (ReduceScatter(), AllGather(), AllToAll(), Broadcast(), SendReceive())
 }
@@ -46,7 +46,7 @@ COLLECTIVES: Final[dict[str, Collective]] = ALL_REDUCES | {
 
 
 def collective(name: str) -> Collective:
-    """Return a collective algorithm by name.
+    """Look up a collective algorithm by name.
 
     Raises
     ------
@@ -73,7 +73,7 @@ class Protocol:
     name : str
         Its name. [-]
     launch_s : float
-        What a call costs however short the message. [s]
+        Cost of a call without data. [s]
     hop_factor : float
         Latency of a round over that of the links. [1]
     bandwidth_efficiency : float
@@ -88,7 +88,7 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryCollective:
-    """An operation of a library among certain devices.
+    """An operation of a library among some devices.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class LibraryCollective:
     protocols : tuple of Protocol
         Its protocols. [-]
     blocks : BlocksTable or None
-        What carries its messages. [-]
+        Blocks of the device that carry its messages. [-]
     """
 
     algorithms: tuple[Placed, ...]
@@ -106,20 +106,20 @@ class LibraryCollective:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Nodes that are its servers: none, as a library's ranks do it among themselves."""
+        """Nodes of servers: none, as a library works between the ranks."""
         return ()
 
     def time(self, size_bytes: Quantity) -> Quantity:
-        """Return the time of a call. [s]"""
+        """Time of a call. [s]"""
         return reduce(minimum, [self._time(placed, protocol, size_bytes) for placed, protocol in self._ways()])
 
     def choice(self, size_bytes: float) -> tuple[str, str]:
-        """Return what the library does at a size."""
+        """Choice of the library at a size."""
         placed, protocol = self._way(size_bytes)
         return placed.collective.name, protocol.name
 
     def taken_share(self, *, unit_count: int) -> Quantity:
-        """Return the share of a device that messages keep from computing. [1]"""
+        """Share of a device that messages keep from computing. [1]"""
         rates = [rate for placed in self.algorithms for each in placed.rounds for rate in each.rates_bytes_per_s]
         if self.blocks is None or not rates:
             return 0.0
@@ -133,7 +133,7 @@ class LibraryCollective:
         return share if is_symbolic(share) else float(share)
 
     def call(self, size_bytes: float) -> Call:
-        """Return what the library runs for so many bytes."""
+        """Call that the library makes for this many bytes."""
         placed, protocol = self._way(size_bytes)
         if not placed.rounds:
             return placed.call(size_bytes)
@@ -144,7 +144,7 @@ class LibraryCollective:
         )
 
     def channel_bytes(self, size_bytes: float) -> Mapping[str, Quantity]:
-        """Return what of a message of so many bytes [B] passes each channel, without a protocol's flags. [B]"""
+        """Bytes over each channel for a message of this many bytes [B], without a protocol's flags. [B]"""
         return self._way(size_bytes)[0].channel_bytes(size_bytes)
 
     def _way(self, size_bytes: float) -> tuple[Placed, Protocol]:
@@ -168,12 +168,12 @@ class LibraryCollective:
 
 
 def protocols_of(library: CollectiveLibrary) -> tuple[Protocol, ...]:
-    """Return the protocols of a library in base units."""
-    found = []
+    """Protocols of a library in base units."""
+    protocols = []
     for name, table in library.protocol.items():
         constants: dict[str, Any] = table.constants
         launch_s = constants["launch_us"] * MICROSECOND
-        found.append(
+        protocols.append(
             Protocol(
                 name=name,
                 launch_s=launch_s,
@@ -181,7 +181,7 @@ def protocols_of(library: CollectiveLibrary) -> tuple[Protocol, ...]:
                 bandwidth_efficiency=constants["bandwidth_efficiency"],
             )
         )
-    return tuple(found)
+    return tuple(protocols)
 
 
 def place_library(
@@ -205,7 +205,7 @@ def place_library(
     ranks : sequence of str
         Names of devices. [-]
     beside : sequence of sequence of str
-        Further groups, each as large as ``ranks``, that do the same at the same time. [-]
+        Further groups of the same size that run the same operation at the same time. [-]
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Messages between pairs: of each worker to the next or to every other one, and exchanges at distances that double."""
+"""Messages in pairs: to the next worker, to every other one, or at distances that double."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perfmodel.sync.base import Collective, Hockney, Message, Round, paired
 
 
 class SendReceive(Collective):
-    r"""From each rank to the next one, as between the stages of a pipeline.
+    r"""From each rank to the next, as between the stages of a pipeline.
 
     .. math:: T = \alpha + n \beta
 
@@ -39,7 +39,7 @@ class SendReceive(Collective):
 
 
 class AllToAll(Collective):
-    r"""Pairwise exchange: in round k each sends to the one k places further; or all messages at once (``at_once``).
+    r"""Pairwise exchange: in round k each sends to the rank k places on; or all messages at once (``at_once``).
 
     .. math:: T = r \alpha + \frac{p - 1}{p} n \beta, \qquad r = p - 1, \text{ or } 1
 
@@ -76,7 +76,7 @@ class AllToAll(Collective):
 
 
 def folding(worker_count: int) -> tuple[tuple[int, ...], tuple[Round, ...], tuple[Round, ...]]:
-    """Return who takes part where the workers are no power of two, and how the others join and learn the sum.
+    """Ranks that take part where workers are no power of two, and the rounds by which the others join in.
 
     Examples
     --------
@@ -94,12 +94,12 @@ def folding(worker_count: int) -> tuple[tuple[int, ...], tuple[Round, ...], tupl
 
 
 def exchange(ranks: tuple[int, ...], *, distance: int, share: float, reduces: bool) -> Round:
-    """Return a round in which each rank and the one at a distance send each other a share.
+    """Round in which each rank swaps a share with the rank at a distance.
 
     Parameters
     ----------
     ranks : tuple of int
-        Those who take part, a power of two of them. [1]
+        Ranks that take part, a power of two of them. [1]
     distance : int
         Between partners, a power of two. [1]
     share : float
@@ -122,13 +122,13 @@ def exchange(ranks: tuple[int, ...], *, distance: int, share: float, reduces: bo
 
 
 class RecursiveDoubling(Collective):
-    r"""All exchange with partners at distance 1, 2, 4, ...
+    r"""Every rank exchanges all bytes with partners at distance 1, 2, 4, ...
 
     .. math:: T = l (\alpha + n \beta + n \gamma) + f (2 \alpha + 2 n \beta + n \gamma)
 
-    with :math:`l = \lfloor \log_2 p \rfloor`, and f = 1 where p is no power of two: those beyond it first give
-    theirs to a neighbour and are told the sum at the end. For a power of two without
-    :math:`\alpha` it is Paleo's butterfly.
+    with :math:`l = \lfloor \log_2 p \rfloor`, and f = 1 where p is no power of two: ranks beyond it first hand
+    their data to a neighbour and receive the sum at the end. For a power of two and
+    :math:`\alpha = 0` it is Paleo's butterfly.
 
     Notes
     -----

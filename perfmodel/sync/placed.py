@@ -1,4 +1,4 @@
-"""A collective algorithm on a topology: which channels its messages pass, and what they get of them."""
+"""A collective on a topology: the channels that its messages pass, and the rates they get."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 def has_open_links(routes: Sequence[Route]) -> bool:
-    """Tell whether what any channel on some routes carries is an expression."""
+    """Whether the capacity of any channel on some routes is an expression."""
     return is_symbolic(*(channel.capacity_bytes_per_s for route in routes for channel in route.channels))
 
 
 def byte_times(routes: Sequence[Route]) -> list[Quantity]:
-    """Return the time of a byte of each flow, when one takes each route. [s/B]"""
+    """Time per byte of each flow, with one flow on each route. [s/B]"""
     flows = Counter(channel.name for route in routes for channel in route.channels)
     return [
         longest_byte_time(
@@ -42,12 +42,12 @@ def byte_times(routes: Sequence[Route]) -> list[Quantity]:
 
 
 Line = tuple[float, float]
-"""Latency and seconds per byte of the collective: a straight line over its size."""
+"""Latency and seconds per byte: a straight line over the size of a collective."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlacedRound:
-    """A round with the way of each message.
+    """A round with the route of each message.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class PlacedRound:
     routes : tuple of Route
         The way of each message. [-]
     rates_bytes_per_s : tuple of float
-        What each gets while all are under way. [B/s]
+        Rate of each while all are in flight. [B/s]
     reduced_share : float
         Largest part of the n bytes that one of them adds up. [1]
     repeat : int
@@ -71,8 +71,8 @@ class PlacedRound:
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
-        """Latency and seconds per byte of the messages that may be the last to arrive, by rising latency. [s, s/B]."""
-        found: list[Line] = []
+        """Latency and seconds per byte of messages that may arrive last, by rising latency. [s, s/B]."""
+        undercut: list[Line] = []
         lines = dict.fromkeys(
             (route.latency_s, message.share / rate)
             for message, route, rate in zip(self.messages, self.routes, self.rates_bytes_per_s, strict=True)
@@ -80,12 +80,12 @@ class PlacedRound:
         if is_symbolic(*itertools.chain(*lines)):
             return tuple(undominated(lines))
         for latency_s, per_byte in sorted(lines, reverse=True):
-            if not found or per_byte > found[-1][1]:
-                found.append((latency_s, per_byte))
-        return tuple(reversed(found))
+            if not undercut or per_byte > undercut[-1][1]:
+                undercut.append((latency_s, per_byte))
+        return tuple(reversed(undercut))
 
     def time(self, size_bytes: Quantity) -> Quantity:
-        """Return the time until the last message of one round has arrived. [s]"""
+        """Time until the last message of one round has arrived. [s]"""
         lines = [
             (named(latency_s, "latency"), named(per_byte, "seconds per byte")) for latency_s, per_byte in self.lines
         ]
@@ -93,33 +93,33 @@ class PlacedRound:
 
     @property
     def byte_s(self) -> Quantity:
-        """Time of a byte of the message that gets least, of those that carry anything. [s/B]"""
+        """Time per byte of the slowest message that carries anything. [s/B]"""
         rates = zip(self.rates_bytes_per_s, self.messages, strict=True)
         return largest([1 / rate for rate, message in rates if message.share] or [0.0])
 
     @property
     def latency_s(self) -> Quantity:
-        """Time until the last message of no bytes has arrived. [s]"""
+        """Time until the last empty message has arrived. [s]"""
         return largest(route.latency_s for route in self.routes)
 
     @property
     def seconds_per_byte(self) -> Quantity:
-        """What each byte of the collective adds to a round with many of them. [s/B]"""
+        """Time that a further byte of a large collective adds to a round. [s/B]"""
         return largest(per_byte for _, per_byte in self.lines)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Call:
-    """One collective of a size, as it is run: what a simulator plays.
+    """A collective of one size, as it is run and simulated.
 
     Parameters
     ----------
     placed : Placed
         The algorithm, with the latency that its rounds have in this call. [-]
     wire_bytes : float
-        Bytes, n, as they pass the links: with the flags that a protocol carries beside them. [B]
+        Bytes, n, on the links, including a protocol's flags. [B]
     launch_s : float
-        What the call costs before the first message. [s]
+        Cost of the call before the first message. [s]
     """
 
     placed: Placed
@@ -129,7 +129,7 @@ class Call:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Placed:
-    """A collective among certain devices of a system.
+    """A collective among some devices of a system.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ class Placed:
     servers : tuple of str
         Nodes that are its servers. [-]
     rounds : tuple of PlacedRound
-        What is sent, and how. [-]
+        Its messages with their routes. [-]
     reduce_s_per_byte : float
         Time to add one byte to another. [s/B]
     chunk_count : int or None
@@ -161,23 +161,23 @@ class Placed:
 
     @property
     def rank_count(self) -> int:
-        """Devices that take part, those of groups beside it among them. [1]."""
+        """Devices that take part, including those of simultaneous groups. [1]."""
         ranks = [max(message.source, message.sink) for each in self.rounds for message in each.messages]
         return 1 + max(ranks, default=len(self.order) - 1)
 
     @cached_property
     def reduced_share(self) -> float:
-        """Part of the n bytes that the busiest adds up in all rounds. [1]."""
+        """Part of the n bytes that the busiest rank adds up. [1]."""
         return sum(each.repeat * each.reduced_share for each in self.rounds)
 
     def time(self, size_bytes: Quantity) -> Quantity:
-        """Return the time of a collective of so many bytes. [s]
+        """Time of a collective of this many bytes. [s]
 
         Notes
         -----
-        Valid for: rounds in which all wait for the last; what a flow gets is what it gets while all are under way.
-        Ignores: that the others speed up when one has ended, that a rank may begin its next message earlier. Played by
-        the simulator, which ignores neither, it ends no later, and at the same time where all messages are alike.
+        Valid for: rounds in which all wait for the last message, at the rates while all are in flight. Ignores: that
+        flows speed up when others end, and that a rank may begin its next message earlier. The simulator ignores
+        neither: there it ends no later, and at the same time where all messages are alike.
         """
         added = self.reduce_s_per_byte * self.reduced_share * size_bytes
         if self.fill_rounds:
@@ -193,11 +193,11 @@ class Placed:
         return sum((each.repeat * each.time(size_bytes) for each in self.rounds), 0.0 * size_bytes) + added
 
     def call(self, size_bytes: float) -> Call:
-        """Return the collective of so many bytes [B] as it is run."""
+        """Return the collective of this many bytes [B] as it is run."""
         return Call(placed=self, wire_bytes=size_bytes)
 
     def with_latencies(self, factor: float) -> Placed:
-        """Return the same with the latency of every message times a factor [1]."""
+        """Scale the latency of every message by a factor [1]."""
 
         def slowed(each: PlacedRound) -> PlacedRound:
             routes = tuple(replace(route, latency_s=factor * route.latency_s) for route in each.routes)
@@ -213,16 +213,16 @@ class Placed:
 
     @property
     def seconds_per_byte(self) -> Quantity:
-        """What each further byte of a large one adds, B of T = A + B n. [s/B]."""
+        """Time of each further byte of a large one, B of T = A + B n. [s/B]."""
         slopes = [each.repeat * each.seconds_per_byte for each in self.rounds]
         return sum(slopes) + self.reduce_s_per_byte * self.reduced_share
 
     def sent_bytes(self, size_bytes: Quantity) -> Quantity:
-        """Return the bytes of all messages together, those of groups beside it among them. [B]"""
+        """Bytes of all messages together, including those of simultaneous groups. [B]"""
         return size_bytes * sum(each.repeat * message.share for each in self.rounds for message in each.messages)
 
     def channel_bytes(self, size_bytes: Quantity) -> Mapping[str, Quantity]:
-        """Return what passes each channel. [B]"""
+        """Bytes over each channel. [B]"""
         shares: dict[str, float] = {}
         for each in self.rounds:
             for message, route in zip(each.messages, each.routes, strict=True):
@@ -253,17 +253,16 @@ def place(
     ranks : sequence of str
         Devices, or host memories where CPUs are the workers. [-]
     servers : sequence of str
-        Nodes of its servers, which one rank alone visits too; unless given the memories of the hosts in turn, or the
-        switch that all hang off. [-]
+        Nodes of its servers, used even by a single rank; by default the hosts' memories in turn, or the switch above
+        all ranks. [-]
     beside : sequence of sequence of str
-        Further groups, each as large as ``ranks``, that do the same at the same time: their messages share channels
-        with those of ``ranks``. [-]
+        Further groups of the same size that run at the same time and share channels with ``ranks``. [-]
     reduce_s_per_byte : float
         Time to add one byte to another. [s/B]
     through_host : bool
-        Whether all copies between devices are staged in host memory, as where drivers allow no peer access. [-]
+        Whether copies between devices go through host memory, e.g. without peer access. [-]
     **options : object
-        The algorithm's own; ``group_size`` is that of the machines unless given. [-]
+        Options of the algorithm; ``group_size`` defaults to the devices of a machine. [-]
 
     Returns
     -------
@@ -273,8 +272,7 @@ def place(
     Raises
     ------
     ArgumentError
-        If a name occurs twice, the servers are of another number, an option is wrong, or no link leads from one end of
-        a message to the other.
+        If a name occurs twice, the number of servers or an option is wrong, or no link joins the ends of a message.
     UnknownNameError
         If there is no node of a name.
 
@@ -293,9 +291,9 @@ def place(
         name for name, count in Counter([*ranks, *(name for group in beside for name in group)]).items() if count > 1
     ]
     if twice:
-        raise ArgumentError("ranks", twice[0], "each device once")
+        raise ArgumentError("ranks", twice[0], "distinct devices")
     if any(len(group) != len(ranks) for group in beside):
-        raise ArgumentError("beside", [len(group) for group in beside], f"groups of {len(ranks)}, as ranks are")
+        raise ArgumentError("beside", [len(group) for group in beside], f"groups of {len(ranks)} devices, as ranks has")
     if "group_size" in collective.option_names and options.get("group_size") is None:
         options["group_size"] = _machine_size(topology, ranks)
     orders = [tuple(group) for group in (ranks, *beside)]
@@ -330,7 +328,7 @@ def place(
 
 
 def _of_groups(each: Round, group_count: int, *, rank_count: int, server_count: int) -> Round:
-    """Return a round of several groups at once, whose ranks and servers are counted on."""
+    """Merge the rounds of simultaneous groups; ranks and servers are numbered on."""
 
     def end(rank: int, group: int) -> int:
         return rank + group * rank_count if rank >= 0 else rank - group * server_count
@@ -371,11 +369,11 @@ def _placed(each: Round, topology: Topology, names: Mapping[int, str], *, throug
 
 
 def _machine_size(topology: Topology, ranks: Sequence[str]) -> int:
-    """Return how many ranks each machine holds."""
+    """Return the number of ranks in each machine."""
     sizes = Counter(topology.places[name].node if name in topology.places else "" for name in ranks)
     if len(set(sizes.values())) > 1:
-        found = ", ".join(f"{count} in {node}" for node, count in sizes.items())
-        raise ArgumentError("ranks", found, "equally many in each machine, or group_size")
+        counts = ", ".join(f"{count} in {node}" for node, count in sizes.items())
+        raise ArgumentError("ranks", counts, "equally many in each machine; otherwise pass group_size")
     return next(iter(sizes.values()), 1)
 
 
@@ -389,24 +387,24 @@ def _default_servers(collective: Collective, topology: Topology, ranks: Sequence
 
 
 def _switch(topology: Topology, ranks: Sequence[str]) -> str:
-    """Return what all ranks hang off: the top of the fabric, a switch of peer links, or one PCIe root."""
+    """Return the node above all ranks: the top of the fabric, a switch of peer links, or one PCIe root."""
     if len({topology.places[name].node for name in ranks}) > 1:
         fabrics = topology.of_kind("fabric")
         below = {wire.lower for wire in topology.wires if wire.upper in fabrics}
-        found = [name for name in fabrics if name not in below]
+        nodes = [name for name in fabrics if name not in below]
     else:
         joined = [{wire.lower, wire.upper} for wire in topology.wires if wire.peer]
         switches = topology.of_kind("switch")
-        found = [name for name in switches if all({name, rank} in joined for rank in ranks)]
+        nodes = [name for name in switches if all({name, rank} in joined for rank in ranks)]
         roots = {topology.root_complex(name) for name in ranks}
-        found += list(roots) if len(roots) == 1 else []
-    if not found:
-        raise ArgumentError("ranks", ", ".join(ranks), "devices that hang off one switch, root or fabric")
-    return found[0]
+        nodes += list(roots) if len(roots) == 1 else []
+    if not nodes:
+        raise ArgumentError("ranks", ", ".join(ranks), "devices below one switch, root or fabric")
+    return nodes[0]
 
 
 MOST_PLACED: Final = 1024
-"""Collectives kept for one topology; the oldest goes first. [1]"""
+"""Collectives kept per topology; the oldest goes first. [1]"""
 _PLACED: WeakKeyDictionary[Topology, dict[Any, Placed]] = WeakKeyDictionary()
 
 
@@ -419,7 +417,7 @@ def placed_once(
     beside: Sequence[Sequence[str]] = (),
     **options: Any,
 ) -> Placed:
-    """Put a collective on devices of a system, or return it as it was put there before.
+    """Put a collective on devices of a system, once.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Order of ranks in which neighbours are near: a tour over the widest ways, and of these the quickest."""
+"""Ring order: a tour of the ranks over the widest routes and, among those, the fastest."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 Distance = Callable[[int, int], tuple[float, float]]
 
 EXACT_UP_TO: Final = 9
-"""Most places whose tours are all considered; the time doubles with each. [1]"""
+"""Most places for which every tour is tried; each further one doubles the time. [1]"""
 
 
 def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool = False) -> tuple[str, ...]:
-    """Return ranks so that each is as near to the next as the wiring allows, machine by machine.
+    """Order ranks so that neighbours are as close as the wiring allows, machine by machine.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
 
     Notes
     -----
-    Valid for: one ring. The slowest link of the tour is as wide as possible, then the sum of latencies as small; exact
-    for up to nine devices in a machine, beyond that improved by reversing stretches. Ignores: flows that meet.
+    Valid for: one ring. The slowest link of the tour is as fast as possible, and then the sum of latencies as small as
+    possible: exactly for up to nine devices in a machine, beyond that by reversing stretches. Ignores: shared channels.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
 
 
 def way_between(topology: Topology, source: str, sink: str, *, through_host: bool = False) -> Route:
-    """Return the way of a message; where there is none, say between which ends.
+    """Route of a message; raise an error that names both ends if there is none.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def way_between(topology: Topology, source: str, sink: str, *, through_host: boo
     source, sink : str
         Names of nodes. [-]
     through_host : bool
-        Whether it is staged in host memory in any case. [-]
+        Whether it always goes through host memory. [-]
 
     Returns
     -------
@@ -91,7 +91,7 @@ def way_between(topology: Topology, source: str, sink: str, *, through_host: boo
         return topology.route(source, sink, through_host=through_host)
     except ArgumentError as error:
         ends = f"{source} and {sink}"
-        allowed = "ends of a message that links join, past the host or through its memory"
+        allowed = "nodes that links join, directly or through host memory"
         raise ArgumentError("ranks", ends, allowed) from error
 
 
@@ -108,7 +108,7 @@ Between = dict[tuple[int, int], tuple[float, float]]
 
 
 def _exact(members: list[int], between: Between) -> list[int]:
-    """Return the best tour, by the best ways through every set of places that end at each of them."""
+    """Return the best tour, found from the best paths through every set of places."""
     first, others = members[0], members[1:]
     best: dict[tuple[int, int], tuple[float, float, list[int]]] = {}
     for place, member in enumerate(others):
@@ -122,9 +122,9 @@ def _exact(members: list[int], between: Between) -> list[int]:
                 if visited >> following & 1:
                     continue
                 step = between[others[last], member]
-                found = (max(width, step[0]), latency + step[1], [*way, member])
+                tour = (max(width, step[0]), latency + step[1], [*way, member])
                 key = (visited | 1 << following, following)
-                best[key] = min(best.get(key, found), found)
+                best[key] = min(best.get(key, tour), tour)
     everybody = (1 << len(others)) - 1
     closed = []
     for last, member in enumerate(others):
@@ -135,7 +135,7 @@ def _exact(members: list[int], between: Between) -> list[int]:
 
 
 def _improved(members: list[int], between: Between) -> list[int]:
-    """Return a tour that no reversal of a stretch makes better, from the one that always takes the nearest next."""
+    """Improve the nearest-neighbour tour until reversing no stretch helps."""
     tour, left = [members[0]], members[1:]
     while left:
         left.sort(key=lambda member: (*between[tour[-1], member], member))

@@ -1,4 +1,4 @@
-"""Around a ring: each worker passes parts on to the next one; hierarchical: rings inside groups, then across them."""
+"""Rings: each worker passes parts on to the next; hierarchical ones run inside groups, then across them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from perfmodel.sync.base import Collective, Hockney, Message, Round, group_count
 
 
 def ring_round(worker_count: int, *, reduces: bool, both_ways: bool = False) -> Round:
-    """Return the rounds in which every worker sends one p-th to the next, until each part has passed all of them.
+    """Return the rounds in which every worker sends one p-th to the next, until each part has reached all.
 
     Parameters
     ----------
@@ -18,7 +18,7 @@ def ring_round(worker_count: int, *, reduces: bool, both_ways: bool = False) -> 
     reduces : bool
         Whether what arrives is added up. [-]
     both_ways : bool
-        Whether half goes to the one before instead. [-]
+        Whether half of it goes around the other way. [-]
 
     Returns
     -------
@@ -37,14 +37,14 @@ def ring_round(worker_count: int, *, reduces: bool, both_ways: bool = False) -> 
 
 
 class RingAllReduce(Collective):
-    r"""Reduce-scatter and all-gather around a ring, or around both ways of it with half each (``both_ways``).
+    r"""Reduce-scatter and all-gather around a ring, or around both directions with half each (``both_ways``).
 
     .. math:: T = 2 (p - 1) \alpha + 2 \frac{p - 1}{p} n \beta + \frac{p - 1}{p} n \gamma
 
     Notes
     -----
-    Valid for: equal parts. Going both ways is worth nothing with one port for each worker, and up to half of the time
-    where neighbours have links of their own. Ignores: pipelining of smaller pieces within a round, further rings.
+    Valid for: equal parts. Both directions save nothing with one port per worker, and up to half of the time with a
+    link per neighbour. Ignores: pipelining of smaller pieces within a round, and further rings.
 
     Examples
     --------
@@ -138,7 +138,7 @@ class Hierarchical(Collective):
         + 2 (m - 1) \left(\alpha + \frac{n}{g m} c \beta\right)
         + \left(\frac{g - 1}{g} + \frac{m - 1}{g m}\right) n \gamma
 
-    where all g of a group cross with ports of their own, c = 1, or share one (``shared_port``), c = g. Options are
+    where the g workers of a group have a port each, c = 1, or share one (``shared_port``), c = g. Options are
     ``group_size`` (g), ``inner_latency_s``, ``inner_s_per_byte`` (:math:`\alpha_i, \beta_i`; those between groups
     unless given) and ``shared_port``.
 
@@ -192,16 +192,16 @@ class Hierarchical(Collective):
     def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         groups = group_count(worker_count, group_size)
         size: Any = group_size
-        found = []
+        phases = []
         for members, share, repeat in (
             (_next_inside(worker_count, size), 1 / size, size - 1),
             (_next_across(worker_count, size), 1 / worker_count, groups - 1),
         ):
             messages = tuple(Message(rank, following, share) for rank, following in enumerate(members))
             if repeat:
-                found.append((messages, share, repeat))
-        up = [Round(messages, reduced_share=share, repeat=repeat) for messages, share, repeat in found]
-        return (*up, *(Round(messages, repeat=repeat) for messages, _, repeat in reversed(found)))
+                phases.append((messages, share, repeat))
+        up = [Round(messages, reduced_share=share, repeat=repeat) for messages, share, repeat in phases]
+        return (*up, *(Round(messages, repeat=repeat) for messages, _, repeat in reversed(phases)))
 
 
 def _next_inside(worker_count: int, size: int) -> list[int]:

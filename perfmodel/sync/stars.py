@@ -1,4 +1,4 @@
-"""Through one place: a master, parameter servers, the host's memory, a switch."""
+"""Collectives through a central place: a master, parameter servers, host memory, a switch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from perfmodel.sync.base import SERVER, Collective, Hockney, Message, Round
 
 
 class OneToAll(Collective):
-    r"""A worker is the master of all others.
+    r"""One worker is the master of all others.
 
     .. math:: T = 2 (p - 1) (\alpha + n \beta) + (p - 1) n \gamma
 
     Notes
     -----
     Valid for: rank 0 as the master, which serves one worker at a time; with :math:`\alpha = \gamma = 0` it is Paleo's
-    OneToAll. Ignores: that the next message could start while the one before is added up.
+    OneToAll. Ignores: that a message could arrive while the previous one is added up.
 
     Examples
     --------
@@ -48,8 +48,8 @@ class ParameterServer(Collective):
     .. math:: T = 2 \alpha + 2 n \max\left(\beta, \tfrac{p}{S} \beta_s\right) + \tfrac{p}{S} n \gamma
 
     Options are ``server_count`` (S) and ``server_s_per_byte`` (:math:`\beta_s`, that of the workers unless given).
-    Where shards are in the host memories of the workers' machines, ``place`` sends a worker's part for the shard beside
-    it over no network: of one worker for each machine and a shard beside each only (p - 1) / p of the bytes cross.
+    Where shards are in the workers' own machines, ``place`` sends nothing over the network for a shard in the same
+    machine: with one worker and one shard per machine only (p - 1) / p of the bytes cross.
 
     Notes
     -----
@@ -112,14 +112,14 @@ def _check_servers(server_count: Quantity) -> None:
 
 
 class HostTree(Collective):
-    r"""All push to the host's memory through a root of inverse bandwidth :math:`\beta` that they share, then all pull.
+    r"""All push to host memory through a root of inverse bandwidth :math:`\beta` that they share, then all pull.
 
     .. math:: T = 2 \alpha + 2 p n \beta + p n \gamma
 
     Notes
     -----
-    Valid for: one root; served in turn or at once, the last one ends at the same time. Ignores: switches that multicast
-    (with which pulling takes as long as one copy), and pushing of one while another pulls.
+    Valid for: one root; the last worker ends at the same time whether they are served in turn or at once. Ignores:
+    switches that multicast (pulling then takes the time of one copy), and pushes at the same time as pulls.
 
     Examples
     --------
@@ -147,7 +147,7 @@ class HostTree(Collective):
 
 
 class InNetwork(Collective):
-    r"""The message climbs to a switch that adds, while the sum of what came before descends.
+    r"""Messages climb to a switch that adds them, while the previous sum descends.
 
     .. math:: T = 2 \alpha + n \beta
 

@@ -1,4 +1,4 @@
-"""Down and up trees: whoever has the message sends it on, and the sum climbs the same way."""
+"""Trees: a message spreads down from the root, and a sum climbs up the same way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perfmodel.sync.base import Collective, Hockney, Message, Round, levels
 
 
 def broadcast_rounds(worker_count: int) -> tuple[Round, ...]:
-    """Return the rounds in which the number of those who have the message doubles.
+    """Return the rounds that each double the ranks which have the message.
 
     Examples
     --------
@@ -91,7 +91,7 @@ Edge = tuple[int, int]
 
 
 def two_trees(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
-    """Return the edges, from parent to child, of two trees in which those with children in one have none in the other.
+    """Edges, from parent to child, of two trees such that no rank has children in both.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def _parent(rank: int, worker_count: int) -> int:
 
 
 def colours(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
-    """Return the edges of both trees in two sets, in each of which everybody sends and receives once at most.
+    """Split the edges of both trees into two sets in each of which every rank sends and receives at most once.
 
     Examples
     --------
@@ -143,13 +143,13 @@ class DoubleBinaryTree(Collective):
 
     .. math:: T = 2 \left(\sqrt{n \beta} + \sqrt{2 L \alpha}\right)^2 + n \gamma, \qquad L = \lceil \log_2 p \rceil
 
-    With ``chunk_count`` k, of which the formula takes the best, :math:`2 (2 L + k) (\alpha + n \beta / k) + n \gamma`.
+    For ``chunk_count`` k (above, the best one) it is :math:`2 (2 L + k) (\alpha + n \beta / k) + n \gamma`.
 
     Notes
     -----
     Valid for: chunks of any size, p >= 3; for two workers both trees are one link. Ignores: that chunks are whole
-    numbers of bytes; that reducing and broadcasting may overlap. The formula gives each level of a tree two rounds;
-    played, a short message takes one or less, and ends in a third to all of the time.
+    numbers of bytes, and that reducing and broadcasting may overlap. The formula gives each level of a tree two rounds;
+    simulated short messages take one or less, and end in a third to all of the time.
 
     Examples
     --------

@@ -101,7 +101,7 @@ def _of_subject(**facts: Any) -> PreparedChange:
 
 def _of_table(change: Callable[[KernelTable], KernelTable]) -> PreparedChange:
     """Change the lowered graph."""
-    return lambda prepared: prepared.with_plan(replace(prepared.plan, table=change(prepared.plan.table)))
+    return lambda prepared: prepared.with_lowered(replace(prepared.lowered, table=change(prepared.lowered.table)))
 
 
 def _stated(**values: Any) -> NumbersChange:

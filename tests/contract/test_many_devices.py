@@ -16,8 +16,8 @@ import pytest
 import perfmodel as pm
 from contention import contends
 from perfmodel.errors import ArgumentError
+from perfmodel.prediction.job.agreement import AllReduced, Synchronous
 from perfmodel.prediction.job.agreement_options import sync_names, taken
-from perfmodel.prediction.job.synchronous_agreement import AllReduced, Synchronous
 from perfmodel.sync.asynchronous import SCHEMES
 
 NETWORKS = ("alexnet", "resnet50", "vgg16", "lstm32", "bert")
@@ -226,5 +226,5 @@ def check_timeline(p, sync):
     elif p.spread is not None:
         assert 0.8 * p.step_s <= period_s <= 1.3 * p.step_s  # docs/simulation.md says what the closed form leaves out
     else:
-        least = 0.5 if (sync, p.basis.prepared.target.machine.system.file.stem) in CONTENDED else 0.9
+        least = 0.5 if (sync, p.basis.prepared.target.system_part.system.file.stem) in CONTENDED else 0.9
         assert least * p.step_s <= period_s <= 1.02 * p.step_s

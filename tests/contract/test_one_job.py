@@ -15,8 +15,7 @@ import perfmodel as pm
 from perfmodel.cost.pipeline_order import orders_of
 from perfmodel.errors import PerfmodelError
 from perfmodel.prediction.device.step_time import StepTime
-from perfmodel.prediction.job.compose import compose
-from perfmodel.prediction.job.work import StageWork
+from perfmodel.prediction.job.compose import StageWork, compose
 
 NETWORKS = ("alexnet", "vgg16", "resnet50", "lstm32")
 SYSTEMS = {"survey_fig5": 4, "survey_fig6": 8, "dgx_a100": 8}

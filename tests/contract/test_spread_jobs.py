@@ -49,7 +49,7 @@ def test_the_first_stage_copies_examples_and_the_last_one_labels(alexnet):
     p = job(alexnet, **PIPELINE)
     copied = [sum(each.copied_bytes for each in p.spread.stage_copies(stage)) for stage in p.spread.stages]
     assert copied == [4 * 4 * alexnet.input_elements, 4 * alexnet.label_bytes_per_sample]
-    assert p.spread.stages[0].target.machine.names == ("gpu0", "gpu2")
+    assert p.spread.stages[0].target.system_part.names == ("gpu0", "gpu2")
     # one copies while the others compute: the first stage's are the longest
     assert p.transfer_s == pytest.approx(
         4 * sum(p.spread._times(p.spread.stages[0], *p.spread.stage_copies(p.spread.stages[0])))

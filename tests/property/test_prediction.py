@@ -15,9 +15,9 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.kernels import Matmul
 from perfmodel.layers import load_optimizer
-from perfmodel.prediction.device.lowered import plan_for
 from perfmodel.prediction.device.step_time import PARTS, step_time
 from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.job.lowered import lowered_graph
 from perfmodel.records import Phase
 
 FRAMEWORKS = spec_files.names("frameworks")
@@ -38,12 +38,12 @@ def prepared(graph, framework, where):
     profile = load_framework(framework)
     libraries = target.libraries(profile, None)
     support = target.support(profile, libraries, dtype="fp32")
-    plan = plan_for(
+    lowered = lowered_graph(
         graph, phase=Phase.STEP, optimizer=load_optimizer("momentum"), input_gradient=False, dtype="fp32",
         profile=profile, processor=target.processor, support=support,
     )  # fmt: skip
     lowering = getattr(profile, target.processor).lowering
-    return plan, target.numbers(profile, libraries, dtype="fp32"), lowering, support
+    return lowered, target.numbers(profile, libraries, dtype="fp32"), lowering, support
 
 
 def busy_s(parts):
@@ -74,9 +74,9 @@ def test_parts_are_not_negative_and_sum_to_the_step_and_to_the_rows(framework, n
 def test_the_table_is_the_direct_lowering_at_any_batch_size(framework, network, processor, batch_size):
     graph = GRAPHS[network]
     where = {"device": "gtx_980" if processor == "gpu" else "i7_3820"}
-    plan, _, lowering, support = prepared(graph, framework, where)
+    lowered, _, lowering, support = prepared(graph, framework, where)
     rules = lowering.rules(support)
-    table = plan.table
+    table = lowered.table
     matmul, stream = table.matmul.at(float(batch_size)), table.stream.at(float(batch_size))
     workspace = table.workspace.at(float(batch_size))["workspace_bytes"]
     direct = [
@@ -111,9 +111,9 @@ def test_more_samples_never_take_a_gpu_less_time(framework, network, device, siz
     # Each entry of the tile menu grows with the batch, and so does the least of them; a limit on workspace only takes
     # choices away. It is the time of kernels and gaps: an algorithm of fewer launches may win and expose less dispatch.
     smaller, more = sizes
-    plan, numbers, lowering, _ = prepared(GRAPHS[network], framework, {"device": device})
+    lowered, numbers, lowering, _ = prepared(GRAPHS[network], framework, {"device": device})
     both = step_time(
-        plan.table,
+        lowered.table,
         numbers,
         batch_size=np.array([smaller, smaller + more]),
         workspace_limit_bytes=lowering.workspace_limit_bytes,
@@ -146,13 +146,15 @@ def test_more_samples_never_take_one_core_less_time(framework, network, sizes):
 def test_a_faster_gpu_is_never_slower(framework, network, batch_size, faster, field):
     # The kernels: a framework whose dispatch is exposed can lose where a faster memory makes an algorithm of more
     # launches the best one.
-    plan, numbers, lowering, _ = prepared(GRAPHS[network], framework, {"device": "gtx_980"})
+    lowered, numbers, lowering, _ = prepared(GRAPHS[network], framework, {"device": "gtx_980"})
     better = replace(numbers, **{field: faster * getattr(numbers, field)})
     slow, fast = (
-        busy_s(step_time(plan.table, each, batch_size=batch_size, workspace_limit_bytes=lowering.workspace_limit_bytes))
+        busy_s(
+            step_time(lowered.table, each, batch_size=batch_size, workspace_limit_bytes=lowering.workspace_limit_bytes)
+        )
         for each in (numbers, better)
     )
-    assert slow / faster * (1 - 1e-12) <= fast + numbers.launch_s * len(plan.table.occurrences) * 100
+    assert slow / faster * (1 - 1e-12) <= fast + numbers.launch_s * len(lowered.table.occurrences) * 100
     assert fast <= slow * (1 + 1e-12)
 
 

@@ -239,12 +239,12 @@ def test_empirical_times_are_exact():
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"distribution": "normal"}, "takes exactly cv"),
+        ({"distribution": "normal"}, "must give exactly cv"),
         ({"distribution": "normal", "cv": -0.1}, "cv=-0.1"),
         ({"distribution": "shifted_exponential", "cv": 1.1}, "0 to 1"),
         ({"distribution": "empirical", "times": []}, "at least one"),
         ({"distribution": "empirical", "times": [1.0, 0.0]}, "above zero"),
-        ({"distribution": "lognormal", "cv": 0.1, "mean": 1}, "takes exactly"),
+        ({"distribution": "lognormal", "cv": 0.1, "mean": 1}, "must give exactly"),
         ({"cv": 0.1}, "'distribution'"),
     ],
 )
@@ -258,9 +258,9 @@ def test_unknown_names_and_too_many_backups_are_refused():
         straggler_of({"distribution": "log_normal", "cv": 0.1})
     with pytest.raises(UnknownNameError, match="Did you mean 'downpour'"):
         scheme_of("downpor")
-    with pytest.raises(ArgumentError, match="fewer than the workers"):
+    with pytest.raises(ArgumentError, match="below workers="):
         straggler_of({"distribution": "normal", "cv": 0.1}, backup_workers=4).slowest_s(compute_s=1.0, worker_count=4)
-    with pytest.raises(ArgumentError, match="from 0"):
+    with pytest.raises(ArgumentError, match=">= 0"):
         straggler_of({"distribution": "normal", "cv": 0.1}, backup_workers=-1)
 
 

@@ -10,7 +10,7 @@ import perfmodel as pm
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_device, load_system
-from perfmodel.prediction.device.machine import Machine
+from perfmodel.prediction.device.system_part import SystemPart
 
 K80, EIGHT = "tesla_k80_gk210", "gce_n1_standard_32_k80_x8"
 
@@ -51,7 +51,7 @@ def test_what_counts_in_cycles_slows_down_beside_a_working_die_and_memory_does_n
 
 @pytest.mark.parametrize("system", ["k80_card", EIGHT, f"{EIGHT}_board_slots", "p2_16xlarge"])
 def test_the_clock_falls_once_two_dies_of_one_board_work(system):
-    machine = Machine(system=load_system(system), worker_count=1)
+    machine = SystemPart(system=load_system(system), worker_count=1)
     alone = machine.device
     assert not machine.shares_boards
     for workers in (2, machine.alike_count):
@@ -68,7 +68,7 @@ def test_dies_of_different_boards_keep_their_clock(tmp_path):
     text = text.replace('to = "switch0"', 'to = ["first", "second"]')
     path = tmp_path / "apart.toml"
     path.write_text(text)
-    machine = Machine(system=load_system(path), worker_count=2)
+    machine = SystemPart(system=load_system(path), worker_count=2)
     assert not machine.shares_boards
     assert machine.device.clock_hz == load_device(K80).clock_hz
 
@@ -87,7 +87,7 @@ def test_a_step_is_slower_beside_a_working_die_by_no_more_than_the_clock_and_it_
 def test_a_network_spread_over_a_board_runs_at_its_lower_clock(alexnet):
     job = {"stages": 2, "parallelism": "pipeline", "sync": "ring_all_reduce", "framework": "generic"}
     spread = step(alexnet, 1, system="k80_card", **job)
-    assert spread.peak_flop_per_s == pytest.approx(Machine(system=load_system("k80_card"), worker_count=2)
+    assert spread.peak_flop_per_s == pytest.approx(SystemPart(system=load_system("k80_card"), worker_count=2)
                                                    .device.sustained_peak_flop_per_s("fp32"))  # fmt: skip
 
 

@@ -175,9 +175,9 @@ def test_a_slow_disk_bounds_as_storage(resnet):
 
 @pytest.mark.parametrize(("system", "readers"), [("dgx_1_p100", (1, 2, 4, 8)), ("p2_16xlarge", (1, 4, 8, 16))])
 def test_host_bandwidth_of_a_reader_falls_where_the_wiring_says(system, readers):
-    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.device.system_part import SystemPart
 
-    rates = [Machine(system=pm.load_system(system), worker_count=count).copy_bytes_per_s for count in readers]
+    rates = [SystemPart(system=pm.load_system(system), worker_count=count).copy_bytes_per_s for count in readers]
     assert all(rate >= after * (1 - 1e-12) for rate, after in pairwise(rates))
     assert rates[0] > 1.5 * rates[-1]
     if system == "dgx_1_p100":  # the second hangs off the switch of the first
@@ -386,7 +386,7 @@ def test_global_batches_are_split(resnet):
         ({"input_variation": True}, ArgumentError, "from 0 to 2"),
         ({"dataset": None, "input_variation": 0.5}, ArgumentError, "input_variation=0.5.*without a dataset"),
         ({"threads": 4}, ArgumentError, "None for the GPUs"),
-        ({"system": None, "device": "gtx_1080", "workers": 2}, ArgumentError, "need system="),
+        ({"system": None, "device": "gtx_1080", "workers": 2}, ArgumentError, "pass system="),
         ({"system": None, "device": "gtx_1080", "decode_cores": 2}, ArgumentError, "input_from"),
         ({"system": None, "device": "gtx_1080", "input_from": "samsung_960_pro"}, ArgumentError, "decode_cores"),
         ({"system": None, "device": "i7_3820"}, NotYetAvailableError, "decoding would take cores"),

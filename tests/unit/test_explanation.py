@@ -14,8 +14,15 @@ from perfmodel.prediction.device.step_time import PARTS, TOTALS, StepTime
 from perfmodel.prediction.memory.footprint import MemoryFootprint
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.rows import LayerRow
-from perfmodel.prediction.words.explanation import as_dict, explain, report, report_html
-from perfmodel.prediction.words.report import layer_totals, memory_table, part_table
+from perfmodel.prediction.words.report import (
+    as_dict,
+    explain,
+    layer_totals,
+    memory_table,
+    part_table,
+    report,
+    report_html,
+)
 from perfmodel.presentation.tables import Table
 
 

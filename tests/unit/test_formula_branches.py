@@ -28,7 +28,7 @@ def test_each_choice_of_an_algorithm_is_told_once_by_its_name():
     how = {"graph": pm.zoo.alexnet(), "device": "tesla_p100_pcie", "framework": "torch_423cfba", "batch_size": 64}
     f = pm.formula(**how, free="batch_size")
     choices = [row for row in f.active() if row.where.startswith("algorithm of")]
-    several = [each for each in f.opened.prepared.plan.table.choices.T if len(set(each)) > 1]
+    several = [each for each in f.opened.prepared.lowered.table.choices.T if len(set(each)) > 1]
     assert len(choices) == len(several) > 5
     for row in choices:
         layer, phase = row.where.split()[2:4]
@@ -50,7 +50,7 @@ def test_every_kernel_of_the_step_is_counted_once(bandwidth):
         )
     f = pm.formula(graph=graph, device="gtx_1080", framework="torch_423cfba", batch_size=16,
                    free="memory_bandwidth_bytes_per_s")  # fmt: skip
-    table = f.opened.prepared.plan.table
+    table = f.opened.prepared.lowered.table
     spec = pm.load_device("gtx_1080")
     memory = spec.memory.model_copy(update={"bandwidth_gb_per_s": bandwidth / 1e9})
     p = pm.predict(graph, device=spec.model_copy(update={"memory": memory}), framework="torch_423cfba", batch_size=16)

@@ -25,7 +25,7 @@ def with_menu(library, entries):
 
 
 def times_of(basis, libraries, batch_size):
-    table = basis.prepared.plan.table
+    table = basis.prepared.lowered.table
     columns = columns_at(table, batch_size).matmul
     times = np.full((2, *columns["m"].shape), np.nan)
     for rows, *branches in product_times(libraries, columns, table.matmul_efficiency, basis.timed.numbers):

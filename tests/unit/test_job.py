@@ -96,10 +96,10 @@ def test_what_is_never_allowed_is_refused_when_the_job_is_made():
         ({"device": "gtx_1080", "system": "survey_fig5"}, ArgumentError, "exactly one of"),
         ({"decode_cores": 2}, ArgumentError, "None without a dataset"),
         ({"workers": 4, "backup_workers": 1}, ArgumentError, "0 without straggler="),
-        ({"workers": 4, "straggler": VARYING, "backup_workers": 4}, ArgumentError, "at least one must be waited for"),
+        ({"workers": 4, "straggler": VARYING, "backup_workers": 4}, ArgumentError, "one is left to wait for"),
         ({"workers": 4, "push_period": 2}, ArgumentError, "1 unless sync is one of"),
         ({"workers": 4, "sync": "mixed", "group_size": 3}, ArgumentError, "a divisor of the 4 workers"),
-        ({"schedule": "gpipe"}, ArgumentError, "but for parallelism='pipeline'"),
+        ({"schedule": "gpipe"}, ArgumentError, "unless parallelism='pipeline'"),
     ]
     for asked, error, said in refused:
         with pytest.raises(error, match=said):
@@ -117,7 +117,7 @@ def test_a_step_that_was_timed_without_a_job_says_so():
     table = pm.measurements.load("shi2016")
     rows = [row for row in table if row.network == "fcn5" and row.device == "gtx_980" and row.step_s][:1]
     (cell,) = prepare_cells(table, rows)
-    with pytest.raises(ArgumentError, match="without a job"):
+    with pytest.raises(ArgumentError, match="timed without one"):
         _ = prediction_of(cell).job
 
 

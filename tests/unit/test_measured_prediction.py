@@ -12,9 +12,9 @@ from measured_machines import FILE, machine, predicted, three_layers
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import GELU, Dense, ReLU
-from perfmodel.prediction.device.lowered import plan_for
 from perfmodel.prediction.device.measured_target import MeasuredTarget
 from perfmodel.prediction.device.step_time import step_time
+from perfmodel.prediction.job.lowered import lowered_graph
 from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.units import MIB
 
@@ -89,7 +89,7 @@ class TestFallBack:
         assert any("bias_gradient_backward by elementwise" in remark for remark in p.remarks)
 
     def test_a_kind_that_nothing_stands_in_for_is_refused_with_what_was_sought(self):
-        with pytest.raises(ArgumentError, match="has none of lstm_output, recurrence"):
+        with pytest.raises(ArgumentError, match="lacks lstm_output, recurrence"):
             pm.predict(pm.zoo.lstm32(), batch_size=4, device=machine())
 
     def test_a_stand_in_widens_the_interval(self):
@@ -223,7 +223,7 @@ def test_what_was_not_measured_is_refused(options, allowed):
 
 
 def test_parts_of_a_mini_batch_are_refused():
-    with pytest.raises(NotYetAvailableError, match="mini-batches in one"):
+    with pytest.raises(NotYetAvailableError, match="whole networks and mini-batches"):
         predicted(accumulation_steps=2)
 
 
@@ -291,7 +291,7 @@ def numbers_and_table(batch_size):
     target = MeasuredTarget(machine(hot=False), threads=None)
     profile = pm.load_framework("pytorch_2")
     subject = subject_of_graph(three_layers(), optimizer="sgd", phase="step")
-    table = plan_for(
+    table = lowered_graph(
         subject.graph, phase=subject.phase, optimizer=subject.optimizer, input_gradient=False, dtype="fp32",
         profile=profile, processor="cpu", support=target.support(profile, {}, dtype="fp32"), lowered_for="measured",
     ).table  # fmt: skip

@@ -571,7 +571,7 @@ class TestMaxBatchSize:
         assert str(told.value) == str(predicted.value)
 
     def test_unknown_capacity(self):
-        with pytest.raises(ArgumentError, match="how much memory"):
+        with pytest.raises(ArgumentError, match="a memory capacity"):
             pm.max_batch_size(classifier(), device="xeon_e5_2630_v3")
         assert pm.max_batch_size(classifier(), system="desktop_i7_3820") > 1000
 

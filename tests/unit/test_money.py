@@ -343,7 +343,7 @@ def test_costs_that_cannot_be_are_refused(alexnet):
     ):
         with pytest.raises(ArgumentError, match=said):
             p.cost_usd(*given)
-    with pytest.raises(ArgumentError, match="no price of n1-standard-4 \\+ 1 V100 on spot"):
+    with pytest.raises(ArgumentError, match="no spot price of n1-standard-4 \\+ 1 V100"):
         p.cost_usd("gce_n1_standard_4_v100_2018", spot=True)
     with pytest.raises(ArgumentError, match="idle_w"):
         p.energy_j(utilisation=0.5)

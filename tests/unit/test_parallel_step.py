@@ -14,11 +14,11 @@ from perfmodel.parallelism.registry import PARALLELISMS
 from perfmodel.prediction.certainty.basis import timed_prediction
 from perfmodel.prediction.device.step_time import PARTS
 from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.job.agreement import AllReduced, Synchronous
 from perfmodel.prediction.job.compose import compose
 from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.subject import subject_of_graph
-from perfmodel.prediction.job.synchronous_agreement import AllReduced, Synchronous
-from perfmodel.prediction.memory.device_memory import _waiting_bytes
+from perfmodel.prediction.memory.footprint import _waiting_bytes
 from perfmodel.simulation import simulate
 from perfmodel.simulation.pipeline import Hop, pipeline_resources, pipeline_schedule_tasks
 from pipeline_closed_forms import bubble_fraction, schedule_bounds

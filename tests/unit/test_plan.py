@@ -594,7 +594,7 @@ def test_an_instance_that_has_other_processors_is_refused(resnet, price, hardwar
 def test_another_processor_than_that_of_the_instance_s_system_is_refused(resnet, tmp_path):
     other = tmp_path / "other_cores.toml"
     other.write_text((spec_files.shipped_folder() / "devices" / "n1_standard_4_skylake.toml").read_text())
-    with pytest.raises(ArgumentError, match=r"with other_cores; n1-standard-4 has n1_standard_4_skylake"):
+    with pytest.raises(ArgumentError, match=r"with other_cores; the system of n1-standard-4 has n1_standard_4_skylake"):
         pm.plan(resnet, candidates=[{"price": "n1-standard-4", "device": other}], batch_size=4, samples=400)
 
 

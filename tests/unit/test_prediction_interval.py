@@ -16,7 +16,7 @@ from perfmodel.framework.lowering import LOWERING
 from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn, Unknown
 from perfmodel.hardware.interval_scale import KINDS_OF_OPERATION, Seen, SeenRow, load_interval_scale
 from perfmodel.hardware.spec_files import names, shipped_folder
-from perfmodel.prediction.certainty import variance as doubt
+from perfmodel.prediction.certainty import variance as uncertainty
 from perfmodel.prediction.certainty.interval import interval_of, mix_of
 from perfmodel.prediction.certainty.variance import extended_covariance, prior_covariance
 
@@ -70,13 +70,13 @@ def test_it_holds_the_prediction_and_is_symmetric_as_a_ratio(alexnet):
 
 def test_a_prediction_does_not_wait_for_it(alexnet, monkeypatch):
     asked = []
-    original = doubt.doubt_of
+    original = uncertainty.uncertainty_of
 
     def counting(*arguments, **options):
         asked.append(1)
         return original(*arguments, **options)
 
-    monkeypatch.setattr("perfmodel.prediction.certainty.interval.doubt_of", counting)
+    monkeypatch.setattr("perfmodel.prediction.certainty.interval.uncertainty_of", counting)
     p = pm.predict(alexnet, **PLACE)
     assert (p.step_s, p.memory.fits, asked) == (p.step_s, True, [])
     first = p.interval_s
@@ -235,11 +235,11 @@ def test_every_device_has_one(alexnet, device):
 
 def test_sensitivities_are_those_of_the_step(alexnet):
     p = pm.predict(alexnet, **PLACE)
-    found = p.interval.doubt
+    found = p.interval.uncertainty
     prepared = p.basis.prepared
     for place in np.argsort(-np.abs(found.sensitivity))[:3]:
         name, spread = found.constants[place].name, found.spread[place]
-        step = max(spread, doubt.LEAST_STEP)
+        step = max(spread, uncertainty.LEAST_STEP)
         lowered = prepared.step({name: math.exp(-step)}).parts.step_s
         assert found.sensitivity[place] == pytest.approx(math.log(p.step_s / lowered) / step, rel=1e-9)
     assert found.variance == pytest.approx(found.contribution.sum())
@@ -347,7 +347,7 @@ def test_a_step_with_each_constant_lowered_is_timed_at_once(network, job):
     if network != "alexnet":
         job = {name: value for name, value in job.items() if name != "dataset"}
     p = pm.predict(getattr(pm.zoo, network)(), batch_size=8, **job)
-    prepared, names = p.basis.prepared, [constant.name for constant in p.interval.doubt.constants]
+    prepared, names = p.basis.prepared, [constant.name for constant in p.interval.uncertainty.constants]
     lowered = {name: np.where(np.arange(len(names) + 1) == place, 0.8, 1.0) for place, name in enumerate(names)}
     together = np.broadcast_to(prepared.step(lowered).parts.step_s, len(names) + 1)
     one_by_one = [

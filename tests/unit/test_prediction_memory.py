@@ -7,7 +7,7 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU
 from perfmodel.layers.optimizers import NoUpdate
-from perfmodel.prediction.memory.footprint import memory_plan, workspace_bytes
+from perfmodel.prediction.memory.footprint import graph_memory, workspace_bytes
 from perfmodel.records import Phase
 
 
@@ -115,7 +115,7 @@ def test_workspaces_of_layers_add_up_where_they_are_not_shared():
     fft = 8 * 544 * (32 * 64 + 64 * 64 + 32 * 64)  # as above, for each of the two layers
 
     def needed(**policy):
-        plan = memory_plan(
+        plan = graph_memory(
             convolutions(),
             p.table,
             phase=Phase.FORWARD,

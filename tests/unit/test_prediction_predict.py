@@ -57,7 +57,7 @@ def test_the_two_batch_sizes_must_agree():
 
 @pytest.mark.parametrize("where", [{}, {"device": "gtx_1080", "system": "desktop_i7_3820"}])
 def test_exactly_one_of_device_and_system(where):
-    with pytest.raises(ArgumentError, match="exactly one of device= and system="):
+    with pytest.raises(ArgumentError, match=r"device must be .*where system= is given|system= in its place"):
         pm.predict(GRAPH, batch_size=16, **where)
 
 
@@ -174,14 +174,14 @@ def test_a_run_is_what_one_would_build_by_hand():
 def test_a_run_takes_another_batch_size_but_not_another_device_by_itself():
     run = pm.measurements.load("shi2016").run("caffe_1_0_rc3", "alexnet")
     assert pm.predict(run, device="gtx_980", batch_size=2).batch_size == 2
-    with pytest.raises(ArgumentError, match="exactly one of"):
+    with pytest.raises(ArgumentError, match="system= in its place"):
         pm.predict(run)
 
 
 @pytest.mark.parametrize("fact", [{"phase": "forward"}, {"optimizer": "adam"}])
 def test_what_a_run_executed_is_not_to_be_chosen(fact):
     run = pm.measurements.load("shi2016").run("caffe_1_0_rc3", "alexnet")
-    with pytest.raises(ArgumentError, match=rf"^{next(iter(fact))}=.*which the Run executed"):
+    with pytest.raises(ArgumentError, match=rf"^{next(iter(fact))} must be .*which the Run executed"):
         pm.predict(run, device="gtx_980", **fact)
 
 

@@ -18,11 +18,10 @@ from perfmodel.hardware.library import LibrarySupport
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU, load_optimizer
 from perfmodel.planning.formulas.values import Definitions
 from perfmodel.prediction.device.cpu_target import CpuNumbers
-from perfmodel.prediction.device.lowered import plan_for
 from perfmodel.prediction.device.step_time import PARTS, group_times, step_time
 from perfmodel.prediction.device.targets import resolve_target
-from perfmodel.prediction.job.compose import compose
-from perfmodel.prediction.job.work import StageWork
+from perfmodel.prediction.job.compose import StageWork, compose
+from perfmodel.prediction.job.lowered import lowered_graph
 from perfmodel.records import Contraction, MemoryPass, Phase, Role
 from perfmodel.symbolic import naming
 
@@ -172,7 +171,7 @@ def prepared(graph, framework, clipping="none", **where):
     )
     profile = load_framework(framework)
     libraries = target.libraries(profile, None)
-    plan = plan_for(
+    lowered = lowered_graph(
         graph,
         phase=Phase.STEP,
         optimizer=load_optimizer("sgd", clipping=clipping),
@@ -183,7 +182,7 @@ def prepared(graph, framework, clipping="none", **where):
         support=target.support(profile, libraries, dtype="fp32"),
     )
     limit = getattr(profile, target.processor).lowering.workspace_limit_bytes
-    return plan.table, target.numbers(profile, libraries, dtype="fp32"), limit
+    return lowered.table, target.numbers(profile, libraries, dtype="fp32"), limit
 
 
 CASES = [
@@ -309,7 +308,7 @@ def test_weight_gradients_run_beside_the_path_where_a_scheduler_has_several_thre
     graph = LayerGraph("two layers", input_shape=(8,))
     hidden = graph.add("first", Dense(units=8), inputs=graph.input)
     graph.add("second", Dense(units=8), inputs=hidden)
-    plan = plan_for(
+    lowered = lowered_graph(
         graph,
         phase=Phase("forward_backward"),
         optimizer=load_optimizer("none"),
@@ -320,7 +319,7 @@ def test_weight_gradients_run_beside_the_path_where_a_scheduler_has_several_thre
         support=LibrarySupport(),
     )
     arguments = {"batch_size": 4, "workspace_limit_bytes": UNLIMITED}
-    table, numbers = plan.table, Toy(overlap_exponent=1.0)
+    table, numbers = lowered.table, Toy(overlap_exponent=1.0)
     groups = group_times(table, numbers, **arguments)
     kernel_s = groups.compute_s + groups.memory_s
     path, beside = 0.0, []

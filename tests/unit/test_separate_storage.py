@@ -8,7 +8,7 @@ import perfmodel as pm
 from perfmodel.cost.input_pipeline import read_rate
 from perfmodel.hardware.spec_files import names
 from perfmodel.hardware.storage import KINDS
-from perfmodel.prediction.device.machine import Machine
+from perfmodel.prediction.device.system_part import SystemPart
 
 RAW_BYTES = 224 * 224 * 3
 RAW_FILES = replace(pm.load_dataset("imagenet_raw"), stored_in="files")
@@ -126,7 +126,7 @@ def test_a_host_reads_over_all_its_adapters(resnet):
     one = min(pm.load_link(link).effective_bandwidth_bytes_per_s for link in ("pcie_3_x16", "infiniband_edr"))
     assert path.read_bytes_per_s <= 4 * one * (1 + 1e-9)
     assert path.read_bytes_per_s > 3 * one
-    ways = Machine(system=pm.load_system("dgx_1_p100"), worker_count=8).network_routes
+    ways = SystemPart(system=pm.load_system("dgx_1_p100"), worker_count=8).network_routes
     assert [len(of_worker) for of_worker in ways] == [4] * 8
     assert all(way.nodes[0] == "network" and way.nodes[-1] == "memory1" for way in ways[7])
 

@@ -85,8 +85,8 @@ def test_busy_time_counts_a_moment_once_and_utilisation_every_unit():
 @pytest.mark.parametrize(
     ("tasks", "named"),
     [
-        ([Task("a"), Task("a")], "task 'a': the name occurs twice"),
-        ([Task("copy 1"), Task("b", after=("copy1",))], "task 'b': comes after 'copy1'.*did you mean 'copy 1'"),
+        ([Task("a"), Task("a")], "task 'a': must be the name of one task"),
+        ([Task("copy 1"), Task("b", after=("copy1",))], "task 'b'.*no 'copy1'.*did you mean 'copy 1'"),
         ([Task("a", after=("a",))], "'a' after 'a'"),
         ([Task("a", after=("c",)), Task("b", after=("a",)), Task("c", after=("b",)), Task("d", after=("c",))],
          "waits for itself: ('a' after 'c' after 'b' after 'a'|'b' after 'a' after 'c' after 'b'"
@@ -101,13 +101,13 @@ def test_tasks_that_cannot_be_played_are_named(tasks, named):
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
-        ({"duration_s": -1.0}, "duration_s=-1.0"),
-        ({"duration_s": float("nan")}, "duration_s=nan"),
-        ({"latency_s": float("inf")}, "latency_s=inf"),
-        ({"flow_bytes": -5, "channels": ("link",)}, "flow_bytes=-5"),
-        ({"flow_bytes": 5}, "at least one channel"),
-        ({"after": "abc"}, "after='abc'.*tuple"),
-        ({"channels": "link"}, "channels='link'.*tuple"),
+        ({"duration_s": -1.0}, "duration_s must.*-1.0"),
+        ({"duration_s": float("nan")}, "duration_s must.*nan"),
+        ({"latency_s": float("inf")}, "latency_s must.*inf"),
+        ({"flow_bytes": -5, "channels": ("link",)}, "flow_bytes must.*-5"),
+        ({"flow_bytes": 5}, "channels must name at least one"),
+        ({"after": "abc"}, "after must be a tuple.*'abc'"),
+        ({"channels": "link"}, "channels must be a tuple.*'link'"),
     ],
 )
 def test_impossible_tasks_are_refused(fields, named):

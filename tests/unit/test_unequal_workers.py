@@ -87,7 +87,7 @@ def test_it_says_how_fast_and_how_stale_the_slowest_are(alexnet):
     ("options", "told"),
     [
         ({"sync": "downpour", "straggler": {"distribution": "unequal", "times": [1.0, 2.0]}}, "each of the 4 workers"),
-        ({"sync": "downpour", "straggler": {"distribution": "unequal", "cv": 0.1}}, "takes exactly times"),
+        ({"sync": "downpour", "straggler": {"distribution": "unequal", "cv": 0.1}}, "must give exactly times"),
         ({"sync": "none", "straggler": {"distribution": "unequal", "times": [1.0, 1.0, 1.0, 2.0]}}, "do not agree"),
         ({"sync": "downpour", "straggler": {"distribution": "normal", "cv": 0.1}, "backup_workers": 1}, "backup_work"),
     ],
@@ -192,7 +192,7 @@ def test_shards_beside_the_workers_cost_what_their_closed_form_says(alexnet, tmp
     monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
     p = step(alexnet, "parameter_server", system=name, workers=count, server_count=count)
     size_bytes = 4 * alexnet.parameter_count
-    topology = p.basis.prepared.target.machine.system.topology
+    topology = p.basis.prepared.target.system_part.system.topology
     crossing = set()  # channels beyond a machine, where the part of its own shard must not be
     for way in (p.agreement.reduction.push, p.agreement.reduction.pull):
         for channel, passed in way.channel_bytes(size_bytes).items():

@@ -228,12 +228,12 @@ def test_what_is_left_out_is_gone(gpu_cells):
         }
         assert less["optimizer"].parts.update_s == 0
         chosen = less["FFT convolution"].groups.chosen
-        table = without(cell, terms["FFT convolution"]).prepared.plan.table
+        table = without(cell, terms["FFT convolution"]).prepared.lowered.table
         assert not {table.alternative_names[int(index)] for index in chosen} & {"fft", "fft_tiling"}
         assert less["host feed"].parts.transfer_s == 0
     assert isinstance(less["optimizer"].parts, StepTime)
     names = {
-        cell.prepared.plan.table.alternative_names[int(index)]
+        cell.prepared.lowered.table.alternative_names[int(index)]
         for cell in gpu_cells
         for index in cell.prepared.step().groups.chosen
     }

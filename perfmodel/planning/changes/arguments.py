@@ -23,7 +23,7 @@ from perfmodel.records import Phase
 if TYPE_CHECKING:
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.wired import Wired
-    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.device.target import Target
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import Prepared
@@ -92,18 +92,18 @@ class Situation:
         return self.job.subject.phase.parts
 
     @property
-    def machine(self) -> Machine | None:
+    def system_part(self) -> SystemPart | None:
         """The job's part of a system; None for a device by itself, or CPUs."""
-        return self.target.machine
+        return self.target.system_part
 
     @property
     def system(self) -> Wired:
         """The system whose GPUs work."""
-        if self.machine is None:
+        if self.system_part is None:
             alone = "needs system=, which says how devices are wired"
             reason = alone if self.target.processor == "gpu" else NO_GPU
             raise NotApplicableError(reason)
-        return self.machine.system
+        return self.system_part.system
 
     @property
     def folder(self) -> Path:
@@ -228,7 +228,7 @@ GROUPS: Final = "presumes a framework that shares layers"
 
 def _needs_devices(now: Situation) -> None:
     """Raise unless several devices work, on a network that they share in a way that can be another."""
-    now.needs(now.machine is not None and len(now.machine.names) > 1, "one device works, which shares nothing")
+    now.needs(now.system_part is not None and len(now.system_part.names) > 1, "one device works, which shares nothing")
     now.needs(Phase.BACKWARD not in now.phases or now["sync"] != "none", "each worker trains a network of its own")
     now.needs(now["parallelism"] in SPREAD, f"parallelism {now['parallelism']} shares the network in another way")
 
@@ -295,8 +295,8 @@ def tensor_size(now: Situation) -> Iterator[Change]:
 
 def _group_size(now: Situation) -> int:
     """Return as many workers as a host has, where that divides all."""
-    assert now.machine is not None
-    of_host = max(host.worker_count for host in now.machine.hosts)
+    assert now.system_part is not None
+    of_host = max(host.worker_count for host in now.system_part.hosts)
     return of_host if not now.base.worker_count % of_host else now.base.worker_count
 
 

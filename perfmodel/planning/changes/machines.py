@@ -43,12 +43,12 @@ def _is_peer_wired(system: Wired) -> bool:
 
 def device(now: Situation) -> Iterator[Change]:
     """Yield every other GPU, in place of the one that works, or in all slots of the system."""
-    if now.machine is not None:
+    if now.system_part is not None:
         now.needs(not _is_peer_wired(now.system), PEER_WIRED)
     for name in spec_files.names("devices"):
         if spec_files.kind_of(spec_files.find("devices", name)) != "gpu":
             continue
-        if now.machine is None:
+        if now.system_part is None:
             place: dict[str, Any] = {"device": name} | {each: None for each in ("system", "threads") if now[each]}
             yield Change(what=name, changes=place)
         elif name != now.gpu.stem:
@@ -99,7 +99,7 @@ def _next_generation(link: Link) -> str:
 def host_link(now: Situation) -> Iterator[Change]:
     """Yield cards and slots of the next generation of PCIe."""
     gpu = now.gpu
-    if now.machine is None:
+    if now.system_part is None:
         name = _next_generation(load_link(gpu.host_link.link_name))
         load_link(name)
         newer = with_fields(gpu.host_link, {"generation": gpu.host_link.generation + 1})

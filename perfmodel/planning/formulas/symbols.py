@@ -179,7 +179,7 @@ def _clock(opened: Opened, symbol: sympy.Symbol) -> float:
 def _link_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
     _gpu_of(opened, symbol.name)
     target: Any = opened.prepared.target
-    if target.machine is not None:
+    if target.system_part is not None:
         opened.of_system["link_bandwidth_bytes_per_s"] = symbol
     place = f"links/{target.link.family.stem}/"
     value = float(target.link.effective_bandwidth_bytes_per_s)
@@ -192,7 +192,7 @@ def _link_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
 def _link_latency(opened: Opened, symbol: sympy.Symbol) -> float:
     _gpu_of(opened, symbol.name)
     target: Any = copy.copy(opened.prepared.target)
-    if target.machine is None:
+    if target.system_part is None:
         target.copy_latency_s = symbol
         opened.prepared = replace(opened.prepared, target=target)
     else:

@@ -22,10 +22,10 @@ from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wired import Wired, with_links_scaled
 from perfmodel.numeric import exceeds, maximum, where
 from perfmodel.planning.formulas.values import Definitions
-from perfmodel.prediction.device.machine import Machine
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
+from perfmodel.prediction.device.system_part import SystemPart
+from perfmodel.prediction.job.agreement import AllReduced, Synchronous, ThroughServer
 from perfmodel.prediction.job.agreements import Crowded
-from perfmodel.prediction.job.synchronous_agreement import AllReduced, Synchronous, ThroughServer
 from perfmodel.symbolic import is_symbolic, named, naming
 from perfmodel.sync.collectives import LibraryCollective
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
     from perfmodel.parallelism.base import Exchange, StageGraph
     from perfmodel.planning.formulas.values import Definitions
+    from perfmodel.prediction.job.agreement import Reduction
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import Prepared
-    from perfmodel.prediction.job.synchronous_agreement import Reduction
     from perfmodel.sync.placed import Placed
 
 TOLERANCE: Final = 1e-11
@@ -294,7 +294,7 @@ def most_workers(arguments: Mapping[str, Any]) -> int:
     if not loaded.devices:
         raise ArgumentError("free", "workers", f"fixed on {loaded.name}, which has no GPUs; its sockets work together")
     of_each = arguments.get("stages", 1) * arguments.get("tensor_size", 1)
-    return int(Machine(system=loaded, worker_count=1).alike_count // of_each)
+    return int(SystemPart(system=loaded, worker_count=1).alike_count // of_each)
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,7 +329,7 @@ class OpenSystem:
         target: Any = self.stated.target
         asked: dict[str, Any] = {"workers": count} if WORKERS in self.symbols else {}
         if self.links:
-            family, system = target.link.family.stem, target.machine.system
+            family, system = target.link.family.stem, target.system_part.system
             asked["system"] = with_links_scaled(system, family, bandwidth, latency=latency)
         return self.job.replace(**asked)
 

@@ -70,7 +70,7 @@ class Chosen:
         self._of_groups: dict[int, list[int]] = {}
         self._counts: dict[int, Counter[int]] = {}
         for timed in replace(basis.prepared, batch_size=size).step(factors).stages:
-            table, of_groups = timed.stage.plan.table, timed.groups.chosen.tolist()
+            table, of_groups = timed.stage.lowered.table, timed.groups.chosen.tolist()
             self._of_groups[id(table)], counts = of_groups, Counter[int]()
             for alternative, count in zip(of_groups, table.multiplicity.tolist(), strict=True):
                 counts[alternative] += int(count)

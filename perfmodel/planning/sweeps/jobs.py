@@ -19,11 +19,10 @@ from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.job.agreement import Asynchronous
 from perfmodel.prediction.job.agreement_options import resolve_agreement
-from perfmodel.prediction.job.compose import Composed, agreed, fed_with
+from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with
 from perfmodel.prediction.job.data_path import resolve_data_path
 from perfmodel.prediction.job.gradients import MERGED
 from perfmodel.prediction.job.job import Job as AskedJob
-from perfmodel.prediction.job.work import StageWork
 
 if TYPE_CHECKING:
     from perfmodel.prediction.device.target import Target
@@ -100,7 +99,7 @@ class Jobs:
 
     def _outcome(self, section: Section, job: Job) -> tuple[Outcome, Hashable]:
         target = self._target(section, job)
-        if target.machine is not None and target.machine.shares_boards:
+        if target.system_part is not None and target.system_part.shares_boards:
             section = section.beside_working_dies
         path = self._data_path(section, job, target)
         agreement = self._agreement(section, job, target)
@@ -175,7 +174,7 @@ class Jobs:
             ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
             lambda: resolve_agreement(
                 _asked(section, job, AGREED_BY),
-                machine=target.machine,
+                system_part=target.system_part,
                 subject=prepared.subject,
                 profile=prepared.profile,
                 dtype=prepared.dtype,

@@ -19,12 +19,11 @@ from perfmodel.planning.sweeps.axes import OF_WORKER
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.units import Kind, Unit
 from perfmodel.prediction.arguments.checks import resolved_batch_size
-from perfmodel.prediction.job.agreement import Asynchronous
+from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
 from perfmodel.prediction.job.compose import Composed, fed_with, stepped, turned
 from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import stacked, taken
-from perfmodel.prediction.job.synchronous_agreement import Synchronous
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.prices import Prices
     from perfmodel.planning.sweeps.space import Space
     from perfmodel.prediction.device.step_time import StepTime
+    from perfmodel.prediction.job.compose import DeviceWork, Turned
     from perfmodel.prediction.job.prepared import Prepared
-    from perfmodel.prediction.job.work import DeviceWork, Turned
 
     Ints = NDArray[np.int64]
 

@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.prediction.arguments.checks import MERGED
-from perfmodel.prediction.job.compose import devices_of, worker_of
+from perfmodel.prediction.job.compose import Turned, devices_of, worker_of
 from perfmodel.prediction.job.stacking import taken
-from perfmodel.prediction.job.work import Turned
-from perfmodel.prediction.memory.device_memory import device_memory
+from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.prediction.job.agreement import Agreement
+    from perfmodel.prediction.job.compose import DeviceWork, PhaseTimes, StageWork, WorkerWork
     from perfmodel.prediction.job.gradients import GradientSchedule
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepare import Lowering
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.stage import TimedStage
-    from perfmodel.prediction.job.work import DeviceWork, PhaseTimes, StageWork, WorkerWork
-    from perfmodel.prediction.memory.device_memory import DeviceMemory
+    from perfmodel.prediction.memory.footprint import DeviceMemory
 
 NO_EXCHANGE = (0.0, 0.0, 0.0, 0.0)
 """Exchanges of a step, and of each micro-batch: all of them, and what is exposed. [s]"""

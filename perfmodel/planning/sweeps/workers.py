@@ -65,7 +65,7 @@ class Kind:
     @property
     def system(self) -> str:
         """Name of the system that the device stands in; empty where it stands alone."""
-        return "" if self.target.machine is None else self.target.machine.system.name
+        return "" if self.target.system_part is None else self.target.system_part.system.name
 
     @property
     def device(self) -> str:
@@ -188,7 +188,9 @@ class Section:
 def _slower(kind: Kind) -> Kind:
     target = kind.target
     assert isinstance(target, GpuTarget)
-    prepared = replace(kind.prepared, target=GpuTarget(target.device.beside_working_dies(), machine=target.machine))
+    prepared = replace(
+        kind.prepared, target=GpuTarget(target.device.beside_working_dies(), system_part=target.system_part)
+    )
     return replace(kind, prepared=prepared, timed=prepared.step())
 
 
@@ -322,9 +324,9 @@ class Workers:
         """Return what says which way mini-batches and gradients go."""
         if not isinstance(target, GpuTarget):
             return (target.processor, target.name)
-        if target.machine is None:
+        if target.system_part is None:
             return (target.processor, target.link.name)
-        return self._wired(target.machine.system)
+        return self._wired(target.system_part.system)
 
     def _wired(self, system: Wired) -> int:
         """Return the number of a system among those wired differently; other devices may be in the same slots."""

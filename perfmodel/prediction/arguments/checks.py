@@ -1,4 +1,4 @@
-"""Checks of single values, whatever the others are; each returns the value as the library uses it."""
+"""Checks of single values; each returns the value in the form that the library uses."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 HOST_MEMORY: Final = "memory"
-"""Value of ``input_from`` for examples that were decoded into memory beforehand."""
+"""Value of ``input_from`` for examples already decoded in memory."""
 
 MERGED: Final = "merged"
-"""Size of messages of gradients that share one where that makes the step shorter."""
+"""Message size that merges gradients wherever this shortens the step."""
 
 NO_SYNC = "none"
-"""Value of ``sync`` for workers that exchange nothing, as in inference or a search over hyper-parameters."""
+"""Value of ``sync`` for workers that exchange nothing, as in inference or hyper-parameter search."""
 
 
 def of_type(name: str, value: Any, types: tuple[type, ...], allowed: str) -> None:
-    """Raise unless a value is of one of some types."""
+    """Raise unless a value has one of the given types."""
     if value is not None and not isinstance(value, types):
         raise ArgumentError(name, value, allowed)
 
@@ -37,7 +37,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None = None) -> int:
-    """Return a count that must be a whole number; 2.0 is one.
+    """Check a whole number; 2.0 counts as one.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def whole_number(name: str, value: Any, *, minimum: int = 1, maximum: int | None
 
 
 def positive(name: str, value: Any) -> float:
-    """Return a quantity that must be finite and above zero.
+    """Check a finite number above zero.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def positive(name: str, value: Any) -> float:
 
 
 def from_zero_to(most: float, name: str, value: Any) -> float:
-    """Return a number that must not be negative, nor above a limit.
+    """Check a number from zero to a limit.
 
     Examples
     --------
@@ -91,14 +91,14 @@ def from_zero_to(most: float, name: str, value: Any) -> float:
 
 
 def one_of(name: str, value: Any, known: tuple[str, ...]) -> str:
-    """Return a value that must be one of a few names."""
+    """Check one of a few names."""
     if value not in known:
         raise UnknownNameError(name, str(value), known)
     return str(value)
 
 
 def flag(name: str, value: Any) -> bool:
-    """Return a value that must be true or false.
+    """Check True or False.
 
     Examples
     --------
@@ -111,14 +111,14 @@ def flag(name: str, value: Any) -> bool:
 
 
 PREDICTED_PHASES = (Phase.STEP, Phase.FORWARD_BACKWARD, Phase.FORWARD)
-"""Phases predict serves."""
+"""Phases that predict supports."""
 
 DTYPES = tuple(ELEMENT_BYTES)
-"""Data types a graph can be predicted in, where the device lists a peak for them."""
+"""Data types of a prediction, where the device states a peak for them."""
 
 
 def resolved_batch_size(batch_size: Any, global_batch_size: Any, *, workers: int = 1) -> int:
-    """Return the mini-batch per worker from one of its two ways to be told."""
+    """Batch size per worker, given as such or as the global one."""
     if batch_size is None and global_batch_size is None:
         raise ArgumentError("batch_size", None, "a whole number >= 1 (or global_batch_size)")
     if batch_size is None:

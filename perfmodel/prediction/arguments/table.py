@@ -1,4 +1,4 @@
-"""The table of arguments: a new argument of predict is a row here, and the physics that reads it."""
+"""The table of arguments: a new argument of predict is one row here, and the physics that reads it."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ GROUPS: Final[Mapping[str, str]] = {
     "input": "how mini-batches come",
     "constants": "whose constants",
 }
-"""Group of arguments -> what it says."""
+"""Group of arguments -> its heading."""
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What another argument must be for this one to be heard."""
+    """Value that another argument needs for this one to have an effect."""
 
     argument: str
     allowed: str
@@ -62,7 +62,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """One argument of ``predict``: a row of the table from which all that lists arguments is made."""
+    """One argument of ``predict``: signature, help, checks and sweeps are made from this row."""
 
     name: str
     type: str
@@ -82,7 +82,7 @@ class Argument:
 
 
 MOST_VARIATION: Final = 2.0
-"""Largest coefficient of variation for which the closed form has been held against played steps. [1]"""
+"""Largest coefficient of variation for which the closed form was compared with simulation. [1]"""
 
 PHASES: Final = tuple(phase.value for phase in PREDICTED_PHASES)
 
@@ -100,7 +100,7 @@ def _typed(*types: type, allowed: str) -> Check:
 
 
 def _loaded(load: Any) -> Check:
-    """Return what loads a name or path, and takes an object as it is."""
+    """Make a loader that takes a name or path, and passes objects through."""
 
     def loaded(name: str, value: Any) -> Any:
         del name
@@ -111,7 +111,7 @@ def _loaded(load: Any) -> Check:
 
 
 def _named(name: str, value: Any) -> Any:
-    """Return what is named, or lies at a path; numbers and collections are neither."""
+    """Load a name or path; refuse numbers and collections."""
     if isinstance(value, bool | int | float | complex | list | tuple | set | Mapping | np.ndarray):
         raise ArgumentError(name, value, "a name, a path to a .toml file, or what was loaded")
     return value
@@ -163,8 +163,8 @@ def _straggler(name: str, value: Any) -> Any:
 
 
 def _system_name(job: Job) -> str | None:
-    machine = job.target.machine
-    return None if machine is None else machine.system.name
+    system_part = job.target.system_part
+    return None if system_part is None else system_part.system.name
 
 
 def _optimizer_name(job: Job) -> str:
@@ -173,7 +173,7 @@ def _optimizer_name(job: Job) -> str:
 
 
 def _shared(job: Job) -> str:
-    """Return what devices share; ``data`` where a group of one shares nothing."""
+    """Name what devices share; ``data`` where there is one device."""
     crowd = job.workers if job.parallelism == "hybrid" else job.stages * job.tensor_size
     return job.parallelism if crowd > 1 else "data"
 
@@ -203,7 +203,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="device", type="str | Path | Runnable | None", unit="-", group="place", check=_named,
-        loads=_loaded(load_device), excludes={"system": "exactly one of device= and system="},
+        loads=_loaded(load_device), excludes={"system": "left out where system= is given"},
         means=lambda job: job.target.processor_spec.name,
         help="One GPU, one CPU socket, or a machine that was measured: a name, a path to a TOML, or what was loaded.",
     ),
@@ -301,7 +301,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="schedule", type="str", unit="-", group="spread", default="1f1b", metavar="NAME", check=_schedule,
-        needs=(Need("parallelism", values=("pipeline",), allowed="'1f1b' but for parallelism='pipeline'"),),
+        needs=(Need("parallelism", values=("pipeline",), allowed="'1f1b' unless parallelism='pipeline'"),),
         help="Order of a pipeline's work: 1f1b, gpipe or interleaved.",
     ),
     Argument(
@@ -383,7 +383,7 @@ _ROWS: Final = (
     Argument(
         name="input_variation", type="float", unit="1", group="input", default=0.0, metavar="X",
         check=partial(from_zero_to, MOST_VARIATION),
-        needs=(Need("dataset", allowed="0 without a dataset, whose mini-batches it would delay"),),
+        needs=(Need("dataset", allowed="0 without a dataset, whose preparation times it varies"),),
         help="Standard deviation over mean of the time that preparing a mini-batch takes.",
     ),
     Argument(
@@ -394,17 +394,17 @@ _ROWS: Final = (
 )  # fmt: skip
 
 ARGUMENTS: Final[Mapping[str, Argument]] = {row.name: row for row in _ROWS}
-"""Name of each argument -> what there is to know of it, in the order of ``predict``."""
+"""Name -> argument, in the order of ``predict``."""
 
 DEFAULTS: Final[Mapping[str, Any]] = {row.name: row.default for row in _ROWS}
-"""Name -> what holds where nobody gives it."""
+"""Name -> default value."""
 
 CHECKS: Final[Mapping[str, Check | None]] = {row.name: row.check for row in _ROWS}
-"""Name -> what is allowed of a value by itself."""
+"""Name -> check of a single value."""
 
 
 def names_of(*groups: str) -> tuple[str, ...]:
-    """Return the arguments of some groups, in the order of ``predict``."""
+    """Names of the arguments in some groups, in the order of ``predict``."""
     return tuple(row.name for row in _ROWS if row.group in groups)
 
 
@@ -412,7 +412,7 @@ _OF_SEVERAL: Final = frozenset(names_of("exchange"))
 
 
 def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of some arguments that are not at their defaults, each checked by itself."""
+    """Check each argument and keep those that differ from their defaults."""
     asked = {}
     for name, value in arguments.items():
         if name not in DEFAULTS:
@@ -428,7 +428,7 @@ def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_together(asked: Mapping[str, Any]) -> None:
-    """Raise if arguments of a job contradict one another."""
+    """Raise if arguments of a job contradict each other."""
     for name, value in asked.items():
         row = ARGUMENTS[name]
         for other, allowed in row.excludes.items():
@@ -443,7 +443,7 @@ def check_together(asked: Mapping[str, Any]) -> None:
 
 
 def _check_workers(asked: Mapping[str, Any]) -> None:
-    """Raise if what is said of workers does nothing for their strategy, or does not fit their number."""
+    """Raise if worker times do not suit the strategy or the number of workers."""
     from perfmodel.prediction.job.agreement_options import refuse_unused
 
     workers = asked.get("workers", DEFAULTS["workers"])

@@ -1,4 +1,4 @@
-"""Other values of arguments that are worth trying: what ``advise`` tries where a change is one value of one argument.
+"""Other values of an argument worth trying, for ``advise``.
 
 A function takes the arguments of a job by name and its own present value, and returns other
 values with a few words for each, or why there are none.
@@ -15,20 +15,20 @@ from perfmodel.presentation.quantities import bytes_text
 from perfmodel.units import MIB
 
 Asked: TypeAlias = Any
-"""Arguments of a job by name, those at their defaults too."""
+"""All arguments of a job by name, defaults included."""
 
 Tries: TypeAlias = Mapping[Any, str] | str
 """Value -> a few words; or the reason why no other value is worth trying."""
 
 
 def overlapping(asked: Asked, value: Any) -> Tries:
-    """Gradients exchanged while back-propagation still runs."""
+    """Exchange gradients during back-propagation."""
     del asked
     return "the exchange overlaps already" if value else {True: "exchange while back-propagation runs"}
 
 
 def message_sizes(asked: Asked, value: Any) -> Tries:
-    """Each layer by itself, PyTorch's size, all in one message, and those that make the step shortest."""
+    """Try a message per layer, PyTorch's size, one message, and the sizes that make the step shortest."""
     del value
     if not asked["overlap"]:
         return "without overlap all gradients are there when the exchange begins"
@@ -41,14 +41,14 @@ def message_sizes(asked: Asked, value: Any) -> Tries:
 
 
 def shards(asked: Asked, value: Any) -> Tries:
-    """Twice and half as many shards of a parameter server."""
+    """Try twice and half the shards of a parameter server."""
     del asked
     counts = [count for count in (2 * value, value // 2) if count]
     return {count: f"{count} shard{'s' if count > 1 else ''} of the server" for count in counts}
 
 
 def groups(asked: Asked, value: Any) -> Tries:
-    """Change groups to twice or half as many workers."""
+    """Try twice and half the workers in a group."""
     workers = asked["workers"]
     size = value or workers
     counts = [count for count in (2 * size, size // 2) if 0 < count <= workers and not workers % count]
@@ -62,7 +62,7 @@ def bounds(asked: Asked, value: Any) -> Tries:
 
 
 def one_more_backup(asked: Asked, value: Any) -> Tries:
-    """One more worker that is not waited for."""
+    """Try one more backup worker."""
     if asked["straggler"] is None:
         return "workers take equally long: straggler= says how their times vary"
     count = value + 1

@@ -1,1 +1,1 @@
-"""How sure a prediction is, and where its constants come from."""
+"""Uncertainty of a prediction, and the sources of its constants."""

@@ -1,4 +1,4 @@
-"""What a prediction rests on: kept with it, so that interval, provenance and remarks are made only when asked for."""
+"""The basis of a prediction: kept with it, so that interval, provenance and remarks can wait until they are read."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.prediction.certainty.interval import Interval
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import TimedStep
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Basis:
-    """The step of a prediction with the constants that timed it."""
+    """A timed step and the constants that timed it."""
 
     prepared: Prepared
     factors: Factors
@@ -31,13 +32,30 @@ class Basis:
     job: Job | None = None
 
     @derived_property
+    def interval(self) -> Interval:
+        """The 80 % interval of the step time; on a measured machine it follows from the scatter of its kernels."""
+        machine = self.prepared.target.measured
+        if machine is None:
+            from perfmodel.prediction.certainty.interval import interval_of
+
+            return interval_of(self)
+        from perfmodel.prediction.certainty.measured_interval import measured_interval
+
+        return measured_interval(machine, self)
+
+    @derived_property
     def remarks(self) -> tuple[str, ...]:
-        """How far the step is from what was measured, and what checkpoints cost and are worth."""
-        return (*self.prepared.target.step_remarks(self.prepared, self.timed), *self._on_checkpoints)
+        """Notes on extrapolation, and on the cost and gain of checkpoints."""
+        machine = self.prepared.target.measured
+        if machine is None:
+            return self._on_checkpoints
+        from perfmodel.prediction.certainty.measured_interval import extrapolation_remarks
+
+        return (*extrapolation_remarks(machine, self.prepared, self.timed), *self._on_checkpoints)
 
     @property
     def _on_checkpoints(self) -> tuple[str, ...]:
-        """What checkpoints are worth: where the peak lies elsewhere they are only a cost."""
+        """Notes on checkpoints, which only cost time where memory peaks elsewhere."""
         prepared, job = self.prepared, self.job
         if (
             job is None
@@ -75,7 +93,7 @@ def timed_prediction(
     calibration: CalibrationFile | None = None,
     job: Job | None = None,
 ) -> Prediction:
-    """Time a prepared step, and keep what explains it."""
+    """Time a prepared step and keep its basis."""
     target, dtype = prepared.target, prepared.dtype
     if factors is None:
         factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
@@ -90,7 +108,7 @@ def timed_prediction(
         dtype=dtype,
         threads=target.threads,
         parts=timed.parts,
-        table=shown.stage.plan.table,
+        table=shown.stage.lowered.table,
         groups=shown.groups,
         launch_gap_s=shown.numbers.launch_s,
         step_overhead_s=shown.numbers.step_overhead_s,
@@ -101,7 +119,7 @@ def timed_prediction(
 
 
 def _factors_of(calibration: CalibrationFile, prepared: Prepared, target: str) -> dict[str, float]:
-    """Return a calibration's factors; one that changes nothing of a prediction was meant for another."""
+    """Factors of a calibration; raise if none applies, since it was then meant for other hardware."""
     factors = calibration.factors_for(prepared.constant_names)
     if not factors:
         allowed = (

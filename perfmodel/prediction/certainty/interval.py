@@ -1,4 +1,4 @@
-"""The interval of a prediction: uncertain constants, what physics leaves out, and how far it extrapolates."""
+"""Interval of a prediction: uncertain constants, physics left out, and extrapolation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perfmodel.cost.interval import (
 )
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.interval_scale import ExchangeSpreads, IntervalScale, Seen, load_interval_scale
-from perfmodel.prediction.certainty.variance import Doubt, KnownConstants, doubt_of, known_constants
+from perfmodel.prediction.certainty.variance import KnownConstants, Uncertainty, known_constants, uncertainty_of
 
 if TYPE_CHECKING:
     from perfmodel.hardware.calibration import FittedOn
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 NOTHING_SEEN: Final = Seen(devices=(), architectures=(), frameworks=(), dtypes=(), mixes=())
-"""What a calibration tells about that does not say on what it was fitted."""
+"""Experience of a calibration that does not state what it was fitted on."""
 
 PRIOR_CELLS: Final = 20
-"""Cells with the usual residual that a calibration's own cells are held against: few cells fit too well. [1]"""
+"""Weight of the usual residual, in cells, against a calibration's own: few cells fit too well. [1]"""
 
 
 def mix_of(prepared: Prepared, timed: TimedStep) -> dict[str, float]:
-    """Return the shares of a step's kernels, their gaps and their dispatch by kind of operation."""
-    groups, table = timed.groups, timed.shown.stage.plan.table
+    """Share of each kind of operation in a step's time, with gaps and dispatch. [1]"""
+    groups, table = timed.groups, timed.shown.stage.lowered.table
     seconds = groups.compute_s + groups.memory_s + groups.exposed_dispatch_s + groups.launches * timed.numbers.launch_s
     seconds = seconds * table.multiplicity
     shares: dict[str, float] = {}
@@ -46,7 +46,7 @@ def mix_of(prepared: Prepared, timed: TimedStep) -> dict[str, float]:
 
 
 def parameters_of(scale: IntervalScale) -> SpreadParameters:
-    """Return the plain numbers of a scale."""
+    """Plain numbers of a scale."""
     return SpreadParameters(
         structural=scale.structural,
         constants_weight=scale.constants_weight,
@@ -60,16 +60,16 @@ def exposure_of(
     prepared: Prepared,
     timed: TimedStep,
     *,
-    doubt: Doubt,
+    uncertainty: Uncertainty,
     seen: Seen,
     measured_architectures: Collection[str],
     residual_ratio: float | None = None,
     exchange: ExchangeSpreads | None = None,
 ) -> Exposure:
-    """Say what makes a timed step more or less certain."""
+    """Collect everything that makes a timed step more or less certain."""
     target = prepared.target
     return Exposure(
-        constants_variance=doubt.variance,
+        constants_variance=uncertainty.variance,
         other_share=float(1 - timed.parts.compute_s / timed.parts.step_s),
         residual_ratio=1.0 if residual_ratio is None else residual_ratio,
         exchange_variance=exchange_variance(prepared, timed, spreads=exchange),
@@ -84,14 +84,14 @@ def exposure_of(
 
 
 def residual_ratio_of(fitted_on: FittedOn, scale: IntervalScale) -> float:
-    """Return the residual of a fit over that of the fits which a scale was found with, shrunk where cells are few."""
+    """Residual of a fit over the usual one of the scale, shrunk towards 1 where cells are few. [1]"""
     return shrunk_ratio(
         fitted_on.mean_abs_log_ratio, usual=scale.found_on.fitted_mean_abs_log_ratio, count=fitted_on.row_count
     )
 
 
 def shrunk_ratio(residual: float, *, usual: float, count: int) -> float:
-    """Return a residual over the usual one, as if ``PRIOR_CELLS`` more cells had the usual one.
+    """Residual over the usual one, as if ``PRIOR_CELLS`` more cells had the usual one. [1]
 
     Examples
     --------
@@ -103,7 +103,7 @@ def shrunk_ratio(residual: float, *, usual: float, count: int) -> float:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Interval:
-    """An interval about a predicted time, and what it is made of.
+    """An interval around a predicted time, with the causes of its width.
 
     Parameters
     ----------
@@ -113,10 +113,10 @@ class Interval:
         Share of measured times that such intervals hold. [1]
     shares : dict of str to float
         Share of the variance by cause: ``physics``, ``constants``, ``exchange`` and the ways to extrapolate. [1]
-    doubt : Doubt
+    uncertainty : Uncertainty
         Constant by constant. [1]
     exposure : Exposure or None
-        What the shares follow from; None on a measured machine, where they follow from its kernels. [1]
+        Causes behind the shares; None on a measured machine, where its kernels are behind them. [1]
     scale : IntervalScale or None
         The scale it was made with, if any. [-]
     """
@@ -125,32 +125,32 @@ class Interval:
     high_s: float
     level: float
     shares: dict[str, float]
-    doubt: Doubt
+    uncertainty: Uncertainty
     exposure: Exposure | None = None
     scale: IntervalScale | None = None
 
     @property
     def ratio(self) -> float:
-        """How many times the low end goes into the high one. [1]"""
+        """High end over low end. [1]"""
         return self.high_s / self.low_s
 
 
 def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: IntervalScale | None = None) -> Interval:
-    """Make the interval of a prediction."""
+    """Work out the interval of a prediction."""
     prepared, timed, calibration = basis.prepared, basis.timed, basis.calibration
     step_s = timed.parts.step_s
     if np.ndim(step_s) or not isinstance(step_s, float | int | np.floating):
-        argument, allowed = "step_s", "one number: ask for the interval of each prediction by itself"
+        argument, allowed = "step_s", "one number; ask each prediction for its own interval"
         raise ArgumentError(argument, f"{type(step_s).__name__} of shape {np.shape(step_s)}", allowed)
     scale = load_interval_scale(f"{prepared.target.processor}_80") if scale is None else scale
     known = known_constants(prepared, calibration) if known is None else known
-    doubt = doubt_of(prepared, basis.factors, known=known, spreads=scale.spread)
+    uncertainty = uncertainty_of(prepared, basis.factors, known=known, spreads=scale.spread)
     measured = scale.measured
     fitted_on = None if calibration is None else calibration.fitted_on
     exposure = exposure_of(
         prepared,
         timed,
-        doubt=doubt,
+        uncertainty=uncertainty,
         seen=measured if fitted_on is None else fitted_on.seen or NOTHING_SEEN,
         measured_architectures=measured.architectures,
         residual_ratio=None if fitted_on is None else residual_ratio_of(fitted_on, scale),
@@ -170,13 +170,13 @@ def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: Int
         level=scale.level,
         shares={cause: part / sum(variance.values()) for cause, part in variance.items() if part},
         exposure=exposure,
-        doubt=doubt,
+        uncertainty=uncertainty,
         scale=scale,
     )
 
 
 def exchange_variance(prepared: Prepared, timed: TimedStep, *, spreads: ExchangeSpreads | None) -> float:
-    """Return the variance of ln(step time) that comes from how long exchanges take.
+    """Variance of ln(step time) due to exchange times. [1]
 
     Parameters
     ----------
@@ -190,13 +190,12 @@ def exchange_variance(prepared: Prepared, timed: TimedStep, *, spreads: Exchange
     Returns
     -------
     float
-        Square of half the change of ln(step time) from exchanges that are one spread shorter to one spread longer. [1]
+        Square of half the change of ln(step time) between exchanges one deviation shorter and one longer. [1]
 
     Notes
     -----
-    Valid for: all exchanges of a step off by one factor. A hidden exchange that stays hidden adds nothing; one that
-    would not counts with what it would expose. Of a network that is spread as much stays hidden as is. Ignores: copies
-    that would be hidden.
+    Valid for: all exchanges of a step off by the same factor. An exchange that stays hidden adds nothing; one that no
+    longer fits adds the part that shows. Ignores: copies that longer exchanges would hide.
     """
     if spreads is None or not timed.parts.sync_s:
         return 0.0

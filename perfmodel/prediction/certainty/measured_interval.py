@@ -1,4 +1,4 @@
-"""What classes of kernels of a measured machine cost in a step, how far from what was measured, and the interval."""
+"""Kernel classes of a measured machine in a step: their times, their extrapolation, and the interval."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.cost.interval import interval_ends
 from perfmodel.hardware.calibration import Z_80
 from perfmodel.prediction.certainty.interval import Interval
-from perfmodel.prediction.certainty.variance import Doubt
+from perfmodel.prediction.certainty.variance import Uncertainty
 from perfmodel.prediction.device.factors import StatedConstant
 from perfmodel.prediction.device.measured_target import CALL, ClassRows, MeasuredNumbers
 from perfmodel.prediction.device.reuse_distance import step_order
@@ -31,13 +31,13 @@ DEVIATION_OF_MEAN: Final = math.sqrt(math.pi / 2)
 """Standard deviation of a normal over its mean absolute value. [1]"""
 
 LEVEL: Final = 0.8
-"""Share of measured times that the intervals of a calibration's constants hold, and so those of predictions. [1]"""
+"""Share of measured times inside the intervals of a calibration's constants, hence inside those of predictions. [1]"""
 
 _UNITS: Final = {"call_s": "s", "s_per_flop": "s/FLOP", "s_per_serial_step": "s"}
 
 
 def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
-    r"""Make the interval of a prediction on a measured machine.
+    r"""Work out the interval of a prediction on a measured machine.
 
     .. math:: \sigma^2 T^2 = \sum_g (t_g r_g)^2 + \sum_i (t_i s_i)^2 + \Big(\sum_g t_g r_g\Big)^2
               + T^2 (\sigma_\text{ref}^2 + \sigma_\text{drift}^2)
@@ -56,21 +56,21 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
 
     Notes
     -----
-    Distinct kernels scatter about their curves by r independently (``kernels``), each constant is uncertain by s
-    (``constants``), the session had noise and drift (``session``). A part is shared by all kernels (``shared``): what a
-    step does to caches, allocator and clock moves them together, about as far as one kernel scatters. A class by the
-    curve of another errs as a whole (``stand_ins``). Ignores: that the machine is busier later than it was then.
+    Kernels scatter independently around their curves by r (``kernels``), every constant is uncertain by s
+    (``constants``), and the session had noise and drift (``session``). Caches, allocator and clock move all kernels of
+    a step together, about as far as one kernel scatters (``shared``). A class timed by another's curve is off as a
+    whole (``stand_ins``). Ignores: that the machine may be busier now than when it was measured.
     """
     prepared, timed = basis.prepared, basis.timed
     step_s = float(timed.parts.step_s)
     times = class_times(machine, prepared, timed)
-    doubt = _doubt(machine, times, step_s)
+    uncertainty = _uncertainty(machine, times, step_s)
     residual = [DEVIATION_OF_MEAN * each.measured.residual_percent / 100 for each in times]
     scatter = [each.seconds * spread / step_s for each, spread in zip(times, residual, strict=True)]
     session = machine.session
     variance = {
         "kernels": sum(float((each**2).sum()) for each in scatter),
-        "constants": doubt.variance,
+        "constants": uncertainty.variance,
         "shared": sum(float(each.sum()) for each in scatter) ** 2,
         "stand_ins": sum(
             float(each.sum()) ** 2 for each, of_class in zip(scatter, times, strict=True) if of_class.stands_in
@@ -84,12 +84,12 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
         high_s=float(high_s),
         level=LEVEL,
         shares={cause: part / whole for cause, part in variance.items() if part},
-        doubt=doubt,
+        uncertainty=uncertainty,
     )
 
 
-def _doubt(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s: float) -> Doubt:
-    """Return what each measured constant contributes; a constant of a class that stands in counts once for all."""
+def _uncertainty(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s: float) -> Uncertainty:
+    """Contribution of each measured constant; one that also stands in for other classes counts once for all."""
     seconds: dict[tuple[str, str], float] = {}
     entries = {}
     for each in times:
@@ -112,7 +112,7 @@ def _doubt(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s: float
         spread.append(_spread_of(value, low, high))
     sensitivity = np.array([seconds[key] / step_s for key in keys])
     spreads = np.array(spread)
-    return Doubt(
+    return Uncertainty(
         constants=tuple(stated),
         sensitivity=sensitivity,
         spread=spreads,
@@ -121,7 +121,7 @@ def _doubt(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s: float
 
 
 def _spread_of(value: float, low: float, high: float) -> float:
-    """Return the standard deviation of a constant's logarithm that the ends of its interval tell. [1]"""
+    """Return the standard deviation of the logarithm of a constant, from the ends of its interval. [1]"""
     linear = (high - low) / (2 * Z_80 * value)
     if linear <= 1:
         return linear
@@ -130,10 +130,10 @@ def _spread_of(value: float, low: float, high: float) -> float:
 
 
 TOLD: Final = 5
-"""Classes that a remark lists; the others are counted. [1]"""
+"""Classes that a remark lists; the rest are only counted. [1]"""
 
 BEYOND: Final = 1.05
-"""Factor beyond the calibrated range from which on it is told: its ends are rounded. [1]"""
+"""Extrapolation factor from which a remark is made; the range's ends are rounded. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -150,7 +150,7 @@ class ClassTime:
 
     @property
     def stands_in(self) -> bool:
-        """Whether the curve is another class's."""
+        """Whether the curve belongs to another class."""
         return self.measured.name != self.name
 
     @property
@@ -168,15 +168,15 @@ class ClassTime:
 
 
 def class_times(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) -> tuple[ClassTime, ...]:
-    """Return what each class of kernels costs in a step."""
-    numbers, table = timed.numbers, prepared.plan.table
+    """Time of each class of kernels in a step, longest first."""
+    numbers, table = timed.numbers, prepared.lowered.table
     assert isinstance(numbers, MeasuredNumbers)
     classes = machine.classes(prepared.dtype)
     products = table.matmul.row_count
     counts = np.bincount(step_order(table).row, minlength=products + table.stream.row_count)
     matmul, stream = table.matmul.at(prepared.batch_size), table.stream.at(prepared.batch_size)
     stream_calls = np.broadcast_to(numbers.calls_of_stream, np.shape(stream["launches"]))
-    found = []
+    class_times = []
     for columns, names, own_counts, calls in (
         (matmul, table.matmul_efficiency, counts[:products], np.ones(products)),
         (stream, table.stream_efficiency, counts[products:], stream_calls),
@@ -190,7 +190,7 @@ def class_times(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) 
             kernel_s = each.arithmetic_s + each.memory_s
             if numbers.in_line:
                 kernel_s = kernel_s + each.curve.constants.get(CALL, 0.0) * calls[each.rows]
-            found.append(
+            class_times.append(
                 ClassTime(
                     name=each.name,
                     measured=classes[each.curve.name],
@@ -201,11 +201,11 @@ def class_times(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) 
                     operations=int(times.sum()),
                 )
             )
-    return tuple(sorted(found, key=lambda each: -float(each.seconds.sum())))
+    return tuple(sorted(class_times, key=lambda each: -float(each.seconds.sum())))
 
 
 def _seconds_of(each: ClassRows, times: NDArray[np.intp], *, calls: NDArray[np.float64]) -> dict[str, float]:
-    """Return the time that each constant of a class makes in the step. [s]"""
+    """Time that each constant of a class adds to the step. [s]"""
     features = {CALL: calls, **each.features}
     constants = each.curve.constants
     seconds = {name: float((times * features[name]).sum() * value) for name, value in constants.items()}
@@ -214,7 +214,7 @@ def _seconds_of(each: ClassRows, times: NDArray[np.intp], *, calls: NDArray[np.f
 
 
 def extrapolation_remarks(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) -> tuple[str, ...]:
-    """Say which kernels follow the curve of another class, and which lie outside what was measured."""
+    """Remarks on kernels timed by another class's curve, and on kernels outside the measured range."""
     times = class_times(machine, prepared, timed)
     whole = sum(float(each.seconds.sum()) for each in times)
     standing = [each for each in times if each.stands_in]

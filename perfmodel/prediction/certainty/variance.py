@@ -1,4 +1,4 @@
-"""How far a step time follows its uncertain constants, what is known of these, and where each comes from."""
+"""Sensitivity of a step time to its constants, their uncertainty, and the source of each."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 
 LEAST_STEP: Final = 0.02
-"""How far a constant is lowered at least to see what the step makes of it, in ln(constant). [1]"""
+"""Smallest change of ln(constant) by which sensitivity is measured. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class KnownConstants:
-    """What is known of the constants that a fit may change."""
+    """Constants that a fit may change, with their covariance."""
 
     unknowns: tuple[Unknown, ...]
     covariance: NDArray[np.float64]
 
 
 def known_constants(prepared: Prepared, calibration: CalibrationFile | None) -> KnownConstants:
-    """Return what a plan, or a calibration, knows of the constants of a step."""
+    """Uncertainty of a step's constants, from the fit plan and, where there is one, the calibration."""
     planned = load_fit_plan(prepared.target.processor).unknowns(prepared.constant_names)
     if calibration is None:
         return KnownConstants(unknowns=planned, covariance=prior_covariance(planned))
@@ -59,8 +59,8 @@ def known_constants(prepared: Prepared, calibration: CalibrationFile | None) -> 
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Doubt:
-    """What the uncertain constants contribute to the uncertainty of ln(step time)."""
+class Uncertainty:
+    """Contribution of uncertain constants to the uncertainty of ln(step time)."""
 
     constants: tuple[StatedConstant, ...]
     sensitivity: NDArray[np.float64]
@@ -73,21 +73,25 @@ class Doubt:
         return max(float(self.contribution.sum()), 0.0)
 
 
-def doubt_of(prepared: Prepared, factors: Factors, *, known: KnownConstants, spreads: ConstantSpreads) -> Doubt:
-    """Propagate the uncertainty of a step's constants to its time, with one evaluation of many lowered constants.
+def uncertainty_of(
+    prepared: Prepared, factors: Factors, *, known: KnownConstants, spreads: ConstantSpreads
+) -> Uncertainty:
+    """Propagate the uncertainty of constants to the step time, by one evaluation with each constant lowered.
 
-    Constants are lowered, not raised: many stand at the upper end of their range, where raising them shows nothing.
-    Each is lowered by its own spread, so that a threshold that is crossed on the way counts once.
+    Constants are lowered because many are at the upper end of their range, where raising them changes nothing. Each is
+    lowered by its own standard deviation, so that a threshold crossed on the way counts once.
     """
     stated = [stated_constant(name, prepared.specs, dtype=prepared.dtype) for name in prepared.constant_names]
     constants = tuple(each for each in stated if each is not None and not isinstance(each.value, tuple))
     belongs = np.array([[unknown.matches(each.name) for unknown in known.unknowns] for each in constants], dtype=float)
     belongs = belongs.reshape(len(constants), len(known.unknowns))
-    own = np.array([0.0 if row.any() else _spread(each, spreads) for each, row in zip(constants, belongs, strict=True)])
-    covariance = belongs @ known.covariance @ belongs.T + np.diag(own**2)
+    own_spread = np.array(
+        [0.0 if row.any() else _spread(each, spreads) for each, row in zip(constants, belongs, strict=True)]
+    )
+    covariance = belongs @ known.covariance @ belongs.T + np.diag(own_spread**2)
     spread = np.sqrt(np.diag(covariance))
     sensitivity = _sensitivity(prepared, factors, [each.name for each in constants], np.maximum(spread, LEAST_STEP))
-    return Doubt(
+    return Uncertainty(
         constants=constants,
         sensitivity=sensitivity,
         spread=spread,
@@ -103,7 +107,7 @@ def _spread(constant: StatedConstant, spreads: ConstantSpreads) -> float:
 def _sensitivity(
     prepared: Prepared, factors: Factors, names: Sequence[str], steps: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the change of ln(step time) by that of ln(constant), of each constant by itself."""
+    """Return the derivative of ln(step time) by ln(constant), one constant at a time. [1]"""
     lowered: dict[str, Any] = {name: np.full(len(names) + 1, factors.get(name, 1.0)) for name in names}
     for place, name in enumerate(names):
         lowered[name][place + 1] *= np.exp(-steps[place])
@@ -113,7 +117,7 @@ def _sensitivity(
 
 
 def _times(prepared: Prepared, factors: Factors, count: int) -> NDArray[np.float64]:
-    """Return the step times of many configurations: at once, or one by one where a constant decides what runs."""
+    """Step times of many configurations, one by one where a constant decides which kernels run. [s]"""
     try:
         return np.broadcast_to(prepared.step(factors).parts.step_s, count)
     except ValueError:  # numpy refuses to decide on an array
@@ -125,24 +129,24 @@ def _times(prepared: Prepared, factors: Factors, count: int) -> NDArray[np.float
 
 
 def prior_covariance(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
-    """Return the covariance of unknowns before any row is seen.
+    """Covariance of unknowns before any row is seen.
 
-    Unknowns of one group share a common part, so that one without rows of its own moves with its group's mean.
+    Unknowns of one group share a common part, so that one without rows of its own follows the mean of its group.
     """
     groups = np.array([unknown.group for unknown in unknowns])
     shared = np.array([unknown.shared_spread for unknown in unknowns])
-    own = np.array([unknown.spread for unknown in unknowns])
+    own_spread = np.array([unknown.spread for unknown in unknowns])
     together = groups[:, None] == groups[None, :]
-    covariance: NDArray[np.float64] = np.diag(own**2) + together * shared[:, None] * shared[None, :]
+    covariance: NDArray[np.float64] = np.diag(own_spread**2) + together * shared[:, None] * shared[None, :]
     return covariance
 
 
 def extended_covariance(
     fitted: Sequence[Unknown], covariance: NDArray[np.float64], *, further: Sequence[Unknown]
 ) -> NDArray[np.float64]:
-    r"""Return the covariance of fitted unknowns and of further ones that the fit has not met.
+    r"""Covariance of fitted unknowns together with further ones that the fit has not met.
 
-    A further unknown keeps its own part and hears of its group's mean what the fit has learned of it:
+    A further unknown keeps its own variance, and follows the mean of its group as the fit has found it:
 
     .. math:: x_f = A x + r, \quad A = P_{fk} P_{kk}^{-1}, \quad \operatorname{cov} x_f = A C A^T + P_{ff} - A P_{kf}
 
@@ -151,7 +155,7 @@ def extended_covariance(
     fitted : sequence of Unknown
         Unknowns of the fit. [-]
     covariance : ndarray, shape (fitted, fitted)
-        Theirs after the fit, C. [1]
+        Their covariance after the fit, C. [1]
     further : sequence of Unknown
         Unknowns of constants that no fitted row used. [-]
 
@@ -165,16 +169,16 @@ def extended_covariance(
     prior, count = prior_covariance((*fitted, *further)), len(fitted)
     follow = np.linalg.solve(prior[:count, :count], prior[:count, count:]).T
     across = follow @ covariance
-    own = across @ follow.T + prior[count:, count:] - follow @ prior[:count, count:]
-    joint: NDArray[np.float64] = np.block([[covariance, across.T], [across, own]])
+    further_covariance = across @ follow.T + prior[count:, count:] - follow @ prior[:count, count:]
+    joint: NDArray[np.float64] = np.block([[covariance, across.T], [across, further_covariance]])
     return joint
 
 
 LEAST_SENSITIVITY: Final = 1e-6
-"""Relative change of the step time per relative change of a constant below which it does not count. [1]"""
+"""Sensitivity below which a constant is left out. [1]"""
 
 WORDS_OF_NOTE: Final = 110
-"""Columns of a source's note that stand for it. [1]"""
+"""Characters of a source's note that are shown. [1]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,31 +224,32 @@ class ConstantRow:
     share: float
 
     def describe(self) -> str:
-        """Return value, provenance and source in one line."""
+        """Value, provenance and source in one line."""
         unit = "" if self.unit == "1" else f" {self.unit}"
-        told = [] if self.rows is None else [f"{self.rows} rows"]
-        told += [] if self.residual_percent is None else [f"residual {self.residual_percent:.3g} %"]
-        doubt = "" if self.verified or self.provenance in ("estimate", "memory") else ", not verified"
-        return f"{self.constant} {self.value:.3g}{unit}: {self.provenance}{doubt} ({', '.join([self.source, *told])})"
+        evidence = [self.source]
+        evidence += [] if self.rows is None else [f"{self.rows} rows"]
+        evidence += [] if self.residual_percent is None else [f"residual {self.residual_percent:.3g} %"]
+        unverified = "" if self.verified or self.provenance in ("estimate", "memory") else ", not verified"
+        return f"{self.constant} {self.value:.3g}{unit}: {self.provenance}{unverified} ({', '.join(evidence)})"
 
 
 def constant_table(p: Prediction) -> Table[ConstantRow]:
-    """Return the constants that move a prediction, the most uncertain contribution first."""
-    doubt = p.interval.doubt
-    variance = doubt.variance or 1.0
+    """List the constants that move a prediction, largest uncertainty first."""
+    uncertainty = p.interval.uncertainty
+    variance = uncertainty.variance or 1.0
     rows = []
-    for place in np.argsort(-doubt.contribution, kind="stable"):
-        if abs(doubt.sensitivity[place]) < LEAST_SENSITIVITY:
+    for place in np.argsort(-uncertainty.contribution, kind="stable"):
+        if abs(uncertainty.sensitivity[place]) < LEAST_SENSITIVITY:
             continue
-        constant = doubt.constants[place]
+        constant = uncertainty.constants[place]
         rows.append(
             _row(
                 constant,
                 factor=float(p.basis.factors.get(constant.name, 1.0)),
                 calibration=p.basis.calibration,
-                spread=float(doubt.spread[place]),
-                sensitivity=float(doubt.sensitivity[place]),
-                share=float(doubt.contribution[place] / variance),
+                spread=float(uncertainty.spread[place]),
+                sensitivity=float(uncertainty.sensitivity[place]),
+                share=float(uncertainty.contribution[place] / variance),
             )
         )
     return Table(rows, title="constants, the most uncertain first", row_type=ConstantRow)
@@ -289,7 +294,7 @@ def _row(
 
 
 def _title(source: Source | None) -> str:
-    """Return the measured table of a source, else its document; an estimate says how it was made."""
+    """Measured table or document of a source; for an estimate, how it was made."""
     if source is None:
         return "no source"
     if source.kind in ("estimate", "calculation") and source.note is not None:

@@ -1,1 +1,1 @@
-"""A processor with its software as plain numbers, and kernels to seconds."""
+"""A processor and its software as plain numbers, and the time of kernels on it."""

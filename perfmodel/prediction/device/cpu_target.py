@@ -1,4 +1,4 @@
-"""CPU sockets with their threads, their BLAS and a framework, made into the plain numbers that a step wants."""
+"""CPU sockets, their BLAS and a framework as the plain numbers that time a step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.system import System
 from perfmodel.numeric import exceeds, first_array_length, minimum, where
 from perfmodel.prediction.arguments.checks import whole_number
-from perfmodel.prediction.device.copies import Copy
 from perfmodel.prediction.device.factors import (
     NO_FACTORS,
     Factors,
@@ -39,7 +38,7 @@ from perfmodel.prediction.device.factors import (
     scaled,
 )
 from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names
-from perfmodel.prediction.device.target import Libraries, Target, staging_time
+from perfmodel.prediction.device.target import Copy, Libraries, Target, staging_time
 from perfmodel.records import ELEMENT_BYTES
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ Quantity = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuNumbers(ProcessorNumbers):
-    """Plain numbers of CPU cores at a thread count, a BLAS and a framework: made in one place."""
+    """Plain numbers of CPU cores, a BLAS and a framework at one thread count."""
 
     threads: Quantity
     matmul_threads: Quantity
@@ -93,7 +92,7 @@ class CpuNumbers(ProcessorNumbers):
         return first_array_length(getattr(self, field.name) for field in fields(self))
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
-        """Return compute and memory seconds of one launch of each matmul row. [s]
+        """Compute and memory seconds of one launch of each matmul row. [s]
 
         Packing is part of the compute time: it alternates with arithmetic on the same core.
         """
@@ -132,7 +131,7 @@ class CpuNumbers(ProcessorNumbers):
         return compute_s + self._region_s(threads), 0.0
 
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
-        """Return compute and memory seconds of one launch of each stream row. [s]"""
+        """Compute and memory seconds of one launch of each stream row. [s]"""
         moved_bytes = columns["read_bytes"] + columns["written_bytes"]
         names, code_of_row = distinct_names(efficiency)
         cycles_per_flop, cycles_per_byte = (
@@ -163,7 +162,7 @@ class CpuNumbers(ProcessorNumbers):
         return compute_s + region_s, memory_s + region_s
 
     def subnormal_time(self, product_count: Quantity) -> Quantity:
-        """Return what SIMD products with a subnormal operand or result cost besides themselves. [s]"""
+        """Extra time of SIMD products with a subnormal operand or result. [s]"""
         return subnormal_assist_time(
             product_count=product_count,
             assist_cycles=self.subnormal_assist_cycles,
@@ -172,34 +171,34 @@ class CpuNumbers(ProcessorNumbers):
         )
 
     def _region_s(self, parallelism: Quantity) -> Quantity:
-        """Return fork and join of one parallel region; nothing where the kernel runs on one thread."""
+        """Fork and join time of one parallel region; zero on one thread. [s]"""
         return where(exceeds(parallelism, 1.0), self.fork_join_s, 0.0)
 
 
 def _total_bandwidth(local: Quantity, system: System | None, *, active_sockets: int) -> Quantity:
-    """Return what the threads of the active sockets stream together, of the local rate of one socket. [B/s]"""
+    """Bandwidth of all active sockets together, given the local bandwidth of one. [B/s]"""
     remote = None if system is None else system.remote_memory_bandwidth_bytes_per_s
     if system is None or remote is None or active_sockets == 1:
         return local
-    spread = active_sockets * numa_bandwidth(
+    interleaved = active_sockets * numa_bandwidth(
         local_bytes_per_s=local, remote_bytes_per_s=remote, remote_share=system.remote_fraction
     )
-    return minimum(spread, min(active_sockets, system.memory_socket_count) * local)
+    return minimum(interleaved, min(active_sockets, system.memory_socket_count) * local)
 
 
 POLICY = ("smt_gain", "oversubscription_penalty")
-"""Constants of a framework for threads beyond the cores: what two on a core gain, and lose by how they wait."""
+"""Framework constants for more threads than cores: gain of SMT, loss by waiting."""
 
 
-def _law(serial_fraction: Quantity, own: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """Return a law of threads; what counts beyond the cores is in it where threads are."""
-    return {"serial_fraction": serial_fraction} | {name: own[name] for name in POLICY if name in own}
+def _law(serial_fraction: Quantity, constants: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """Arguments of the thread law; beyond the core count they include SMT and oversubscription."""
+    return {"serial_fraction": serial_fraction} | {name: constants[name] for name in POLICY if name in constants}
 
 
-def _gemm_efficiency(blas: Mapping[str, Quantity], own: Mapping[str, Quantity], *, dtype: str) -> Quantity:
-    """Return the share of the peak that products reach in a data type, called by a framework. [1]"""
+def _gemm_efficiency(blas: Mapping[str, Quantity], constants: Mapping[str, Quantity], *, dtype: str) -> Quantity:
+    """Share of the peak that this framework's matrix products reach in a data type. [1]"""
     of_dtype = blas["fp64_efficiency"] if dtype == "fp64" else 1.0
-    return capped_efficiency(efficiency=blas["gemm_efficiency"] * own["blas_efficiency"] * of_dtype)
+    return capped_efficiency(efficiency=blas["gemm_efficiency"] * constants["blas_efficiency"] * of_dtype)
 
 
 def cpu_numbers(
@@ -221,7 +220,7 @@ def cpu_numbers(
     isa = [known for known in cpu.isas if known in library.isa][-1]  # the newest that both have
     blas = in_base_units(library_constants(library, cpu, factors=factors))
     unneeded = POLICY if threads <= cores else ()
-    own = framework_constants(profile, "cpu", factors=factors, unneeded=unneeded)
+    constants = framework_constants(profile, "cpu", factors=factors, unneeded=unneeded)
     memory = in_base_units(device_constants(cpu, factors=factors))
     cycles_per_flop, cycles_per_byte = (
         scaled(getattr(profile.cpu, table), place=f"frameworks/{profile.stem}/cpu.{table}", factors=factors)
@@ -231,7 +230,7 @@ def cpu_numbers(
     simd_clock_hz = clock * _clock_hz(cpu, isa, active_cores)
     return CpuNumbers(
         threads=threads,
-        matmul_threads=minimum(threads, own["blas_threads_per_core"] * cores),
+        matmul_threads=minimum(threads, constants["blas_threads_per_core"] * cores),
         peak_flop_per_s_per_core=cpu.flop_per_cycle(dtype, isa=isa) * simd_clock_hz,
         clock_hz=clock * _clock_hz(cpu, None, active_cores),
         core_bandwidth_bytes_per_s=memory["bandwidth_per_core_gb_per_s"],
@@ -239,32 +238,32 @@ def cpu_numbers(
             cpu.memory_bandwidth_bytes_per_s * memory["efficiency"], system, active_sockets=active_sockets
         ),
         cache_bytes=active_sockets * cpu.l3_bytes,
-        gemm_efficiency=_gemm_efficiency(blas, own, dtype=dtype),
+        gemm_efficiency=_gemm_efficiency(blas, constants, dtype=dtype),
         packing_efficiency=blas["packing_efficiency"],
         core_copy_bytes_per_s=blas["packing_bytes_per_cycle"] * simd_clock_hz,
         core_cache_bandwidth_bytes_per_s=cpu.cache.l3_bytes_per_cycle * clock * _clock_hz(cpu, None, active_cores),
         tile_rows=blas["register_tile_rows"],
         tile_columns=blas["register_tile_columns"],
         result_passes=blas["result_passes"],
-        matmul_law=_law(minimum(blas["serial_fraction"] * own["blas_serial_factor"], 1.0), own),
-        pass_law=_law(own["pass_serial_fraction"], own),
+        matmul_law=_law(minimum(blas["serial_fraction"] * constants["blas_serial_factor"], 1.0), constants),
+        pass_law=_law(constants["pass_serial_fraction"], constants),
         physical_cores=cores,
         smallest_parallel_product=blas["smallest_parallel_product"],
         smallest_side_per_thread=blas["smallest_side_per_thread"],
-        smallest_parallel_bytes=own["smallest_parallel_bytes"],
+        smallest_parallel_bytes=constants["smallest_parallel_bytes"],
         fork_join_s=fork_join_time(threads=min(threads, cores), barrier_s=blas["fork_join_us"]),
         cycles_per_flop=cycles_per_flop,
         cycles_per_byte=cycles_per_byte,
         element_bytes=element_bytes,
-        pass_slowdown=own["pass_slowdown"],
+        pass_slowdown=constants["pass_slowdown"],
         subnormal_assist_cycles=cpu.subnormal_assist_cycles,
-        dispatch_s=own["dispatch_us"],
-        step_overhead_s=own["step_overhead_us"],
+        dispatch_s=constants["dispatch_us"],
+        step_overhead_s=constants["step_overhead_us"],
     )
 
 
 def _clock_hz(cpu: Cpu, isa: str | None, active_cores: float) -> float:
-    """Return the clock that a number of busy cores of a socket hold under an instruction set. [Hz]"""
+    """Clock of a socket at a number of busy cores and an instruction set. [Hz]"""
     clocks = [cpu.clock_hz(active_cores=core + 1, isa=isa) for core in range(cpu.core_count)]
     return float(effective_clock(active_cores=active_cores, clock_hz_by_active_cores=clocks))
 
@@ -296,7 +295,7 @@ class CpuTarget(Target):
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
-        """Return the plain numbers of the cores, their memory, the BLAS and the framework."""
+        """Plain numbers of cores, memory, BLAS and framework."""
         return cpu_numbers(
             self.cpu,
             profile,
@@ -314,19 +313,19 @@ class CpuTarget(Target):
         return self.thread_count > self.core_count
 
     def scheduler_threads(self, profile: FrameworkProfile) -> int:
-        """Return how many operations compute beside each other; a pool of one thread leaves them to their callers."""
+        """Operations that compute at the same time: as many as cores with a pool of one thread and a scheduler."""
         own_threads = (
             self.thread_count == 1 and profile.cpu.in_base_units_by_name.get("scheduler_threads_per_core", 0) > 0
         )
         return self.core_count if own_threads else 1
 
     def subnormal_time(self, numbers: ProcessorNumbers, product_count: float) -> Any:
-        """Return the time of the microcode that handles products of subnormal numbers. [s]"""
+        """Time of the microcode that handles products of subnormal numbers. [s]"""
         assert isinstance(numbers, CpuNumbers)
         return numbers.subnormal_time(product_count)
 
     def peak_flop_per_s(self, dtype: str) -> float:
-        """Return the SIMD peak of the cores that the threads occupy. [FLOP/s]"""
+        """SIMD peak of the cores in use. [FLOP/s]"""
         sockets = 1 if self.system is None else self.system.socket_count
         busy_sockets = min(self.thread_count, sockets)
         cores_of_socket = min(self.thread_count / busy_sockets, self.cpu.core_count)
@@ -342,6 +341,6 @@ class CpuTarget(Target):
         pinned: bool,
         factors: Factors = NO_FACTORS,
     ) -> Copy:
-        """Return what staging these arrays takes; they are in the device's memory already."""
+        """Staging of these arrays; they need no copy, as the host's memory is the device's."""
         del pinned
         return Copy(host_s=staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors))

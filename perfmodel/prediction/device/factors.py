@@ -1,4 +1,4 @@
-"""Factors on the constants of spec files: how a calibration, or a fit in progress, changes the numbers of a step.
+"""Factors on the constants of spec files, by which a calibration or a fit changes the numbers of a step.
 
 A constant is named ``<kind folder>/<file stem>/<place>.<constant>``, e.g. ``frameworks/tensorflow_0_9/gpu.dispatch_us``
 ``libraries/cublas_7_5/maxwell.gemm`` (the architecture is the device's, whichever table of the file states it) or
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 Quantity = Any
 Factors = Mapping[str, Quantity]
-"""Name of a constant -> factor on its value; constants that are not listed keep theirs."""
+"""Name of a constant -> factor on it; constants that are not listed stay as they are."""
 
 NO_FACTORS: Final[Factors] = {}
 
 
 class AskedNames(Mapping[str, Quantity]):
-    """Factors that change nothing and remember which constants a prediction asked for, in order."""
+    """Factors of 1 that record, in order, which constants a prediction asks for."""
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
@@ -55,7 +55,7 @@ class AskedNames(Mapping[str, Quantity]):
 def scaled(
     constants: Mapping[str, Any], *, place: str, factors: Factors, described: Mapping[str, Constant] | None = None
 ) -> dict[str, Any]:
-    """Return constants times their factors, held inside their validity ranges.
+    """Multiply constants by their factors, within their valid ranges.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def scaled(
 def library_constants(
     library: LibraryProfile, device: Device, *, factors: Factors, dtype: str = "fp32"
 ) -> Mapping[str, Any]:
-    """Return what a library reaches on a device's architecture, scaled."""
+    """Constants of a library on a device's architecture, scaled."""
     constants: Mapping[str, Any] = library.constants_for(device.architecture, dtype=dtype)
     if factors is NO_FACTORS:
         return constants
@@ -89,14 +89,14 @@ def library_constants(
 
 
 def device_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
-    """Return what a CPU's memory sustains, scaled: the facts of a device that are estimates, not data sheet."""
+    """Sustained fractions of a CPU's memory, scaled: the constants of a device file that are estimates."""
     described = cpu.memory.constant
     constants = {name: getattr(cpu.memory, name) for name in described}
     return scaled(constants, place=f"devices/{cpu.stem}/memory", factors=factors, described=described)
 
 
 def host_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
-    """Return how fast a CPU drives a GPU, scaled."""
+    """Constants of a CPU as host of a GPU, scaled."""
     constants = {name: getattr(cpu, name) for name in cpu.constant}
     return scaled(constants, place=f"devices/{cpu.stem}/host", factors=factors, described=cpu.constant)
 
@@ -104,7 +104,7 @@ def host_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
 def framework_constants(
     profile: FrameworkProfile, processor: str, *, factors: Factors, unneeded: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return a framework's own constants on one kind of processor, scaled."""
+    """Constants of a framework on one kind of processor, scaled."""
     if factors is NO_FACTORS:
         everything = _as_stated(profile, processor)
         return {name: value for name, value in everything.items() if name not in unneeded} if unneeded else everything
@@ -117,7 +117,7 @@ def framework_constants(
 
 
 def framework_constant(profile: FrameworkProfile, processor: str, name: str, *, factors: Factors) -> Any:
-    """Return one of a framework's own constants on one kind of processor, scaled; no other is asked for."""
+    """One constant of a framework on one kind of processor, scaled; only that one counts as asked for."""
     if factors is NO_FACTORS:
         return _as_stated(profile, processor)[name]
     others = getattr(profile, processor).constants.keys() - {name}
@@ -126,7 +126,7 @@ def framework_constant(profile: FrameworkProfile, processor: str, name: str, *, 
 
 @derived
 def _as_stated(profile: FrameworkProfile, processor: str) -> dict[str, Any]:
-    """Return a framework's own constants on one kind of processor, as its file has them. [base unit of each]"""
+    """Constants of a framework on one kind of processor, as its file states them. [base unit of each]"""
     from perfmodel.framework.profile import in_base_units
 
     return in_base_units(getattr(profile, processor).constants)
@@ -160,7 +160,7 @@ class StatedConstant:
 
 
 def stated_constant(name: str, specs: Specs, *, dtype: str = "fp32") -> StatedConstant | None:
-    """Return a constant as its file states it."""
+    """Look up a constant as its file states it."""
     folder, stem, place = name.split("/", 2)
     spec = specs.get(f"{folder}/{stem}")
     return None if spec is None else _READERS[folder](name, spec, place, dtype=dtype)
@@ -192,7 +192,7 @@ def _of_library(name: str, library: LibraryProfile, place: str, *, dtype: str) -
 
 
 def _of_table(name: str, spec: SpecFile, place: str, **_: str) -> StatedConstant:
-    """Read a fact of a device or a link: its place is its field, but for what a CPU is as a host of others."""
+    """Read a constant of a device or link file by field name; the host constants of a CPU have a table of their own."""
     field = place.removeprefix("host.")
     described = None
     if isinstance(spec, Cpu):
@@ -215,4 +215,4 @@ _READERS: Final[dict[str, Callable[..., StatedConstant]]] = {
     "datasets": _of_table,
     "storage": _of_table,
 }
-"""Kind folder -> what reads a constant of such a file."""
+"""Kind folder -> function that reads a constant of such a file."""

@@ -1,4 +1,4 @@
-"""What framework and libraries state for GPUs of an architecture, and how long their recurrent products take."""
+"""Constants of frameworks and libraries on a GPU architecture, and the time of recurrent products."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RECURRENT_PREFIX = "recurrent_"
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, kw_only=True)
 class MatmulReach:
-    """What a library's file states of matrix products on an architecture: the same for devices of any clock."""
+    """Matrix-product constants of a library on an architecture, whatever the clock of the device."""
 
     efficiency: Mapping[str, Quantity]
     tile_rows: Any
@@ -51,7 +51,7 @@ class MatmulReach:
 
 
 class MatmulLibrary(NamedTuple):
-    """What one library reaches on matrix products on one device."""
+    """Matrix-product constants of a library on one device."""
 
     reach: MatmulReach
     peak_ratio: Quantity
@@ -61,7 +61,7 @@ class MatmulLibrary(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrentLibrary:
-    """What a DNN library reaches on the products of recurrent layers that wait for one another."""
+    """Constants of a DNN library for the products of recurrent layers, which run one time step after another."""
 
     peak_ratio: Quantity
     menu: TileMenu
@@ -76,7 +76,7 @@ class RecurrentLibrary:
     barrier_s: Quantity
 
     def _of_rows(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> dict[str, Quantity]:
-        """Return what both kinds of products are timed by: extents, traffic, and the rates of the device."""
+        """Extents, traffic and device rates of some rows, as both kinds of recurrent products need them."""
         return {
             **{extent: columns[extent] for extent in ("m", "n", "k")},
             "moved_bytes": columns["read_bytes"] + columns["written_bytes"],
@@ -86,7 +86,7 @@ class RecurrentLibrary:
         }
 
     def step_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
-        """Return compute and memory seconds of products of one time step. [s]"""
+        """Compute and memory seconds of the products of one time step. [s]"""
         return recurrent_product_times(
             **self._of_rows(columns, numbers),
             unit_count=numbers.unit_count,
@@ -100,7 +100,7 @@ class RecurrentLibrary:
         )
 
     def persistent_times(self, columns: Mapping[str, Quantity], numbers: GpuNumbers) -> tuple[Quantity, Quantity]:
-        """Return compute and memory seconds of layers whose time steps are one launch. [s]"""
+        """Compute and memory seconds of recurrent layers that run in a single launch. [s]"""
         return persistent_product_times(
             **self._of_rows(columns, numbers),
             steps=columns["count"],
@@ -113,21 +113,21 @@ RECURRENT_TIMES = {
     RECURRENT_PRODUCT: RecurrentLibrary.step_times,
     PERSISTENT_PRODUCT: RecurrentLibrary.persistent_times,
 }
-"""Efficiency name of a product of a recurrent layer to what times it."""
+"""Efficiency name of a recurrent product -> method that times it."""
 
 
 MENU = ("tile_rows", "tile_columns", "tile_efficiency", "split_k")
-"""Fields of a library that are arrays over its tiles, not over configurations."""
+"""Fields of a library that are arrays over tiles, not over configurations."""
 
 REACH_VALUES, RECURRENT_VALUES = (
     attrgetter(*(field.name for field in fields(kind) if field.name not in (*MENU, "menu")))
     for kind in (MatmulReach, RecurrentLibrary)
 )
-"""All numbers of a library but its menu."""
+"""Every number of a library except its menu of tiles."""
 
 
 def _menu(entries: Any) -> Any:
-    """Return a list of a library's file as an array, once for each list."""
+    """Turn a list of a library's file into an array, once per list."""
     return _stated_menu(entries) if isinstance(entries, tuple) else np.array(entries)
 
 
@@ -145,7 +145,7 @@ def matmul_reach(
     calls: Quantity = 1.0,
     skinny_bandwidth_fraction: Quantity | None,
 ) -> MatmulReach:
-    """Return what a library reaches on the products of its shape classes."""
+    """Matrix-product constants of a library, by shape class."""
     share = constants["translation_efficiency"] * constants.get("architecture_factor", 1.0) * calls
     return MatmulReach(
         efficiency={name: constants[name] * share for name in names},
@@ -161,7 +161,7 @@ def matmul_reach(
 
 
 def recurrent_menu(constants: Mapping[str, Any]) -> TileMenu | None:
-    """Return the tiles of a DNN library's recurrent layers, each with the whole sum; None where it states none."""
+    """Tiles of a DNN library's recurrent layers, without split sums; None where the file lists no tiles."""
     if RECURRENT_PRODUCT not in constants:
         return None
     return tile_menu(
@@ -173,7 +173,7 @@ def recurrent_menu(constants: Mapping[str, Any]) -> TileMenu | None:
 def recurrent_library(
     constants: Mapping[str, Any], menu: TileMenu | None, *, peak_ratio: Quantity, clock_hz: float
 ) -> RecurrentLibrary | None:
-    """Return what a library reaches on recurrent layers."""
+    """Recurrent constants of a library."""
     if menu is None:
         return None
     share = constants["translation_efficiency"]
@@ -221,12 +221,12 @@ NOT_SHAPE_CLASSES = frozenset(
 
 
 class StreamEfficiency(dict[str, Quantity]):
-    """Fraction of memory bandwidth by pass, or class of pass. [1] Not changed once it is made."""
+    """Fraction of memory bandwidth by pass or class of passes; never changed once made. [1]"""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GpuSoftware:
-    """What the files of a framework and its libraries state for an architecture: no number of a device is in it."""
+    """Constants of a framework and its libraries on an architecture; no number of a device is among them."""
 
     reaches: tuple[MatmulReach, MatmulReach]
     latency_cycles: tuple[Quantity, Quantity]
@@ -243,20 +243,20 @@ class GpuSoftware:
 
 @lru_cache(maxsize=64)
 def _convolution_classes(constants: tuple[str, ...]) -> tuple[str, ...]:
-    """Return which constants of a DNN library are a fraction of peak of a shape class."""
+    """Constants of a DNN library that are fractions of peak for a shape class."""
     return tuple(name for name in constants if name not in NOT_SHAPE_CLASSES and not name.startswith(RECURRENT_PREFIX))
 
 
 def _software(
     profile: FrameworkProfile, libraries: Sequence[LibraryProfile], device: Gpu, dtypes: Sequence[str], factors: Factors
 ) -> GpuSoftware:
-    """Return what framework and libraries state, BLAS first, of products in some data types, with factors on it."""
+    """Constants of a framework and its libraries (BLAS first) for products in some data types, scaled."""
     blas, dnn = (
         library_constants(library, device, factors=factors, dtype=dtype)
         for library, dtype in zip(libraries, dtypes, strict=True)
     )
-    own = framework_constants(profile, "gpu", factors=factors)
-    calls = own["blas_efficiency"]
+    constants = framework_constants(profile, "gpu", factors=factors)
+    calls = constants["blas_efficiency"]
     skinny = calls * blas["skinny_bandwidth_fraction"]
     return GpuSoftware(
         reaches=(
@@ -269,20 +269,20 @@ def _software(
         dnn=dnn,
         recurrent_menu=recurrent_menu(dnn),
         stream_efficiency=StreamEfficiency(
-            {name: own[constant] for name, constant in _BANDWIDTH_OF_PASS.items()}
+            {name: constants[constant] for name, constant in _BANDWIDTH_OF_PASS.items()}
             | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn}
         ),
-        serial_row_cycles=own.get("serial_row_cycles", 0.0),
-        dispatch_s=own["dispatch_us"],
+        serial_row_cycles=constants.get("serial_row_cycles", 0.0),
+        dispatch_s=constants["dispatch_us"],
         library_issue_s=to_base_units("issue_us", dnn["issue_us"]),
-        step_overhead_s=own["step_overhead_us"],
-        overlap_exponent=own["overlap_exponent"],
+        step_overhead_s=constants["step_overhead_us"],
+        overlap_exponent=constants["overlap_exponent"],
     )
 
 
 @derived
 def _kept_software(profile: FrameworkProfile, *_: Hashable) -> dict[str, Any]:
-    """Return where what a framework's file and some libraries state is kept."""
+    """Cache of the constants that a framework and some libraries state."""
     del profile
     return {}
 
@@ -295,7 +295,7 @@ def gpu_software(
     *,
     factors: Factors,
 ) -> GpuSoftware:
-    """Return what a framework and its libraries state for a GPU; without factors, once for its architecture."""
+    """Constants of a framework and its libraries on a GPU; without factors, worked out once per architecture."""
     if factors is not NO_FACTORS:
         return _software(profile, libraries, device, dtypes, factors)
     kept = _kept_software(profile, device.architecture, dtypes)
@@ -303,5 +303,5 @@ def gpu_software(
     if not kept or any(map(is_not, kept["libraries"], libraries)):
         kept["libraries"] = libraries
         kept["software"] = _software(profile, libraries, device, dtypes, NO_FACTORS)
-    found: GpuSoftware = kept["software"]
-    return found
+    software: GpuSoftware = kept["software"]
+    return software

@@ -1,4 +1,4 @@
-"""How long matrix products take on a GPU: those of all its libraries at once, each row by its library's constants."""
+"""Time of matrix products on a GPU, all libraries at once, each row with the constants of its library."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from perfmodel.prediction.device.gpu_target import GpuNumbers
 
 TRANSPOSED = "_transposed"
-"""Ending of the name of a product that reads its weights against the way they lie."""
+"""Suffix of products that read their weights transposed."""
 
 BOUNDLESS = float("inf")
-"""Fraction of memory bandwidth that makes no product wait. [1]"""
+"""Bandwidth fraction for which no product waits for memory. [1]"""
 
 
 class ProductRows(NamedTuple):
-    """Rows of a table that some libraries run."""
+    """Rows of a kernel table, with the library that runs each."""
 
     rows: slice | NDArray[np.intp]
     users: tuple[int, ...]
@@ -50,7 +50,7 @@ class ProductRows(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def product_rows(names: tuple[str, ...], known: tuple[tuple[str, ...], ...]) -> ProductRows | None:
-    """Return the rows that some libraries run.
+    """Find the rows that some libraries run.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def product_rows(names: tuple[str, ...], known: tuple[tuple[str, ...], ...]) -> 
 
 
 def _run(rows: Sequence[int]) -> slice | NDArray[np.intp]:
-    """Return rising indices, as a slice where they follow one another."""
+    """Turn rising indices into a slice where they are consecutive."""
     first, last = rows[0], rows[-1]
     return slice(first, last + 1) if last - first + 1 == len(rows) else np.array(rows, dtype=np.intp)
 
@@ -93,7 +93,7 @@ def _run(rows: Sequence[int]) -> slice | NDArray[np.intp]:
 def product_times(
     libraries: Sequence[MatmulLibrary], columns: Mapping[str, Quantity], names: tuple[str, ...], numbers: GpuNumbers
 ) -> list[tuple[Any, Quantity, Quantity]]:
-    """Return how long one launch of each row takes that libraries run."""
+    """Compute and memory seconds of one launch of each row that some libraries run. [s]"""
     stacks = [(library,) for library in libraries] if _holds_symbols(libraries, columns, numbers) else [libraries]
     timed = []
     for stack in stacks:
@@ -124,7 +124,7 @@ _constants = attrgetter("shortest_part", "bandwidth_fraction", "skinny_bandwidth
 
 
 class ReachByRow(NamedTuple):
-    """What the libraries of some rows reach in each of them."""
+    """Library constants, one value per row."""
 
     found: ProductRows
     efficiency: Quantity
@@ -140,18 +140,18 @@ class ReachByRow(NamedTuple):
 def _reach_by_row(
     first: MatmulReach, others: tuple[MatmulReach, ...], names: tuple[str, ...], axes: int, *, as_stated: bool
 ) -> ReachByRow | None:
-    """Return what libraries reach in the rows that they run: worked out once for what their files state."""
+    """Spread library constants over the rows they time, once for what the files state."""
     reaches = (first, *others)
-    found = product_rows(names, tuple(tuple(reach.efficiency) for reach in reaches))
-    if found is None:
+    rows = product_rows(names, tuple(tuple(reach.efficiency) for reach in reaches))
+    if rows is None:
         return None
-    used = [reaches[user] for user in found.users]
-    of_name = [reaches[library].efficiency[name] for library, name in found.classes]
-    shortest_part, fraction, skinny, unaligned = _by_user([_constants(reach) for reach in used], found, axes=axes)
+    used = [reaches[user] for user in rows.users]
+    of_name = [reaches[library].efficiency[name] for library, name in rows.classes]
+    shortest_part, fraction, skinny, unaligned = _by_user([_constants(reach) for reach in used], rows, axes=axes)
     return ReachByRow(
-        found=found,
-        efficiency=by_row(of_name, found.class_of_row, axes=axes),
-        menu=_menu_by_row(used, found, axes=axes, as_stated=as_stated),
+        found=rows,
+        efficiency=by_row(of_name, rows.class_of_row, axes=axes),
+        menu=_menu_by_row(used, rows, axes=axes, as_stated=as_stated),
         shortest_part=shortest_part,
         bandwidth_fraction=fraction,
         skinny_bandwidth_fraction=skinny,
@@ -163,15 +163,15 @@ def _reach_by_row(
 def _stack_times(
     libraries: Sequence[MatmulLibrary], reach: ReachByRow, columns: Mapping[str, Quantity], numbers: GpuNumbers
 ) -> tuple[Quantity, Quantity]:
-    """Return compute and memory seconds of one launch of each chosen row. [s]"""
-    found = reach.found
+    """Compute and memory seconds of one launch of each chosen row. [s]"""
+    rows = reach.found
     m, n, k, count = columns["m"], columns["n"], columns["k"], columns["count"]
     of_device = {"unit_count": numbers.unit_count, "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s}
-    of_users = [libraries[user][1:] for user in found.users]
+    of_users = [libraries[user][1:] for user in rows.users]
     if numbers.is_plain and m.ndim == 1:
-        ratio, latency_s, ramp_steps = np.array(of_users).T.take(found.user_of_row, axis=1)
+        ratio, latency_s, ramp_steps = np.array(of_users).T.take(rows.user_of_row, axis=1)
     else:
-        ratio, latency_s, ramp_steps = _by_user(of_users, found, axes=m.ndim)
+        ratio, latency_s, ramp_steps = _by_user(of_users, rows, axes=m.ndim)
     efficiency = reach.efficiency
     if reach.minds_alignment:
         share = reach.unaligned_share
@@ -190,7 +190,7 @@ def _stack_times(
         shortest_part=reach.shortest_part,
         **of_device,
     )
-    for user, across in found.transposed:
+    for user, across in rows.transposed:
         picked = {name: columns[name][across] for name in ("m", "n", "k", "count")}
         strided_s = strided_time(
             **picked,
@@ -218,7 +218,7 @@ def _stack_times(
 
 
 def _by_user(constants: Sequence[tuple[Quantity, ...]], found: ProductRows, *, axes: int) -> list[Quantity]:
-    """Return each constant by row; that of one library as it is."""
+    """Spread each constant over rows; with a single library it stays one value."""
     if len(constants) == 1:
         return list(constants[0])
     stated = [tuple(BOUNDLESS if value is None else value for value in values) for values in constants]
@@ -229,7 +229,7 @@ def _by_user(constants: Sequence[tuple[Quantity, ...]], found: ProductRows, *, a
 
 
 def _menu_by_row(used: Sequence[MatmulReach], found: ProductRows, *, axes: int, as_stated: bool) -> TileMenu:
-    """Return the tiles that each row chooses from: those of its own library; of symbols as the library states them."""
+    """Tiles that each row can choose from, those of its library; symbolic rows take the menu as stated."""
     menus = [attrgetter(*MENU)(each) for each in used]
     if len(menus) == 1 and as_stated:
         return tile_menu(**dict(zip(MENU, menus[0], strict=True)))
@@ -240,7 +240,7 @@ def _menu_by_row(used: Sequence[MatmulReach], found: ProductRows, *, axes: int, 
 
 @lru_cache(maxsize=64)
 def _stacked_menus(stated: tuple[bytes, ...], user_of_row: bytes) -> TileMenu:
-    """Return tiles of shape (tiles, 1, rows) and splits of shape (1, splits, rows), from the bytes of each library's.
+    """Tiles of shape (tiles, 1, rows) and splits of shape (1, splits, rows), from the packed menus of libraries.
 
     Where a library does not offer every split of every tile, both are of shape (menu, 1, rows). Shorter menus repeat
     their first entry.
@@ -269,7 +269,7 @@ def _stacked_menus(stated: tuple[bytes, ...], user_of_row: bytes) -> TileMenu:
 
 
 def _by_row_of(menus: Sequence[Sequence[tuple[float, ...]]], user_of_row: bytes) -> NDArray[np.float64]:
-    """Return menus of entries, one for each library, as one of shape (numbers of an entry, entries, rows)."""
+    """Stack one menu per library into an array of shape (numbers of an entry, entries, rows)."""
     longest = max(map(len, menus))
     padded = np.array([[*menu, *[menu[0]] * (longest - len(menu))] for menu in menus])
     return np.ascontiguousarray(padded.T.take(np.frombuffer(user_of_row, dtype=np.intp), axis=2))

@@ -1,4 +1,4 @@
-"""One GPU behind its host link, alone or as a worker's of a system, made into plain numbers with its libraries."""
+"""A GPU behind its host link, alone or as one worker's device in a system, as plain numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.spec_files import folders_asked_for, kept_while_unchanged
 from perfmodel.numeric import first_array_length, maximum
-from perfmodel.prediction.device.copies import NO_COPY, Copy
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, host_constants, scaled
 from perfmodel.prediction.device.gpu_libraries import (
     REACH_VALUES,
@@ -35,9 +34,9 @@ from perfmodel.prediction.device.gpu_libraries import (
     recurrent_library,
 )
 from perfmodel.prediction.device.gpu_products import product_times
-from perfmodel.prediction.device.machine import Machine
 from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names, rows_named
-from perfmodel.prediction.device.target import Libraries, Target, own_libraries, staging_time
+from perfmodel.prediction.device.system_part import SystemPart
+from perfmodel.prediction.device.target import NO_COPY, Copy, Libraries, Target, own_libraries, staging_time
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.units import to_base_units
 
@@ -54,7 +53,7 @@ Quantity = Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuNumbers(ProcessorNumbers):
-    """Plain numbers of a GPU, its libraries and a framework: made in one place, floats, arrays or symbols."""
+    """Plain numbers of a GPU, its libraries and a framework: floats, arrays or symbols."""
 
     peak_flop_per_s: Quantity
     lane_peak_flop_per_s: Quantity
@@ -86,7 +85,7 @@ class GpuNumbers(ProcessorNumbers):
         return first_array_length(chain.from_iterable(values))
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
-        """Return compute and memory seconds of one launch of each matmul row. [s]"""
+        """Compute and memory seconds of one launch of each matmul row. [s]"""
         timed = product_times(self.matmul_libraries, columns, efficiency, self)
         for name, times in RECURRENT_TIMES.items():
             if self.recurrent_library is not None and (named := rows_named(efficiency, (name,))) is not None:
@@ -104,7 +103,7 @@ class GpuNumbers(ProcessorNumbers):
         return compute_s, memory_s
 
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
-        """Return compute and memory seconds of one launch of each stream row. [s]"""
+        """Compute and memory seconds of one launch of each stream row. [s]"""
         moved_bytes = columns["read_bytes"] + columns["written_bytes"]
         memory_s = stream_time(
             moved_bytes=moved_bytes,
@@ -118,7 +117,7 @@ class GpuNumbers(ProcessorNumbers):
 
 @derived
 def _efficiency_by_row(known: StreamEfficiency, names: tuple[str, ...], axes: int) -> Any:
-    """Return the fraction of bandwidth that each pass reaches, by its own name or by its class."""
+    """Fraction of bandwidth of each pass, by its own name or by its class."""
     once, code_of_row = distinct_names(names)
     return by_row([known[name] if name in known else known[pass_class(name)] for name in once], code_of_row, axes=axes)
 
@@ -130,13 +129,13 @@ _OWN_VALUES = attrgetter(
         if field.name not in ("matmul_libraries", "recurrent_library", "is_plain")
     )
 )
-"""All numbers of a GPU but those of its libraries."""
+"""Every number of a GPU except those of its libraries."""
 
 
 def _peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:
-    """Return the rates that the board can issue, of data types and of the plain lanes, at the clocks it holds. [FLOP/s]
+    """Peak rates by data type, and of the plain lanes, at the sustained clocks. [FLOP/s]
 
-    Factors are on what the file lists of each type: which type products are computed in does not follow from them.
+    Factors apply to the peaks that the file lists; they do not decide in which type products are computed.
     """
     listed = {name: device.peak_flop_per_s(name) for name in dict.fromkeys((*dtypes, "fp32"))}
     peaks = scaled(listed, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)
@@ -149,13 +148,13 @@ def _peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Qu
 
 
 WIDER: Final = {"fp8": "fp16", "fp16": "fp32", "bf16": "fp32", "tf32": "fp32"}
-"""Type in which a library computes that has no tensor-core kernels for a type."""
+"""Data type without tensor-core kernels in a library -> type in which it computes instead."""
 
 
 def product_dtype(
     device: Gpu, profile: FrameworkProfile, libraries: Mapping[str, LibraryProfile], role: str, *, dtype: str
 ) -> str:
-    """Return the type in which a library computes products of tensors of a type."""
+    """Type in which a library computes products of tensors of a type."""
     rounds = dtype == "fp32" and role in profile.library.tf32 and "tf32" in device.dtypes
     computed_in = "tf32" if rounds else dtype
     library = libraries[role]
@@ -220,7 +219,7 @@ def gpu_numbers(
 
 
 class _Files(NamedTuple):
-    """What a step on a GPU by itself reads besides the device."""
+    """Files that a step on a single GPU reads, besides the device's."""
 
     profile: FrameworkProfile
     libraries: Libraries
@@ -229,7 +228,7 @@ class _Files(NamedTuple):
 
 @kept_while_unchanged(folders_asked_for, names=(tuple,))
 def _files_of(asked: Any) -> _Files:
-    """Load a framework, its libraries for an architecture, and a link: whether they changed is looked up once."""
+    """Load a framework, its libraries for an architecture, and a link; all three are checked for changes at once."""
     framework, architecture, link = asked
     profile = load_framework(framework)
     return _Files(profile, own_libraries(profile, GpuTarget.roles, architecture=architecture), load_link(link))
@@ -241,14 +240,14 @@ class GpuTarget(Target):
     processor = "gpu"
     roles = ("gpu_blas", "gpu_dnn")
 
-    def __init__(self, device: Gpu, *, host: Cpu | None = None, machine: Machine | None = None) -> None:
+    def __init__(self, device: Gpu, *, host: Cpu | None = None, system_part: SystemPart | None = None) -> None:
         self.device = device
         self.host = host
-        self.machine = machine
+        self.system_part = system_part
         self._files: _Files | None = None
         self._plain: tuple[FrameworkProfile, Libraries, str, ProcessorNumbers] | None = None
-        self.shared_bytes_per_s = math.inf if machine is None else machine.copy_bytes_per_s
-        self.name = device.name if machine is None else machine.describe()
+        self.shared_bytes_per_s = math.inf if system_part is None else system_part.copy_bytes_per_s
+        self.name = device.name if system_part is None else system_part.describe()
         self.threads = None
         self.architecture = device.architecture
         self.processor_spec = device
@@ -257,24 +256,28 @@ class GpuTarget(Target):
     @derived_property
     def link(self) -> Link:
         """The device's own link to the host."""
-        machine = self.machine
-        return load_link(self.device.host_link.link_name) if machine is None else machine.link_of(machine.names[0])
+        system_part = self.system_part
+        return (
+            load_link(self.device.host_link.link_name)
+            if system_part is None
+            else system_part.link_of(system_part.names[0])
+        )
 
     @derived_property
     def copy_latency_s(self) -> Any:
         """Time before the first byte of a copy arrives. [s]"""
-        return self.link.latency_s if self.machine is None else self.machine.copy_latency_s
+        return self.link.latency_s if self.system_part is None else self.system_part.copy_latency_s
 
     def profile_of(self, framework: str | Path | FrameworkProfile) -> FrameworkProfile:
-        """Return the framework; of a name, its libraries and the link are loaded with it, as a step wants all."""
-        if type(framework) is not str or self.machine is not None:
+        """Load the framework, with its libraries and the link, as a step needs them all."""
+        if type(framework) is not str or self.system_part is not None:
             return super().profile_of(framework)
         self._files = files = _files_of((framework, self.architecture, self.device.host_link.link_name))
         self.link = files.link
         return files.profile
 
     def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
-        """Return the libraries a framework uses here; see ``Target.libraries``."""
+        """Libraries that a framework uses here; see ``Target.libraries``."""
         if override is None and self._files is not None and self._files.profile is profile:
             return self._files.libraries
         return super().libraries(profile, override)
@@ -282,13 +285,13 @@ class GpuTarget(Target):
     @derived_property
     def specs_by_place(self) -> dict[str, SpecFile]:  # type: ignore[override]
         """The files of the hardware by kind folder and stem, the GPU's first."""
-        host, machine = self.host, self.machine
+        host, system_part = self.host, self.system_part
         specs: dict[str, SpecFile] = {f"devices/{self.device.stem}": self.device}
         specs[f"links/{self.link.family.stem}"] = self.link.family
         if host is not None:
             specs[f"devices/{host.stem}"] = host
-        if machine is not None:
-            specs[f"systems/{machine.system.file.stem}"] = machine.system.file
+        if system_part is not None:
+            specs[f"systems/{system_part.system.file.stem}"] = system_part.system.file
         return specs
 
     @derived_property
@@ -302,47 +305,47 @@ class GpuTarget(Target):
         return self.device.context_bytes
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
-        """Return the GPU in the machine that it stands in, if that is known of a device with the same content."""
-        if self.machine is not None:
+        """Put the GPU in its usual machine, if one is known for a device of the same content."""
+        if self.system_part is not None:
             return self
         alike = (host for name, host in hosts.items() if load_device(name).identity == self.device.identity)
         host = next(alike, None)
         return self if host is None else GpuTarget(self.device, host=load_machine(host).processor)
 
     def with_workers(self, worker_count: int) -> GpuTarget:
-        """Return the same device as one of another number of workers, which share the way to it."""
-        return self if self.machine is None else self.on(self.machine.with_workers(worker_count))
+        """Return the same device in a job with another number of workers, which share the host link."""
+        return self if self.system_part is None else self.on(self.system_part.with_workers(worker_count))
 
-    def on(self, machine: Machine) -> GpuTarget:
-        """Return the same device as one of those of another job, which share the way to them."""
-        return GpuTarget(machine.device, host=self.host, machine=machine)
+    def on(self, system_part: SystemPart) -> GpuTarget:
+        """Return the same device in another part of the system."""
+        return GpuTarget(system_part.device, host=self.host, system_part=system_part)
 
     def host_slowdown(self, factors: Factors) -> Any:
-        """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
+        """Time of host code over that on the hosts for which framework files are written. [1]"""
         return 1.0 if self.host is None else host_constants(self.host, factors=factors)["call_slowdown"]
 
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
-        """Return what the DNN library offers for the type in which it computes, on this architecture."""
+        """DNN-library features on this architecture, for the type in which it computes."""
         computed_in = product_dtype(self.device, profile, libraries, "gpu_dnn", dtype=dtype)
         return libraries["gpu_dnn"].support_for(self.architecture, dtype=computed_in)
 
     def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
-        """Return in which types libraries compute, and which libraries stand in for those of the framework."""
+        """Remarks on types that libraries compute in, and on libraries that replace the framework's own."""
         computed_in = [
             (library, product_dtype(self.device, profile, libraries, role, dtype=dtype))
             for role, library in libraries.items()
         ]
         rounding = [library.name for library, of_library in computed_in if of_library == "tf32" != dtype]
-        told = "round fp32 operands to TF32 on this device: with dtype='fp32' they run on tensor cores"
-        notes = [f"{profile.name} lets {' and '.join(rounding)} {told}"] if rounding else []
+        rounds = "round fp32 operands to TF32 on this device: with dtype='fp32' they run on tensor cores"
+        notes = [f"{profile.name} lets {' and '.join(rounding)} {rounds}"] if rounding else []
         for library, of_library in computed_in:
             if dtype not in ("fp32", of_library):
                 lacking = f"has no {dtype} kernels for the tensor cores of {self.architecture}"
                 notes.append(f"{library.name} {lacking}: it computes in {of_library}")
             elif dtype != "fp32" and not library.on_tensor_cores(self.architecture, dtype=dtype):
                 notes.append(f"the constants of {library.name} were fitted in fp32: {dtype} extrapolates")
-        if self.machine is not None:
-            notes += (*self._of_board(self.machine), *self.machine.system.remarks)
+        if self.system_part is not None:
+            notes += (*self._of_board(self.system_part), *self.system_part.system.remarks)
         if profile.library.by_architecture.get(self.architecture, {}).keys() >= {*self.roles}:
             calls, usual = (
                 " and ".join(names)
@@ -354,10 +357,10 @@ class GpuTarget(Target):
             notes.append(f"on {self.architecture}, {calls} stand in for {usual}, which {profile.name} was built with")
         return notes
 
-    def _of_board(self, machine: Machine) -> tuple[str, ...]:
-        """Return what sharing a board costs a die."""
+    def _of_board(self, system_part: SystemPart) -> tuple[str, ...]:
+        """Remark on the clock that two working dies of one board share."""
         board = self.device.board
-        if board is None or not machine.shares_boards:
+        if board is None or not system_part.shares_boards:
             return ()
         clock = f"{board.shared_clock_fraction:.1%} of the clock of one alone"
         return (f"dies of a board work at once: each keeps {clock}, and all workers are taken to be that slow",)
@@ -365,7 +368,7 @@ class GpuTarget(Target):
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
-        """Return the plain numbers of the GPU, its libraries and the framework."""
+        """Plain numbers of the GPU, its libraries and the framework."""
         if factors is not NO_FACTORS:
             return self._numbers(profile, libraries, dtype=dtype, factors=factors)
         kept = self._plain
@@ -388,7 +391,7 @@ class GpuTarget(Target):
         )
 
     def peak_flop_per_s(self, dtype: str) -> float:
-        """Return the peak rate that the schedulers can issue. [FLOP/s]"""
+        """Peak rate that the schedulers can issue. [FLOP/s]"""
         return self.device.sustained_peak_flop_per_s(dtype)
 
     def copy_of(
@@ -400,7 +403,7 @@ class GpuTarget(Target):
         pinned: bool,
         factors: Factors = NO_FACTORS,
     ) -> Copy:
-        """Return what staging these arrays on the host and copying them over the host link takes."""
+        """Staging of these arrays on the host and their copy over the host link."""
         if not items:
             return NO_COPY
         stated = (

@@ -1,4 +1,4 @@
-"""A measured machine as a target: one calibration stands for device, libraries and framework, a curve for a class."""
+"""A measured machine as a target: its calibration replaces device, library and framework files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.numeric import where
-from perfmodel.prediction.device.copies import Copy
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
 from perfmodel.prediction.device.reuse_distance import cold_bytes, layer_memory, step_order
 from perfmodel.prediction.device.step_time import ProcessorNumbers, distinct_names
-from perfmodel.prediction.device.target import Libraries, Target
+from perfmodel.prediction.device.target import Copy, Libraries, Target
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import is_symbolic
 from perfmodel.units import GIB
@@ -30,19 +29,16 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.table import FeedItem
-    from perfmodel.prediction.certainty.basis import Basis
-    from perfmodel.prediction.certainty.interval import Interval
     from perfmodel.prediction.device.reuse_distance import LayerMemory
-    from perfmodel.prediction.job.prepared import Prepared, TimedStep
 
 
 Quantity = Any
 
 FAR: Final = "s_per_far_byte"
-"""Constant of a byte that is beyond the near cache."""
+"""Constant for a byte beyond the near cache."""
 
 CALL: Final = "call_s"
-"""Constant of a call, which a CPU's thread bears in line, and a GPU with each kernel."""
+"""Constant for a call: part of dispatch on a CPU, of each kernel on a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,7 +53,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTimes:
-    """What a framework takes around its kernels."""
+    """Time that a framework spends around kernels."""
 
     grad_forward_s: Quantity = 0.0
     backward_s: Quantity = 0.0
@@ -68,7 +64,7 @@ class CallTimes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassRows:
-    """Rows of one class, with the curve that times them and what its constants are multiplied by."""
+    """Kernel rows of one class, with the curve and features that time them."""
 
     name: str
     curve: Curve
@@ -78,22 +74,26 @@ class ClassRows:
 
     @property
     def arithmetic_s(self) -> Quantity:
-        """Time that arithmetic takes. [s]"""
-        own = {name: value for name, value in self.curve.constants.items() if name in ARITHMETIC & self.features.keys()}
-        return measured_kernel_time(self.features, own)
+        """Arithmetic time. [s]"""
+        constants = {
+            name: value for name, value in self.curve.constants.items() if name in ARITHMETIC & self.features.keys()
+        }
+        return measured_kernel_time(self.features, constants)
 
     @property
     def memory_s(self) -> Quantity:
-        """Time that memory and, on a GPU, the call take. [s]"""
-        own = {name: value for name, value in self.curve.constants.items() if name in self.features.keys() - ARITHMETIC}
+        """Memory time, with the call on a GPU. [s]"""
+        constants = {
+            name: value for name, value in self.curve.constants.items() if name in self.features.keys() - ARITHMETIC
+        }
         return measured_kernel_time(
-            self.features, own, cold_bytes=self.cold_bytes, cold_s_per_byte=self.curve.cold_s_per_byte
+            self.features, constants, cold_bytes=self.cold_bytes, cold_s_per_byte=self.curve.cold_s_per_byte
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredNumbers(ProcessorNumbers):
-    """Plain numbers of a measured machine in one data type, and of the step that it is to run."""
+    """Plain numbers of a measured machine in one data type, and of the step it runs."""
 
     machine: str
     curves: Mapping[str, Curve]
@@ -116,17 +116,17 @@ class MeasuredNumbers(ProcessorNumbers):
 
     @property
     def queued(self) -> bool:
-        """Whether the host issues kernels ahead of the device, so that only the sum of its times can show."""
+        """Whether the host queues kernels ahead of the device, so that only the sum of its times can show."""
         return not self.in_line
 
     def curve_of(self, name: str) -> Curve:
-        """Return the curve of a class, or of the nearest class that stands in for it."""
+        """Curve of a class, or of the nearest class that can stand in for it."""
         for candidate in (name, *pooled_classes(name)):
             curve = self.curves.get(candidate)
             if curve is not None and (curve.family == "stream") != is_product_class(name):
                 return curve
         tried = ", ".join((name, *pooled_classes(name)))
-        allowed = f"one that was calibrated for kernels of class {name} (or of one that stands in): has none of {tried}"
+        allowed = f"a machine measured with kernels of class {name} or the like; this one lacks {tried}"
         raise ArgumentError("device", self.machine, allowed)
 
     def class_rows(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> Iterator[ClassRows]:
@@ -156,7 +156,7 @@ class MeasuredNumbers(ProcessorNumbers):
             yield ClassRows(name, curve, rows, features, cold[rows] if np.ndim(cold) else cold)
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
-        """Return the whole time of a row in the branch that takes more of it, and in the other its own part. [s]"""
+        """Compute and memory seconds of each row; the longer of the two carries the whole time. [s]"""
         shape = np.shape(columns["launches"])
         symbolic = is_symbolic(*columns.values())
         compute_s, memory_s = (np.zeros(shape, dtype=object if symbolic else float) for _ in range(2))
@@ -178,7 +178,7 @@ class MeasuredNumbers(ProcessorNumbers):
         tensor_counts: Mapping[str, int],
         memory: Mapping[str, LayerMemory],
     ) -> MeasuredNumbers:
-        """Return the numbers for one step: what is cold in it, and what is called around its kernels."""
+        """Numbers for one step, with its cold bytes and the calls around its kernels."""
         order = step_order(table)
         products = table.matmul.row_count
         cold, gone = (
@@ -223,13 +223,14 @@ class MeasuredNumbers(ProcessorNumbers):
 
 
 PROFILE_OF_BACKEND: Final[dict[str, str]] = {"torch": "pytorch_2", "numpy": "generic"}
-"""Backend of a calibration -> framework whose memory policy and feed are taken; its times are not."""
+"""Backend of a calibration -> framework whose memory policy and feed apply; no time is taken from it."""
 
 
 class MeasuredTarget(Target):
-    """A machine that was measured kernel by kernel with one library and one framework."""
+    """A machine measured kernel by kernel, with one library and one framework."""
 
     roles = ()
+    measured: MeasuredMachine
 
     def __init__(self, measured: MeasuredMachine, *, threads: int | None) -> None:
         on = measured.machine
@@ -253,22 +254,22 @@ class MeasuredTarget(Target):
 
     @property
     def lowered_for(self) -> str:
-        """``measured``: each operation is the one kernel that was timed."""
+        """``measured``: every operation is the single kernel that was timed."""
         return "measured"
 
     @property
     def takes_parts(self) -> bool:
-        """No: what is in a cache depends on the whole step."""
+        """False: cache contents depend on the whole step."""
         return False
 
     def framework(self, given: str | Path | FrameworkProfile) -> str | Path | FrameworkProfile:
-        """Return the framework whose memory policy applies; the calibration's own software times the kernels."""
-        own = PROFILE_OF_BACKEND[self.measured.software.backend]
+        """Framework whose memory policy applies; kernel times come from the calibration's own software."""
+        needed = PROFILE_OF_BACKEND[self.measured.software.backend]
         named = given.stem if isinstance(given, FrameworkProfile) else str(given)
-        if named not in ("generic", own):
+        if named not in ("generic", needed):
             allowed = f"left out: {self.name} was measured with its own software, {self._versions}"
             raise ArgumentError("framework", named, allowed)
-        return own
+        return needed
 
     @property
     def _versions(self) -> str:
@@ -276,12 +277,12 @@ class MeasuredTarget(Target):
         return f"{software.backend} {getattr(software, software.backend) or ''}".strip()
 
     def software(self, profile: FrameworkProfile) -> str:
-        """Return the backend of the calibration and its version."""
+        """Backend of the calibration and its version."""
         del profile
         return self._versions
 
     def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
-        """Return none: what ran is part of the measured times."""
+        """No libraries: their times are in the measured kernels."""
         del profile
         if override is not None:
             name = override.name if isinstance(override, LibraryProfile) else str(override)
@@ -289,14 +290,14 @@ class MeasuredTarget(Target):
         return {}
 
     def sources(self, profile: FrameworkProfile, libraries: Libraries) -> tuple[SpecFile, ...]:
-        """Return the calibration: no time is taken from any other file."""
+        """Return the calibration alone: no time comes from another file."""
         del profile, libraries
         return self.specs
 
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
-        """Return the curves of a data type as plain numbers."""
+        """Curves of a data type as plain numbers."""
         del profile, libraries, factors
         classes, on = self.measured.classes(dtype), self.measured.machine
         if not classes:
@@ -322,7 +323,7 @@ class MeasuredTarget(Target):
     def in_step(
         self, numbers: ProcessorNumbers, table: KernelTable, graph: LayerGraph, *, batch_size: float
     ) -> ProcessorNumbers:
-        """Return the numbers with what is cold in this step, and what is called around its kernels."""
+        """Numbers with this step's cold bytes and the calls around its kernels."""
         assert isinstance(numbers, MeasuredNumbers)
         tensor_counts = {
             node.name: len(node.trained_shapes.keys() & node.parameter_shapes.keys()) for node in graph.layers
@@ -331,7 +332,7 @@ class MeasuredTarget(Target):
         return numbers.in_step(table, batch_size=batch_size, tensor_counts=tensor_counts, memory=memory)
 
     def peak_flop_per_s(self, dtype: str) -> float:
-        """Return the best rate of products that was measured. [FLOP/s]"""
+        """Highest measured rate of matrix products. [FLOP/s]"""
         return self.measured.peaks.gemm_flop_per_s[dtype]
 
     def copy_of(
@@ -343,7 +344,7 @@ class MeasuredTarget(Target):
         pinned: bool,
         factors: Factors = NO_FACTORS,
     ) -> Copy:
-        """Return the copies to a GPU as they were measured; a CPU has its mini-batch in memory already."""
+        """Return the copies to a GPU as measured; a CPU needs none."""
         del factors
         wanted = pinned and profile.feed.pinned
         to_device = [each for each in self.measured.host_copy if each.direction == "to_device"]
@@ -357,7 +358,7 @@ class MeasuredTarget(Target):
         )
 
     def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
-        """Return on what and when the machine was measured, and what is not in its file."""
+        """Remarks on where and when the machine was measured, and on what its file lacks."""
         del libraries, dtype
         session, on = self.measured.session, self.measured.machine
         notes = [
@@ -369,15 +370,3 @@ class MeasuredTarget(Target):
         if on.processor == "gpu" and not self.measured.host_copy:
             notes.append("copies between host and device were not measured: none is counted")
         return notes
-
-    def step_remarks(self, prepared: Prepared, timed: TimedStep) -> tuple[str, ...]:
-        """Return which kernels follow the curve of another class, and which lie outside what was measured."""
-        from perfmodel.prediction.certainty.measured_interval import extrapolation_remarks
-
-        return extrapolation_remarks(self.measured, prepared, timed)
-
-    def interval_of(self, basis: Basis) -> Interval:
-        """Return the interval that follows from the scatter and the intervals of the measured classes."""
-        from perfmodel.prediction.certainty.measured_interval import measured_interval
-
-        return measured_interval(self.measured, basis)

@@ -1,14 +1,13 @@
-"""Reuse distance: how much other traffic lies between two uses of the same data in a step, and what is cold therefore.
+"""Reuse distance: traffic between two uses of the same data in a step, and how much of the data is cold by then.
 
-The kernels of a step run in the order of the table's occurrences, step after step. What an operation reads of what it
-has just been given is near: in between lies only what it moves itself, as when a kernel is measured over and over, so
-that its curve has that already. Far is what was last used long ago: the weights of a forward operation (since the step
-before), what back-propagation reads of the forward pass and no layer read since, and all that an optimizer touches.
-In training the results of the forward pass also go to memory that was last used a step ago, but where they overwrite
-what was just made.
+Kernels run in the order of the table's occurrences, step after step. Data that the previous operation just wrote is
+near: only the operation's own traffic lies between, as when a kernel is repeated for measuring, so that the measured
+curve includes it. Data last used long ago is far: the weights of a forward operation (last used one step ago), forward
+results that back-propagation reads and no layer has read since, and everything that an optimizer touches. In training,
+forward results are also written to memory last used one step ago, unless they overwrite their input.
 
-A tensor is known by the layer that first wrote its memory: a view, and what overwrites its input, is the same memory.
-Weights are the memory of their own layer.
+A tensor goes by the layer that first wrote its memory; views and in-place results share that memory. Weights are the
+memory of their own layer.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ if TYPE_CHECKING:
 Quantity = Any
 
 KEPT_SHARE: Final = 0.5
-"""Share of what a backward pass reads that the forward pass left; the rest is the gradient that arrives. [1]"""
+"""Share of a backward pass's reads that the forward pass left behind; the rest is the arriving gradient. [1]"""
 
 
 GRADIENTS_OF_WEIGHTS: Final = (Role.WEIGHT_GRADIENT.value, "scatter_add")
-"""How the classes end whose results are gradients of weights. [-]"""
+"""Suffixes of classes that yield weight gradients. [-]"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +59,7 @@ class StepOrder:
         return bool((self.phase == Phase.BACKWARD).any())
 
     def mean_by_row(self, values: Quantity, row_count: int) -> Quantity:
-        """Return the mean over the operations that each row stands for."""
+        """Mean over the operations behind each row."""
         order = np.argsort(self.row, kind="stable")
         starts = np.searchsorted(self.row[order], np.arange(row_count))
         counts = np.bincount(self.row, minlength=row_count)
@@ -72,7 +71,7 @@ class StepOrder:
 
 @lru_cache(maxsize=64)
 def step_order(table: KernelTable) -> StepOrder:
-    """Return the order of the kernels of a step."""
+    """Order of the kernels of a step."""
     row_of_group = table.row_order[table.alternative_starts[table.choices[0]]]
     final: dict[str, dict[Phase, int]] = {}
     for place, occurrence in enumerate(table.occurrences):
@@ -104,7 +103,7 @@ def step_order(table: KernelTable) -> StepOrder:
 
 
 def _kept_operand(name: str, columns: dict[str, Quantity], element_bytes: int) -> Quantity:
-    """Return the bytes of the operand of a product that is not the gradient, nor an activation just made. [B]"""
+    """Bytes of a product's operand that is neither the gradient nor an activation just written. [B]"""
     m, n, k, count, read = (columns[key] for key in ("m", "n", "k", "count", "read_bytes"))
     of_weights = name.endswith(Role.WEIGHT_GRADIENT.value)
     if family_of(name) == "convolution":
@@ -132,7 +131,7 @@ def cold_bytes(
     element_bytes: int,
     cache_bytes: float,
 ) -> Quantity:
-    r"""Return the bytes of each kernel row that are in no cache in a step but would be if it ran over and over.
+    r"""Bytes of each kernel row that are cold in a step but in a cache when the kernel is repeated.
 
     .. math:: B_\text{cold} = B_\text{far} \, [s(D_\text{far}) - s(B)]
 
@@ -152,14 +151,14 @@ def cold_bytes(
     Returns
     -------
     ndarray, shape (rows,) or (rows, configurations)
-        Mean over the operations that a row stands for; B are all bytes of a kernel, B_far those last used long ago
-        (operands, and gradients of weights, whose memory the optimizer last used a step ago),
-        D_far the traffic since that data was used before, the kernel's own included, s the share that is cold. [B]
+        Mean over the operations of a row. B are all bytes of a kernel; B_far those last used long ago (operands, and
+        weight gradients, whose memory the optimizer last used a step ago); D_far the traffic since then, including the
+        kernel's own; s the cold share. [B]
 
     Notes
     -----
-    Valid for: layers one after the other. Ignores: that a forward operation may read an activation of long ago (a
-    shortcut), and which memory an allocator hands out.
+    Valid for: layers one after the other. Ignores: shortcuts, by which a forward operation reads an old activation,
+    and which memory an allocator hands out.
     """
     order = step_order(table)
     matmul, stream = table.matmul.at(batch_size), table.stream.at(batch_size)
@@ -195,7 +194,7 @@ def cold_bytes(
 
 
 def _written_gradients(occurrences: Sequence[Occurrence], classes: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Return the operations that write gradients of weights, and the update that last used each one's memory."""
+    """Operations that write weight gradients, and for each the update that last used its memory."""
     updates = {each.layer: place for place, each in enumerate(occurrences) if each.phase is Phase.UPDATE}
     gradients = [
         place
@@ -206,10 +205,10 @@ def _written_gradients(occurrences: Sequence[Occurrence], classes: Sequence[str]
 
 
 GRADIENTS_ALONE: Final = frozenset({"gradient_sum_backward", "bias_gradient_backward", "broadcast_sum_backward"})
-"""Classes of backward passes that read nothing of the forward pass, whatever their layer keeps."""
+"""Backward passes that read nothing from the forward pass, whatever their layer keeps."""
 
 Memory = tuple[str, str]
-"""Layer that it is named after, and whether it is its ``data`` or its ``weights``."""
+"""Layer it is named after, and whether it holds ``data`` or ``weights``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +223,7 @@ class LayerMemory:
 
 
 def layer_memory(graph: LayerGraph) -> dict[str, LayerMemory]:
-    """Return what memory each layer of a network touches."""
+    """Memory that each layer of a network touches."""
     nodes = graph.layers
     wanted = wants_gradient(graph.input_shapes, nodes, input_gradient=False)
     source = shared_storage(nodes, in_place_kinds=(), kept=kept_tensors(nodes, wanted=wanted), stays=graph.input_shapes)
@@ -234,17 +233,17 @@ def layer_memory(graph: LayerGraph) -> dict[str, LayerMemory]:
             name = source[name]
         return (name, "data")
 
-    found = {}
+    memory_of = {}
     for node in nodes:
         kept = [*kept_inputs(node, wanted=wanted), *([node.name] if node.layer.keeps_output else [])]
-        found[node.name] = LayerMemory(
+        memory_of[node.name] = LayerMemory(
             forward=tuple(map(data, (*node.input_names, node.name))),
             kept=tuple(map(data, kept)),
             weights=(node.name, "weights"),
             has_weights=bool(node.layer.parameter_shapes(node.input_shapes)),
             in_place=node.name in source and not node.layer.is_view,
         )
-    return found
+    return memory_of
 
 
 def last_kept_use(
@@ -254,28 +253,28 @@ def last_kept_use(
     memory: Mapping[str, LayerMemory],
     last_use: Sequence[int],
 ) -> list[int | None]:
-    """Return for each operation when what it reads of the forward pass was used last.
+    """For each operation, the last use of the forward results it reads.
 
-    A non-linearity that keeps its output finds it where the next layer's weight gradient just read it. Several passes
-    of one layer read the same; its products each read another operand.
+    The output that a non-linearity keeps was just read by the next layer's weight gradient. Passes of one layer all
+    read the same data; its products each read another operand.
     """
     touched: dict[Memory, int] = {}
     of_products: dict[Memory, int] = {}  # of the layer that runs now
     current = ""
-    found: list[int | None] = []
+    last_uses: list[int | None] = []
     for place, (each, name) in enumerate(zip(occurrences, classes, strict=True)):
         if each.layer != current:
             touched |= of_products
             of_products, current = {}, each.layer
-        own = memory.get(each.layer)
-        if each.phase is not Phase.BACKWARD or each.role is Role.OUTPUT or own is None:
-            found.append(last_use[place])
-            if own is not None and each.phase is not Phase.UPDATE:
-                touched |= dict.fromkeys((*own.forward, own.weights), place)
+        layer_memory = memory.get(each.layer)
+        if each.phase is not Phase.BACKWARD or each.role is Role.OUTPUT or layer_memory is None:
+            last_uses.append(last_use[place])
+            if layer_memory is not None and each.phase is not Phase.UPDATE:
+                touched |= dict.fromkeys((*layer_memory.forward, layer_memory.weights), place)
             continue
         is_product = is_product_class(name)
-        reads_weights = is_product and each.role is Role.INPUT_GRADIENT and own.has_weights
-        read = () if name in GRADIENTS_ALONE else (own.weights,) if reads_weights else own.kept
-        found.append(min((touched.get(each, last_use[place]) for each in read), default=None))
+        reads_weights = is_product and each.role is Role.INPUT_GRADIENT and layer_memory.has_weights
+        read = () if name in GRADIENTS_ALONE else (layer_memory.weights,) if reads_weights else layer_memory.kept
+        last_uses.append(min((touched.get(each, last_use[place]) for each in read), default=None))
         (of_products if is_product else touched).update(dict.fromkeys(read, place))
-    return found
+    return last_uses

@@ -1,8 +1,7 @@
-"""The one path from kernels to the time of a step: predict gives it numbers, a sweep arrays, a formula symbols.
+"""From kernels to the time of a step, on one path for floats (predict), arrays (sweep) and symbols (formula).
 
-Nothing here knows a spec file. ``numbers`` is a :class:`ProcessorNumbers`: it says how long a kernel keeps the
-processor busy by each branch of the roofline, and what launching and dispatching cost; everything else is arithmetic
-on the table's columns.
+Nothing here knows a spec file. A :class:`ProcessorNumbers` gives the time of kernels by each branch of the roofline and
+the cost of launches and dispatch; everything else is arithmetic on the columns of a kernel table.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=256)
 def distinct_names(names: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.intp]]:
-    """Return the distinct names of rows and the index of each row's name among them.
+    """Distinct names of rows, and the index of each row's name among them.
 
     Examples
     --------
@@ -55,7 +54,7 @@ class NamedRows(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def rows_named(names: tuple[str, ...], known: tuple[str, ...]) -> NamedRows | None:
-    """Return the rows whose name is known.
+    """Find the rows whose name is listed.
 
     Examples
     --------
@@ -75,7 +74,7 @@ def rows_named(names: tuple[str, ...], known: tuple[str, ...]) -> NamedRows | No
 
 
 def by_row(of_name: Sequence[Quantity], code_of_row: NDArray[np.intp], *, axes: int) -> Any:
-    """Return the value of each row, from one value per distinct name.
+    """Spread one value per distinct name over the rows.
 
     Examples
     --------
@@ -94,7 +93,7 @@ Quantity = Any
 
 
 class ProcessorNumbers(ABC):
-    """What the step needs to know of a processor with its libraries and framework: plain numbers, no spec."""
+    """Plain numbers of a processor with its libraries and framework; it knows no spec."""
 
     __slots__ = ()
 
@@ -106,7 +105,7 @@ class ProcessorNumbers(ABC):
 
     @property
     def queued(self) -> bool:
-        """Whether only the sum of dispatches can show, because the host runs ahead over all kernels of a step."""
+        """Whether only the sum of dispatches can show, because the host queues all kernels of a step ahead."""
         return False
 
     @property
@@ -116,11 +115,11 @@ class ProcessorNumbers(ABC):
 
     @abstractmethod
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
-        """Return compute and memory seconds of one launch of each matmul row. [s]"""
+        """Compute and memory seconds of one launch of each matmul row. [s]"""
 
     @abstractmethod
     def stream_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
-        """Return compute and memory seconds of one launch of each stream row. [s]"""
+        """Compute and memory seconds of one launch of each stream row. [s]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,18 +154,18 @@ class StepTime:
         return StepTime(*map(add, _FIELDS(self), _FIELDS(other)))
 
     def times(self, factor: Quantity) -> StepTime:
-        """Return every part so many times as long. [s]"""
+        """Multiply every part by a factor. [s]"""
         return StepTime(*(factor * part for part in _FIELDS(self)))
 
     def copying(self, *, exposed_s: Quantity, total_s: Quantity, first_step_s: Quantity) -> StepTime:
-        """Return a step without copies, with them, and with its share of what the first step costs besides. [s]"""
+        """Add exposed copies and the share of the first step's set-up. [s]"""
         compute_s, memory_bound_s, overhead_s, update_s, _, *waits, _, sync_s, dispatch_s, launch_s = _FIELDS(self)
         fields_ = (compute_s, memory_bound_s, overhead_s + first_step_s, update_s, exposed_s, *waits, total_s)
         return StepTime(*fields_, sync_s, dispatch_s, launch_s)  # type: ignore[call-arg]
 
     @property
     def device_s(self) -> Quantity:
-        """What the device does with a mini-batch: the step without its waits for copies and input. [s]"""
+        """Device time of a mini-batch: the step without waits for copies and input. [s]"""
         return self.step_s - self.exposed_transfer_s - self.input_wait_s
 
 
@@ -192,7 +191,7 @@ TOTALS = tuple(field.name for field in fields(StepTime) if field.name not in PAR
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupTimes:
-    """What each group of a kernel table (a unique operation) costs, once its alternative is chosen."""
+    """Cost of each group of a kernel table (a unique operation) with its chosen alternative."""
 
     chosen: Quantity
     compute_s: Quantity
@@ -203,7 +202,7 @@ class GroupTimes:
 
 
 def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Quantity:
-    """Return a plain batch size as often as the numbers have configurations, so that columns broadcast against them."""
+    """Repeat a single batch size per configuration, so that columns broadcast against the numbers."""
     if isinstance(batch_size, np.ndarray) or is_symbolic(batch_size):
         return batch_size
     count = numbers.configuration_count
@@ -211,7 +210,7 @@ def _one_per_configuration(batch_size: Quantity, numbers: ProcessorNumbers) -> Q
 
 
 def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: ColumnsAt) -> tuple[Quantity, ...]:
-    """Return compute-bound, memory-bound seconds, launches, seconds to issue them, exposed ones, and all kernel's."""
+    """Compute-bound, memory-bound, launch, issue, exposed-issue and total kernel seconds of each row. [s]"""
     matmul, stream, launches, *_ = columns
     times = []
     if table.matmul.row_count:
@@ -231,7 +230,7 @@ def _times_of_rows(table: KernelTable, numbers: ProcessorNumbers, *, columns: Co
 def _issued(
     table: KernelTable, numbers: ProcessorNumbers, *, columns: ColumnsAt, per_launch: Mapping[str, Quantity]
 ) -> tuple[Quantity, Quantity]:
-    """Return exposed and all seconds of the host to issue the launches of each row."""
+    """Exposed and total host seconds to issue the launches of each row. [s]"""
     launches, inside, issuer_of_row = columns.launches, columns.library_launches, table.weights.issuer_of_row
     dispatch_s = numbers.dispatch_s
     if table.weights.has_library_launches:
@@ -246,7 +245,7 @@ def _issued(
 
 
 def _joined(times: Sequence[tuple[Quantity, ...]], branch: int) -> Quantity:
-    """Return a branch of the times of both kernel classes, matmuls first, each of the shape of its launches."""
+    """One branch of the times of both kernel classes, matmuls first, in the shape of the launches."""
     return np.concatenate([_broadcast(of_class[branch], of_class[0].shape) for of_class in times])
 
 
@@ -255,7 +254,7 @@ def _broadcast(values: Quantity, shape: tuple[int, ...]) -> Quantity:
 
 
 def _by_alternative(table: KernelTable, rows: tuple[Quantity, ...]) -> Any:
-    """Return the sums over the kernels of each alternative, of several values of rows."""
+    """Sum several row values over the kernels of each alternative."""
     if all([values.ndim == 1 and not values.dtype.hasobject for values in rows]):  # noqa: C419 - asked in every step
         together = np.concatenate(rows).reshape(len(rows), -1)
         return np.add.reduceat(together.take(table.row_order, axis=1), table.alternative_starts, axis=1)
@@ -263,7 +262,7 @@ def _by_alternative(table: KernelTable, rows: tuple[Quantity, ...]) -> Any:
 
 
 def _run_ahead(table: KernelTable, groups: GroupTimes, *, launch_s: Quantity) -> GroupTimes:
-    """Return the groups with what a queue of launches exposes of all dispatches, shared in proportion to them."""
+    """Share the dispatch that a queue of launches exposes among groups, in proportion to their dispatch."""
     busy_s = _weighted(groups.compute_s + groups.memory_s + groups.launches * launch_s, table.multiplicity)
     dispatch_s = _weighted(groups.dispatch_s, table.multiplicity)
     exposed_s = queued_dispatch_time(busy_s=busy_s, dispatch_s=dispatch_s)
@@ -272,20 +271,20 @@ def _run_ahead(table: KernelTable, groups: GroupTimes, *, launch_s: Quantity) ->
 
 
 def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Quantity) -> GroupTimes:
-    """Choose for symbols: which alternative is fastest depends on values not yet known, so all are kept.
+    """Keep all alternatives of symbolic times, as the fastest is not known yet.
 
-    Each alternative is set against the fastest of those before it, as argmin takes the first of equal ones.
+    Each alternative is compared with the fastest before it, so that the first of equal ones wins, as with argmin.
     """
     first = table.choices[0]
     values = [each[first].astype(object) for each in rows]
     shortest = eligible[first].astype(object)
     for place, rivals in enumerate(table.choices[1:], start=1):
-        own = np.flatnonzero(~(table.choices[:place] == rivals).any(axis=0))
-        rival = eligible[rivals[own]]
-        faster = exceeds(shortest[own], rival)
+        differing = np.flatnonzero(~(table.choices[:place] == rivals).any(axis=0))
+        rival = eligible[rivals[differing]]
+        faster = exceeds(shortest[differing], rival)
         for value, each in zip(values, rows, strict=True):
-            value[own] = where(faster, each[rivals[own]], value[own])
-        shortest[own] = where(faster, rival, shortest[own])
+            value[differing] = where(faster, each[rivals[differing]], value[differing])
+        shortest[differing] = where(faster, rival, shortest[differing])
         values, shortest = [named(value, "chosen") for value in values], named(shortest, "shortest")
     return GroupTimes(first, *values)
 
@@ -293,7 +292,7 @@ def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Qu
 def group_times(
     table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
 ) -> GroupTimes:
-    """Time every alternative and choose, for each group, the fastest whose workspace fits."""
+    """Time every alternative and choose the fastest per group whose workspace fits."""
     batch_size = _one_per_configuration(batch_size, numbers)
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)
@@ -324,7 +323,7 @@ def group_times(
 
 
 def _weighted(values: Quantity, weights: Quantity) -> Quantity:
-    """Sum over groups of value times occurrences."""
+    """Sum of value times occurrences over groups."""
     if values.dtype.hasobject:
         return total(values * np.frompyfunc(int, 1, 1)(weights))
     return weights.dot(values)
@@ -360,7 +359,7 @@ def step_time(
     subnormal_s : float, ndarray or sympy.Expr
         Time that subnormal numbers cost besides the kernels. [s]
     scheduler_threads : int
-        Threads that run independent operations beside each other, each operation on one of them. [1]
+        Threads that run independent operations at the same time, one operation each. [1]
     phase : Phase or None
         A single phase; None for all of the table. The phases of a step sum to it. [-]
 
@@ -431,8 +430,8 @@ def concurrent_time(table: KernelTable, group_s: Quantity, *, scheduler_threads:
 
     Notes
     -----
-    Valid for: operations that use one thread each. A layer with branches is on the path with all of them, so what
-    branches save is left out. Ignores: memory bandwidth, which the threads share.
+    Valid for: operations that use one thread each. Ignores: that branches of a layer may run at the same time, and
+    that threads share the memory bandwidth.
 
     References
     ----------

@@ -1,45 +1,92 @@
-"""What a step runs on, as prediction sees it: hides whether that is a GPU or CPU sockets."""
+"""Target: the device or system that a step runs on, whatever its kind, and copies to it."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
+from perfmodel.cost.transfer import copy_time
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware.catalogue import load_libraries, load_library
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.library import LibraryProfile, LibrarySupport
-from perfmodel.prediction.device.copies import Copy
+from perfmodel.numeric import minimum
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, framework_constant
-from perfmodel.prediction.device.machine import Machine
+from perfmodel.prediction.device.system_part import SystemPart
+from perfmodel.symbolic import Quantity
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
+    from perfmodel.hardware.measured_machine import MeasuredMachine
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.table import FeedItem
-    from perfmodel.prediction.certainty.basis import Basis
-    from perfmodel.prediction.certainty.interval import Interval
     from perfmodel.prediction.device.step_time import ProcessorNumbers
-    from perfmodel.prediction.job.prepared import Prepared, TimedStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Arrays of a mini-batch on their way to a device."""
+
+    host_s: Quantity = 0.0
+    latency_s: float = 0.0
+    copied_bytes: Quantity = 0.0
+    bytes_per_s: Quantity = math.inf
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is staged or copied."""
+        if self.latency_s:
+            return False
+        is_staged = not isinstance(self.host_s, float) or self.host_s
+        return not (is_staged or np.any(self.copied_bytes))
+
+    def repeated(self, count: int) -> Copy:
+        """Return ``count`` such copies in a row as one."""
+        if count == 1 or self is NO_COPY:
+            return self
+        return Copy(
+            host_s=count * self.host_s,
+            latency_s=count * self.latency_s,
+            copied_bytes=count * self.copied_bytes,
+            bytes_per_s=self.bytes_per_s,
+        )
+
+    def time(self, *, shared_bytes_per_s: Quantity = math.inf) -> Quantity:
+        """Duration, where other copies may leave only a share of the bandwidth. [s]"""
+        if self is NO_COPY or self.is_empty:
+            return 0.0
+        return self.host_s + copy_time(
+            size_bytes=self.copied_bytes,
+            bandwidth_bytes_per_s=minimum(self.bytes_per_s, shared_bytes_per_s),
+            latency_s=self.latency_s,
+        )
+
+
+NO_COPY = Copy()
+"""Nothing is staged or copied."""
+
 
 Libraries = Mapping[str, LibraryProfile]
 """Libraries in use by the role they fill: ``gpu_blas``, ``gpu_dnn``, ``cpu_blas``."""
 
 
 def own_libraries(profile: FrameworkProfile, roles: tuple[str, ...], *, architecture: str) -> Libraries:
-    """Return the libraries that a framework names for some roles on an architecture."""
+    """Load the libraries that a framework names for some roles on an architecture."""
     names = [profile.library.name_of(role, architecture) for role in roles]
     return dict(zip(roles, load_libraries(tuple(names)), strict=True))
 
 
 class Target(ABC):
-    """What a step runs on: hides from prediction whether that is a GPU, CPU sockets, or a machine that was measured."""
+    """Device or system that a step runs on: hides whether it is a GPU, CPU sockets or a measured machine."""
 
     processor: str
     roles: ClassVar[tuple[str, ...]]
@@ -51,58 +98,48 @@ class Target(ABC):
     capacity_bytes: float
     context_bytes: float
     bandwidth_bytes_per_s: float
-    machine: Machine | None = None
+    system_part: SystemPart | None = None
+    measured: MeasuredMachine | None = None
     shared_bytes_per_s: float = math.inf
     socket_count: int = 1
 
     @property
     def specs(self) -> tuple[SpecFile, ...]:
-        """The files of the hardware, the processor's first."""
+        """Files of the hardware, the processor's first."""
         return tuple(self.specs_by_place.values())
 
     @property
     def lowered_for(self) -> str:
-        """For what operations are lowered: the kind of processor, or ``measured``."""
+        """Kernel set that operations are lowered to: the kind of processor, or ``measured``."""
         return self.processor
 
     @property
     def takes_parts(self) -> bool:
-        """Whether parts of a network or of a mini-batch can be timed by themselves."""
+        """Whether parts of a network or mini-batch can be timed on their own."""
         return True
 
     def framework(self, given: str | Path | FrameworkProfile) -> str | Path | FrameworkProfile:
-        """Return the framework to use here: the one that was asked for, unless the target has its own."""
+        """Framework to use: the one asked for, unless the target brings its own."""
         return given
 
     def profile_of(self, framework: str | Path | FrameworkProfile) -> FrameworkProfile:
-        """Return the profile of the framework to use here."""
+        """Load the profile of the framework in use."""
         return load_framework(self.framework(framework))
 
     def software(self, profile: FrameworkProfile) -> str:
-        """Return what runs the kernels, for people."""
+        """Name of the software that runs the kernels."""
         return profile.name
 
     def sources(self, profile: FrameworkProfile, libraries: Libraries) -> tuple[SpecFile, ...]:
-        """Return the files whose numbers time a step here: framework, libraries and hardware."""
+        """Files whose numbers time a step: framework, libraries and hardware."""
         return (profile, *libraries.values(), *self.specs)
 
     def in_step(
         self, numbers: ProcessorNumbers, table: KernelTable, graph: LayerGraph, *, batch_size: float
     ) -> ProcessorNumbers:
-        """Return the numbers as they are in one step; where kernels do not depend on one another, the same ones."""
+        """Numbers within one step; the same ones where kernels do not affect each other."""
         del table, graph, batch_size
         return numbers
-
-    def step_remarks(self, prepared: Prepared, timed: TimedStep) -> tuple[str, ...]:
-        """Return what the user should know of how far a step is from what was measured: nothing here."""
-        del prepared, timed
-        return ()
-
-    def interval_of(self, basis: Basis) -> Interval:
-        """Return the interval of a prediction on this target."""
-        from perfmodel.prediction.certainty.interval import interval_of
-
-        return interval_of(basis)
 
     @property
     def is_oversubscribed(self) -> bool:
@@ -110,37 +147,37 @@ class Target(ABC):
         return False
 
     def subnormal_time(self, numbers: ProcessorNumbers, product_count: float) -> Any:
-        """Return what subnormal numbers cost; GPUs multiply them at full speed. [s]"""
+        """Extra time for subnormal numbers; none on GPUs, which multiply them at full speed. [s]"""
         del numbers, product_count
         return 0.0
 
     def scheduler_threads(self, profile: FrameworkProfile) -> int:
-        """Return how many independent operations compute beside each other. [1]"""
+        """Independent operations that compute at the same time. [1]"""
         del profile
         return 1
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
-        """Return the target in the machine that it stands in, if that is known; CPUs are their own host."""
+        """Put the target in its usual machine, if one is known; CPUs are their own host."""
         del hosts
         return self
 
     def with_workers(self, worker_count: int) -> Target:
-        """Return the target as one of another number of workers; itself where there is only one."""
+        """Return the same target in a job with another number of workers."""
         del worker_count
         return self
 
-    def on(self, machine: Machine) -> Target:
-        """Return the target as one of other devices that share the way to them; itself where there is only one."""
-        del machine
+    def on(self, system_part: SystemPart) -> Target:
+        """Return the same target in another part of the system."""
+        del system_part
         return self
 
     def host_slowdown(self, factors: Factors) -> Any:
-        """Return how much longer the host code takes than on the hosts that framework files speak of. [1]"""
+        """Time of host code over that on the hosts for which framework files are written. [1]"""
         del factors
         return 1.0
 
     def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
-        """Return the libraries a framework uses here, one of them replaced by ``override`` if given."""
+        """Libraries that a framework uses here, one replaced by ``override`` if it is given."""
         chosen = own_libraries(profile, self.roles, architecture=self.architecture)
         if override is None:
             return chosen
@@ -152,12 +189,12 @@ class Target(ABC):
         return {**chosen, role: library}
 
     def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
-        """Return remarks that this kind of target alone has: none on CPUs."""
+        """Remarks for this kind of target alone."""
         del profile, libraries, dtype
         return []
 
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
-        """Return what the DNN library offers for a data type here; nothing without such a library."""
+        """DNN-library features for a data type; none without such a library."""
         del profile, libraries, dtype
         return LibrarySupport()
 
@@ -165,11 +202,11 @@ class Target(ABC):
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
-        """Return the plain numbers of the step's path."""
+        """Plain numbers that time a step."""
 
     @abstractmethod
     def peak_flop_per_s(self, dtype: str) -> float:
-        """Return the peak rate in a data type. [FLOP/s]"""
+        """Peak rate in a data type. [FLOP/s]"""
 
     @abstractmethod
     def copy_of(
@@ -181,10 +218,10 @@ class Target(ABC):
         pinned: bool,
         factors: Factors = NO_FACTORS,
     ) -> Copy:
-        """Return what bringing these arrays of a mini-batch to the device takes."""
+        """Staging and copy of these arrays of a mini-batch to the device."""
 
     def remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> tuple[str, ...]:
-        """Return what the user should know about this combination."""
+        """Return notes for the user on this device, framework and library set."""
         notes = self.own_remarks(profile, libraries, dtype=dtype)
         for library in libraries.values():
             if self.architecture not in library.architecture:
@@ -198,13 +235,13 @@ class Target(ABC):
 
 
 HOST_COPY = "host_copy_gb_per_s"
-"""Constant of a framework that staging arrays depends on."""
+"""Framework constant that staging depends on."""
 
 
 def staging_time(
     profile: FrameworkProfile, processor: str, items: tuple[FeedItem, ...], *, batch_size: float, factors: Factors
 ) -> Any:
-    """Return the time the host spends copying arrays of the script into the framework's own tensors."""
+    """Time in which the host copies arrays of the script into the framework's tensors. [s]"""
     rate = framework_constant(profile, processor, HOST_COPY, factors=factors)
     copied = sum([item.bytes_per_sample for item in items if item.origin == "interpreter"])
     return batch_size * copied / rate

@@ -1,1 +1,1 @@
-"""A job: what is asked, how workers agree, and the one composition of its step."""
+"""A job: its arguments, the agreement of its workers, and the one composition of its step."""

@@ -1,31 +1,42 @@
-"""How the workers of a job agree: what every way has in common, and those that do not wait for one another."""
+"""Agreement of a job's workers: without waiting, or all together, among themselves or through a server."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
+from perfmodel.cost.overlap import arrival_stall, buckets, ends, exposed_exchange, slowed_exchange
+from perfmodel.derived import derived
+from perfmodel.numeric import maximum, running_total, total
+from perfmodel.prediction.job.gradients import MERGED, Buckets, Stretches, merged_reduced, merged_served
 from perfmodel.simulation.asynchronous import fed_asynchronous_tasks, server_resources
+from perfmodel.simulation.synchronous import PlayedExchange, synchronous_tasks
+from perfmodel.sync.placed import Placed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.device.step_time import StepTime
-    from perfmodel.prediction.job.compose import Composed
+    from perfmodel.prediction.job.compose import Composed, DeviceWork
+    from perfmodel.prediction.job.exchange_times import OnLink
+    from perfmodel.prediction.job.gradients import GradientSchedule
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.parameter_server import ServerMemory
-    from perfmodel.prediction.job.work import DeviceWork
+    from perfmodel.prediction.job.straggler import Straggler
     from perfmodel.simulation import Task
     from perfmodel.simulation.synchronous import PlayedStep
     from perfmodel.symbolic import Quantity
     from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme, AsynchronousTimes
+    from perfmodel.sync.collectives import LibraryCollective
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Agreement(ABC):
-    """How workers with the same network agree on its parameters."""
+    """How workers that train one network agree on its parameters."""
 
     name: str
     worker_count: int
@@ -40,78 +51,78 @@ class Agreement(ABC):
 
     @property
     def batches_per_update(self) -> int:
-        """Mini-batches of one worker that make up an update. [1]"""
+        """Mini-batches of one worker behind each update. [1]"""
         return self.counted_workers
 
     @property
     def delays_copies(self) -> bool:
-        """Whether a step waits for mini-batches that other steps would copy while the last one computes."""
+        """Whether copies of mini-batches can no longer hide behind the computing of other steps."""
         return False
 
     @property
     def hides_copies(self) -> bool:
-        """Whether mini-batches are copied ahead while workers wait for one another: not on the way of a server. [-]"""
+        """Whether copies can hide while workers wait; not where they share the way to a server. [-]"""
         return False
 
     @property
     def serves(self) -> bool:
-        """Whether a parameter server updates, not the workers."""
+        """Whether a parameter server applies updates instead of the workers."""
         return self.server is not None
 
     def visits(self, own: StepTime) -> AsynchronousTimes | None:
-        """Return what visits of a server come to, with knee and utilisation; None where all wait for all."""
+        """Return the times of server visits, with knee and utilisation; None where workers wait for one another."""
         del own
         return None
 
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
-        """Return what a device exchanges with those of other workers in a step, and what of it is exposed. [s]"""
+        """Exchange time of a device with other workers in a step, total and exposed. [s]"""
         del device
         return 0.0, 0.0
 
     def gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
-        """Return what gathering shared parameters takes for one micro-batch, and what of it is exposed. [s]"""
+        """Time to gather shared parameters for one micro-batch, total and exposed. [s]"""
         del device
         return 0.0, 0.0
 
     def sent_bytes(self, size_bytes: float, place: int) -> float:
-        """Return what a device at a place of a worker sends for so many bytes of gradients [B]. [B]"""
+        """Bytes that one device of a worker sends for this many bytes of gradients [B]. [B]"""
         del size_bytes, place
         return 0.0
 
     @abstractmethod
     def applied(self, own: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:
-        """Return the parts of a step in which workers agree."""
+        """Add the agreement to the parts of a step."""
 
     @abstractmethod
     def played(
         self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
     ) -> tuple[Iterable[Task], Mapping[str, int], Mapping[str, float]]:
-        """Return the steps of all workers as tasks, and what these hold and share besides the system's links."""
+        """Return the steps of all workers as tasks, with their resources and channels beyond the system's links."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Asynchronous(Agreement):
-    """Workers visit a parameter server when they are done, and wait for nobody, or only for those far behind."""
+    """Workers visit a parameter server without waiting for others, except for those far behind."""
 
     scheme: AsynchronousScheme
     numbers: AsynchronousNumbers
 
     @property
     def batches_per_update(self) -> int:
-        """Mini-batches of one worker, or of a group, that make up an update. [1]"""
+        """Mini-batches of one worker, or one group, behind each update. [1]"""
         return int(self.times(1.0).batches_per_update)
 
     def times(self, computing_s: Quantity) -> AsynchronousTimes:
-        """Return what the scheme comes to for workers that compute so long. [s]"""
+        """Return the times of the scheme for workers that compute this long. [s]"""
         return self.scheme.times(replace(self.numbers, compute_s=computing_s))
 
     def visits(self, own: StepTime) -> AsynchronousTimes:
-        """Return what the scheme comes to for what a worker does by itself."""
+        """Return the times of the scheme, given one worker's own step."""
         return self.times(self.computing_s(own))
 
     @staticmethod
     def computing_s(own: StepTime) -> Quantity:
-        """Return what a worker's own step takes, without the update, which is the server's. [s]"""
+        """Return the computing time of a worker without the update, which the server applies. [s]"""
         return own.device_s - own.update_s
 
     def applied(self, own: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:  # noqa: D102
@@ -132,3 +143,256 @@ class Asynchronous(Agreement):
         numbers = self.scheme.in_effect(replace(self.numbers, compute_s=float(self.computing_s(composed.own))))
         tasks = fed_asynchronous_tasks(fed, numbers, workers=list(step.lanes), step_count=step_count, seed=seed)
         return tasks, server_resources(numbers), {}
+
+
+class Reduction(ABC):
+    """Sum of the gradients of one device per worker."""
+
+    waits_for_all: bool = False
+    """Whether the forward phase waits for all parameters, in whatever order they arrive."""
+
+    @abstractmethod
+    def cheapest(self, stretches: Stretches, *, overlap: bool) -> list[slice]:
+        """Group gradients into the messages that make the step shortest. [-]"""
+
+    @abstractmethod
+    def exchanged(self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool) -> tuple[Quantity, Quantity]:
+        """Time of messages, total and exposed. [s]"""
+
+    @abstractmethod
+    def played(self, *, overlap: bool) -> PlayedExchange:
+        """Tasks for each message in a simulation."""
+
+    @abstractmethod
+    def sent_bytes(self, size_bytes: float) -> float:
+        """Mean bytes that a device sends for a message of this many bytes [B]. [B]"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AllReduced(Reduction):
+    """Every worker gets the sum of all gradients, or its part of it, from the others."""
+
+    placed: Placed | LibraryCollective | OnLink
+    slowdown: Quantity = 0.0
+
+    def cheapest(self, stretches: Stretches, *, overlap: bool) -> list[slice]:  # noqa: D102
+        slowdown = self.slowdown if overlap else 1.0
+        return merged_reduced(stretches, message_s=self.placed.time(stretches.sizes_bytes), slowdown=slowdown)
+
+    def exchanged(  # noqa: D102
+        self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool
+    ) -> tuple[Quantity, Quantity]:
+        message_s = self.placed.time(messages.sizes_bytes)
+        total_s = total(message_s)
+        if not overlap:
+            return total_s, total_s
+        exposed_s = slowed_exchange(
+            ready_s=list(messages.ready_s),
+            message_s=list(message_s),
+            computed_s=schedule.backward_s,
+            slowdown=self.slowdown,
+        )
+        return total_s, exposed_s
+
+    def played(self, *, overlap: bool) -> PlayedExchange:  # noqa: D102
+        return PlayedExchange(gather=cast("Placed", self.placed), slowdown=self.slowdown if overlap else 0.0)
+
+    def sent_bytes(self, size_bytes: float) -> float:  # noqa: D102
+        placed: Placed = self.placed.call(size_bytes).placed  # type: ignore[union-attr]
+        return float(placed.sent_bytes(size_bytes)) / placed.rank_count
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ThroughServer(Reduction):
+    """Workers push gradients to a server in host memory, which updates the parameters, and pull these back."""
+
+    push: Placed
+    pull: Placed
+    server_s_per_byte: Quantity
+    pulls_in_order: bool = True
+
+    @property
+    def waits_for_all(self) -> bool:  # type: ignore[override]  # noqa: D102
+        return not self.pulls_in_order
+
+    def cheapest(self, stretches: Stretches, *, overlap: bool) -> list[slice]:  # noqa: D102
+        sizes_bytes = stretches.sizes_bytes
+        return merged_served(
+            stretches,
+            push_s=self.push.time(sizes_bytes),
+            serve_s=self.server_s_per_byte * sizes_bytes,
+            pull_s=self.pull.time(sizes_bytes),
+            overlap=overlap,
+        )
+
+    def exchanged(  # noqa: D102
+        self, messages: Buckets, schedule: GradientSchedule, *, overlap: bool
+    ) -> tuple[Quantity, Quantity]:
+        push_s, pull_s = self.push.time(messages.sizes_bytes), self.pull.time(messages.sizes_bytes)
+        served_s = self.server_s_per_byte * messages.sizes_bytes
+        total_s = total(push_s + served_s + pull_s)
+        if not overlap:
+            return total_s, total_s
+        arrived = ends(ready_s=list(messages.ready_s), message_s=list(push_s))
+        updated_s = ends(ready_s=arrived, message_s=list(served_s))[-1]
+        exposed_s = exposed_exchange(last_end_s=updated_s, computed_s=schedule.backward_s)
+        pulled = running_total(pull_s[::-1])  # what the first layers want is pulled first
+        exposed_s = exposed_s + arrival_stall(wanted_s=list(messages.wanted_s[::-1]), arrival_s=list(pulled))
+        return total_s, exposed_s
+
+    def played(self, *, overlap: bool) -> PlayedExchange:  # noqa: D102
+        del overlap
+        return PlayedExchange(gather=self.push, pull=self.pull, server_s_per_byte=self.server_s_per_byte)
+
+    def sent_bytes(self, size_bytes: float) -> float:  # noqa: D102
+        sent = self.push.sent_bytes(size_bytes) + self.pull.sent_bytes(size_bytes)
+        return float(sent) / self.push.rank_count
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Synchronous(Agreement):
+    """All workers wait for each other in every step."""
+
+    reductions: tuple[Reduction, ...]
+    overlap: bool = True
+    message_bytes: float | str = 0.0
+    straggler: Straggler | None = None
+
+    @property
+    def reduction(self) -> Reduction:
+        """Sum of the gradients of a worker's first device."""
+        return self.reductions[0]
+
+    @property
+    def counted_workers(self) -> int:
+        """Workers that are waited for. [1]"""
+        return self.worker_count if self.straggler is None else self.straggler.counted(self.worker_count)
+
+    @property
+    def hides_copies(self) -> bool:  # noqa: D102
+        return not self.serves
+
+    @property
+    def delays_copies(self) -> bool:  # noqa: D102
+        return self.overlap and self.reduction.waits_for_all
+
+    @property
+    def slowdown(self) -> Quantity:
+        """Share of a device that messages keep from computing. [1]"""
+        return getattr(self.reduction, "slowdown", 0.0)
+
+    @property
+    def _slowest(self) -> Quantity:
+        """Time of the last counted worker over the mean. [1]"""
+        if self.straggler is None:
+            return 1.0
+        return self.straggler.slowest_s(compute_s=1.0, worker_count=self.worker_count)
+
+    def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
+        # a message leaves when the last has it ready, whose phases hide more of the exchange as they are longer
+        slowest, reduction = self._slowest, self.reductions[device.place]
+        total_s: Quantity = device.gathered_s
+        exposed_s: Quantity = device.gathered_s
+        if device.schedule is not None and device.schedule.layers:
+            schedule = device.schedule if self.straggler is None else device.schedule.slowed(slowest)
+            found = reduction.exchanged(self.messages(reduction, schedule), schedule, overlap=self.overlap)
+            total_s, exposed_s = total_s + found[0], exposed_s + found[1]
+        return total_s, exposed_s
+
+    def gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
+        slowdown = self.slowdown if self.overlap else 0.0
+        total_s: Quantity = 0.0
+        exposed_s: Quantity = 0.0
+        for each in device.gathers:
+            total_s = total_s + each.seconds
+            hidden_by_s = self._slowest * each.hidden_by_s if self.overlap else 0.0
+            left_s = maximum((1 - slowdown) * each.seconds - hidden_by_s, 0.0) + slowdown * each.seconds
+            exposed_s = exposed_s + left_s
+        return total_s, exposed_s
+
+    def sent_bytes(self, size_bytes: float, place: int) -> float:  # noqa: D102
+        return self.reductions[place].sent_bytes(size_bytes)
+
+    def applied(self, own: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:  # noqa: D102
+        total_s, exposed_s = exchanged
+        update_s = 0.0 if self.serves else own.update_s
+        waited_s: Quantity = 0.0
+        if self.straggler is not None:
+            own_s = own.device_s - own.update_s + update_s
+            waited_s = self.straggler.straggler_s(compute_s=own_s, worker_count=self.worker_count)
+        return replace(
+            own,
+            update_s=update_s,
+            sync_s=own.sync_s + total_s,
+            exposed_sync_s=own.exposed_sync_s + exposed_s,
+            straggler_s=waited_s,
+        )
+
+    def slices(self, reduction: Reduction, schedule: GradientSchedule) -> Sequence[slice]:
+        """Gradients of each message."""
+        if self.message_bytes == MERGED:
+            asked = _wanted_at_once(schedule) if reduction.waits_for_all else schedule
+            return reduction.cheapest(Stretches.of(asked), overlap=self.overlap)
+        return buckets(schedule.sizes_bytes, least_bytes=float(self.message_bytes))
+
+    def messages(self, reduction: Reduction, schedule: GradientSchedule) -> Buckets:
+        """Gradients grouped into messages."""
+        if self.message_bytes == MERGED:
+            asked = _wanted_at_once(schedule) if reduction.waits_for_all else schedule
+            return Buckets.of(asked, self.slices(reduction, schedule))
+        return _messages(_wanted_at_once(schedule) if reduction.waits_for_all else schedule, float(self.message_bytes))
+
+    def played(  # noqa: D102
+        self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
+    ) -> tuple[Iterable[Task], Mapping[str, int], Mapping[str, float]]:
+        devices = tuple(
+            replace(
+                played, waits_s=played.waits_s + self._gathered_s(device, composed), **self._exchange(device, composed)
+            )
+            for played, device in zip(step.devices, composed.devices, strict=True)
+        )
+        step = replace(step, devices=devices, overlap=self.overlap)
+        relative = np.ones((step_count, self.worker_count))
+        if self.straggler is not None:
+            relative = self.straggler.drawn(step_count=step_count, worker_count=self.worker_count, seed=seed)
+        return synchronous_tasks(fed, step, relative=relative), step.resources, step.channels
+
+    def _gathered_s(self, device: DeviceWork, composed: Composed) -> float:
+        return float(device.gathered_s + composed.count * self.gathered(device)[1])
+
+    def _exchange(self, device: DeviceWork, composed: Composed) -> dict[str, Any]:
+        """Messages of a device, each with the chunk that completes it and the chunk that needs it first."""
+        if device.schedule is None or not device.schedule.layers:
+            return {}
+        reduction = self.reductions[device.place]
+        chunks = [
+            (chunk, stage.times.gradients)
+            for chunk, stage in enumerate(composed.stages)
+            if stage.device == device.place and stage.exchanges_gradients
+        ][::-1]
+        ready = [(chunk, float(when)) for chunk, schedule in chunks for when in schedule.ready_s]
+        wanted = [
+            (chunk, 0.0 if reduction.waits_for_all else float(when))
+            for chunk, schedule in chunks
+            for when in schedule.wanted_s
+        ]
+        slices = self.slices(reduction, device.schedule)
+        sizes = device.schedule.sizes_bytes
+        return {
+            "exchange": reduction.played(overlap=self.overlap),
+            "sizes_bytes": [float(sizes[each].sum()) for each in slices],
+            "ready": [ready[each.stop - 1] for each in slices],
+            "wanted": [min(wanted[each]) for each in slices],
+        }
+
+
+@derived
+def _messages(schedule: GradientSchedule, message_bytes: float) -> Buckets:
+    """Gradients in messages of a size, shared by all agreements that use it."""
+    return Buckets.of(schedule, buckets(schedule.sizes_bytes, least_bytes=message_bytes))
+
+
+@derived
+def _wanted_at_once(schedule: GradientSchedule) -> GradientSchedule:
+    """Schedule of a forward phase that starts once all parameters have arrived."""
+    return replace(schedule, wanted_s=np.zeros_like(schedule.wanted_s))

@@ -1,4 +1,4 @@
-"""Strategies of agreement by name, which arguments each of them takes, and the agreement that a job asks for."""
+"""Strategies of agreement: their names, the arguments each takes, and the agreement a job asks for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perfmodel.units import MIB
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.parallelism.base import Placement
-    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.subject import Subject
@@ -27,33 +27,33 @@ LIBRARY: Final = "all_reduce"
 """Value of ``sync`` for what the framework's library of collectives chooses at each size."""
 
 WAITING: Final = (LIBRARY, *ALL_REDUCES)
-"""Strategies in which all workers wait for all in every step."""
+"""Strategies in which all workers wait for each other in every step."""
 
 WITH_SERVER: Final = (PARAMETER_SERVER, *SCHEMES)
-"""Strategies in which one worker alone exchanges too, as its parameters lie with a server."""
+"""Strategies that exchange even with one worker, as a server holds its parameters."""
 
 FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     "waiting": WAITING,
     "server": WITH_SERVER,
     "asynchronous": tuple(SCHEMES),
 }
-"""Family of strategies, as ``Argument.takers`` names it -> the strategies."""
+"""Family of strategies, as in ``Argument.takers`` -> its members."""
 
 TAKEN_BY: Final[Mapping[str, tuple[str, ...]]] = {
     row.name: tuple(name for taker in row.takers for name in FAMILIES.get(taker, (taker,)))
     for row in ARGUMENTS.values()
     if row.takers
 }
-"""Argument -> strategies that take it; to all others it would say nothing."""
+"""Argument -> strategies that take it; it has no effect on others."""
 
 
 def sync_names() -> tuple[str, ...]:
-    """Return every value of ``sync``."""
+    """Every value of ``sync``."""
     return (NO_SYNC, *WAITING, *SCHEMES)
 
 
 def taken(options: Mapping[str, Any], sync: str) -> dict[str, Any]:
-    """Return those of some arguments that a strategy takes; what is for no strategy in particular stays.
+    """Keep the arguments that a strategy takes, or that suit every strategy.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def taken(options: Mapping[str, Any], sync: str) -> dict[str, Any]:
 
 
 def refuse_unused(options: Mapping[str, Any], syncs: Collection[str], *, worker_count: int) -> None:
-    """Raise if an argument is for none of some strategies, and would change nothing."""
+    """Raise if an argument has no effect on any of some strategies."""
     if worker_count == 1:
         return
     for name, value in options.items():
@@ -81,35 +81,39 @@ def refuse_unused(options: Mapping[str, Any], syncs: Collection[str], *, worker_
 def resolve_agreement(
     asked: Job,
     *,
-    machine: Machine | None,
+    system_part: SystemPart | None,
     subject: Subject,
     profile: FrameworkProfile,
     dtype: str,
     placement: Placement | None = None,
 ) -> Agreement | None:
-    """Return how the workers of a job agree."""
-    _check_speeds(asked, machine, subject)
-    if asked.sync == NO_SYNC or machine is None or Phase.BACKWARD not in subject.phase.parts:
+    """Make the agreement that a job asks for."""
+    _check_speeds(asked, system_part, subject)
+    if asked.sync == NO_SYNC or system_part is None or Phase.BACKWARD not in subject.phase.parts:
         return None
     from perfmodel.prediction.job.agreements import agreement_of
 
-    return agreement_of(asked, machine=machine, subject=subject, profile=profile, dtype=dtype, placement=placement)
+    return agreement_of(
+        asked, system_part=system_part, subject=subject, profile=profile, dtype=dtype, placement=placement
+    )
 
 
 def with_habits_of(profile: FrameworkProfile, job: Job) -> Job:
-    """Return the same job with a framework's size of messages, where it asks for none."""
+    """Fill in the framework's message size where the job states none."""
     if job.bucket_bytes is not None or profile.exchange.bucket_mib is None:
         return job
     return job.resolved(bucket_bytes=profile.exchange.bucket_mib * MIB)
 
 
-def _check_speeds(asked: Job, machine: Machine | None, subject: Subject) -> None:
-    """Refuse workers of unequal speed where they do not agree, since each then has a step of its own."""
+def _check_speeds(asked: Job, system_part: SystemPart | None, subject: Subject) -> None:
+    """Raise if workers of unequal speed do not agree, since each would have a step of its own."""
     straggler = asked.straggler
     if straggler is None or straggler.times.lasting_count is None:
         return
-    alone = machine is None or (asked.workers == 1 and asked.sync not in SCHEMES)
+    alone = system_part is None or (asked.workers == 1 and asked.sync not in SCHEMES)
     apart = alone or asked.sync == NO_SYNC or Phase.BACKWARD not in subject.phase.parts
     if apart and straggler != straggler.as_predicted:
-        allowed = "None, or times that vary, for workers that do not agree: with unequal ones each has its own step"
+        allowed = (
+            "None or times that vary from step to step where workers do not agree, as otherwise their steps differ"
+        )
         raise ArgumentError("straggler", {"distribution": straggler.times.name}, allowed)

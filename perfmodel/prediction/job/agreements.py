@@ -1,4 +1,4 @@
-"""The agreement of a job's workers, put on the devices of its system."""
+"""Agreements placed on the devices of a system."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
 from perfmodel.parallelism.base import Layout, Placement
-from perfmodel.prediction.job.agreement import Agreement, Asynchronous
+from perfmodel.prediction.job.agreement import (
+    Agreement,
+    AllReduced,
+    Asynchronous,
+    Reduction,
+    Synchronous,
+    ThroughServer,
+)
 from perfmodel.prediction.job.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER, with_habits_of
 from perfmodel.prediction.job.parameter_server import (
     memory_bytes_per_s,
@@ -21,7 +28,6 @@ from perfmodel.prediction.job.parameter_server import (
     update_passes,
     visit_of,
 )
-from perfmodel.prediction.job.synchronous_agreement import AllReduced, Reduction, Synchronous, ThroughServer
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
@@ -30,22 +36,22 @@ from perfmodel.sync.placed import Placed, place, placed_once
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.subject import Subject
 
 GROUP_SUM: Final = "ring_all_reduce"
-"""How workers that step together before they visit a server add up their gradients."""
+"""Sum of gradients inside a group that visits a server as one."""
 SHARED: Final = "reduce_scatter"
-"""How gradients are added up where each worker needs the sum of its own part alone."""
+"""Sum of gradients where each worker needs only its own part."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Workers:
-    """Workers that are to agree: their devices, and what of the network each of these has."""
+    """The workers of a job: their devices, and the share of the network on each."""
 
     asked: Job
-    machine: Machine
+    system_part: SystemPart
     layout: Layout
     parameter_counts: tuple[int, ...]
     subject: Subject
@@ -60,19 +66,19 @@ class Workers:
     @property
     def names(self) -> tuple[str, ...]:
         """All devices, in the order of the job."""
-        return self.machine.names
+        return self.system_part.names
 
     def groups(self, place_: int) -> tuple[tuple[str, ...], ...]:
-        """Return the devices at a place of every worker, those with the same share of its layers together."""
+        """Devices at one place of every worker, places with the same layers together."""
         width, depth = self.layout.tensor_size, self.layout.stages
         return tuple(self.names[place_ * width + share :: depth * width] for share in range(width))
 
     def own(self) -> dict[str, Any]:
-        """Return what an agreement is called and how many it joins."""
+        """Label of an agreement, with the number of workers in it."""
         return {"name": self.asked.sync, "asked": self.asked, "worker_count": self.count}
 
     def synchronous(self, reductions: list[Reduction], **more: Any) -> Synchronous:
-        """Return the agreement of workers that all wait for all."""
+        """Make the agreement of workers that all wait for each other."""
         return Synchronous(
             reductions=tuple(reductions),
             overlap=self.asked.overlap,
@@ -84,21 +90,21 @@ class Workers:
 
     @property
     def places(self) -> range:
-        """Places of the devices of a worker that have different layers."""
+        """Places within a worker whose devices have different layers."""
         return range(self.layout.stages)
 
 
 def agreement_of(
     asked: Job,
     *,
-    machine: Machine,
+    system_part: SystemPart,
     subject: Subject,
     profile: FrameworkProfile,
     dtype: str,
     placement: Placement | None = None,
 ) -> Agreement | None:
-    """Return how the workers of a job that trains agree."""
-    layout = Layout(workers=machine.worker_count) if placement is None else placement.layout
+    """Make the agreement of a training job's workers."""
+    layout = Layout(workers=system_part.worker_count) if placement is None else placement.layout
     if layout.data_size == 1 and asked.sync not in WITH_SERVER:
         return None
     counts = [0] * layout.stages
@@ -109,7 +115,7 @@ def agreement_of(
             counts[stage.device] += stage.graph.trained_parameter_count
     workers = Workers(
         asked=with_habits_of(profile, asked),
-        machine=machine,
+        system_part=system_part,
         layout=layout,
         parameter_counts=tuple(counts),
         subject=subject,
@@ -130,16 +136,14 @@ def _all_reduced(workers: Workers) -> Agreement:
 
 def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Placed:
     first, *beside = workers.groups(place_)
-    return placed_once(algorithm, workers.machine.system.topology, first, beside=tuple(beside), **options)
+    return placed_once(algorithm, workers.system_part.system.topology, first, beside=tuple(beside), **options)
 
 
 def collectives_of(profile: FrameworkProfile) -> CollectiveLibrary:
-    """Return the library of collectives that a framework calls."""
+    """Load the framework's library of collectives."""
     named = profile.exchange.collectives
     if named is None:
-        allowed = (
-            f"an algorithm by its name, as {profile.name} states no library of collectives: {', '.join(ALL_REDUCES)}"
-        )
+        allowed = f"one of {', '.join(ALL_REDUCES)} with {profile.name}, which names no library of collectives"
         raise ArgumentError("sync", LIBRARY, allowed)
     return load_collective_library(named)
 
@@ -152,8 +156,8 @@ def _by_library(workers: Workers) -> Agreement:
         first, *beside = workers.groups(at)
         placed: LibraryCollective | Placed
         if operation in library.operation:
-            placed = place_library(library, operation, workers.machine.system.topology, first, beside=beside)
-            slowdown = placed.taken_share(unit_count=workers.machine.device.unit_count)
+            placed = place_library(library, operation, workers.system_part.system.topology, first, beside=beside)
+            slowdown = placed.taken_share(unit_count=workers.system_part.device.unit_count)
         else:
             placed, slowdown = _placed(workers, collective(operation), at), 0.0
         reductions.append(AllReduced(placed=placed, slowdown=slowdown))
@@ -162,27 +166,27 @@ def _by_library(workers: Workers) -> Agreement:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Crowded:
-    """Messages to a server that devices with other layers send at the same time, each as many bytes as it has."""
+    """Messages to a server that meet those of devices with other layers."""
 
     alone: Placed
     together: Placed
     met: float
 
     def time(self, size_bytes: Any) -> Any:
-        """Return the time of messages of so many bytes. [s]"""
+        """Time of messages of this many bytes [B]. [s]"""
         alone_s = self.alone.time(size_bytes)
         return alone_s + maximum(self.together.time(size_bytes) - alone_s, 0.0) * self.met
 
     def __getattr__(self, name: str) -> Any:
-        """Give what is played: the messages of the devices at one place."""
+        """Pass attributes of the messages at one place through."""
         return getattr(self.alone, name)
 
 
 def _through_server(workers: Workers) -> Agreement:
-    asked, machine = workers.asked, workers.machine
-    servers = server_memories(machine, asked.server_count)
+    asked, system_part = workers.asked, workers.system_part
+    servers = server_memories(system_part, asked.server_count)
     per_byte = served_s_per_byte(
-        machine, servers, workers.subject, worker_count=workers.count, element_bytes=workers.element_bytes
+        system_part, servers, workers.subject, worker_count=workers.count, element_bytes=workers.element_bytes
     )
     reductions: list[Reduction] = []
     for at in workers.places:
@@ -197,7 +201,7 @@ def _through_server(workers: Workers) -> Agreement:
             )
         )
     held = server_memory(
-        machine,
+        system_part,
         servers,
         workers.subject,
         element_bytes=workers.element_bytes,
@@ -208,7 +212,7 @@ def _through_server(workers: Workers) -> Agreement:
 
 
 def _met(workers: Workers, place_: int) -> float:
-    """Return the gradients that devices at other places bring at the same time, over those of one. [1]"""
+    """Gradients at all places of a worker over those at one. [1]"""
     own, others = (
         workers.parameter_counts[place_],
         workers.parameter_counts[:place_] + workers.parameter_counts[place_ + 1 :],
@@ -217,7 +221,7 @@ def _met(workers: Workers, place_: int) -> float:
 
 
 def _to_server(workers: Workers, place_: int, way: slice, servers: tuple[str, ...], *, met: float) -> Any:
-    topology, algorithm = workers.machine.system.topology, collective(workers.asked.sync)
+    topology, algorithm = workers.system_part.system.topology, collective(workers.asked.sync)
     how: dict[str, Any] = {"servers": servers, "server_count": workers.asked.server_count}
     (first, *beside), depth = workers.groups(place_), workers.layout.stages
     both = placed_once(algorithm, topology, first, beside=tuple(beside), **how)
@@ -230,13 +234,13 @@ def _to_server(workers: Workers, place_: int, way: slice, servers: tuple[str, ..
 
 
 def _asynchronous(workers: Workers) -> Agreement:
-    asked, machine, layout = workers.asked, workers.machine, workers.layout
+    asked, system_part, layout = workers.asked, workers.system_part, workers.layout
     scheme = scheme_of(asked.sync)
     own_bytes = [float(workers.element_bytes * count) for count in workers.parameter_counts]
     shard_bytes = float(workers.element_bytes * workers.subject.graph.trained_parameter_count) / asked.server_count
-    servers = server_memories(machine, asked.server_count)
-    memory_rate = memory_bytes_per_s(machine, servers)
-    topology, names = machine.system.topology, workers.names
+    servers = server_memories(system_part, asked.server_count)
+    memory_rate = memory_bytes_per_s(system_part, servers)
+    topology, names = system_part.system.topology, workers.names
     size, width = layout.stages * layout.tensor_size, layout.tensor_size
     group_size = (asked.group_size or workers.count) if asked.sync == "mixed" else 1
     visit = visit_of(
@@ -274,7 +278,7 @@ def _asynchronous(workers: Workers) -> Agreement:
         times=None if asked.straggler is None else asked.straggler.times,
     )
     held = server_memory(
-        machine,
+        system_part,
         servers,
         workers.subject,
         element_bytes=workers.element_bytes,

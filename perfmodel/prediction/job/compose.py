@@ -1,8 +1,8 @@
-"""The one composition of a step: plain numbers of a job's stages, exchanges, copies and input to its parts.
+"""The one composition of a step, from plain numbers of stages, exchanges, copies and input to its parts.
 
-``predict`` gives floats, a sweep and an interval arrays over configurations, a formula symbols. A worker with the whole
-network is the case of one device, a mini-batch in one piece that of one micro-batch, workers that share nothing that of
-a share of one: all by the same lines.
+The numbers may be floats (predict), arrays over configurations (sweep, interval) or symbols (formula). A whole network
+is the case of one device, an uncut mini-batch that of one micro-batch, and unshared state that of a share of one; the
+same lines compute all of them.
 """
 
 from __future__ import annotations
@@ -10,31 +10,134 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from perfmodel.cost.pipeline_order import Orders, pipeline_ends
 from perfmodel.cost.transfer import exposed_copy_time
+from perfmodel.derived import derived_property
 from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.job.gradients import joined
 from perfmodel.prediction.job.stacking import taken
-from perfmodel.prediction.job.work import DeviceWork, Gather, StageWork, Turned, WorkerWork
 from perfmodel.symbolic import is_symbolic, named
 
 if TYPE_CHECKING:
+    from perfmodel.cost.pipeline_order import PipelineEnds
+    from perfmodel.prediction.device.step_time import StepTime
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.gradients import GradientSchedule
 
+
 Quantity = Any
+
+
+class PhaseTimes(Protocol):
+    """Times of a stage for one micro-batch, without copies and exchanges, worked out when read."""
+
+    @property
+    def whole(self) -> StepTime:
+        """All phases, with the update. [s]"""
+
+    @property
+    def forward(self) -> StepTime:
+        """The forward phase. [s]"""
+
+    @property
+    def backward(self) -> StepTime:
+        """The backward phase; zero where there is none. [s]"""
+
+    @property
+    def update(self) -> StepTime:
+        """The update, once for all micro-batches; zero where there is none. [s]"""
+
+    @property
+    def gradients(self) -> GradientSchedule:
+        """Times at which the gradients of its layers are ready. [s]"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StageWork:
+    """Work of a stage for one micro-batch: floats, arrays of shape (configurations,), or expressions."""
+
+    times: PhaseTimes
+    device: int = 0
+    exchanges_gradients: bool = False
+    group_s: tuple[Quantity, Quantity] = (0.0, 0.0)
+    exchanged_s: Quantity = 0.0
+    send_s: tuple[Quantity, Quantity] = (0.0, 0.0)
+    gather_s: tuple[Quantity, Quantity] = (0.0, 0.0)
+    tied_s: Quantity = 0.0
+    gathered_s: Quantity = 0.0
+
+    @derived_property
+    def forward_s(self) -> Quantity:
+        """Forward turn of a micro-batch. [s]"""
+        return named(self.times.forward.step_s + self.group_s[0], "forward turn")
+
+    @derived_property
+    def backward_s(self) -> Quantity:
+        """Backward turn of a micro-batch. [s]"""
+        return named(self.times.backward.step_s + self.group_s[1], "backward turn")
+
+    @derived_property
+    def computed(self) -> StepTime:
+        """Device time for one micro-batch. [s]"""
+        return self.times.forward + self.times.backward
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Gather:
+    """Parameters that data-parallel workers gather for a phase, during the phase before it."""
+
+    seconds: Quantity
+    hidden_by_s: Quantity
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DeviceWork:
+    """Exchanges of a device with those of other workers."""
+
+    place: int
+    schedule: GradientSchedule | None
+    gathers: tuple[Gather, ...] = ()
+    gathered_s: Quantity = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class WorkerWork:
+    """Work of a worker's devices for one micro-batch."""
+
+    device_of_chunk: tuple[int, ...]
+    forward_s: tuple[Quantity, ...]
+    backward_s: tuple[Quantity, ...]
+    there_s: tuple[Quantity, ...]
+    back_s: tuple[Quantity, ...]
+    works_s: tuple[Quantity, ...]
+    updates: tuple[tuple[Quantity, Quantity], ...]
+    tied_s: tuple[Quantity, ...]
+    longest: int
+    longest_places: Quantity
+    once: StepTime
+    update: StepTime
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turned:
+    """Times at which devices of a pipeline finish a pass of all micro-batches. [s]"""
+
+    ends: PipelineEnds | None
+    free: PipelineEnds | None
+
+
 Exchanged = tuple[Quantity, Quantity]
-"""What a device exchanges with other workers, hidden or not, and what of it is exposed. [s]"""
+"""Exchange time of a device with other workers, total and exposed. [s]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Composed:
-    """A step composed."""
+    """A composed step."""
 
     parts: StepTime
     own: StepTime
@@ -45,7 +148,7 @@ class Composed:
     count: int = 1
 
     def of(self, parts: StepTime) -> Composed:
-        """Return the same with other parts of the step [s]; ``replace`` takes four times as long."""
+        """Replace the parts of the step [s], four times as fast as ``replace``."""
         other = object.__new__(Composed)
         other.__dict__.update(self.__dict__, parts=parts)
         return other
@@ -67,8 +170,8 @@ def compose(
 
     .. math:: T = \max_d \left[(a - 1) E + E_d + X_d + U_d\right] + W
 
-    with passes a of all micro-batches through the pipeline, each of which takes E, device d through with the last at
-    :math:`E_d`, exposed exchange :math:`X_d`, update :math:`U_d`, and W for slower workers, copies and input.
+    with a passes of all micro-batches through the pipeline at E each, :math:`E_d` the end of the last pass on device d,
+    :math:`X_d` its exposed exchange, :math:`U_d` its update, and W the time for slower workers, copies and input.
 
     Parameters
     ----------
@@ -79,15 +182,15 @@ def compose(
     micro_batches, accumulation_steps : int
         Micro-batches of a pass, and passes before the update. [1]
     update_share : float, ndarray or sympy.Expr
-        Part of the update that a device does, where workers share the optimizer's state. [1]
+        Share of the update that each device does, below 1 where workers share the optimizer's state. [1]
     agreement : Agreement or None
         How workers agree; None where they do not. [-]
     copies_s : tuple of 2 float, ndarray or sympy.Expr
         Copies of a step's mini-batch: before it begins, and while the one before computes. [s]
     first_step_s : float, ndarray or sympy.Expr
-        Share of what the first step of a process costs besides. [s]
+        Share of the extra time of a process's first step. [s]
     fed : callable or None
-        Adds to a StepTime what it waits for its input; None where that is there. [-]
+        Adds the wait for input to a StepTime; None where input is always ready. [-]
 
     Returns
     -------
@@ -96,8 +199,8 @@ def compose(
 
     Notes
     -----
-    Valid for: workers that are alike, passes that each fill and drain the pipeline, gradients exchanged in the last
-    backward phase. Ignores: exchanges of several devices of a worker that meet on a link.
+    Valid for: equal workers, passes that each fill and drain the pipeline, gradients exchanged in the last backward
+    phase. Ignores: that exchanges of several devices of a worker may share a link.
     """
     composed = agreed(
         stages,
@@ -119,17 +222,20 @@ def agreed(
     update_share: Quantity = 1.0,
     agreement: Agreement | None = None,
 ) -> Composed:
-    """Compose a step as ``compose`` does, up to the copies of mini-batches and what brings them."""
+    """Compose a step up to its copies and input."""
     count = micro_batches * accumulation_steps
     if len(stages) == len(orders) == count == 1 and isinstance(update_share, float) and update_share == 1:
-        own, longest = _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s), 0  # nothing to put together
+        alone, longest = (
+            _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s),
+            0,
+        )  # nothing to put together
         devices = () if agreement is None else devices_of(stages, Turned(None, None))
         exchanged = None if agreement is None else exchanges(agreement, devices[0], count=1)
     else:
         worker = worker_of(stages, device_count=len(orders))
         longest, ends = worker.longest, turned(worker, orders)
         devices = () if agreement is None else devices_of(stages, ends)
-        own, exchanged = stepped(
+        alone, exchanged = stepped(
             worker,
             ends,
             exchanged=None if agreement is None else [exchanges(agreement, device, count=count) for device in devices],
@@ -139,8 +245,8 @@ def agreed(
             served=agreement is not None and agreement.serves,
         )
     return Composed(
-        parts=own if agreement is None or exchanged is None else agreement.applied(own, exchanged),
-        own=own,
+        parts=alone if agreement is None or exchanged is None else agreement.applied(alone, exchanged),
+        own=alone,
         longest=longest,
         stages=tuple(stages),
         devices=devices,
@@ -157,7 +263,7 @@ def fed_with(
     first_step_s: Quantity = 0.0,
     fed: Callable[[StepTime], StepTime] | None = None,
 ) -> Composed:
-    """Add to a step in which workers agree the copies of mini-batches, and what it waits for their input."""
+    """Add copies of mini-batches and waiting for input to a step."""
     before_s, meanwhile_s = copies_s
     copied_s = before_s + meanwhile_s
     if agreement is not None and agreement.delays_copies:
@@ -176,7 +282,7 @@ def _is_something(seconds: Quantity) -> bool:
 
 
 def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
-    """Return what the devices of a worker do with one micro-batch."""
+    """Work of a worker's devices for one micro-batch."""
     chunks = [[stage for stage in stages if stage.device == place] for place in range(device_count)]
     turns = [(stage.forward_s, stage.backward_s) for stage in stages] if device_count > 1 else []
     works_s = [
@@ -205,7 +311,7 @@ def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
 
 
 def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
-    """Return what a device computes, and exchanges with others of its worker, for one micro-batch."""
+    """Device time for one micro-batch, with exchanges inside the worker. [s]"""
     exposed_s = sum(sum(stage.group_s) for stage in stages)
     total_s = sum(stage.exchanged_s for stage in stages)
     if not (_is_something(exposed_s) or _is_something(total_s)):
@@ -214,14 +320,14 @@ def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
 
 
 def _tied(own: StepTime, tied_s: Quantity) -> StepTime:
-    """Return what a device does with the sums of the gradients of tied tables, which nothing hides."""
+    """Add the exposed sums of gradients of tied tables. [s]"""
     if not _is_something(tied_s):
         return own
     return replace(own, exposed_sync_s=own.exposed_sync_s + tied_s, sync_s=own.sync_s + tied_s)
 
 
 def turned(worker: WorkerWork, orders: Orders) -> Turned:
-    """Return when devices and chunks are through with a pass of all micro-batches, with transfers and without."""
+    """Return when devices and chunks finish a pass of all micro-batches, with transfers and without. [s]"""
     if len(orders) == 1:
         return Turned(None, None)
     how = {"forward_s": worker.forward_s, "backward_s": worker.backward_s}
@@ -240,28 +346,28 @@ def turned(worker: WorkerWork, orders: Orders) -> Turned:
 
 
 def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, ...]:
-    """Return what each device exchanges with those of other workers."""
-    found = []
+    """Exchanges of each device with other workers."""
+    devices = []
     for place in range(1 + max(stage.device for stage in stages)):
-        own = [(chunk, stage) for chunk, stage in enumerate(stages) if stage.device == place]
-        found.append(
+        chunks = [(chunk, stage) for chunk, stage in enumerate(stages) if stage.device == place]
+        devices.append(
             DeviceWork(
                 place=place,
-                schedule=_schedule(own, turns) if any(stage.exchanges_gradients for _, stage in own) else None,
+                schedule=_schedule(chunks, turns) if any(stage.exchanges_gradients for _, stage in chunks) else None,
                 gathers=tuple(
                     Gather(seconds=seconds, hidden_by_s=phase.step_s)
-                    for _, stage in own
+                    for _, stage in chunks
                     if any(map(_is_something, stage.gather_s))
                     for seconds, phase in zip(stage.gather_s, (stage.times.forward, stage.times.backward), strict=True)
                 ),
-                gathered_s=sum(stage.gathered_s for _, stage in own),
+                gathered_s=sum(stage.gathered_s for _, stage in chunks),
             )
         )
-    return tuple(found)
+    return tuple(devices)
 
 
 def _schedule(own: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSchedule:
-    """Return the gradients of the chunks of a device: in a pipeline at the times at which its order ends them."""
+    """Gradients of a device's chunks, at the times at which its pipeline order yields them."""
     schedules = [stage.times.gradients for _, stage in own]
     if len(own) == 1:
         return schedules[0]
@@ -285,7 +391,7 @@ def _schedule(own: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSc
 
 
 def exchanges(agreement: Agreement, device: DeviceWork, *, count: Quantity) -> Exchanged:
-    """Return what a device exchanges with those of other workers in a step."""
+    """Exchange times of a device with other workers in one step. [s]"""
     total_s, exposed_s = agreement.exchanged(device)
     if not device.gathers:
         return total_s, exposed_s
@@ -294,27 +400,27 @@ def exchanges(agreement: Agreement, device: DeviceWork, *, count: Quantity) -> E
 
 
 class Longest:
-    """The device that works longest, configuration by configuration."""
+    """The device that works longest, for each configuration."""
 
     def __init__(self, works_s: Sequence[Quantity], places: Quantity = None) -> None:
         self.works_s, self.places, self.first = works_s, places, 0
         self.is_open = len(works_s) > 1 and is_symbolic(*works_s)
         if places is None and len(works_s) > 1 and not self.is_open:
-            found = np.argmax(np.stack(np.broadcast_arrays(*works_s)), axis=0)
-            self.first = int(np.ravel(found)[0]) if np.size(found) else 0
-            if np.any(found != self.first):
-                self.places = found
+            longest = np.argmax(np.stack(np.broadcast_arrays(*works_s)), axis=0)
+            self.first = int(np.ravel(longest)[0]) if np.size(longest) else 0
+            if np.any(longest != self.first):
+                self.places = longest
 
     @classmethod
     def again(cls, worker: WorkerWork) -> Longest:
-        """Return the device that was found to work longest."""
-        found = cls(worker.works_s[:1], worker.longest_places)
-        found.works_s, found.first = worker.works_s, worker.longest
-        found.is_open = len(worker.works_s) > 1 and is_symbolic(*worker.works_s)
-        return found
+        """Return the device already found to work longest."""
+        known = cls(worker.works_s[:1], worker.longest_places)
+        known.works_s, known.first = worker.works_s, worker.longest
+        known.is_open = len(worker.works_s) > 1 and is_symbolic(*worker.works_s)
+        return known
 
     def of(self, values: Sequence[Quantity]) -> Quantity:
-        """Return the value of that device."""
+        """Pick the value of that device."""
         if self.is_open:
             return of_largest(self.works_s, values)
         if self.places is None:
@@ -325,19 +431,19 @@ class Longest:
         return np.take_along_axis(every, self.places[None], axis=0)[0]
 
     def step(self, steps: Sequence[StepTime]) -> StepTime:
-        """Return the parts of that device."""
+        """Pick the parts of that device."""
         if self.places is None and not self.is_open:
             return steps[self.first]
         return StepTime(*(self.of([getattr(step, part.name) for step in steps]) for part in fields(StepTime)))
 
 
 def of_largest(keys: Sequence[Quantity], values: Sequence[Quantity]) -> Quantity:
-    """Return the value that belongs to the largest key, the first of several that are as large."""
-    largest, found = keys[0], values[0]
+    """Pick the value at the largest key; the first of equal ones."""
+    largest, value_of_largest = keys[0], values[0]
     for key, value in zip(keys[1:], values[1:], strict=True):
-        found = named(where(exceeds(key, largest), value, found), "of the longest")
+        value_of_largest = named(where(exceeds(key, largest), value, value_of_largest), "of the longest")
         largest = named(maximum(largest, key), "longest")
-    return found
+    return value_of_largest
 
 
 def stepped(
@@ -350,14 +456,14 @@ def stepped(
     update_share: Quantity,
     served: bool = False,
 ) -> tuple[StepTime, Exchanged]:
-    """Return what the device that works longest does by itself, and what it exchanges with other workers."""
+    """Step of the device that works longest, alone, and its exchanges with other workers. [s]"""
     longest, count = Longest.again(worker), micro_batches * passes
-    own = worker.once if isinstance(count, int) and count == 1 else worker.once.times(count)
-    own = _tied(own + worker.update.times(update_share), longest.of(worker.tied_s))
+    alone = worker.once if isinstance(count, int) and count == 1 else worker.once.times(count)
+    alone = _tied(alone + worker.update.times(update_share), longest.of(worker.tied_s))
     if exchanged is None:
         exchanged = [(0.0, 0.0)] * len(worker.works_s)
     if turns.ends is None or turns.free is None:
-        return own, exchanged[0]
+        return alone, exchanged[0]
     tails_s = [
         tied_s + exposed_s + update_share * (overhead_s if served else overhead_s + update_s)
         for tied_s, (overhead_s, update_s), (_, exposed_s) in zip(worker.tied_s, worker.updates, exchanged, strict=True)
@@ -373,11 +479,11 @@ def stepped(
     waits_s = maximum(unhindered_s - of(finish_s), 0.0)
     # of what the last device is later, its exchange is as much as it is longer
     of_exchange_s = minimum(waits_s, maximum(of_largest(finish_s, [each for _, each in exchanged]) - exposed_s, 0.0))
-    own = replace(
-        own,
-        exposed_sync_s=own.exposed_sync_s + maximum(last_s - unhindered_s, 0.0),
+    alone = replace(
+        alone,
+        exposed_sync_s=alone.exposed_sync_s + maximum(last_s - unhindered_s, 0.0),
         bubble_s=maximum(of(free_s) - count * of(worker.works_s), 0.0) + waits_s - of_exchange_s,
     )
-    own = replace(own, sync_s=maximum(own.sync_s, own.exposed_sync_s))
+    alone = replace(alone, sync_s=maximum(alone.sync_s, alone.exposed_sync_s))
     exposed_s = exposed_s + of_exchange_s
-    return own, (maximum(total_s, exposed_s), exposed_s)
+    return alone, (maximum(total_s, exposed_s), exposed_s)

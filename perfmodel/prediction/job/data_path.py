@@ -1,4 +1,4 @@
-"""The way of mini-batches to the devices of a job: read, decoded, and copied, while the devices compute."""
+"""Input of a job: reading, decoding and copying mini-batches while the devices compute."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from perfmodel.numeric import exceeds, maximum, minimum
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.arguments.table import HOST_MEMORY as HOST_MEMORY
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors, scaled
-from perfmodel.prediction.device.machine import Host, Machine, shared_rates, slowest_rate
+from perfmodel.prediction.device.system_part import Host, SystemPart, shared_rates, slowest_rate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,23 +43,23 @@ if TYPE_CHECKING:
 
 
 HOST_PASSES: Final = 3
-"""Times a decoded example passes through host memory: written by the decoder, read and written into a buffer. [1]"""
+"""Passes of a decoded example through host memory: written by the decoder, read and written into a buffer. [1]"""
 
 PAGE_CACHE_SHARE: Final = 0.9
-"""Share of a host's memory that can hold a data set's pages; an estimate: the rest is the system's. [1]"""
+"""Share of a host's memory that can cache a data set; an estimate. [1]"""
 
 INPUT_STAGES: Final = ("read", "decode", "host_copy")
-"""Stages before the copy to the device, in their order."""
+"""Stages before the copy to the device, in order."""
 
 BOTTLENECK_OF_STAGE: Final = {"read": "storage", "decode": "decode", "host_copy": "decode"}
-"""What bounds a step that waits for a stage."""
+"""Input stage -> bottleneck of a step that waits for it."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DataPath:
-    """What brings mini-batches to the workers of a job, and how far ahead of them."""
+    """Source of a job's mini-batches, with the prefetch depth."""
 
-    machine: Machine | None
+    system_part: SystemPart | None
     prefetch: int
     dataset: Dataset | None = None
     input_from: str | Storage | None = HOST_MEMORY
@@ -67,22 +67,24 @@ class DataPath:
     input_variation: float = 0.0
 
     def with_workers(self, worker_count: int) -> DataPath:
-        """Return the same way to another number of workers."""
-        return self if self.machine is None else replace(self, machine=self.machine.with_workers(worker_count))
+        """Return the same input for another number of workers."""
+        return (
+            self if self.system_part is None else replace(self, system_part=self.system_part.with_workers(worker_count))
+        )
 
     @property
     def worker_count(self) -> int:
         """Workers that are fed at once. [1]"""
-        return 1 if self.machine is None else self.machine.worker_count
+        return 1 if self.system_part is None else self.system_part.worker_count
 
     @derived_property
     def read_routes(self) -> tuple[Route, ...]:
-        """The way from storage to the memory of each worker's host; none without a storage of the system."""
-        own = self.dataset is not None and (self.input_from is None or isinstance(self.input_from, str))
-        if not own or self.input_from == HOST_MEMORY or self.machine is None:
+        """Route from storage to each worker's host memory; empty without a storage of the system."""
+        from_system = self.dataset is not None and (self.input_from is None or isinstance(self.input_from, str))
+        if not from_system or self.input_from == HOST_MEMORY or self.system_part is None:
             return ()
-        ways = self.machine.storage_routes(self.input_from)  # type: ignore[arg-type]
-        arrays = {array.name: array for array in self.machine.system.storages}
+        ways = self.system_part.storage_routes(self.input_from)  # type: ignore[arg-type]
+        arrays = {array.name: array for array in self.system_part.system.storages}
         behind = {
             name: reads_of_array(arrays[name], read_bytes=self._read_bytes) for name in {way.nodes[0] for way in ways}
         }
@@ -90,13 +92,13 @@ class DataPath:
 
     @property
     def _read_bytes(self) -> float:
-        """Size of one read; infinity where examples are read from end to end. [B]"""
+        """Size of one read; infinite where examples are read sequentially. [B]"""
         assert self.dataset is not None
         return self.dataset.encoded_bytes_per_example if self.dataset.stored_in == "files" else math.inf
 
     @property
     def storage(self) -> str:
-        """Where examples are read from, for people."""
+        """Name of the storage."""
         if isinstance(self.input_from, Storage):
             count = len(self.hosts)
             several = f"one for all {count} hosts" if self.input_from.is_remote else f"one in each of {count} hosts"
@@ -106,21 +108,23 @@ class DataPath:
 
     @derived_property
     def _separate(self) -> Reading | None:
-        """What a storage given by its file delivers; None without one."""
+        """Rates of a storage given by its file; None without one."""
         if self.dataset is None or not isinstance(self.input_from, Storage):
             return None
-        return reading_from(self.input_from, machine=self.machine, hosts=self.hosts, read_bytes=self._read_bytes)
+        return reading_from(
+            self.input_from, system_part=self.system_part, hosts=self.hosts, read_bytes=self._read_bytes
+        )
 
     @derived_property
     def read_bytes_per_s(self) -> float:
-        """Rate at which all workers together read, when the one who gets least is waited for. [B/s]"""
+        """Read rate of all workers together, at the pace of the slowest. [B/s]"""
         if self._separate is not None:
             return self._separate.bytes_per_s
         return self.worker_count * slowest_rate(self.read_routes) if self.read_routes else math.inf
 
     @property
     def read_limited_by_storage(self) -> bool:
-        """Whether it is the storage, and no link behind it, that limits reading."""
+        """Whether the storage itself limits reading, not a link behind it."""
         if self._separate is not None:
             return self._separate.is_limited_by_storage
         ways = self.read_routes
@@ -128,27 +132,27 @@ class DataPath:
 
     @property
     def is_cached(self) -> bool:
-        """Whether the hosts' memory holds the data set, so that only the first epoch reads it."""
-        known = self.machine is not None and self.dataset is not None and self.input_from != HOST_MEMORY
-        return known and self.dataset.encoded_bytes < PAGE_CACHE_SHARE * self.machine.memory_bytes  # type: ignore[union-attr]
+        """Whether the hosts' memory can cache the data set, so that only the first epoch reads it."""
+        known = self.system_part is not None and self.dataset is not None and self.input_from != HOST_MEMORY
+        return known and self.dataset.encoded_bytes < PAGE_CACHE_SHARE * self.system_part.memory_bytes  # type: ignore[union-attr]
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """The machines of the workers; one of which nothing is known for a device by itself."""
-        return (Host(),) if self.machine is None else self.machine.hosts
+        """The machines of the workers; a device without a system has an unknown one."""
+        return (Host(),) if self.system_part is None else self.system_part.hosts
 
     @property
     def decode_rate_per_core(self) -> float | None:
-        """Examples that a core decodes; None where they are stored, or lie in memory, as they are used. [1/s]"""
+        """Examples that one core decodes per second; None where no decoding is needed. [1/s]"""
         decoded = self.dataset is None or self.input_from == HOST_MEMORY
         return None if decoded else self.dataset.decode_rate_per_core  # type: ignore[union-attr]
 
     def decode_core_count(self, host: Host) -> int:
-        """Return the cores of a host that decode. [1]"""
+        """Cores of a host that decode. [1]"""
         return host.core_count if self.decode_cores is None else self.decode_cores
 
     def stages(self, batch_size: Any, *, first_epoch: bool = False, factors: Factors = NO_FACTORS) -> dict[str, Any]:
-        """Return the time of each stage before the copy, for one mini-batch of every worker."""
+        """Time of each stage before the copy, for one mini-batch of every worker. [s]"""
         data = self.dataset
         if data is None:
             return dict.fromkeys(INPUT_STAGES, 0.0)
@@ -174,7 +178,7 @@ class DataPath:
         return {stage: reduce(maximum, (periods[stage] for periods in of_hosts)) for stage in INPUT_STAGES}
 
     def _scaled_rates(self, factors: Factors) -> tuple[Any, Any]:
-        """Return the factor on the drive's rate, where it limits reading, and the rate of a core that decodes."""
+        """Factor on the drive's rate, where it limits reading, and the scaled decode rate of a core."""
         read_factor: Any = 1.0
         drive = next((spec for spec in self.sources if isinstance(spec, Drive)), None)
         if drive is not None and self.read_limited_by_storage and not self.is_cached:
@@ -190,7 +194,7 @@ class DataPath:
     def fed(
         self, parts: StepTime, *, batch_size: Any, first_epoch: bool = False, factors: Factors = NO_FACTORS
     ) -> StepTime:
-        """Return the parts of a step whose mini-batch comes this way."""
+        """Parts of a step fed by this input."""
         if self.dataset is None:
             return parts
         parts = replace(parts, input_wait_s=0.0)
@@ -214,7 +218,7 @@ class DataPath:
         return replace(parts, input_wait_s=period - step_s)
 
     def is_waited_for(self, parts: StepTime, *, batch_size: Any) -> bool:
-        """Tell whether its slowest stage bounds the step, not only keeps it waiting when its time is a long one."""
+        """Whether the slowest input stage bounds the mean step, rather than only delaying some steps."""
         if self.dataset is None or not self.prefetch:
             return False
         steady = replace(self, input_variation=0.0)
@@ -222,17 +226,17 @@ class DataPath:
 
     @property
     def sources(self) -> tuple[SpecFile, ...]:
-        """The files whose numbers it takes: data set, storage."""
-        found: list[SpecFile | None] = [None if self.dataset is None else self.dataset.file]
+        """Files whose numbers it uses: data set, storage."""
+        files: list[SpecFile | None] = [None if self.dataset is None else self.dataset.file]
         if isinstance(self.input_from, Storage):
-            found.append(self.input_from)
-        elif self.machine is not None and self.read_routes:
+            files.append(self.input_from)
+        elif self.system_part is not None and self.read_routes:
             named = {route.nodes[0] for route in self.read_routes}
-            found += [array.drive for array in self.machine.system.storages if array.name in named]
-        return tuple({id(spec): spec for spec in found if spec is not None}.values())
+            files += [array.drive for array in self.system_part.system.storages if array.name in named]
+        return tuple({id(spec): spec for spec in files if spec is not None}.values())
 
     def remarks(self, subject: Subject) -> tuple[str, ...]:
-        """Return a remark where an example of the data set is not what the network takes."""
+        """Remark where the data set's examples do not have the network's input size."""
         if self.dataset is None:
             return ()
         sizes = [math.prod(shape) for shape in subject.graph.input_shapes.values()]
@@ -248,28 +252,30 @@ class DataPath:
 
 
 OUTSTANDING_READS: Final = 64
-"""Reads that the loader of a host keeps under way, as far as the storage allows it. [1]"""
+"""Reads in flight per host, as far as the storage allows. [1]"""
 
 FULL: Final = 1 - 1e-9
-"""Share of a storage's rate from which on all of it is used. [1]"""
+"""Share of a storage's rate that counts as all of it. [1]"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What workers get from a storage."""
+    """Rates at which workers read from a storage."""
 
     bytes_per_s: float
     is_limited_by_storage: bool
 
 
-def reading_from(storage: Storage, *, machine: Machine | None, hosts: tuple[Host, ...], read_bytes: float) -> Reading:
-    """Return what workers get from a storage given by its file.
+def reading_from(
+    storage: Storage, *, system_part: SystemPart | None, hosts: tuple[Host, ...], read_bytes: float
+) -> Reading:
+    """Rates of workers that read from a storage given by its file.
 
     Parameters
     ----------
     storage : Storage
-        The storage; where it is of a remote kind there is one for all hosts, else each host has one of its own. [-]
-    machine : Machine or None
+        The storage: one for all hosts if it is remote, else one in each host. [-]
+    system_part : SystemPart or None
         The job's part of a system; None for a device by itself. [-]
     hosts : tuple of Host
         The machines of the workers, at least one. [-]
@@ -283,10 +289,10 @@ def reading_from(storage: Storage, *, machine: Machine | None, hosts: tuple[Host
 
     Notes
     -----
-    Valid for: large data sets read by whole examples. A drive of a host is attached such that no link behind
-    it limits; reads from a remote storage come in over all network adapters that the system states, evenly, and
-    cross what is between them and host memory; each host's loader keeps its own reads under way, and its workers share
-    them. Ignores: other traffic of the network, and its switches.
+    Valid for: large data sets read by whole examples. No link limits a drive in the host. Reads from a remote storage
+    arrive evenly over all network adapters of the system, and pass the links between these and host memory. Each
+    host's loader keeps its own reads in flight, which its workers share. Ignores: the network's switches and other
+    traffic.
     """
     of_one = storage.read_limits()
     loader = _loader_rate(of_one, read_bytes=read_bytes)
@@ -295,22 +301,22 @@ def reading_from(storage: Storage, *, machine: Machine | None, hosts: tuple[Host
         return Reading(bytes_per_s=loader * (sum(counts) / max(counts)), is_limited_by_storage=True)
     of_all = storage.read_limits_of_loaders(len(hosts))
     whole = float(minimum(of_all.most_bytes_per_s, of_all.most_reads_per_s * read_bytes))
-    if machine is None:
+    if system_part is None:
         return Reading(bytes_per_s=min(loader, whole), is_limited_by_storage=whole <= loader)
-    of_workers = _network_rates(machine, storage_bytes_per_s=whole, loader_bytes_per_s=loader)
-    reached = machine.worker_count * float(of_workers.min())
+    of_workers = _network_rates(system_part, storage_bytes_per_s=whole, loader_bytes_per_s=loader)
+    reached = system_part.worker_count * float(of_workers.min())
     return Reading(bytes_per_s=reached, is_limited_by_storage=bool(of_workers.sum() >= whole * FULL))
 
 
 def reads_of_array(array: StorageArray, *, read_bytes: float) -> Route:
-    """Return what limits reads from a storage of a system besides its links, as a way of one channel.
+    """Limit of a system's storage besides its links, as a route of one channel.
 
     Parameters
     ----------
     array : StorageArray
         One drive, or several in a stripe. [-]
     read_bytes : float
-        Size of one read; infinity where examples are read from end to end. [B]
+        Size of one read; infinite where examples are read sequentially. [B]
 
     Returns
     -------
@@ -327,18 +333,20 @@ def reads_of_array(array: StorageArray, *, read_bytes: float) -> Route:
 
 
 def _loader_rate(limits: ReadLimits, *, read_bytes: float, share: float = 1.0) -> float:
-    """Return what the loader of one host gets by itself, with a share of its reads. [B/s]"""
+    """Rate of one host's loader, with its share of the reads in flight. [B/s]"""
     if math.isinf(read_bytes):
         return float(limits.most_bytes_per_s)
     return float(read_rate(read_bytes=read_bytes, outstanding_reads=share * OUTSTANDING_READS, **asdict(limits)))
 
 
-def _network_rates(machine: Machine, *, storage_bytes_per_s: float, loader_bytes_per_s: float) -> NDArray[np.float64]:
-    """Return the rate of each worker, all at once, from one storage behind the network. [B/s]"""
+def _network_rates(
+    system_part: SystemPart, *, storage_bytes_per_s: float, loader_bytes_per_s: float
+) -> NDArray[np.float64]:
+    """Rate of each worker while all read from one storage on the network. [B/s]"""
     storage = _channel("storage", storage_bytes_per_s)
     ways_of = []
-    for name, ways in zip(machine.names, machine.network_routes, strict=True):
-        loader = _channel(f"{machine.node_of(name)} loader", loader_bytes_per_s)
+    for name, ways in zip(system_part.names, system_part.network_routes, strict=True):
+        loader = _channel(f"{system_part.node_of(name)} loader", loader_bytes_per_s)
         behind = Route(nodes=("storage",), channels=(storage, loader), latency_s=0.0)
         ways_of.append([behind.then(way) for way in ways] or [behind])
     worker_of = np.repeat(np.arange(len(ways_of)), [len(ways) for ways in ways_of])
@@ -354,26 +362,29 @@ def _channel(name: str, bytes_per_s: float) -> Channel:
 
 
 def resolve_data_path(target: Target, job: Job) -> DataPath:
-    """Return the way of mini-batches that a job asks for."""
-    machine, dataset, input_from, decode_cores = target.machine, job.dataset, job.input_from, job.decode_cores
+    """Make the input that a job asks for."""
+    system_part, dataset, input_from, decode_cores = target.system_part, job.dataset, job.input_from, job.decode_cores
     if dataset is None:
-        return _from_host_memory(job.prefetch) if machine is None else DataPath(machine=machine, prefetch=job.prefetch)
+        return (
+            _from_host_memory(job.prefetch)
+            if system_part is None
+            else DataPath(system_part=system_part, prefetch=job.prefetch)
+        )
     if target.processor != "gpu":
         raise NotYetAvailableError(
             "dataset", dataset, f"GPUs: on {target.name} decoding would take cores from the step"
         )
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     if decode_cores is not None:
-        whole_number("decode_cores", decode_cores, maximum=None if machine is None else machine.core_count)
-    elif machine is None and data.decode_rate_per_core is not None and input_from != HOST_MEMORY:
-        raise ArgumentError(
-            "decode_cores", None, f"a whole number: {data.name} is decoded, by a host that nobody named"
-        )
+        whole_number("decode_cores", decode_cores, maximum=None if system_part is None else system_part.core_count)
+    elif system_part is None and data.decode_rate_per_core is not None and input_from != HOST_MEMORY:
+        allowed = f"a whole number with device=, as {data.name} has to be decoded; or pass system="
+        raise ArgumentError("decode_cores", None, allowed)
     path = DataPath(
-        machine=machine,
+        system_part=system_part,
         prefetch=job.prefetch,
         dataset=data,
-        input_from=_source(machine, input_from),
+        input_from=_source(system_part, input_from),
         decode_cores=decode_cores,
         input_variation=job.input_variation,
     )
@@ -383,23 +394,23 @@ def resolve_data_path(target: Target, job: Job) -> DataPath:
 
 @lru_cache(maxsize=64)
 def _from_host_memory(prefetch: int) -> DataPath:
-    return DataPath(machine=None, prefetch=prefetch)
+    return DataPath(system_part=None, prefetch=prefetch)
 
 
-def _source(machine: Machine | None, input_from: Any) -> Any:
-    """Return a node of the system, a loaded storage, or ``memory``."""
-    own = () if machine is None else machine.system.topology.storages()
-    if input_from in (HOST_MEMORY, *own) or (input_from is None and own):
+def _source(system_part: SystemPart | None, input_from: Any) -> Any:
+    """Resolve ``input_from`` to a node of the system, a loaded storage, or ``memory``."""
+    storages = () if system_part is None else system_part.system.topology.storages()
+    if input_from in (HOST_MEMORY, *storages) or (input_from is None and storages):
         return input_from
     if input_from is None:
-        raise ArgumentError("input_from", None, "a storage, or 'memory', as no system says where the examples lie")
+        raise ArgumentError("input_from", None, "a storage or 'memory'; without system= there is no default")
     try:
         storage = input_from if isinstance(input_from, Storage) else load_storage(input_from)
         storage.read_limits()
     except UnknownNameError as error:
-        kind, known = "storage", (*own, *names("storage"))
+        kind, known = "storage", (*storages, *names("storage"))
         raise UnknownNameError(kind, str(input_from), known) from error
     except ArgumentError as error:
-        allowed = f"a storage whose size is known, as from pm.load_storage({input_from!r}).of_size(GiB)"
+        allowed = f"a storage of known size; pass pm.load_storage({input_from!r}).of_size(GiB)"
         raise ArgumentError("input_from", input_from, allowed) from error
     return storage

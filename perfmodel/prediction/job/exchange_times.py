@@ -1,4 +1,4 @@
-"""How long exchanges between devices take: by the collective they name, over links or on a system's topology."""
+"""Time of exchanges between devices, by collective, over links or on a system."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from perfmodel.sync.placed import Placed
 
 RING: Final = "ring_all_reduce"
-"""How groups that share layers add up; data-parallel workers may do it another way."""
+"""Sum among groups that share layers; data-parallel workers may use another."""
 
 ALGORITHM_OF: Final = {"all_gather": "all_gather", "reduce_scatter": "reduce_scatter", "send": "send_receive"}
-"""Kind of exchange -> collective, where it is no all-reduce."""
+"""Kind of exchange -> collective, where that is not an all-reduce."""
 
 Groups = tuple[tuple[str, ...], ...]
-"""Devices that exchange with one another, all groups that do so at once."""
+"""Groups of devices that exchange at the same time."""
 
 
 def algorithm_of(exchange: Exchange) -> Collective:
-    """Return the collective of an exchange among devices of one worker, or of parameters that workers share."""
+    """Return the collective for an exchange inside a worker, or for parameters that workers share."""
     return collective(ALGORITHM_OF.get(exchange.kind, RING))
 
 
 def group_size(placement: Placement, exchange: Exchange, stage: StageGraph) -> int:
-    """Return how many devices take part in an exchange."""
+    """Return the number of devices in an exchange. [1]"""
     layout = placement.layout
     sizes = {
         "data": layout.data_size,
@@ -50,14 +50,14 @@ def group_size(placement: Placement, exchange: Exchange, stage: StageGraph) -> i
 
 @dataclass(frozen=True, kw_only=True)
 class OnLink:
-    """A collective over links that each device has to itself."""
+    """A collective over links that no other traffic uses."""
 
     collective: Collective
     link: Link
     worker_count: int
 
     def time(self, size_bytes: Any) -> Any:
-        """Return the time of a collective of so many bytes [B]. [s]"""
+        """Time of a collective of this many bytes [B]. [s]"""
         return self.collective.time(
             size_bytes=size_bytes,
             worker_count=self.worker_count,
@@ -68,30 +68,30 @@ class OnLink:
 
 @dataclass(frozen=True, kw_only=True)
 class LinkExchanges:
-    """Exchanges over links that each device has to itself: a callable that returns seconds."""
+    """Exchanges over links that no other traffic uses; calling it gives seconds."""
 
     placement: Placement
     links: Mapping[str, Link]
     library: CollectiveLibrary | None = None
 
     def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
-        """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
+        """Time of an exchange of this many bytes [B] of a stage. [s]"""
         count = group_size(self.placement, exchange, stage)
         on_link = OnLink(collective=algorithm_of(exchange), link=self.links[exchange.group], worker_count=count)
         return on_link.time(size_bytes)
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
-        """Return what a device of a stage sends for an exchange of so many bytes [B]: not known of links. [B]"""
+        """Bytes a device sends in an exchange; links do not tell. [B]"""
         del exchange, size_bytes, stage
         return math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedExchanges:
-    """Exchanges on a system, where groups that exchange at once share channels: a callable that returns seconds.
+    """Exchanges on a system, where simultaneous groups share channels; calling it gives seconds.
 
-    Devices are taken in the order of the system's file: those of a tensor group are neighbours, then come the stages
-    of a pipeline, then the data-parallel workers. What workers add up is their agreement's.
+    Devices follow the order of the system's file: first the devices of a tensor group, then the stages of a pipeline,
+    then the data-parallel workers. Sums among workers belong to their agreement.
     """
 
     placement: Placement
@@ -102,7 +102,7 @@ class PlacedExchanges:
     _times: dict[tuple[int, bytes], Any] = field(default_factory=dict)
 
     def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
-        """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
+        """Time of an exchange of this many bytes [B] of a stage. [s]"""
         placed = self.placed(exchange, stage)
         if placed is None:
             return 0.0
@@ -114,7 +114,7 @@ class PlacedExchanges:
         return self._times[key]
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
-        """Return what a device of a stage sends on average for an exchange of so many bytes [B]. [B]"""
+        """Mean bytes that a device of a stage sends in an exchange of this many bytes [B]. [B]"""
         placed, groups = self.placed(exchange, stage), self._groups(exchange, stage)
         if placed is None:
             return 0.0
@@ -122,7 +122,7 @@ class PlacedExchanges:
         return float(placed.call(size_bytes).placed.sent_bytes(size_bytes)) / senders
 
     def placed(self, exchange: Exchange, stage: StageGraph) -> Placed | LibraryCollective | None:
-        """Return an exchange of all its groups at once on the topology."""
+        """Place an exchange of all its simultaneous groups on the topology."""
         among: object = stage.batch_factor if exchange.group == "tensor" else stage.device
         if exchange.group == "pipeline":
             among = self._ends(exchange, stage)
@@ -133,7 +133,7 @@ class PlacedExchanges:
         return self._known[key]
 
     def _ends(self, exchange: Exchange, stage: StageGraph) -> tuple[int, ...]:
-        """Return the devices of a pipeline that take part in an exchange among its stages."""
+        """Devices of a pipeline that exchange among stages."""
         if exchange.kind == "send":
             return (stage.device, stage.device + (1 if exchange.phase.value == "forward" else -1))
         return _sharing(self.placement, exchange, stage)
@@ -165,12 +165,12 @@ class PlacedExchanges:
 
 
 def _sharing(placement: Placement, exchange: Exchange, stage: StageGraph) -> tuple[int, ...]:
-    """Return the devices of a pipeline that have the same parameters: those that add up as many gradients."""
+    """Devices of a pipeline that hold the same parameters, and so sum the same gradients."""
     alike = (exchange.kind, exchange.group, exchange.phase, exchange.fixed_bytes)
-    found = {
+    devices = {
         each.device
         for each in placement.stages
         for other in each.exchanges
         if (other.kind, other.group, other.phase, other.fixed_bytes) == alike
     }
-    return tuple(sorted(found | {stage.device}))
+    return tuple(sorted(devices | {stage.device}))

@@ -1,4 +1,4 @@
-"""When gradients are ready and weights wanted, which exchanging can hide behind, and the messages that carry them."""
+"""Times at which gradients are ready and weights wanted, and the messages that carry them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GradientSchedule:
-    """Gradients of a step in the order in which they become ready."""
+    """Gradients of a step, in the order in which they become ready."""
 
     layers: tuple[str, ...]
     sizes_bytes: NDArray[np.float64]
@@ -35,7 +35,7 @@ class GradientSchedule:
     backward_s: Any
 
     def slowed(self, factor: Any) -> GradientSchedule:
-        """Return the schedule of a worker whose phases take a factor as long. [s]"""
+        """Scale the schedule to a worker whose phases take this many times as long."""
         return replace(
             self,
             ready_s=self.ready_s * factor,
@@ -45,7 +45,7 @@ class GradientSchedule:
         )
 
     def taken(self, places: Any) -> GradientSchedule:
-        """Return the schedule of some configurations."""
+        """Keep the schedule of some configurations."""
         varied = ("ready_s", "wanted_s", "forward_s", "backward_s")
         return replace(self, **{name: getattr(self, name)[..., places] for name in varied})
 
@@ -58,7 +58,7 @@ def gradient_schedule(
     parameter_counts: Mapping[str, int],
     element_bytes: float,
 ) -> GradientSchedule:
-    """Follow a step's operations in the order they run.
+    """Follow a step's operations in execution order.
 
     Parameters
     ----------
@@ -80,9 +80,8 @@ def gradient_schedule(
 
     Notes
     -----
-    Valid for: operations one after the other, in the order of the table. A layer's gradient is ready once its last
-    operation of the backward phase has ended; parameters that several layers share count as those of the layer that
-    owns them, ready with the last operation of that layer.
+    Valid for: operations one after the other, in the order of the table. A layer's gradient is ready after its last
+    operation of the backward phase. Shared parameters belong to one layer, and are ready with it.
     """
     busy_s = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s
     seconds = named(busy_s + groups.exposed_dispatch_s, "operation")
@@ -114,7 +113,7 @@ def joined(
     forward_s: Any,
     backward_s: Any,
 ) -> GradientSchedule:
-    """Join the schedules of chunks of layers on one device, the gradients of later layers first."""
+    """Join the schedules of chunks of layers on one device, later layers first."""
     last_first = list(zip(schedules, forward_from_s, backward_from_s, strict=True))[::-1]
     return GradientSchedule(
         layers=tuple(name for each, _, _ in last_first for name in each.layers),
@@ -128,7 +127,7 @@ def joined(
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Buckets:
-    """Gradients in the messages that carry them, in the order in which they become ready."""
+    """Gradients grouped into messages, in the order in which they become ready."""
 
     sizes_bytes: NDArray[np.float64]
     ready_s: NDArray[np.float64]
@@ -136,7 +135,7 @@ class Buckets:
 
     @classmethod
     def of(cls, schedule: GradientSchedule, slices: Sequence[slice]) -> Buckets:
-        """Put gradients in messages."""
+        """Group gradients into messages."""
         if len(slices) == len(schedule.layers):  # every layer by itself
             return cls(sizes_bytes=schedule.sizes_bytes, ready_s=schedule.ready_s, wanted_s=schedule.wanted_s)
         starts = np.array([each.start for each in slices], dtype=np.intp)
@@ -149,7 +148,7 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Stretches:
-    """Every message that gradients which follow one another could share; of configurations, at their mean times."""
+    """Every run of consecutive gradients that could share a message; configurations at their mean times."""
 
     sizes_bytes: NDArray[np.float64]
     ready_s: NDArray[np.float64]
@@ -158,7 +157,7 @@ class Stretches:
 
     @classmethod
     def of(cls, schedule: GradientSchedule) -> Stretches:
-        """Return those of a step's gradients."""
+        """Find the runs of a step's gradients."""
         count = len(schedule.layers)
         ready_s, wanted_s = (
             np.broadcast_to(each.reshape(count, -1).mean(axis=1), (count, count))
@@ -175,7 +174,7 @@ class Stretches:
 
 
 def merged_reduced(stretches: Stretches, *, message_s: NDArray[np.float64], slowdown: float) -> list[slice]:
-    """Merge gradients that workers add up among themselves."""
+    """Merge gradients summed among workers."""
     sent = Lane(floor_s=stretches.ready_s, taken_s=(1 - slowdown) * message_s)
     lost = Lane(floor_s=np.zeros_like(message_s), taken_s=slowdown * message_s)
     if slowdown in (0, 1):
@@ -191,7 +190,7 @@ def merged_served(
     pull_s: NDArray[np.float64],
     overlap: bool,
 ) -> list[slice]:
-    """Merge gradients that go through a server, whose parameters come back last message first."""
+    """Merge gradients sent through a server, which returns parameters last message first."""
     idle = np.zeros_like(push_s)
     if not overlap:
         return cheapest_messages([Lane(floor_s=idle, taken_s=push_s + serve_s + pull_s)], cost_s=lambda until: until[0])

@@ -1,4 +1,4 @@
-"""Job: the record of what is asked of a prediction, every argument checked."""
+"""Job: the record of a prediction's arguments, each checked."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from perfmodel.errors import ArgumentError, short_repr
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wired import Wired
 from perfmodel.measurements.table import Run
-from perfmodel.parallelism.base import Layout
-from perfmodel.prediction.arguments.checks import resolved_batch_size
+from perfmodel.parallelism.base import SIZES, Layout
+from perfmodel.prediction.arguments.checks import NO_SYNC, resolved_batch_size
 from perfmodel.prediction.arguments.table import ARGUMENTS, DEFAULTS, asked_of, check_together, names_of
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.certainty.basis import timed_prediction
-from perfmodel.prediction.device.targets import refuse_missing_devices, resolve_by_name, resolve_target
+from perfmodel.prediction.device.targets import resolve_by_name, resolve_target
 from perfmodel.prediction.job.data_path import resolve_data_path
 from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.subject import Subject, subject_of_graph, subject_of_run
+from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -36,14 +37,14 @@ if TYPE_CHECKING:
 _SPREAD = frozenset(names_of("spread"))
 _OF_SEVERAL = frozenset(names_of("workers", "exchange", "spread"))
 _OF_ONE_BY_NAME = DEFAULTS.keys() - _OF_SEVERAL - {"system", "threads"}
-"""Arguments beside which one device by its name is just that."""
+"""Arguments beside which ``device`` names a single device."""
 
 
 class Job(JobAttributes):
-    """What is asked of a prediction: a network or a Run, and every argument of :func:`perfmodel.predict`.
+    """Arguments of a prediction: a network or a Run, and every argument of :func:`perfmodel.predict`.
 
-    Frozen: arguments are attributes, ``replace`` makes another job. A value that is never allowed, and arguments that
-    contradict one another, are refused when the job is made; what files and hardware have to say, when it is predicted.
+    Frozen: arguments are attributes, and ``replace`` makes another job. Invalid values and arguments that contradict
+    each other raise when the job is made; limits of hardware and files raise when it is predicted.
 
     Parameters
     ----------
@@ -70,19 +71,19 @@ class Job(JobAttributes):
 
     graph: LayerGraph | Run
     asked: Mapping[str, Any]
-    """Arguments that are not at their defaults, as they were checked. [-]"""
+    """Checked arguments that differ from their defaults. [-]"""
 
     def __init__(self, graph: LayerGraph | Run, **arguments: Unpack[JobArguments]) -> None:
         asked = asked_of(arguments)
-        own = self.__dict__
-        own["graph"] = graph
-        own["asked"] = MappingProxyType(asked)
-        own.update(asked)
+        attributes = self.__dict__
+        attributes["graph"] = graph
+        attributes["asked"] = MappingProxyType(asked)
+        attributes.update(asked)
         check_together(asked)
         if "straggler" in asked:
             from perfmodel.prediction.job.straggler import straggler_of_job
 
-            own["straggler"] = straggler_of_job(asked)
+            attributes["straggler"] = straggler_of_job(asked)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         message = f"a Job is frozen: job.replace({name}=...) makes another"
@@ -98,7 +99,7 @@ class Job(JobAttributes):
         self.__dict__.update(state, asked=MappingProxyType(state["asked"]))
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether another job asks the same of the same network."""
+        """Whether another job asks the same of the same network."""
         if not isinstance(other, Job):
             return NotImplemented
         alike = self.graph is other.graph or _content(self.graph) == _content(other.graph)
@@ -113,28 +114,28 @@ class Job(JobAttributes):
         return f"Job({', '.join([getattr(self.graph, 'name', None) or str(self.graph), *said])})"
 
     def replace(self, **arguments: Unpack[JobArguments]) -> Job:
-        """Return the same job with some arguments changed.
+        """Copy the job with some arguments changed.
 
         Parameters
         ----------
         **arguments : object
-            As :func:`perfmodel.predict` takes them; the default of one takes it back. [unit of each argument]
+            As :func:`perfmodel.predict` takes them; a default value removes the argument. [unit of each argument]
 
         Returns
         -------
         Job
-            Another one. [-]
+            A new job. [-]
         """
         return Job(self.graph, **{**self.asked, **arguments})
 
     def resolved(self, **values: Any) -> Job:
-        """Return the same job with values that were worked out, which nobody asked for and nothing checks."""
+        """Copy the job with worked-out values, unchecked."""
         made = Job.__new__(Job)
         made.__setstate__(self.__getstate__() | values)
         return made
 
     def predict(self) -> Prediction:
-        """Return what is predicted of it.
+        """Predict the job.
 
         Raises
         ------
@@ -152,11 +153,11 @@ class Job(JobAttributes):
 
     @derived_property
     def prepared(self) -> Prepared:
-        """Its step, lowered and placed: everything but the numbers of hardware and software."""
+        """The job placed and lowered: complete but for the numbers of hardware and software."""
         return self.prepared_on(None)
 
     def prepared_on(self, placement: Placement | None) -> Prepared:
-        """Return its step on a placement [-] that was made before; None makes one."""
+        """Prepare the job on a placement [-] made before, or on a new one for None."""
         return prepare(
             self.subject,
             target=self.target,
@@ -173,26 +174,30 @@ class Job(JobAttributes):
 
     @property
     def device_count(self) -> int:
-        """Devices that work. [1]"""
+        """Devices in use. [1]"""
         return self.workers * self.stages * self.tensor_size
 
     @property
     def is_of_several(self) -> bool:
-        """Whether anything is asked of several workers or devices."""
+        """Whether any argument concerns several workers or devices."""
         return not _OF_SEVERAL.isdisjoint(self.asked)
 
     @derived_property
     def layout(self) -> Layout:
-        """How many devices do what, held against the parallelism."""
+        """How devices are shared out, checked against the parallelism."""
         if _SPREAD.isdisjoint(self.asked):
             return _layout_of(self.workers)
-        from perfmodel.prediction.job.layout import layout_of
+        from perfmodel.parallelism.registry import PARALLELISMS
 
-        return layout_of(self)
+        sizes = {name: getattr(self, name) for name in SIZES}
+        layout = Layout(workers=self.device_count, schedule=self.schedule, **sizes)
+        layout = PARALLELISMS[self.parallelism].resolved(layout)
+        self._refuse_sharing()
+        return layout
 
     @derived_property
     def target(self) -> Target:
-        """What it runs on."""
+        """The device or part of a system that runs it."""
         framework = self._framework
         if type(self.device) is str and type(framework) is str and self.asked.keys() <= _OF_ONE_BY_NAME:
             target, self.__dict__["profile"] = resolve_by_name((self.device, framework))
@@ -201,12 +206,42 @@ class Job(JobAttributes):
         if self.device_count > self.workers:
             if self.device is None and system is not None and not isinstance(system, Wired):
                 system = load_system(system)
-            refuse_missing_devices(self, system)
+            self._refuse_missing_devices(system)
         return resolve_target(device=self.device, system=system, threads=self.threads, workers=self.device_count)
+
+    def _refuse_missing_devices(self, system: Wired | None) -> None:
+        """Raise if the system has fewer devices than the job needs; without a system there is one."""
+        known = 1 if system is None or not system.devices else len(system.devices)
+        if self.device_count > known:
+            argument, asked = "workers x stages x tensor_size", self.device_count
+            allowed = "1 with device=; pass system= to use several devices"
+            if system is not None:
+                allowed = f"at most {known}, the devices of {system.name}"
+            raise ArgumentError(argument, f"{self.workers} x {self.stages} x {self.tensor_size} = {asked}", allowed)
+
+    def _refuse_sharing(self) -> None:
+        """Raise if workers cannot agree this way on state that they share, or do not train."""
+        from perfmodel.prediction.job.agreement_options import WITH_SERVER
+        from perfmodel.sync.asynchronous import SCHEMES
+
+        if self.workers == 1:
+            return
+        sync, shared, allowed = self.sync, self.shard_stage, None
+        if shared and sync == NO_SYNC:
+            allowed = "0 with sync='none', as sharded state has to be exchanged"
+        elif shared and sync in WITH_SERVER:
+            allowed = f"0 with sync={sync!r}, as the server holds the state that workers would share"
+        elif shared in (1, 2) and self.subject.phase is Phase.FORWARD:
+            allowed = "0 or 3 with phase='forward', which has no optimizer state and no gradients to share"
+        if allowed is not None:
+            raise ArgumentError("shard_stage", shared, allowed)
+        if self.parallelism == "hybrid" and sync in SCHEMES:
+            allowed = "one in which all workers wait, such as ring_all_reduce, with parallelism='hybrid', "
+            raise ArgumentError("sync", sync, f"{allowed}whose workers share the dense layers in every step")
 
     @derived_property
     def profile(self) -> FrameworkProfile:
-        """The framework; of a Run the one that executed it."""
+        """The framework; for a Run the one that executed it."""
         return self.target.profile_of(self._framework)
 
     @property
@@ -215,12 +250,12 @@ class Job(JobAttributes):
 
     @derived_property
     def data_path(self) -> DataPath:
-        """What brings its mini-batches."""
+        """Source of its mini-batches."""
         return resolve_data_path(self.target, self)
 
     @derived_property
     def subject(self) -> Subject:
-        """What runs, with the facts of how."""
+        """The network, with the facts of how it runs."""
         if not isinstance(self.graph, Run):
             return subject_of_graph(self.graph, optimizer=self.optimizer, phase=self.phase)
         for name, value in self.asked.items():
@@ -229,17 +264,17 @@ class Job(JobAttributes):
                 continue
             ran = self.element_type if row.ran == "element_type" else getattr(self.graph, row.ran)
             if value != ran and (row.loads is None or row.loads(name, value) != row.loads(name, ran)):
-                raise ArgumentError(name, value, f"{ran!r}, which the Run executed (or leave it out)")
+                raise ArgumentError(name, value, f"{ran!r}, which the Run executed; leave it out")
         return subject_of_run(self.graph)
 
     @derived_property
     def element_type(self) -> str:
-        """Data type; of a Run the one in which it computed. [-]"""
+        """Data type; for a Run the one it computed in. [-]"""
         return self.graph.dtype_on(self.target.processor) if isinstance(self.graph, Run) else self.dtype
 
     @derived_property
     def samples(self) -> int:
-        """Samples per worker and step: of the job, else of the Run or graph. [samples]"""
+        """Samples per worker and step, from the job, else from the Run or graph. [samples]"""
         batch_size = self.batch_size
         if batch_size is not None and self.global_batch_size is None:
             return batch_size
@@ -258,7 +293,7 @@ class Job(JobAttributes):
 
 
 def _content(graph: LayerGraph | Run) -> Any:
-    """Return what tells a network from others."""
+    """Content that identifies a network."""
     return graph if isinstance(graph, Run) or graph.free_sizes else graph.fingerprint
 
 

@@ -1,4 +1,4 @@
-"""A parameter server in host memory: where it is, what its memory gives, and what visitors share on the way to it."""
+"""A parameter server in host memory: its place, its memory's rate, and the channels visitors share."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.cost.staleness import extra_flop_count
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.device.machine import bus_bytes_per_s
+from perfmodel.prediction.device.system_part import bus_bytes_per_s
 from perfmodel.prediction.memory.footprint import optimizer_bytes
 from perfmodel.presentation.quantities import bytes_text
 
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
     from perfmodel.layers.optimizers import Optimizer
-    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.subject import Subject
     from perfmodel.sync.asynchronous_scheme import AsynchronousScheme
 
 
 Brought = Sequence[tuple[str, float]]
-"""Devices of one visitor, each with the bytes that it exchanges with every shard."""
+"""Devices of one visitor, each with the bytes it exchanges with every shard."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """What a visit of a parameter server takes, and who keeps whom waiting on the way."""
+    """Times of a visit to a parameter server, with the parts visitors queue for."""
 
     push_latency_s: float
     pull_latency_s: float
@@ -41,27 +41,26 @@ class Visit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """One direction of a visitor's way: latency [s], and how long it takes each channel [s]."""
+    """One direction of a visit: latency [s], and the time on each channel [s]."""
 
     latency_s: float
     taken_s: Mapping[str, float]
 
     @property
     def alone_s(self) -> float:
-        """Time with nobody else there. [s]"""
+        """Time without other traffic. [s]"""
         return self.latency_s + max(self.taken_s.values())
 
 
 def visit_of(
     topology: Topology, visitors: Sequence[Brought], servers: Sequence[str], *, pulls_per_push: float = 1.0
 ) -> Visit:
-    r"""Return what a visit takes that pushes to all shards and pulls from them.
+    r"""Return the times of a visit that pushes to all shards and pulls from them.
 
     .. math:: c = \arg\max_c \sum_w \frac{b_{w,c}}{B_c}, \qquad K = \max\{k : k \mid W,\; k n_c \le W\}, \qquad
         S = \frac{K}{W} \sum_w \frac{b_{w,c}}{B_c}
 
-    where visitor w takes :math:`b_{w,c}` bytes through channel c of capacity :math:`B_c`, which :math:`n_c` visitors
-    pass.
+    where visitor w sends :math:`b_{w,c}` bytes over channel c of capacity :math:`B_c`, shared by :math:`n_c` visitors.
 
     Parameters
     ----------
@@ -72,7 +71,7 @@ def visit_of(
     servers : sequence of str
         Memory of each shard. [-]
     pulls_per_push : float
-        How often a visitor pulls for each time that it pushes. [1]
+        Pulls of a visitor for each of its pushes. [1]
 
     Returns
     -------
@@ -81,18 +80,17 @@ def visit_of(
 
     Notes
     -----
-    Bytes flow through all channels of a way at once, so that a lone visitor takes as long as his slowest channel, and
-    latency. Of all channels that several visitors pass the one that all together take longest bounds them all: with
-    equal steps of T no channel is taken longer than :math:`T \ge W S / K`. So visitors queue before that one, W / K
-    before each of K alike, and what a lone visit takes besides is latency to them. A channel that pushes and
-    pulls both pass, as the bus of a memory, or the adapter of a worker's machine that also holds a shard, is counted
-    for both with the push.
+    Bytes flow over all channels of a route at once, so a lone visitor takes the time of its slowest channel, plus
+    latency. The shared channel with the largest total load bounds all visitors, since equal steps cannot be shorter
+    than :math:`T \ge W S / K`. They queue for that channel, W / K for each of K equal ones, and the rest of a lone
+    visit counts as latency. A channel used by both pushes and pulls, such as a memory bus or the adapter of a worker
+    that also holds a shard, counts with the push for both.
 
-    Where the crowds before parts of one kind differ (four workers in one machine, two in another) all are taken to be
-    in one crowd of the same total load, as slow as those in the largest: those in a smaller one would be faster.
+    Where queues differ in length (four workers in one machine, two in another), all visitors count as one queue of the
+    same total load at the pace of the longest; those in shorter queues would be faster.
 
-    Valid for: equal visitors. Ignores: queues before channels that are less loaded, what update and reading of
-    mini-batches take of the same channels.
+    Valid for: equal visitors. Ignores: queues for less loaded channels, and the load of updates and input on the same
+    channels.
     """
     inwards = [_way(topology, brought, servers, inwards=True) for brought in visitors]
     outwards = [_way(topology, brought, servers, inwards=False) for brought in visitors]
@@ -129,7 +127,7 @@ def _way(topology: Topology, brought: Brought, servers: Sequence[str], *, inward
 
 
 def _most_loaded(taken: Sequence[Mapping[str, float]]) -> tuple[float, int]:
-    """Return how long a visitor takes the most loaded channel that is shared [s], and how many share it [1]."""
+    """Time of a visitor on the most loaded shared channel [s], and the visitors that share it [1]."""
     passing = Counter(name for each in taken for name, seconds in each.items() if seconds)
     load_s = {name: math.fsum(each.get(name, 0.0) for each in taken) for name in passing}
     shared = [name for name, count in passing.items() if count > 1 or count == len(taken)]
@@ -143,7 +141,7 @@ def _most_loaded(taken: Sequence[Mapping[str, float]]) -> tuple[float, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerMemory:
-    """What the shards of a parameter server hold, and the host memories that they are in."""
+    """Bytes in each shard of a parameter server, and the host memories they are in."""
 
     memories: tuple[str, ...]
     parameters_bytes: float
@@ -155,25 +153,25 @@ class ServerMemory:
 
     @property
     def shard_bytes(self) -> float:
-        """What each shard holds. [B]"""
+        """Bytes in each shard. [B]"""
         whole = self.parameters_bytes + self.optimizer_bytes + self.gradients_bytes + self.backups_bytes
         return whole / len(self.memories)
 
     @property
     def fits(self) -> bool:
-        """Whether every machine has room for its shards."""
+        """Whether every host memory has room for its shards."""
         return self.shard_bytes <= min(self.capacities_bytes)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know: that a shard does not fit into the memory of its machine."""
+        """Remark on shards that do not fit into host memory."""
         if self.fits:
             return ()
         room = bytes_text(min(self.capacities_bytes))
         return (f"each shard of the parameter server holds {bytes_text(self.shard_bytes)}, more than {room} of memory",)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return memories, bytes and whether they fit as plain values."""
+        """Memories, bytes and whether they fit as plain values."""
         return {
             "memories": list(self.memories),
             "parameters_bytes": self.parameters_bytes,
@@ -187,7 +185,7 @@ class ServerMemory:
 
 
 def server_memory(
-    machine: Machine,
+    system_part: SystemPart,
     servers: tuple[str, ...],
     subject: Subject,
     *,
@@ -195,11 +193,11 @@ def server_memory(
     scheme: AsynchronousScheme | None,
     worker_count: int,
 ) -> ServerMemory:
-    """Return what the shards of a parameter server hold.
+    """Work out what each shard of a parameter server holds.
 
     Parameters
     ----------
-    machine : Machine
+    system_part : SystemPart
         The workers' devices in a system. [-]
     servers : tuple of str
         Host memory of each shard. [-]
@@ -208,7 +206,7 @@ def server_memory(
     element_bytes : int
         Size of a parameter. [B]
     scheme : AsynchronousScheme or None
-        How workers train that do not wait for all; None for those that do. [-]
+        Scheme of workers that do not wait for all; None where they do. [-]
     worker_count : int
         Workers. [1]
 
@@ -219,10 +217,10 @@ def server_memory(
 
     Notes
     -----
-    Valid for: one gradient at a time, which is applied or added up as it comes. Ignores: buffers of the transport, and
-    what else the machine's memory holds.
+    Valid for: one gradient at a time, applied or added as it arrives. Ignores: buffers of the transport, and other
+    contents of host memory.
     """
-    places = machine.system.topology.places
+    places = system_part.system.topology.places
     nodes = [places[name].node for name in servers]
     parameter_count = subject.graph.trained_parameter_count
     parameter_bytes = float(element_bytes * parameter_count)
@@ -235,31 +233,34 @@ def server_memory(
         optimizer_bytes=optimizer_bytes(subject.graph, subject.optimizer, element_bytes=element_bytes),
         gradients_bytes=parameter_bytes,
         backups_bytes=copies,
-        capacities_bytes=tuple(machine.system.hosts[node].memory_capacity_bytes / nodes.count(node) for node in nodes),
+        capacities_bytes=tuple(
+            system_part.system.hosts[node].memory_capacity_bytes / nodes.count(node) for node in nodes
+        ),
         compensation_flop_count=float(extra_flop_count(parameter_count=parameter_count)) if copies else 0.0,
     )
 
 
-def server_memories(machine: Machine, server_count: int) -> tuple[str, ...]:
-    """Return the host memories that hold the shards of a parameter server."""
-    topology = machine.system.topology
+def server_memories(system_part: SystemPart, server_count: int) -> tuple[str, ...]:
+    """Choose the host memories for the shards."""
+    topology = system_part.system.topology
     with_devices = {topology.places[name].node for name in topology.devices()}
     apart = [name for name in topology.memories() if topology.places[name].node not in with_devices]
-    beside = list(dict.fromkeys(topology.home_memory(name) for name in machine.names))
+    beside = list(dict.fromkeys(topology.home_memory(name) for name in system_part.names))
     memories = apart if len(apart) >= server_count else beside
     if server_count > len(memories):
-        allowed = f"a whole number from 1 to {len(memories)}, the host memories of {machine.system.name} at hand"
+        name = system_part.system.name
+        allowed = f"a whole number from 1 to {len(memories)}, the host memories of {name} that can hold shards"
         raise ArgumentError("server_count", server_count, allowed)
     return tuple(memories[:server_count])
 
 
-def memory_bytes_per_s(machine: Machine, servers: tuple[str, ...]) -> float:
-    """Return what the memory of a shard carries, of the slowest of them. [B/s]"""
-    return min(bus_bytes_per_s(machine.system.topology, name) for name in servers)
+def memory_bytes_per_s(system_part: SystemPart, servers: tuple[str, ...]) -> float:
+    """Memory rate of the slowest shard. [B/s]"""
+    return min(bus_bytes_per_s(system_part.system.topology, name) for name in servers)
 
 
 def update_passes(subject: Subject, *, element_bytes: int) -> float:
-    """Return how many bytes an update moves for each byte of the gradient. [1]"""
+    """Bytes moved by an update for each byte of gradient. [1]"""
     counts = tuple(subject.graph.trained_parameter_counts.items())
     return _update_passes(counts, subject.optimizer, element_bytes)
 
@@ -272,8 +273,8 @@ def _update_passes(counts: tuple[tuple[str, int], ...], optimizer: Optimizer, el
 
 
 def served_s_per_byte(
-    machine: Machine, servers: tuple[str, ...], subject: Subject, *, worker_count: int, element_bytes: int
+    system_part: SystemPart, servers: tuple[str, ...], subject: Subject, *, worker_count: int, element_bytes: int
 ) -> float:
-    """Return how long servers take for a byte of the gradients that all workers bring at once."""
+    """Server time for one byte of every worker's gradient. [s/B]"""
     passes = (worker_count + 1 + update_passes(subject, element_bytes=element_bytes)) / len(servers)
-    return passes / memory_bytes_per_s(machine, servers)
+    return passes / memory_bytes_per_s(system_part, servers)

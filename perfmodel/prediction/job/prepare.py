@@ -1,4 +1,4 @@
-"""A job made ready: the network placed on devices, every stage lowered, exchanges put on the system."""
+"""Jobs made ready: the network placed on devices, stages lowered, exchanges put on the system."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
-from perfmodel.prediction.device.lowered import kept as _kept
-from perfmodel.prediction.device.lowered import plan_for
+from perfmodel.prediction.job.lowered import kept as _kept
+from perfmodel.prediction.job.lowered import lowered_graph
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.job.stage import Stage
 from perfmodel.prediction.job.subject import LABELS, habitual_feed
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.measurements.table import FeedItem
-    from perfmodel.prediction.device.lowered import Plan
     from perfmodel.prediction.device.target import Target
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.data_path import DataPath
     from perfmodel.prediction.job.exchange_times import PlacedExchanges
     from perfmodel.prediction.job.job import Job
+    from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
 
 LIBRARY: Final = "all_reduce"
 """Value of ``sync`` for what the framework's library of collectives chooses at each size."""
 WHOLE: Final = Layout()
-"""One device with the whole network, which takes its mini-batch in one."""
+"""One device with the whole network and mini-batch."""
 MOST_PLACEMENTS: Final = 32
-"""Placements kept of a graph that is not cut. [1]"""
+"""Placements kept per uncut graph. [1]"""
 MOST_PREPARED: Final = 32
-"""Jobs of one device kept of a graph, so that other batch sizes of them are at hand. [1]"""
+"""Single-device jobs kept per graph, for use at other batch sizes. [1]"""
 
 
 def prepare(
@@ -57,7 +57,7 @@ def prepare(
     layout: Layout = WHOLE,
     placement: Placement | None = None,
 ) -> Prepared:
-    """Place a network on the devices of a job, and lower every stage."""
+    """Place a network on the devices of a job and lower every stage."""
     lowering = _lowering(
         subject,
         target=target.behind(subject.hosts),
@@ -70,13 +70,13 @@ def prepare(
     )
     how: dict[str, Any] = {"pinned": pinned, "data_path": data_path}
     is_plain = job is not None and not job.is_of_several and subject.feed is None and placement is None
-    if not is_plain or lowering.target.machine is not None:
+    if not is_plain or lowering.target.system_part is not None:
         return lowering.prepared(batch_size, **how, job=job, placement=placement)
     return lowering.alike(batch_size, **how, job=job)
 
 
 def lowering_of(job: Job, *, known: Known) -> Lowering:
-    """Return the subject of a job on its way to its devices."""
+    """Start lowering a job."""
     return _lowering(
         job.subject,
         target=job.target.behind(job.subject.hosts),
@@ -104,7 +104,7 @@ def _lowering(subject: Subject, *, target: Target, recompute: str | None, **how:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """What jobs that differ in their layout only have in common; filled as they are made ready."""
+    """Results shared among jobs that differ only in layout; filled in while they are prepared."""
 
     layer_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Known:
 
 
 class Lowering:
-    """A subject on its way to a target."""
+    """Lowering of one network for one target."""
 
     def __init__(
         self,
@@ -146,17 +146,17 @@ class Lowering:
         placement: Placement | None = None,
         cuts: tuple[int, ...] = (),
     ) -> Prepared:
-        """Return the job made ready, cut where the times of layers say unless it is known where."""
+        """Prepare the job, cut as given or else so that stage times balance."""
         subject, layout, target = self.subject, self.layout, self.target
-        machine = target.machine
+        system_part = target.system_part
         samples = subject.graph.samples(layout.micro_batch_size(batch_size) if layout.parts > 1 else batch_size)
         placement = self._placement(samples, cuts) if placement is None else placement
         if len(placement.stages) * layout.parts > 1 and not target.takes_parts:
-            available = "networks that are whole and mini-batches in one; a data sheet's device serves the others"
+            available = "whole networks and mini-batches; take the device from a data sheet to cut either"
             raise NotYetAvailableError("device", target.name, available)
-        if data_path is not None and machine is not None and layout.stages * layout.tensor_size > 1:
-            heads = machine.names[:: layout.stages * layout.tensor_size]
-            data_path = replace(data_path, machine=machine.only(heads))
+        if data_path is not None and system_part is not None and layout.stages * layout.tensor_size > 1:
+            heads = system_part.names[:: layout.stages * layout.tensor_size]
+            data_path = replace(data_path, system_part=system_part.only(heads))
         feeding = self._feeding()
         agreement = self._agreement(placement, job)
         return Prepared(
@@ -182,7 +182,7 @@ class Lowering:
 
         return resolve_agreement(
             job,
-            machine=self.target.machine,
+            system_part=self.target.system_part,
             subject=self.subject,
             profile=self.profile,
             dtype=self.dtype,
@@ -190,7 +190,7 @@ class Lowering:
         )
 
     def shared(self, prepared: Prepared, job: Job) -> Prepared:
-        """Return a training job made ready that differs from one in what workers share only."""
+        """Adapt a prepared training job to one that differs only in what workers share."""
         from perfmodel.parallelism.combine import shared_as
         from perfmodel.prediction.job.exchange_times import PlacedExchanges
 
@@ -210,25 +210,25 @@ class Lowering:
         )
 
     def alike(self, batch_size: int, *, job: Job | None, **how: Any) -> Prepared:
-        """Return a job of one device by itself, from one that was made ready for a device with the same kernels."""
+        """Adapt a prepared single-device job to a device with the same kernels."""
         subject, target, profile = self.subject, self.target, self.profile
         # what is kept holds the profile, so that no other object has its number
         key = (
             id(profile), subject.phase, subject.optimizer, subject.input_gradient, self.dtype, self.recompute,
             self.support, target.processor, target.lowered_for,
         )  # fmt: skip
-        found: Prepared = _kept(
+        prepared: Prepared = _kept(
             subject.graph.kept("prepared"),
             key,
             lambda: self.prepared(batch_size, **how, job=job),
             most=MOST_PREPARED,
         )
         samples = subject.graph.samples(batch_size)
-        return found.like(subject=subject, target=target, libraries=self.libraries, batch_size=samples, **how)
+        return prepared.like(subject=subject, target=target, libraries=self.libraries, batch_size=samples, **how)
 
-    def plan(self, graph: LayerGraph, *, input_gradient: bool | None) -> Plan:
-        """Return kernel table and memory plan of a graph."""
-        return plan_for(
+    def lowered(self, graph: LayerGraph, *, input_gradient: bool | None) -> LoweredGraph:
+        """Lower a graph."""
+        return lowered_graph(
             graph,
             phase=self.subject.phase,
             optimizer=self.subject.optimizer,
@@ -242,7 +242,7 @@ class Lowering:
         )
 
     def _placement(self, samples: int, cuts: tuple[int, ...]) -> Placement:
-        """Return the network on devices, cut so that the longest stage is shortest; made once where nothing is cut."""
+        """Place the network on devices, balanced where it is cut; made once where it is not."""
         layout, graph = self.layout, self.subject.graph
         if layout.stages * layout.interleave > 1:
             return self._placed(samples, cuts)
@@ -253,7 +253,7 @@ class Lowering:
         return placement
 
     def cut(self, samples: int) -> tuple[int, ...]:
-        """Return the places at which micro-batches of so many samples [samples] have the network cut."""
+        """Cuts of the network for micro-batches of this many samples [samples]."""
         if self.layout.stages * self.layout.interleave == 1:
             return ()
         from perfmodel.parallelism.registry import PARALLELISMS
@@ -261,7 +261,7 @@ class Lowering:
         return PARALLELISMS[self.parallelism].cut(self._request(samples))
 
     def _request(self, samples: int, cuts: tuple[int, ...] = ()) -> Request:
-        layout, graph, machine = self.layout, self.subject.graph, self.target.machine
+        layout, graph, system_part = self.layout, self.subject.graph, self.target.system_part
         trains = Phase.BACKWARD in self.subject.phase.parts
         layer_s = send_s = None
         if cuts:
@@ -270,14 +270,16 @@ class Lowering:
             layer_s = {
                 name: seconds / layout.tensor_size for name, seconds in self.layer_seconds(graph, samples).items()
             }
-        if layout.stages > 1 and machine is not None:
+        if layout.stages > 1 and system_part is not None:
             from perfmodel.sync.ring_order import way_between
 
-            way = way_between(machine.system.topology.stated, machine.names[0], machine.names[layout.tensor_size])
+            way = way_between(
+                system_part.system.topology.stated, system_part.names[0], system_part.names[layout.tensor_size]
+            )
             latency_s, capacity_bytes_per_s = way.latency_s, way.capacity_bytes_per_s
 
             def send_s(bytes_per_sample: int) -> float:
-                """Return a tensor's way there and, in training, its gradient's way back. [s]"""
+                """Time to send a tensor and, in training, its gradient back. [s]"""
                 return (1 + trains) * (latency_s + bytes_per_sample * samples / capacity_bytes_per_s)
 
         return Request(
@@ -304,7 +306,7 @@ class Lowering:
         return replace(placement, stages=stages)
 
     def layer_seconds(self, graph: LayerGraph, samples: int) -> dict[str, float]:
-        """Return what forward and backward phase of each layer take on one device, launches and dispatch too. [s]"""
+        """Time of each layer's forward and backward phase on one device, with launches and dispatch. [s]"""
         if samples in self.known.layer_seconds:
             return self.known.layer_seconds[samples]
         whole = copy.copy(self)
@@ -313,26 +315,26 @@ class Lowering:
         groups = timed.groups
         seconds = groups.compute_s + groups.memory_s + groups.launches * timed.numbers.launch_s
         seconds = seconds + groups.exposed_dispatch_s
-        found = dict.fromkeys((node.name for node in graph.layers), 0.0)
-        for occurrence in timed.stage.plan.table.occurrences:
+        seconds_of = dict.fromkeys((node.name for node in graph.layers), 0.0)
+        for occurrence in timed.stage.lowered.table.occurrences:
             if occurrence.phase is not Phase.UPDATE:
-                found[occurrence.layer] = found.get(occurrence.layer, 0.0) + float(seconds[occurrence.group])
-        self.known.layer_seconds[samples] = found
-        return found
+                seconds_of[occurrence.layer] = seconds_of.get(occurrence.layer, 0.0) + float(seconds[occurrence.group])
+        self.known.layer_seconds[samples] = seconds_of
+        return seconds_of
 
     def _feeding(self) -> Mapping[int, Target]:
-        """Return the devices at each place of the pipeline, which share the way from the host; none where all do."""
-        layout, machine = self.layout, self.target.machine
-        if machine is None or layout.stages * layout.tensor_size == 1:
+        """Devices of each pipeline place, which share the host's links; empty where all do."""
+        layout, system_part = self.layout, self.target.system_part
+        if system_part is None or layout.stages * layout.tensor_size == 1:
             return {}
 
         def at(place_: int) -> tuple[str, ...]:
-            every = enumerate(machine.names)
+            every = enumerate(system_part.names)
             return tuple(name for index, name in every if index // layout.tensor_size % layout.stages == place_)
 
-        key, known = (machine.worker_count, layout.stages, layout.tensor_size), self.known.feeding
+        key, known = (system_part.worker_count, layout.stages, layout.tensor_size), self.known.feeding
         if key not in known:
-            known[key] = {each: self.target.on(machine.only(at(each))) for each in range(layout.stages)}
+            known[key] = {each: self.target.on(system_part.only(at(each))) for each in range(layout.stages)}
         return known[key]
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
@@ -353,18 +355,18 @@ class Lowering:
             graph = first_alike(placed.graph, of=whole.graph)
         subject = whole
         if graph is not whole.graph:
-            own = whole.input_gradient if is_fed else placed.input_gradient
-            subject = replace(whole, graph=graph, name=placed.graph.name, input_gradient=own)
+            input_gradient = whole.input_gradient if is_fed else placed.input_gradient
+            subject = replace(whole, graph=graph, name=placed.graph.name, input_gradient=input_gradient)
         return Stage(
             placed=placed,
             subject=subject,
-            plan=self.plan(graph, input_gradient=subject.input_gradient),
+            lowered=self.lowered(graph, input_gradient=subject.input_gradient),
             feed=self._feed(placed.graph, is_fed=is_fed),
             is_fed=is_fed,
         )
 
     def _feed(self, own: LayerGraph, *, is_fed: bool) -> tuple[FeedItem, ...]:
-        """Return what a stage takes from host memory: what the network reads, and the labels of its own losses."""
+        """Return the inputs a stage copies from the host: those of the network, and labels of its own losses."""
         whole = self.subject.graph
         items = habitual_feed(own, self.profile.feed) if self.subject.feed is None else self.subject.feed
         if own is whole:
@@ -373,14 +375,14 @@ class Lowering:
         return tuple(item for item in items if (has_labels if item.name == LABELS else is_fed))
 
     def _exchanges(self, placement: Placement, job: Job | None) -> PlacedExchanges | None:
-        machine = self.target.machine
-        if machine is None or self.layout.workers == 1:
+        system_part = self.target.system_part
+        if system_part is None or self.layout.workers == 1:
             return None
         from perfmodel.prediction.job.agreements import collectives_of
         from perfmodel.prediction.job.exchange_times import PlacedExchanges
 
         calls_library = job is not None and job.sync == LIBRARY
-        topology, names, known = machine.system.topology, machine.names, self.known.exchanges
+        topology, names, known = system_part.system.topology, system_part.names, self.known.exchanges
         key = (id(topology), names, self.layout.stages, self.layout.tensor_size, calls_library)
         if key not in known:
             library = collectives_of(self.profile) if calls_library else None

@@ -1,4 +1,4 @@
-"""A job made ready: everything but the numbers of the hardware and software, which may be many at once."""
+"""A prepared job: complete but for the numbers of hardware and software, of which it can take many at once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from perfmodel.cost.pipeline_order import Orders, orders_of
 from perfmodel.derived import derived, derived_property
 from perfmodel.hardware.dataset import DatasetFile
 from perfmodel.numeric import maximum
-from perfmodel.prediction.device.copies import NO_COPY, Copy
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
-from perfmodel.prediction.job.compose import Composed, Longest, compose
+from perfmodel.prediction.device.target import NO_COPY, Copy
+from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
-from perfmodel.prediction.job.work import PhaseTimes, StageWork
-from perfmodel.prediction.memory.device_memory import device_memory
+from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.symbolic import naming_of
 
@@ -29,18 +28,18 @@ if TYPE_CHECKING:
     from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.hardware.source import SpecFile
     from perfmodel.parallelism.base import Exchange, Layout, Placement, StageGraph
-    from perfmodel.prediction.device.lowered import Plan
     from perfmodel.prediction.device.target import Libraries, Target
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.data_path import DataPath
     from perfmodel.prediction.job.gradients import GradientSchedule
+    from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
     from perfmodel.prediction.memory.footprint import MemoryFootprint
 
 
 @dataclass(frozen=True, eq=False)
 class TimedStep:
-    """A step and what it was composed of."""
+    """A timed step with its stages and composition."""
 
     stages: tuple[TimedStage, ...]
     composed: Composed
@@ -52,51 +51,51 @@ class TimedStep:
 
     @property
     def own(self) -> StepTime:
-        """What a worker does by itself, without copies and input. [s]"""
+        """A worker's step alone, without copies and input. [s]"""
         return self.composed.own
 
     @property
     def shown(self) -> TimedStage:
-        """The first stage of the device that works longest: the only one, where each worker has the whole network."""
+        """First stage of the device that works longest."""
         if len(self.stages) == 1:
             return self.stages[0]
         return next(each for each in self.stages if each.stage.placed.device == self.composed.longest)
 
     @property
     def numbers(self) -> ProcessorNumbers:
-        """Plain numbers of hardware, libraries and framework for that stage."""
+        """Plain numbers for that stage."""
         return self.shown.numbers
 
     @property
     def groups(self) -> GroupTimes:
-        """Times and chosen alternatives of that stage, by operation. [s]"""
+        """Times and chosen alternatives of that stage. [s]"""
         return self.shown.groups
 
     @property
     def gradients(self) -> GradientSchedule:
-        """When the gradients of the device that works longest are ready. [s]"""
+        """Times at which the gradients of the device that works longest are ready. [s]"""
         devices = self.composed.devices
         schedule = devices[self.composed.longest].schedule if devices else None
         return self.shown.gradients if schedule is None else schedule
 
 
 class Exchanges(Protocol):
-    """How long exchanges take among the devices of a worker, and of what workers share."""
+    """Time of exchanges inside a worker, and of parameters that workers share."""
 
     @property
     def library(self) -> CollectiveLibrary | None:
-        """Whose operations are called; None where algorithms are asked for by name."""
+        """Library of collectives in use; None where algorithms are named."""
 
     def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
-        """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
+        """Time of an exchange of this many bytes [B] of a stage. [s]"""
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
-        """Return what a device sends for it on average. [B]"""
+        """Mean bytes that a device sends in it. [B]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Prepared:
-    """A job lowered for its devices, which only lacks the numbers: predict gives them once, a fit many times."""
+    """A lowered job that only lacks numbers: predict fills them in once, a fit many times."""
 
     subject: Subject
     target: Target
@@ -114,42 +113,42 @@ class Prepared:
 
     @property
     def layout(self) -> Layout:
-        """How many devices do what."""
+        """How the devices are shared out."""
         return self.placement.layout
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Devices of the job, in its order."""
-        return (self.target.name,) if self.target.machine is None else self.target.machine.names
+        """Devices of the job, in order."""
+        return (self.target.name,) if self.target.system_part is None else self.target.system_part.names
 
     @property
     def is_whole(self) -> bool:
-        """Whether each worker is one device that has all of the network for itself, and its mini-batch in one."""
+        """Whether each worker is one device that runs the whole network and mini-batch at once."""
         return len(self.stages) == 1 and self.layout.is_whole and not self.layout.shard_stage
 
     @property
-    def plan(self) -> Plan:
-        """Kernel table and memory plan of the stage that is shown: the first of the device that works longest."""
-        return self.shown.plan
+    def lowered(self) -> LoweredGraph:
+        """The lowered graph of the stage that is shown."""
+        return self.shown.lowered
 
     @property
     def shown(self) -> Stage:
         """The first stage of the device that works longest."""
         return self.stages[0] if len(self.stages) == 1 else self.nominal.shown.stage
 
-    def with_plan(self, plan: Plan) -> Prepared:
-        """Return the same with another kernel table, for a network that one device has whole."""
+    def with_lowered(self, lowered: LoweredGraph) -> Prepared:
+        """Replace the lowered graph; for a network that is whole on one device."""
         (stage,) = self.stages
-        return replace(self, stages=(replace(stage, plan=plan),))
+        return replace(self, stages=(replace(stage, lowered=lowered),))
 
     def with_subject(self, subject: Subject) -> Prepared:
-        """Return the same for another subject of the same graph, which one device has whole."""
+        """Replace the subject by another of the same graph; for a network that is whole on one device."""
         (stage,) = self.stages
         feed = stage.feed if subject.feed is None else subject.feed
         return replace(self, subject=subject, stages=(replace(stage, subject=subject, feed=feed),))
 
     def like(self, **changes: Any) -> Prepared:
-        """Return the same with fields that no plan depends on changed; ``replace`` would take four times as long."""
+        """Change fields that lowering does not depend on, four times as fast as ``replace``."""
         _ = self._how  # worked out once for all of them
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, **changes)
@@ -164,22 +163,22 @@ class Prepared:
 
     @property
     def counted_workers(self) -> int:
-        """Workers whose gradients of a step are used: all but backups. [1]"""
+        """Workers whose gradients are used: all but the backups. [1]"""
         return self.worker_count if self.agreement is None else self.agreement.counted_workers
 
     @property
     def batches_per_update(self) -> int:
-        """Mini-batches whose gradients make up an update of a network. [1]"""
+        """Mini-batches behind each update of a network. [1]"""
         return 1 if self.agreement is None else self.agreement.batches_per_update
 
     @property
     def network_count(self) -> int:
-        """Networks that are trained, or run: one where workers agree. [1]"""
+        """Networks trained or run: one where workers agree, else one each. [1]"""
         return self.worker_count if self.agreement is None else 1
 
     @property
     def exchanges_by_library(self) -> bool:
-        """Whether a library of collectives chooses how devices exchange."""
+        """Whether a library of collectives chooses the algorithms."""
         return self.exchanges is not None and self.exchanges.library is not None
 
     @property
@@ -189,7 +188,7 @@ class Prepared:
 
     @property
     def orders(self) -> Orders:
-        """Turns of the devices of a worker in a pass over all micro-batches."""
+        """Order in which a worker's devices process micro-batches."""
         layout = self.layout
         return orders_of(
             layout.schedule,
@@ -200,7 +199,7 @@ class Prepared:
         )
 
     def samples(self, stage: Stage) -> Any:
-        """Return the samples of a micro-batch of a stage: of all workers where they share its layers. [samples]"""
+        """Return the samples of a micro-batch at a stage; those of all workers if they share its layers. [samples]"""
         parts = self.layout.parts
         return (self.batch_size if parts == 1 else self._micro_batch_size) * stage.placed.batch_factor
 
@@ -212,7 +211,7 @@ class Prepared:
 
     @derived_property
     def constant_names(self) -> tuple[str, ...]:
-        """Full names of all constants of files that this step's time depends on."""
+        """Full names of the file constants that the step time depends on."""
         asked = AskedNames()
         self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=asked)
         self.feed_times(asked)
@@ -222,7 +221,7 @@ class Prepared:
 
     @derived_property
     def specs(self) -> dict[str, SpecFile]:
-        """Files whose constants the step's time may depend on, by kind folder and stem."""
+        """Files whose constants the step time may depend on, by kind folder and stem."""
         libraries = {f"libraries/{library.stem}": library for library in self.libraries.values()}
         fed_by = () if self.data_path is None else self.data_path.sources
         inputs = {f"{'datasets' if isinstance(spec, DatasetFile) else 'storage'}/{spec.stem}": spec for spec in fed_by}
@@ -230,28 +229,28 @@ class Prepared:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know of target, libraries, data set and parameter server."""
-        told = self.target.remarks(self.profile, self.libraries, dtype=self.dtype)
+        """Notes for the user on target, libraries, data set and parameter server."""
+        notes = self.target.remarks(self.profile, self.libraries, dtype=self.dtype)
         if self.data_path is not None:
-            told = (*told, *self.data_path.remarks(self.subject))
+            notes = (*notes, *self.data_path.remarks(self.subject))
         server = None if self.agreement is None else self.agreement.server
-        return told if server is None else (*told, *server.remarks)
+        return notes if server is None else (*notes, *server.remarks)
 
     @property
     def sources(self) -> tuple[SpecFile, ...]:
-        """The files whose numbers are used: framework, libraries, hardware, data set and storage."""
+        """Files in use: framework, libraries, hardware, data set and storage."""
         library = None if self.exchanges is None else self.exchanges.library
         agreed = () if library is None else (library,)
-        own = (*self.target.sources(self.profile, self.libraries), *agreed)
-        return own if self.data_path is None else (*own, *self.data_path.sources)
+        files = (*self.target.sources(self.profile, self.libraries), *agreed)
+        return files if self.data_path is None else (*files, *self.data_path.sources)
 
     def numbers(self, factors: Factors = NO_FACTORS) -> ProcessorNumbers:
-        """Return the plain numbers of hardware, libraries and framework."""
+        """Plain numbers of hardware, libraries and framework."""
         return self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=factors)
 
     @derived_property
     def nominal(self) -> TimedStep:
-        """The step with the constants of the files. [s]"""
+        """The step with the constants as filed. [s]"""
         return self._timed(NO_FACTORS)
 
     def step(self, factors: Factors = NO_FACTORS) -> TimedStep:
@@ -265,22 +264,22 @@ class Prepared:
     def timed_stages(
         self, factors: Factors = NO_FACTORS, *, known: dict[Any, TimedStage] | None = None
     ) -> tuple[TimedStage, ...]:
-        """Return what each stage takes for one micro-batch, those of the same structure timed once. [s]"""
+        """Time each stage for one micro-batch; stages of the same structure only once. [s]"""
         numbers = self.numbers(factors)
         if len(self.stages) == 1 and known is None:
             return (self._timed_stage(self.stages[0], numbers),)
         known = {} if known is None else known
-        found = []
+        timed_stages = []
         for stage in self.stages:
-            key = (id(stage.plan), stage.placed.batch_factor)
+            key = (id(stage.lowered), stage.placed.batch_factor)
             if key not in known:
                 known[key] = self._timed_stage(stage, numbers)
             timed = known[key]
-            found.append(timed if timed.stage is stage else replace(timed, stage=stage, alike=timed))
-        return tuple(found)
+            timed_stages.append(timed if timed.stage is stage else replace(timed, stage=stage, alike=timed))
+        return tuple(timed_stages)
 
     def _timed_stage(self, stage: Stage, numbers: ProcessorNumbers) -> TimedStage:
-        table, samples = stage.plan.table, self.samples(stage)
+        table, samples = stage.lowered.table, self.samples(stage)
         numbers = self.target.in_step(numbers, table, stage.subject.graph, batch_size=samples)
         limit_bytes = getattr(self.profile, self.target.processor).lowering.workspace_limit_bytes
         with naming_of(table):
@@ -301,7 +300,7 @@ class Prepared:
         )
 
     def composed(self, stages: Sequence[TimedStage], factors: Factors = NO_FACTORS) -> Composed:
-        """Return the step of stages that have been timed. [s]"""
+        """Compose the step of timed stages. [s]"""
         path = self.data_path
         fed = None
         if path is not None and path.dataset is not None:
@@ -327,24 +326,24 @@ class Prepared:
         }
 
     def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:
-        """Return the time of the step with exchanges between devices so many times as long. [s]"""
+        """Step time with exchanges between devices this many times as long. [s]"""
         shorter = [SlowedTimes(each, 1 / slower) for each in timed.stages]
         device_s = compose(self.works(shorter), **self._how).parts.device_s
         waits_s = timed.parts.exposed_transfer_s + timed.parts.input_wait_s
         return float(waits_s + slower * device_s)
 
     def works(self, times: Sequence[PhaseTimes], *, known: dict[Any, StageWork] | None = None) -> list[StageWork]:
-        """Return the numbers of stages with what they exchange, of those known of other cuts once. [s]"""
+        """Numbers of stages with their exchanges; those known from other cuts are reused. [s]"""
         if known is None:
             return [self._work(stage, each) for stage, each in zip(self.stages, times, strict=True)]
-        found = []
+        works = []
         for stage, each in zip(self.stages, times, strict=True):
             # who else has a tied table, the cut decides; what is known holds the stage, so that no other has its number
             key = (id(stage.placed), id(self.placement) if _is_tied(stage.placed) else None)
             if key not in known:
                 known[key] = self._work(stage, each)
-            found.append(known[key])
-        return found
+            works.append(known[key])
+        return works
 
     def _work(self, stage: Stage, times: PhaseTimes) -> StageWork:
         placed = stage.placed
@@ -374,7 +373,7 @@ class Prepared:
     def _seconds(
         self, stage: Stage, *, phase: Phase, group: str, kind: str | None = None, hidden: bool | None = None
     ) -> Any:
-        """Return what some exchanges of a stage take. [s]"""
+        """Time of some exchanges of a stage. [s]"""
         exchanges = self.exchanges
         if exchanges is None:
             return 0.0
@@ -387,44 +386,46 @@ class Prepared:
         )  # fmt: skip
 
     def _gathering(self, stage: Stage) -> dict[str, Any]:
-        """Return what workers gather of the parameters of a stage that they share. [s]"""
+        """Parameters of a stage that workers gather because they share them. [s]"""
         forward_s, backward_s, last_s = (
             self._seconds(stage, phase=each, group="data") for each in (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
         )
         return {"gather_s": (forward_s, backward_s), "gathered_s": last_s}
 
     def works_like(self, works: Sequence[StageWork], *, known: dict[Any, Any]) -> list[StageWork]:
-        """Return the numbers of stages of a job that differs in what workers share only, those known once. [s]"""
-        found = []
+        """Numbers of stages of a job that differs only in what workers share. [s]"""
+        changed_works = []
         for stage, work in zip(self.stages, works, strict=True):
             key = (id(stage.placed), id(work))
             if key not in known:
-                own = replace(work, exchanges_gradients=self._adds_up(stage), **self._gathering(stage))
-                known[key] = (stage, work, own)
-            found.append(known[key][-1])
-        return found
+                changed = replace(work, exchanges_gradients=self._adds_up(stage), **self._gathering(stage))
+                known[key] = (stage, work, changed)
+            changed_works.append(known[key][-1])
+        return changed_works
 
     def sent_bytes(self, exchange: Exchange, stage: Stage) -> float:
-        """Return what a device of a stage sends on average for an exchange of a micro-batch, or of a step. [B]"""
+        """Mean bytes a device of a stage sends in an exchange of a micro-batch or step. [B]"""
         size_bytes = exchange.size_bytes(self.samples(stage))
         if exchange.group == "data" and exchange.kind != "all_gather":
             return 0.0 if self.agreement is None else self.agreement.sent_bytes(size_bytes, stage.placed.device)
         return 0.0 if self.exchanges is None else self.exchanges.sent_bytes(exchange, size_bytes, stage.placed)
 
     def _share_of_first_step(self, factors: Factors) -> Any:
-        """Return what each of the averaged steps bears of setting up libraries and memory in the first. [s]"""
+        """Share of the first step's library and memory set-up in each averaged step. [s]"""
         if not self.subject.averaged_steps:
             return 0.0
         constants = framework_constants(self.profile, self.target.processor, factors=factors)
         return self.target.host_slowdown(factors) * constants.get("first_step_ms", 0.0) / self.subject.averaged_steps
 
     def footprint(self, timed: TimedStep) -> MemoryFootprint:
-        """Return what the fullest device keeps in memory."""
-        found = self.footprints(timed)
-        return found[0] if len(found) == 1 else max(found, key=lambda each: float(np.max(each.total_bytes)))
+        """Memory of the fullest device."""
+        footprints = self.footprints(timed)
+        return (
+            footprints[0] if len(footprints) == 1 else max(footprints, key=lambda each: float(np.max(each.total_bytes)))
+        )
 
     def footprints(self, timed: TimedStep) -> tuple[MemoryFootprint, ...]:
-        """Return what each device of a worker keeps in memory. [B]"""
+        """Memory of each device of a worker. [B]"""
         parts = self.layout.parts
         return tuple(
             device_memory(self, timed.stages, place, in_parts=parts > 1)
@@ -434,7 +435,7 @@ class Prepared:
         )
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
-        """Return what a stage copies for one micro-batch: before it, and while the last one computes."""
+        """Return the copies of a stage for one micro-batch: before it, and during the previous one."""
         fetches_ahead = self.data_path is None or self.data_path.prefetch > 0
         ahead = tuple([item for item in stage.feed if item.prefetched]) if fetches_ahead else ()
         rest = tuple([item for item in stage.feed if not item.prefetched]) if ahead else stage.feed
@@ -443,23 +444,23 @@ class Prepared:
         return copy_of(self.profile, rest, **how), copy_of(self.profile, ahead, **how)
 
     def target_of(self, stage: Stage) -> Target:
-        """Return the devices that share the way from the host with a stage's."""
+        """Devices that share the host link with those of a stage."""
         return self.target if stage.target is None else stage.target
 
     def _copying(self, factors: Factors) -> list[tuple[Stage, Copy, Copy]]:
-        """Return the stages that copy, and what each copies before a step and meanwhile."""
-        found = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
+        """Stages that copy, each with its copies before a step and during the previous one."""
+        copying = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
         parts = self.layout.parts
         if parts == 1:
-            return found
-        return [(stage, before.repeated(parts), meanwhile.repeated(parts)) for stage, before, meanwhile in found]
+            return copying
+        return [(stage, before.repeated(parts), meanwhile.repeated(parts)) for stage, before, meanwhile in copying]
 
     def _times(self, stage: Stage, before: Copy, meanwhile: Copy) -> tuple[Any, Any]:
         shared = self.target_of(stage).shared_bytes_per_s
         return before.time(shared_bytes_per_s=shared), meanwhile.time(shared_bytes_per_s=shared)
 
     def copies(self, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
-        """Return what is copied before the step, and what is copied while the last one computes."""
+        """Return the copies before the step, and copies during the previous one."""
         copying = self._copying(factors)
         if not copying:
             return NO_COPY, NO_COPY
@@ -467,7 +468,7 @@ class Prepared:
         return copying[longest][1:]
 
     def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
-        """Return the time of copies that the step waits for, and of those that the last one's computing may hide."""
+        """Copy time before the step, and copy time that the previous step may hide. [s]"""
         times = [self._times(*each) for each in self._copying(factors)] or [(0.0, 0.0)]
         if len(times) == 1:
             return times[0]
@@ -477,17 +478,17 @@ class Prepared:
 
 @derived
 def _is_tied(placed: StageGraph) -> bool:
-    """Tell whether a stage sums gradients with other stages of the pipeline."""
+    """Whether a stage sums gradients with other stages of the pipeline."""
     return any(each.group == "pipeline" and each.kind != "send" for each in placed.exchanges)
 
 
 @derived
 def _alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
-    """Return a stage's exchanges but the sums of gradients, and how often each occurs at some place of the stage."""
-    found: dict[Any, tuple[Exchange, int]] = {}
+    """Exchanges of a stage other than gradient sums, each kind once with its count."""
+    counted: dict[Any, tuple[Exchange, int]] = {}
     for each in placed.exchanges:
         if each.group != "data" or each.kind == "all_gather":
             key = (each.kind, each.group, each.phase, each.bytes_per_sample, each.fixed_bytes, each.hidden)
-            first, count = found.get(key, (each, 0))
-            found[key] = (first, count + 1)
-    return list(found.values())
+            first, count = counted.get(key, (each, 0))
+            counted[key] = (first, count + 1)
+    return list(counted.values())

@@ -1,4 +1,4 @@
-"""Records of numbers put side by side: configurations of several as one array each, and some of them."""
+"""Records stacked into arrays over configurations, and taken apart again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def stacked(records: Sequence[Any], counts: Sequence[int]) -> Any:
-    """Return one record with the configurations of several."""
+    """Stack several records into one with an array per number."""
     first = records[0]
     kind: Any = type(first)
     if names := _names(kind):
@@ -30,12 +30,12 @@ def stacked(records: Sequence[Any], counts: Sequence[int]) -> Any:
 
 
 def taken(record: Any, places: Any) -> Any:
-    """Return a record of some of its configurations."""
+    """Take some configurations of a record."""
     return mapped(record, lambda values: values[places])
 
 
 def mapped(record: Any, of_array: Callable[[Any], Any]) -> Any:
-    """Return a record with a function of each of its arrays over configurations; what is the same for all stays."""
+    """Apply a function to each array of a record; single values stay."""
     if isinstance(record, np.ndarray):
         return of_array(record) if record.ndim else record
     if isinstance(record, tuple):
@@ -48,5 +48,5 @@ def mapped(record: Any, of_array: Callable[[Any], Any]) -> Any:
 
 @lru_cache(maxsize=64)
 def _names(kind: Any) -> tuple[str, ...]:
-    """Return the fields of a dataclass; none of anything else."""
+    """Fields of a dataclass; none for anything else."""
     return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else ()

@@ -1,4 +1,4 @@
-"""A stage of a network made ready: the layers that one device runs in a row, lowered for it, and timed."""
+"""A stage of a network: the layers one device runs in a row, lowered and timed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from perfmodel.measurements.table import FeedItem
     from perfmodel.parallelism.base import StageGraph
-    from perfmodel.prediction.device.lowered import Plan
     from perfmodel.prediction.device.target import Target
+    from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
 
 Quantity = Any
@@ -25,24 +25,24 @@ Quantity = Any
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Stage:
-    """Layers that a device runs in a row."""
+    """Consecutive layers on one device."""
 
     placed: StageGraph
     subject: Subject
-    plan: Plan
+    lowered: LoweredGraph
     feed: tuple[FeedItem, ...]
     target: Target | None = None
     is_fed: bool = True
 
     @property
     def exchanges_gradients(self) -> bool:
-        """Whether data-parallel workers add up its gradients: those of layers that no crowd of workers shares."""
+        """Whether data-parallel workers sum its gradients; not where all workers share its layers."""
         return self.placed.batch_factor == 1 and bool(self.placed.graph.trained_parameter_counts)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TimedStage:
-    """A stage and what it takes for one micro-batch, without copies and exchanges."""
+    """Times of a stage for one micro-batch, without copies and exchanges."""
 
     stage: Stage
     numbers: ProcessorNumbers
@@ -52,7 +52,7 @@ class TimedStage:
     alike: TimedStage | None = None
 
     def _of(self, phase: Phase | None) -> StepTime:
-        table = self.stage.plan.table
+        table = self.stage.lowered.table
         with naming_of(table):
             return step_time(table, self.numbers, groups=self.groups, phase=phase, **self.how)
 
@@ -73,15 +73,15 @@ class TimedStage:
 
     @derived_property
     def update(self) -> StepTime:
-        """The update; zero where it does not run. [s]"""
+        """The update; zero where there is none. [s]"""
         return self._of(Phase.UPDATE) if self.alike is None else self.alike.update
 
     @derived_property
     def gradients(self) -> GradientSchedule:
-        """When the gradients of its layers are ready. [s]"""
+        """Times at which the gradients of its layers are ready. [s]"""
         if self.alike is not None:
             return self.alike.gradients
-        table = self.stage.plan.table
+        table = self.stage.lowered.table
         with naming_of(table):
             return gradient_schedule(
                 table,
@@ -94,16 +94,16 @@ class TimedStage:
 
 @dataclass(frozen=True, eq=False)
 class SlowedTimes:
-    """Times of a stage, all so many times as long."""
+    """Times of a stage, all scaled by one factor."""
 
     times: TimedStage
     factor: float
 
     def __getattr__(self, name: str) -> Any:
-        """Give a phase by its name."""
+        """Look up a phase by name."""
         return getattr(self.times, name).times(self.factor)
 
     @property
     def gradients(self) -> GradientSchedule:
-        """When the gradients of its layers are ready. [s]"""
+        """Times at which the gradients of its layers are ready. [s]"""
         return self.times.gradients.slowed(self.factor)

@@ -1,4 +1,4 @@
-"""What a user says of times that vary from worker to worker and from step to step, and what that costs."""
+"""Times that vary between workers and steps, as a user states them, and their cost."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 DISTRIBUTIONS: Final[dict[str, type[RelativeTimes]]] = {
     each.name: each for each in (Normal, LogNormal, ShiftedExponential, Empirical, Unequal)
 }
-"""Name to distribution of relative times."""
+"""Name -> distribution of relative times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """Workers whose times vary, and how many of them nobody waits for.
+    """Workers of varying speed, of which the slowest few may be ignored.
 
     Examples
     --------
@@ -47,15 +47,14 @@ class Straggler:
     backup_workers: int = 0
 
     def slowest_s(self, *, compute_s: Quantity, worker_count: Quantity) -> Quantity:
-        """Return when the last worker that is waited for has computed, on average.
+        """Mean time at which the last counted worker has computed. [s]
 
         Parameters
         ----------
         compute_s : float, ndarray or sympy.Expr
             Mean time of a worker; with lasting times the predicted one. [s]
         worker_count : int, ndarray or sympy.Expr
-            Workers, those that are not waited for among them; a symbol only for normal and shifted exponential
-            times. [1]
+            All workers, backups included; a symbol only for normal and shifted exponential times. [1]
 
         Returns
         -------
@@ -65,47 +64,47 @@ class Straggler:
         Raises
         ------
         ArgumentError
-            If there are no more workers than are dropped.
+            If no worker would be left to wait for.
 
         Notes
         -----
-        Valid for: workers that are independent and alike, step after step, or that each keep a speed of their own.
+        Valid for: independent workers that are alike, or that each keep a speed of their own.
         """
         self.check_backups(worker_count)
         rank = worker_count - self.backup_workers
         return compute_s * self.times.order_statistic(rank=rank, count=worker_count)
 
     def check_backups(self, worker_count: Quantity) -> None:
-        """Raise if nobody would be waited for."""
+        """Raise if no worker would be left to wait for."""
         if not is_symbolic(worker_count) and np.any(np.asarray(worker_count) <= self.backup_workers):
-            allowed = f"fewer than the workers, {worker_count}: at least one must be waited for"
+            allowed = f"below workers={worker_count}, so that one is left to wait for"
             raise ArgumentError("backup_workers", self.backup_workers, allowed)
 
     def counted(self, worker_count: int) -> int:
-        """Return the workers that are waited for, of so many. [1]"""
+        """Workers that are waited for. [1]"""
         return worker_count - self.backup_workers
 
     def straggler_s(self, *, compute_s: Quantity, worker_count: Quantity) -> Quantity:
-        """Return what waiting for the last costs beyond the mean: below zero where so many are dropped."""
+        """Wait for the last worker beyond the mean; negative where many are ignored. [s]"""
         return self.slowest_s(compute_s=compute_s, worker_count=worker_count) - compute_s
 
     def of_first(self, worker_count: int) -> Straggler:
-        """Return what is said of the first workers only."""
+        """Keep the times of the first workers."""
         return replace(self, times=self.times.of_first(worker_count))
 
     @property
     def as_predicted(self) -> Straggler:
-        """The same for one worker that takes as long as was predicted."""
+        """The same for one worker at the predicted speed."""
         return self if self.times.lasting_count is None else replace(self, times=Unequal((AS_PREDICTED,)))
 
     def check_workers(self, worker_count: int) -> None:
-        """Raise ArgumentError where lasting times are of another number of workers."""
+        """Raise if the listed times are for another number of workers."""
         if self.times.lasting_count not in (None, worker_count):
-            given = {"distribution": self.times.name, "times": getattr(self.times, "times", None)}
-            raise ArgumentError("straggler", given, f"one time for each of the {worker_count} workers")
+            stated = {"distribution": self.times.name, "times": getattr(self.times, "times", None)}
+            raise ArgumentError("straggler", stated, f"one time for each of the {worker_count} workers")
 
     def drawn(self, *, step_count: int, worker_count: int, seed: int) -> NDArray[np.float64]:
-        """Draw the time of each worker in each step, relative to the mean."""
+        """Draw each worker's time in each step, relative to the mean."""
         times = self.times.draw(step_count * worker_count, generator=np.random.default_rng(seed))
         times = times.reshape(step_count, worker_count)
         last = np.sort(times)[:, worker_count - self.backup_workers - 1]
@@ -113,7 +112,7 @@ class Straggler:
 
 
 def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 0) -> Straggler:
-    """Read what a user says of stragglers.
+    """Parse a user's ``straggler``.
 
     Examples
     --------
@@ -121,7 +120,7 @@ def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 
     'empirical'
     """
     if isinstance(backup_workers, bool) or not isinstance(backup_workers, int) or backup_workers < 0:
-        raise ArgumentError("backup_workers", backup_workers, "a whole number from 0")
+        raise ArgumentError("backup_workers", backup_workers, "a whole number >= 0")
     if isinstance(given, Straggler):
         return Straggler(times=given.times, backup_workers=backup_workers or given.backup_workers)
     if not isinstance(given, Mapping) or "distribution" not in given:
@@ -138,12 +137,12 @@ def straggler_of(given: Mapping[str, Any] | Straggler, *, backup_workers: int = 
         if key not in wanted or key not in parameters:
             nearest = nearest_match(key, wanted) if key not in wanted else None
             hint = f"; did you mean {nearest!r}?" if nearest else ""
-            raise ArgumentError("straggler", dict(given), f"{name} takes exactly {', '.join(wanted)}{hint}")
+            raise ArgumentError("straggler", dict(given), f"must give exactly {', '.join(wanted)} for {name}{hint}")
     return Straggler(times=distribution(**parameters), backup_workers=backup_workers)
 
 
 def straggler_of_job(asked: Mapping[str, Any]) -> Straggler | None:
-    """Return what the arguments of a job say of workers' times, with the workers that nobody waits for."""
+    """Make the straggler of a job, with its backup workers."""
     straggler: Straggler | None = asked.get("straggler")
     if straggler is None or "backup_workers" not in asked:
         return straggler
@@ -151,5 +150,5 @@ def straggler_of_job(asked: Mapping[str, Any]) -> Straggler | None:
 
 
 def parameter_of(distribution: str) -> str:
-    """Return the name of the one parameter that a distribution has: ``cv`` or ``times``; ``cv`` of an unknown one."""
+    """Name of a distribution's one parameter, ``cv`` or ``times``; ``cv`` if the name is unknown."""
     return fields(DISTRIBUTIONS[distribution])[0].name if distribution in DISTRIBUTIONS else "cv"  # type: ignore[arg-type]

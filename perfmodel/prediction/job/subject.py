@@ -1,4 +1,4 @@
-"""What runs: a graph, or a Run of a measurement table, with the facts of how it is run."""
+"""Subject of a prediction: a graph, or a Run of a measurement table, and how it is run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _PHASES: Final = tuple(each.value for each in PREDICTED_PHASES)
 
 LABELS: Final = "labels"
-"""Name of what a feed holds for losses; everything else is for the network's inputs."""
+"""Name of the feed that holds labels for losses; all other feeds are inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What runs: a graph and the facts of how it is run that no framework file can know."""
+    """A graph, and facts of how it is run that no framework file states."""
 
     graph: LayerGraph
     name: str
@@ -40,11 +40,11 @@ class Subject:
 
 
 def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> Subject:
-    """Return a network, ready to be predicted."""
+    """Make a network ready to be predicted."""
     if not isinstance(graph, LayerGraph):
         raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
     if graph.free_sizes:
-        allowed = f"one without free sizes: give {', '.join(graph.free_sizes)} values with graph.with_sizes(...)"
+        allowed = f"one without free sizes; set {', '.join(graph.free_sizes)} with graph.with_sizes(...)"
         raise ArgumentError("graph", graph, allowed)
     chosen = Phase(one_of("phase", phase, _PHASES))
     running = graph.at_inference() if chosen is Phase.FORWARD else graph
@@ -52,7 +52,7 @@ def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> S
 
 
 def subject_of_run(run: Run) -> Subject:
-    """Return what a measured row really executed, ready to be predicted."""
+    """Make a measured row ready to be predicted, as it was executed."""
     graph = _built(
         run.builder,
         tuple(
@@ -75,14 +75,14 @@ def subject_of_run(run: Run) -> Subject:
 
 @lru_cache(maxsize=64)
 def _built(builder: str, options: tuple[tuple[str, type, Any], ...]) -> LayerGraph:
-    """Return the graph of a builder, the same one for the same options, so that what was lowered of it serves again."""
+    """Build a graph, once per builder and options so that its lowering is reused."""
     from perfmodel import zoo
 
     return zoo.build(builder, **{name: given for name, _, given in options})
 
 
 def habitual_feed(graph: LayerGraph, policy: FeedTable) -> tuple[FeedItem, ...]:
-    """Return what a framework copies for every step of a graph: its inputs and labels."""
+    """Return the copies that a framework makes in every step of a graph: its inputs and labels."""
     if policy.mode == "resident":
         return ()
     return _fed(graph.input_elements, graph.label_bytes_per_sample, prefetched=policy.mode == "overlapped")

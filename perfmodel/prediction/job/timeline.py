@@ -1,4 +1,4 @@
-"""Steps of a job played through time: what its workers read, decode, copy and compute, over the channels they share."""
+"""Steps of a job simulated in time: what workers read, decode, copy, compute and exchange."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
     from perfmodel.prediction.certainty.basis import Basis
     from perfmodel.prediction.device.step_time import StepTime
+    from perfmodel.prediction.job.compose import StageWork
     from perfmodel.prediction.job.prepared import Prepared
-    from perfmodel.prediction.job.work import StageWork
     from perfmodel.simulation import Task
 
 DECODING, HOST_COPIES, STORAGE = "decoding", "host copies", "storage"
-"""Channels that are no link: examples that cores decode, bytes that host memory takes, bytes that a storage gives."""
+"""Channels that are no links: decoding cores, host memory, storage."""
 
 OF_AGREEMENT: Final = (1,)
-"""Key by which the draws of workers and servers are others than those of the input with the same seed. [-]"""
+"""Seed offset that keeps the draws of workers and servers apart from those of input. [-]"""
 
 
 def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
-    """Play steps of a job.
+    """Simulate steps of a job.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
     step_count : int
         Steps, at least 1. [1]
     seed : int
-        What the times that vary are drawn with. [-]
+        Seed of random times. [-]
 
     Returns
     -------
@@ -48,18 +48,17 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
 
     Notes
     -----
-    Valid for: data-parallel workers, with or without an agreement. Where flows share channels unequally the period
-    differs from the closed form, which gives every worker the time of the one who gets least; nor does the closed form
-    know that copies and gradients meet. Of the stages before the copy only the slowest varies, as in the closed form,
-    and by the same factor for all workers. A network on several devices is played micro-batch by micro-batch on every
-    device of every worker; what its tensor groups and workers exchange takes the time of the closed form. With a
-    scheme that does not wait a worker's devices are one.
+    Valid for: data-parallel workers, with or without an agreement. The period differs from the closed form where flows
+    share channels unequally (the closed form gives every worker the slowest rate) and where copies meet gradients. As
+    in the closed form, only the slowest input stage varies, by the same factor for all workers. A network on several
+    devices is simulated micro-batch by micro-batch; exchanges of its tensor groups and workers take the time of the
+    closed form. With asynchronous schemes the devices of a worker count as one.
     """
     prepared, timed, parts = basis.prepared, basis.timed, basis.timed.parts
     path = prepared.data_path
-    path = DataPath(machine=None, prefetch=1) if path is None else path
+    path = DataPath(system_part=None, prefetch=1) if path is None else path
     channels = _channels(path)
-    names = ("device",) if path.machine is None else path.machine.names
+    names = ("device",) if path.system_part is None else path.system_part.names
     workers = {
         name: _stages(basis, parts, path, worker=place, name=name, channels=channels)
         for place, name in enumerate(names)
@@ -79,7 +78,7 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
 
 
 def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
-    """Return what each worker does by itself in a step."""
+    """Return a worker's own part of a step."""
     prepared, composed = basis.prepared, basis.timed.composed
     works, places = composed.stages, range(len(composed.orders))
     forward, backward = (
@@ -93,9 +92,9 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
     serves = prepared.agreement is not None and prepared.agreement.serves
     devices = []
     for place in places:
-        own = [work for work in works if work.device == place]
-        update = sum((work.times.update.step_s - serves * work.times.update.update_s) for work in own)
-        waits_s = sum(float(work.tied_s) for work in own)
+        chunks = [work for work in works if work.device == place]
+        update = sum((work.times.update.step_s - serves * work.times.update.update_s) for work in chunks)
+        waits_s = sum(float(work.tied_s) for work in chunks)
         devices.append(PlayedDevice(update_s=max(0.0, share * float(update)), waits_s=waits_s))
     return PlayedStep(
         orders=composed.orders,
@@ -110,31 +109,31 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
 
 
 def _kernels(work: StageWork) -> tuple[Any, Any]:
-    """Return what the kernels of a stage's phases take, which gradients become ready in. [s]"""
+    """Kernel times of a stage's phases, between which gradients become ready. [s]"""
     if not work.exchanges_gradients:
         return work.forward_s, work.backward_s
     return work.times.gradients.forward_s, work.times.gradients.backward_s
 
 
 def _lanes(prepared: Prepared, worker: int, name: str) -> list[str]:
-    """Return what a timeline calls the devices of a worker: by name, with the place in the pipeline. [-]"""
+    """Lane names of a worker's devices, with their place in the pipeline. [-]"""
     layout, names = prepared.layout, prepared.names
     if layout.stages * layout.tensor_size == 1:
         return [name]
-    found = []
+    lanes = []
     for place in range(layout.stages):
         first = (worker * layout.stages + place) * layout.tensor_size
         last = first + layout.tensor_size - 1
         devices = names[first] if first == last else f"{names[first]}..{names[last]}"
-        found.append(f"{devices} stage {place}" if layout.stages > 1 else devices)
-    return found
+        lanes.append(f"{devices} stage {place}" if layout.stages > 1 else devices)
+    return lanes
 
 
 def _channels(path: DataPath) -> dict[str, float]:
-    """Return the channels of the system and those that are no link. [B/s, or samples/s]"""
-    links = {} if path.machine is None else path.machine.system.topology.channels
+    """Channels of the system, and those that are no links. [B/s, or samples/s]"""
+    links = {} if path.system_part is None else path.system_part.system.topology.channels
     reads = {channel.name: channel for way in path.read_routes for channel in way.channels}
-    found = {name: channel.capacity_bytes_per_s for name, channel in {**links, **reads}.items()}
+    capacities = {name: channel.capacity_bytes_per_s for name, channel in {**links, **reads}.items()}
     others: dict[str, float] = {}
     for host in path.hosts:
         if path.decode_rate_per_core is not None:
@@ -142,18 +141,18 @@ def _channels(path: DataPath) -> dict[str, float]:
         others[_of(host.name, HOST_COPIES)] = host.memory_bytes_per_s
     if not path.read_routes:
         others[STORAGE] = path.read_bytes_per_s
-    return found | {name: rate for name, rate in others.items() if math.isfinite(rate)}
+    return capacities | {name: rate for name, rate in others.items() if math.isfinite(rate)}
 
 
 def _of(node: str, pool: str) -> str:
-    """Return the name of a pool of a machine."""
+    """Name of a pool on a machine."""
     return f"{node}/{pool}" if node else pool
 
 
 def _stages(
     basis: Basis, parts: StepTime, path: DataPath, *, worker: int, name: str, channels: dict[str, float]
 ) -> list[Stage]:
-    """Return the stages of one worker; those that take no time are left out."""
+    """Input stages of one worker, except those that take no time."""
     prepared = basis.prepared
     batch_size, data = prepared.batch_size, path.dataset
     stages = []
@@ -162,7 +161,7 @@ def _stages(
         if not path.is_cached and math.isfinite(path.read_bytes_per_s):
             way = path.read_routes[worker].channel_names if path.read_routes else (STORAGE,)
             stages.append(Stage("read", flow_bytes=batch_size * data.encoded_bytes_per_example, channels=way))
-        node = "" if path.machine is None else path.machine.node_of(name)
+        node = "" if path.system_part is None else path.system_part.node_of(name)
         copied = batch_size * HOST_PASSES * data.decoded_bytes_per_example
         for kind, pool, amount in (("decode", DECODING, batch_size), ("host_copy", HOST_COPIES, copied)):
             if _of(node, pool) in channels:
@@ -175,7 +174,7 @@ def _stages(
     ahead_of_step = 0 if delays else min(path.prefetch, 1)
     for kind, copy, ahead in (("transfer", meanwhile, ahead_of_step), ("feed", before, 0)):
         if not copy.is_empty:
-            way = () if path.machine is None else path.machine.input_routes[worker].channel_names
+            way = () if path.system_part is None else path.system_part.input_routes[worker].channel_names
             if way and len(prepared.names) > prepared.worker_count:  # other devices copy beside, unplayed
                 shared = prepared.target_of(prepared.stages[0]).shared_bytes_per_s
                 stages.append(
@@ -190,9 +189,9 @@ def _stages(
             if not copy.copied_bytes:
                 way = ()
             elif not way or float(copy.bytes_per_s) < channels[way[-1]]:  # from pageable memory slower than the link
-                own = f"{name} {kind}"
-                channels[own] = float(copy.bytes_per_s)
-                way = (own, *way)
+                pageable = f"{name} {kind}"
+                channels[pageable] = float(copy.bytes_per_s)
+                way = (pageable, *way)
             stages.append(
                 Stage(
                     kind,

@@ -1,1 +1,1 @@
-"""What a device keeps in memory, and the largest batch that fits."""
+"""Memory that a device needs, and the largest batch that fits."""

@@ -1,4 +1,4 @@
-"""max_batch_size(): the largest mini-batch that a device holds."""
+"""max_batch_size(): the largest mini-batch that fits in a device's memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _fits(prepared: Prepared, batch_size: int) -> bool:
-    """Tell whether a mini-batch fits, with the convolution algorithms that would be chosen for it."""
+    """Whether a mini-batch fits, with the convolution algorithms chosen for it."""
     at_size = replace(prepared, batch_size=batch_size)
     return bool(at_size.footprint(at_size.step()).fits)
 
@@ -45,7 +45,7 @@ def max_batch_size(
     recompute: str | None = None,
     library: str | Path | LibraryProfile | None = None,
 ) -> int:
-    """Return the largest batch size whose memory footprint fits.
+    """Find the largest batch size whose memory footprint fits.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def max_batch_size(
     target = resolve_target(device=device, system=system, threads=threads, workers=workers)
     if target.capacity_bytes == float("inf"):
         argument, given = ("device", device) if system is None else ("system", system)
-        raise ArgumentError(argument, given, "one whose file says how much memory it has: a GPU, or a system")
+        raise ArgumentError(argument, given, "one whose file states a memory capacity: a GPU, or a system")
     prepared = prepare(
         subject,
         target=target,

@@ -1,45 +1,55 @@
-"""What a step holds in memory: weights, gradients, optimizer state, activations, workspace, input, context."""
+"""Memory of a step: what a graph needs, and what a device of a worker holds with its micro-batches in flight."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.cost.model_state import model_state_bytes
+from perfmodel.cost.pipeline_order import Turn, most_kept
 from perfmodel.graph.liveness import MemoryRules
 from perfmodel.graph.storage import is_parameter, mask_tensors, saved_bytes, tensor_bytes
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import MASK_BYTES
-from perfmodel.records import Phase
+from perfmodel.numeric import maximum
+from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.framework.profile import MemoryTable
     from perfmodel.graph import LayerGraph
     from perfmodel.layers.optimizers import Optimizer
+    from perfmodel.parallelism.base import Layout
+    from perfmodel.prediction.job.prepared import Prepared
+    from perfmodel.prediction.job.stage import Stage, TimedStage
+
 
 Quantity = Any
 
 HALF_PRECISION_BYTES = 2
-"""Elements no larger are trained with a copy of the weights, and the optimizer's state, in single precision. [B]"""
+"""Elements up to this size are trained with a copy of weights and optimizer state in single precision. [B]"""
 MASTER_BYTES = 4
-"""Element of that copy and that state. [B]"""
+"""Size of an element of that copy. [B]"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    """Moments of a step at which memory may be at its peak, for some batch size."""
+    """Moments of a step at which memory may peak, depending on batch size."""
 
     activations: NDArray[np.float64]
     gradients: NDArray[np.float64]
 
     @classmethod
     def of(cls, activations: NDArray[Any], gradients: NDArray[Any]) -> Moments:
-        """Return the moments that no other exceeds in both constant and slope."""
+        """Keep the moments that no other exceeds in both constant and slope."""
         activations, gradients = activations.astype(float), gradients.astype(float)
         constant, slope = activations[0] + gradients, activations[1]
         steepest_first = np.lexsort((-constant, -slope))
@@ -48,7 +58,7 @@ class Moments:
         return cls(activations[:, chosen], gradients[chosen])
 
     def peak(self, batch_size: Quantity) -> tuple[Quantity, Quantity]:
-        """Return bytes of activations and of gradients at the moment where their sum is largest.
+        """Bytes of activations and of gradients at the moment when their sum is largest.
 
         Examples
         --------
@@ -68,7 +78,7 @@ class Moments:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryPlan:
+class GraphMemory:
     """Memory of a graph under a framework's policy, as coefficients of the batch size."""
 
     weights_bytes: float
@@ -83,10 +93,10 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True)
 class MemoryFootprint:
-    """Bytes of device memory that a step needs at its peak, by what they hold at that moment.
+    """Device memory that a step needs at its peak, by content.
 
-    The parts sum to the total. A part may have been larger at another moment: at a large batch size the peak lies where
-    back-propagation begins, and hardly any gradient of a parameter exists yet.
+    The parts sum to the total. Parts may be larger at other moments: with large batches memory peaks when
+    back-propagation begins, before most parameter gradients exist.
 
     Parameters
     ----------
@@ -128,7 +138,7 @@ class MemoryFootprint:
 
     @property
     def fits(self) -> bool | Quantity | None:
-        """Whether the device holds it; None where nobody says how much memory there is."""
+        """Whether it fits on the device; None where the capacity is not known."""
         if np.ndim(self.capacity_bytes) == 0 and np.isinf(self.capacity_bytes):
             return None
         fits = self.total_bytes <= self.capacity_bytes
@@ -153,7 +163,7 @@ def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTabl
 
 
 def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: int) -> float:
-    """Return what an optimizer keeps: state, and in half precision the weights that it updates, both in 4 B."""
+    """Optimizer state, with a 4-byte copy of the weights in half precision. [B]"""
     state = optimizer.state_elements_per_parameter
     if element_bytes > HALF_PRECISION_BYTES:
         return float(element_bytes * state * graph.trained_parameter_count)
@@ -162,7 +172,7 @@ def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: i
 
 
 def _input_bytes(graph: LayerGraph, *, rules: MemoryRules) -> float:
-    """Return what a sample brings with it; an input that is nothing but an index or a mask has its size."""
+    """Bytes of one sample; an input used only as index or mask counts with the size of these. [B]"""
     as_index: dict[str, bool] = {}
     for node in graph.layers:
         for place, name in enumerate(node.input_names):
@@ -178,7 +188,7 @@ def _input_bytes(graph: LayerGraph, *, rules: MemoryRules) -> float:
     return float(sum(sizes) + graph.label_bytes_per_sample)
 
 
-def memory_plan(
+def graph_memory(
     graph: LayerGraph,
     table: KernelTable,
     *,
@@ -188,12 +198,12 @@ def memory_plan(
     policy: MemoryTable,
     input_gradient: bool = False,
     recompute: str | None = None,
-) -> MemoryPlan:
-    """Work out what a graph holds in memory under a framework's policy.
+) -> GraphMemory:
+    """Work out the memory of a graph under a framework's policy.
 
-    Training with elements of 2 B or less is mixed precision as usual: weights, their gradients and activations have
-    that size, the optimizer updates a copy of the weights and keeps its state in 4 B. Losses and statistics, which
-    frameworks keep in 4 B there, count with the elements' size: they are small.
+    Training with elements of at most 2 B is mixed precision: weights, gradients and activations have that size, while
+    the optimizer keeps its state and a copy of the weights in 4 B. Losses and statistics, which frameworks keep in 4 B
+    too, are small and count with the elements' size.
     """
     rules = MemoryRules(
         element_bytes=element_bytes,
@@ -208,7 +218,7 @@ def memory_plan(
         moments = Moments.of(live.activations, live.gradients)
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
     updates = Phase.UPDATE in phase.parts
-    return MemoryPlan(
+    return GraphMemory(
         weights_bytes=float(element_bytes * graph.parameter_count),
         optimizer_bytes=optimizer_bytes(graph, optimizer, element_bytes=element_bytes) if updates else 0.0,
         moments=moments,
@@ -232,23 +242,23 @@ def _workspace_entries(table: KernelTable) -> tuple[NDArray[np.intp], NDArray[np
     return np.array(groups, dtype=np.intp), np.cumsum([0, *lengths[:-1]], dtype=np.intp)
 
 
-def workspace_bytes(plan: MemoryPlan, table: KernelTable, chosen: Quantity, *, batch_size: Quantity) -> Quantity:
-    """Return scratch memory of the chosen alternatives."""
-    if not plan.workspace_groups.size:
+def workspace_bytes(memory: GraphMemory, table: KernelTable, chosen: Quantity, *, batch_size: Quantity) -> Quantity:
+    """Scratch memory of the chosen alternatives. [B]"""
+    if not memory.workspace_groups.size:
         return 0.0
-    taken = chosen[plan.workspace_groups]
+    taken = chosen[memory.workspace_groups]
     each = table.workspace.at(batch_size)["workspace_bytes"]
     needed = each[taken] if taken.ndim == 1 else np.take_along_axis(each, taken, axis=0)
-    if plan.workspaces_per_layer is None:
-        found = needed.max(axis=0)
+    if memory.workspaces_per_layer is None:
+        workspace = needed.max(axis=0)
     else:
-        largest_of_layers = np.maximum.reduceat(needed, plan.workspace_layer_starts, axis=0)
-        found = plan.workspaces_per_layer * largest_of_layers.sum(axis=0)
-    return float(found) if np.ndim(found) == 0 else found
+        largest_of_layers = np.maximum.reduceat(needed, memory.workspace_layer_starts, axis=0)
+        workspace = memory.workspaces_per_layer * largest_of_layers.sum(axis=0)
+    return float(workspace) if np.ndim(workspace) == 0 else workspace
 
 
 def memory_footprint(
-    plan: MemoryPlan,
+    memory: GraphMemory,
     *,
     batch_size: Quantity,
     workspace_bytes: Quantity,
@@ -256,11 +266,11 @@ def memory_footprint(
     capacity_bytes: Quantity,
     input_buffer_count: int = 1,
 ) -> MemoryFootprint:
-    """Return the footprint at a batch size.
+    """Footprint at a batch size.
 
     Parameters
     ----------
-    plan : MemoryPlan
+    memory : GraphMemory
         Coefficients. [-]
     batch_size : float or ndarray
         Samples per step. [samples]
@@ -269,7 +279,7 @@ def memory_footprint(
     context_bytes, capacity_bytes : float or ndarray
         Of the device. [B]
     input_buffer_count : int
-        Mini-batches on the device at once: two where the next is copied while this one is computed on. [1]
+        Mini-batches on the device at once: two where the next one is copied during a step. [1]
 
     Returns
     -------
@@ -280,15 +290,145 @@ def memory_footprint(
     -----
     Valid for: layers that run one after the other. Ignores: fragmentation beyond the policy's pool overhead.
     """
-    overhead = plan.pool_overhead
-    activations, gradients = plan.moments.peak(batch_size)
+    overhead = memory.pool_overhead
+    activations, gradients = memory.moments.peak(batch_size)
     return MemoryFootprint(
-        weights_bytes=plan.weights_bytes * overhead,
+        weights_bytes=memory.weights_bytes * overhead,
         gradients_bytes=gradients * overhead,
-        optimizer_bytes=plan.optimizer_bytes * overhead,
+        optimizer_bytes=memory.optimizer_bytes * overhead,
         activations_bytes=activations * overhead,
         workspace_bytes=workspace_bytes * overhead,
-        input_bytes=input_buffer_count * plan.input_bytes_per_sample * batch_size * overhead,
+        input_bytes=input_buffer_count * memory.input_bytes_per_sample * batch_size * overhead,
         context_bytes=context_bytes,
         capacity_bytes=capacity_bytes,
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class DeviceMemory:
+    """Memory of one device of a worker, for any order of micro-batches."""
+
+    chunks: tuple[int, ...]
+    alone: MemoryFootprint
+    among: MemoryFootprint
+    waiting_bytes: tuple[Any, ...]
+    arriving_bytes: tuple[Any, ...]
+    trains: bool
+
+    def shared(self, layout: Layout) -> DeviceMemory:
+        """Memory left where workers share parameters, gradients or optimizer state. [B]"""
+        if not layout.shard_stage:
+            return self
+
+        def of(found: MemoryFootprint) -> MemoryFootprint:
+            weights, gradients, optimizer = model_state_bytes(
+                weights_bytes=found.weights_bytes,
+                gradients_bytes=found.gradients_bytes,
+                optimizer_bytes=found.optimizer_bytes,
+                shard_stage=layout.shard_stage,
+                worker_count=layout.data_size,
+            )
+            return replace(found, weights_bytes=weights, gradients_bytes=gradients, optimizer_bytes=optimizer)
+
+        return replace(self, alone=of(self.alone), among=of(self.among))
+
+    def footprint(self, order: Sequence[Turn], *, parts: int) -> MemoryFootprint:
+        """Footprint at the peak of a step. [B]"""
+        if len(self.chunks) == 1 and parts == 1:
+            return self.alone
+        waiting, arriving = (
+            dict(zip(self.chunks, each, strict=True)) for each in (self.waiting_bytes, self.arriving_bytes)
+        )
+        return replace(
+            self.among,
+            activations_bytes=self.among.activations_bytes + most_kept(order, kept_bytes=waiting),
+            input_bytes=most_kept(order, kept_bytes=arriving) if self.trains else reduce(maximum, arriving.values()),
+        )
+
+
+def device_memory(
+    prepared: Prepared,
+    stages: Sequence[TimedStage],
+    place: int,
+    *,
+    in_parts: bool,
+    known: dict[Any, tuple[MemoryFootprint, Any]] | None = None,
+) -> DeviceMemory:
+    """Memory of a device where workers share nothing. [B]"""
+    chunks = {index: each for index, each in enumerate(stages) if each.stage.placed.device == place}
+    is_shared = len(chunks) > 1 or in_parts
+    known = {} if known is None else known
+    keys = []
+    for each in chunks.values():
+        stage = each.stage
+        keys.append((id(stage.lowered), stage.placed.batch_factor, id(stage.feed), stage.is_fed, id(stage.target)))
+        if keys[-1] not in known:
+            waits_bytes = _waiting_bytes(prepared, stage) if is_shared else 0.0
+            known[keys[-1]] = (_of_stage(prepared, each), waits_bytes)
+    footprints = [known[key][0] for key in keys]
+    waits = [known[key][1] for key in keys]
+    alone, among = footprints[0], footprints[0]
+    if is_shared:
+        among = replace(
+            alone,
+            weights_bytes=sum(each.weights_bytes for each in footprints),
+            gradients_bytes=sum(_gradients_bytes(prepared, each.stage) for each in chunks.values()),
+            optimizer_bytes=sum(each.optimizer_bytes for each in footprints),
+            activations_bytes=reduce(
+                maximum, [each.activations_bytes - kept for each, kept in zip(footprints, waits, strict=True)]
+            ),
+            workspace_bytes=reduce(maximum, [each.workspace_bytes for each in footprints]),
+        )
+
+    return DeviceMemory(
+        chunks=tuple(chunks),
+        alone=alone,
+        among=among,
+        waiting_bytes=tuple(waits),
+        arriving_bytes=tuple(each.input_bytes for each in footprints),
+        trains=prepared.trains,
+    )
+
+
+def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
+    """Footprint of a stage for one micro-batch; a stage fed labels only holds just these twice."""
+    stage = timed.stage
+    memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
+    target = prepared.target
+    ahead_bytes = prepared.stage_copies(stage)[1].copied_bytes
+    is_doubled = bool(np.any(ahead_bytes))
+    footprint = memory_footprint(
+        memory,
+        batch_size=samples,
+        workspace_bytes=workspace_bytes(memory, stage.lowered.table, timed.groups.chosen, batch_size=samples),
+        context_bytes=target.context_bytes,
+        capacity_bytes=target.capacity_bytes,
+        input_buffer_count=1 + is_doubled,
+    )
+    if stage.is_fed or not is_doubled:
+        return footprint
+    return replace(footprint, input_bytes=footprint.input_bytes / 2 + ahead_bytes)
+
+
+def _gradients_bytes(prepared: Prepared, stage: Stage) -> float:
+    """Gradients of all parameters, which micro-batches accumulate. [B]"""
+    if not prepared.trains:
+        return 0.0
+    size = ELEMENT_BYTES[prepared.dtype] * stage.placed.graph.trained_parameter_count
+    return float(size) * prepared.profile.memory.pool_overhead
+
+
+def _waiting_bytes(prepared: Prepared, stage: Stage) -> Any:
+    """Bytes of a micro-batch kept from its forward to its backward phase, without the stage's input. [B]"""
+    if not prepared.trains:
+        return 0.0
+    policy = prepared.profile.memory
+    rules = MemoryRules(
+        element_bytes=ELEMENT_BYTES[prepared.dtype],
+        index_bytes=policy.index_bytes,
+        in_place_kinds=policy.in_place,
+        recompute=prepared.recompute,
+    )
+    live = stage.subject.graph.liveness(rules=rules, input_gradient=bool(stage.subject.input_gradient))
+    constant, slope = live.kept
+    return (float(constant) + float(slope) * prepared.samples(stage)) * policy.pool_overhead

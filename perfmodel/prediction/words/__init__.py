@@ -1,1 +1,1 @@
-"""A prediction said in words."""
+"""Predictions in words."""

@@ -1,4 +1,4 @@
-"""What ``explain()`` says of the way of mini-batches to the devices: what bounds it, and what would let it keep up."""
+"""Paragraph of ``explain()`` on input: what bounds it, and what would let it keep up."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import numpy as np
 
 from perfmodel.cost.input_pipeline import units_to_unbind
 from perfmodel.cost.transfer import max_min_rates
-from perfmodel.prediction.job.synchronous_agreement import Synchronous
+from perfmodel.prediction.job.agreement import Synchronous
 from perfmodel.presentation.quantities import percent_text, seconds_text
 
 if TYPE_CHECKING:
     from perfmodel.prediction.certainty.basis import Basis
-    from perfmodel.prediction.device.machine import Machine
+    from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.job.data_path import DataPath
 
 
 SHORTER: Final = 0.01
-"""Relative gain of samples per second below which more workers make an epoch no shorter to speak of. [1]"""
+"""Gain of samples per second below which more workers are not worth adding. [1]"""
 
 COPY, DEVICE = "transfer", "device"
-"""Stages of a job besides those of its data path: copies to the devices, and what the devices do with a mini-batch."""
+"""Further stages of a job: copies to the devices, and computing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSize:
-    """A job with a number of workers."""
+    """A job at one number of workers."""
 
     worker_count: int
     period_s: float
@@ -44,7 +44,7 @@ class JobSize:
 
 
 def job_size(basis: Basis, worker_count: int) -> JobSize:
-    """Return the period of a predicted job with another number of workers."""
+    """Period of a predicted job with another number of workers."""
     prepared = basis.prepared
     path = prepared.data_path
     assert path is not None
@@ -63,9 +63,9 @@ def job_size(basis: Basis, worker_count: int) -> JobSize:
 
 
 def job_sizes(basis: Basis) -> list[JobSize]:
-    """Return the periods of a predicted job with one worker, two, and so on, to all devices of its system."""
-    machine = basis.prepared.target.machine
-    most = 1 if machine is None else machine.alike_count
+    """Periods of a predicted job with one worker, two, and so on, up to all devices of its system."""
+    system_part = basis.prepared.target.system_part
+    most = 1 if system_part is None else system_part.alike_count
     return [job_size(basis, worker_count) for worker_count in range(1, most + 1)]
 
 
@@ -77,7 +77,7 @@ def most_useful(sizes: list[JobSize]) -> JobSize | None:
 
 
 def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
-    """Return how many units stages have that the devices wait for, and how many would keep up with the devices."""
+    """Units of the stages that devices wait for: present, and enough to keep up with the devices. [1]"""
     path = basis.prepared.data_path
     assert path is not None
     size = job_size(basis, path.worker_count)
@@ -85,30 +85,30 @@ def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
     have = {"decode": min(path.decode_core_count(host) for host in path.hosts)}
     if path.read_limited_by_storage:
         have["read"] = 1
-    found = {}
+    units_of = {}
     for stage, units in have.items():
         if size.stage_s[stage] > device_s:
             needed = units_to_unbind(stage_s=size.stage_s[stage], compute_s=device_s, unit_count=units)
-            found[stage] = (units, math.ceil(float(needed)))
-    return found
+            units_of[stage] = (units, math.ceil(float(needed)))
+    return units_of
 
 
 MOST_WIDENED: Final = 10
-"""Doublings of lanes after which none are advised. [1]"""
+"""Doublings of lanes after which no more are advised. [1]"""
 
 _LANES_IN_NAME: Final = re.compile(r".*_x(?P<lanes>\d+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LanesNeeded:
-    """What would let copies keep up."""
+    """Links whose lanes hold up copies, and the lanes that would be enough."""
 
     lanes: dict[str, tuple[int, int]]
     limit: str = ""
 
 
 def lanes_needed(basis: Basis) -> LanesNeeded:
-    """Return the links that copies to the devices wait for, with their lanes and those that would be enough.
+    """Links that bound the copies to devices, with their lanes and the lanes that would be enough.
 
     Parameters
     ----------
@@ -122,12 +122,12 @@ def lanes_needed(basis: Basis) -> LanesNeeded:
 
     Notes
     -----
-    Valid for: links whose rate is that of one lane times their lanes, which come in powers of two. What bounds the
-    copies is widened, all that has become the bound then too, and the shares of all workers are worked out again.
+    Valid for: links whose rate is proportional to their lanes, which come in powers of two. Links that bound the copies
+    are widened until no link does, with all workers' shares worked out anew each time.
     """
     prepared = basis.prepared
-    machine = prepared.target.machine
-    if machine is None:
+    system_part = prepared.target.system_part
+    if system_part is None:
         return LanesNeeded(lanes={})
     before, meanwhile = prepared.copies(basis.factors)
     fixed_s = sum(float(copy.host_s) + copy.latency_s for copy in (before, meanwhile))
@@ -136,22 +136,22 @@ def lanes_needed(basis: Basis) -> LanesNeeded:
     if not copied_bytes or left_s <= 0:
         return LanesNeeded(lanes={})
     own_rate = min(float(copy.bytes_per_s) for copy in (before, meanwhile) if copy.copied_bytes)
-    return _widened(machine, needed_bytes_per_s=copied_bytes / left_s, own_bytes_per_s=own_rate)
+    return _widened(system_part, needed_bytes_per_s=copied_bytes / left_s, own_bytes_per_s=own_rate)
 
 
-def _widened(machine: Machine, *, needed_bytes_per_s: float, own_bytes_per_s: float) -> LanesNeeded:
-    """Double the lanes of what bounds the copies until all workers get the rate they need."""
-    routes = machine.input_routes
+def _widened(system_part: SystemPart, *, needed_bytes_per_s: float, own_bytes_per_s: float) -> LanesNeeded:
+    """Double the lanes of bounding links until every worker gets the rate it needs."""
+    routes = system_part.input_routes
     channels = {channel.name: channel for route in routes for channel in route.channels}
-    below = {wire.downward.name: wire.lower for wire in machine.system.topology.wires}
+    below = {wire.downward.name: wire.lower for wire in system_part.system.topology.wires}
     names = list(channels)
     capacity = np.array([channels[name].capacity_bytes_per_s for name in names])
-    own = np.array([names.index(route.channel_names[-1]) for route in routes])
+    last_channel = np.array([names.index(route.channel_names[-1]) for route in routes])
     uses = np.array([[float(name in route.channel_names) for name in names] for route in routes])
     times = np.ones(len(names), dtype=int)
     for _ in range(MOST_WIDENED):
         shares = max_min_rates(capacity=capacity * times, uses=uses)
-        of_link = own_bytes_per_s * times[own]  # from pageable memory less than the link carries
+        of_link = own_bytes_per_s * times[last_channel]  # from pageable memory less than the link carries
         short = np.minimum(shares, of_link) < needed_bytes_per_s * (1 - 1e-9)
         if not short.any():
             widened = {names[place]: int(count) for place, count in enumerate(times) if count > 1}
@@ -159,7 +159,7 @@ def _widened(machine: Machine, *, needed_bytes_per_s: float, own_bytes_per_s: fl
             of_place = {below[name]: (lanes[name], lanes[name] * count) for name, count in widened.items()}
             return LanesNeeded(lanes=of_place)
         full = (shares @ uses >= capacity * times * (1 - 1e-9)) & uses[short].any(axis=0)
-        full[own[short & (of_link < needed_bytes_per_s)]] = True
+        full[last_channel[short & (of_link < needed_bytes_per_s)]] = True
         links = [channels[names[place]].link for place in np.flatnonzero(full)]
         without = next((link for link in links if _LANES_IN_NAME.fullmatch(link) is None), None)
         if without is not None:
@@ -169,14 +169,14 @@ def _widened(machine: Machine, *, needed_bytes_per_s: float, own_bytes_per_s: fl
 
 
 NEGLIGIBLE: Final = 0.01
-"""Share of a step below which what varying times cost is not worth fetching more ahead. [1]"""
+"""Share of a step below which varying input times are not worth more prefetching. [1]"""
 
 MOST_AHEAD: Final = 4096
-"""Mini-batches ahead that make up for any variation that is allowed, with much to spare. [1]"""
+"""Prefetch depth that makes up for any allowed variation. [1]"""
 
 
 def jitter_cost(basis: Basis, *, prefetch: int) -> float:
-    """Return by what share of itself a step is longer because preparing mini-batches takes times that vary."""
+    """Relative lengthening of a step by varying input times. [1]"""
     prepared = basis.prepared
     assert prepared.data_path is not None
     varying = replace(prepared.data_path, prefetch=prefetch)
@@ -189,9 +189,9 @@ def jitter_cost(basis: Basis, *, prefetch: int) -> float:
 
 
 def enough_ahead(basis: Basis) -> int:
-    """Return the fewest mini-batches fetched ahead with which varying times cost next to nothing.
+    """Smallest prefetch depth at which varying times cost next to nothing. [1]
 
-    Found by bisection, as a depth never costs more than a smaller one.
+    Found by bisection, since more depth never costs time.
     """
     depths = range(1, MOST_AHEAD)
     return 1 + bisect_left(depths, True, key=lambda depth: jitter_cost(basis, prefetch=depth) < NEGLIGIBLE)
@@ -204,21 +204,21 @@ STAGE_NAMES: Final = {
     COPY: "copies to the devices",
     DEVICE: "the devices",
 }
-"""Stage to its name in a sentence."""
+"""Stage -> its name in a sentence."""
 
 COUPLED: Final = 0.7
-"""Time of a second stage over that of the slowest from which on both hold steps up where times vary. [1]"""
+"""Time of the second-slowest stage over the slowest, from which both delay steps where times vary. [1]"""
 
 UNIT_NAMES: Final = {"read": "such storages", "decode": "cores"}
-"""Stage to the units it has."""
+"""Stage -> name of its units."""
 
 AS_IF_WAITING: Final = "as if they waited for one another, while in the timeline they do not."
 
 
 def data_path_words(basis: Basis) -> str:
-    """Return a paragraph on the data path of a step."""
+    """Write the paragraph on the data path."""
     path = basis.prepared.data_path
-    if path is None or (path.dataset is None and path.machine is None):
+    if path is None or (path.dataset is None and path.system_part is None):
         return ""
     size = job_size(basis, path.worker_count)
     sentences = [
@@ -229,7 +229,7 @@ def data_path_words(basis: Basis) -> str:
         *_first_epoch(basis, path),
         *_counts(basis),
     ]
-    if path.machine is not None and not path.machine.shares_alike:
+    if path.system_part is not None and not path.system_part.shares_alike:
         waits = isinstance(basis.prepared.agreement, Synchronous)
         sentences.append(
             "The wiring gives some workers more than others; all are given the time of the one who gets least, "
@@ -243,7 +243,7 @@ def _workers(count: int) -> str:
 
 
 def source_words(path: DataPath) -> str:
-    """Return where mini-batches come from, who decodes them, and how far ahead."""
+    """Say where examples are stored, how many cores decode them, and how far ahead."""
     if path.dataset is None:
         return "Mini-batches are in host memory."
     ahead = "none fetched ahead" if not path.prefetch else f"{path.prefetch} fetched ahead"
@@ -270,11 +270,11 @@ def _advice(basis: Basis, path: DataPath) -> list[str]:
     for stage, (units, needed) in units_needed(basis).items():
         of_each = " of each host" if stage == "decode" and len(path.hosts) > 1 else ""
         advice.append((f"{needed} {UNIT_NAMES[stage]}{of_each} instead of {units}", stage))
-    found = lanes_needed(basis)
-    if found.lanes:
-        devices = () if path.machine is None else path.machine.names
+    widening = lanes_needed(basis)
+    if widening.lanes:
+        devices = () if path.system_part is None else path.system_part.names
         places: dict[tuple[str, tuple[int, int]], list[str]] = {}
-        for place, change in found.lanes.items():
+        for place, change in widening.lanes.items():
             places.setdefault(("for" if place in devices else "at", change), []).append(place)
         changes = [
             f"{needed} lanes {'for each device' if set(where) == set(devices) else f'{word} {_listed(where)}'} "
@@ -283,13 +283,13 @@ def _advice(basis: Basis, path: DataPath) -> list[str]:
         ]
         advice.append((_listed(changes), COPY))
     sentences = [f"With {change}, {STAGE_NAMES[stage]} would keep up with the devices." for change, stage in advice]
-    if found.limit:
-        sentences.append(f"No number of lanes lets {STAGE_NAMES[COPY]} keep up: the {found.limit} would bound them.")
+    if widening.limit:
+        sentences.append(f"No number of lanes lets {STAGE_NAMES[COPY]} keep up: the {widening.limit} would bound them.")
     return sentences
 
 
 def _listed(words: list[str]) -> str:
-    """Return words as a sentence lists them."""
+    """Join words with commas and a final "and"."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 

@@ -1,26 +1,41 @@
-"""The report of a prediction: what ``print`` and a notebook show, and the tables it is made of."""
+"""A prediction in words and as plain values: the printed report, its tables, and ``explain()``."""
 
 from __future__ import annotations
 
 import html
 import math
+import re
 import textwrap
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.presentation.quantities import bytes_text, seconds_text
+from perfmodel.cost.interval import WAYS_TO_EXTRAPOLATE
+from perfmodel.cost.roofline import ridge_point
+from perfmodel.hardware.source import ESTIMATE
+from perfmodel.prediction.device.step_time import PARTS, TOTALS
+from perfmodel.presentation.quantities import (
+    byte_rate_text,
+    bytes_text,
+    count_text,
+    flop_rate_text,
+    flop_text,
+    percent_text,
+    seconds_text,
+)
 from perfmodel.presentation.tables import Table, facts_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.prediction import Prediction
+
 
 WIDTH: Final = 100
 """Columns to which prose is wrapped. [1]"""
 
 LAYERS_SHOWN: Final = 8
-"""Layers a report lists unless told otherwise. [1]"""
+"""Layers that a report lists by default. [1]"""
 
 PART_NAMES: Final[dict[str, str]] = {
     "compute_s": "kernels bound by arithmetic",
@@ -33,14 +48,14 @@ PART_NAMES: Final[dict[str, str]] = {
     "straggler_s": "waiting for the slowest worker",
     "bubble_s": "pipeline bubbles",
 }
-"""Part of a step -> what a person calls it."""
+"""Part of a step -> its name for people."""
 
 WAITING: Final = "waiting of devices for one another"
-"""What bubbles are called where no micro-batches follow one another through a pipeline."""
+"""Name of bubbles where micro-batches do not follow one another through a pipeline."""
 
 
 def part_names(p: Prediction) -> dict[str, str]:
-    """Return what a person calls each part of a prediction's step. [-]"""
+    """Name of each part of a prediction's step. [-]"""
     is_pipeline = p.spread is None or p.spread.placement.layout.micro_batches > 1
     return PART_NAMES if is_pipeline else PART_NAMES | {"bubble_s": WAITING}
 
@@ -50,7 +65,7 @@ PHASE_NAMES: Final[dict[str, str]] = {
     "forward_backward": "forward and backward, no update",
     "forward": "forward only",
 }
-"""Phase -> what is computed in it."""
+"""Phase -> what it computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +96,7 @@ class MemoryRow:
 
 
 def part_table(p: Prediction) -> Table[PartRow]:
-    """Return the parts of the step that take time, in the order of their definition, and their sum."""
+    """List the parts of the step that take time, and their sum."""
     names = part_names(p)
     spent = {names[part]: seconds for part, seconds in p.breakdown.items() if seconds > 0}
     rows = [PartRow(name, seconds, seconds / p.step_s) for name, seconds in spent.items()]
@@ -90,7 +105,7 @@ def part_table(p: Prediction) -> Table[PartRow]:
 
 
 def part_figure(p: Prediction) -> Figure:
-    """Return the parts of the step that take time as bars, longest first."""
+    """Draw the parts of the step that take time as bars, longest first."""
     from perfmodel.presentation.figures import breakdown_bar
 
     names = part_names(p)
@@ -99,7 +114,7 @@ def part_figure(p: Prediction) -> Figure:
 
 
 def layer_totals(p: Prediction) -> Table[LayerTotal]:
-    """Return the time of each layer over all phases, longest first."""
+    """List the time of each layer over all phases, longest first."""
     seconds_by_bound: dict[str, dict[str, float]] = {}
     for row in p.layers:
         by_bound = seconds_by_bound.setdefault(row.layer, {})
@@ -113,7 +128,7 @@ def layer_totals(p: Prediction) -> Table[LayerTotal]:
 
 
 def memory_table(p: Prediction) -> Table[MemoryRow]:
-    """Return what the step keeps in memory."""
+    """List what the step keeps in memory."""
     rows = [
         MemoryRow(name, size_bytes)
         for name, size_bytes in memory_contents(p).items()
@@ -126,18 +141,18 @@ def memory_table(p: Prediction) -> Table[MemoryRow]:
 
 
 def memory_contents(p: Prediction) -> dict[str, float]:
-    """Return the bytes of each kind of content of the memory."""
+    """Bytes of memory by content. [B]"""
     names = (field.name for field in fields(p.memory) if field.name != "capacity_bytes")
     return {name.removesuffix("_bytes"): float(getattr(p.memory, name)) for name in names}
 
 
 def title(p: Prediction) -> str:
-    """Say what runs on what with what."""
+    """Name network, target and framework."""
     return f"{p.subject} on {p.target} with {p.framework}"
 
 
 def configuration(p: Prediction) -> str:
-    """Say how it runs: batch size, phase, data type, threads."""
+    """Batch size, phase, data type and threads in words."""
     threads = "" if p.threads is None else f", {p.threads} thread{'s' if p.threads > 1 else ''}"
     # a step whose optimizer is "none" has nothing to update
     phase = "forward_backward" if p.phase == "step" and not p.breakdown["update_s"] else p.phase
@@ -145,13 +160,13 @@ def configuration(p: Prediction) -> str:
 
 
 def interval_text(p: Prediction) -> str:
-    """Say between which times the interval lies."""
+    """Return the interval in words."""
     low_s, high_s = p.interval_s
     return f"{seconds_text(low_s)} to {seconds_text(high_s)}"
 
 
 def fit_sentence(p: Prediction) -> str:
-    """Say whether the step fits in memory, and by how much."""
+    """Whether the step fits in memory, and by what margin."""
     room_bytes = float(p.memory.capacity_bytes) - float(p.memory.total_bytes)
     if math.isinf(room_bytes):
         return "The capacity of the target's memory is not stated."
@@ -161,7 +176,7 @@ def fit_sentence(p: Prediction) -> str:
 
 
 def remark_lines(p: Prediction) -> list[str]:
-    """Return the remarks of a prediction as wrapped notes."""
+    """Wrap the remarks of a prediction as notes."""
     return [textwrap.fill(f"note: {remark}", WIDTH, subsequent_indent="      ") for remark in p.remarks]
 
 
@@ -175,7 +190,7 @@ def _headline(p: Prediction) -> dict[str, str]:
 
 
 def report(p: Prediction, *, layers_shown: int = LAYERS_SHOWN) -> str:
-    """Return what ``print(prediction)`` shows: time, parts, longest layers, bottleneck, memory, remarks."""
+    """Report as printed: time, parts, longest layers, bottleneck, memory, remarks."""
     blocks = [f"{title(p)}\n{configuration(p)}", facts_text(_headline(p)), str(part_table(p))]
     totals = layer_totals(p)
     if layers_shown:
@@ -186,7 +201,7 @@ def report(p: Prediction, *, layers_shown: int = LAYERS_SHOWN) -> str:
 
 
 def report_html(p: Prediction) -> str:
-    """Return what a notebook shows: the report as headings and tables, without script or external asset."""
+    """Report for a notebook: headings and tables without scripts or external assets."""
     headline = ", ".join(f"{name} <b>{html.escape(text)}</b>" for name, text in _headline(p).items())
     tables = (part_table(p), layer_totals(p).head(LAYERS_SHOWN), memory_table(p))
     columns = "".join(f'<div style="margin-right:2em">{table._repr_html_()}</div>' for table in tables)
@@ -196,3 +211,242 @@ def report_html(p: Prediction) -> str:
         f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{columns}</div>'
         f"<p>{html.escape(fit_sentence(p))}</p>{notes}</div>"
     )
+
+
+_UNBREAKABLE_SPACE: Final = "\N{NO-BREAK SPACE}"
+
+BOTTLENECK_NAMES: Final[dict[str, str]] = {
+    "compute": "arithmetic",
+    "memory_bandwidth": "memory bandwidth",
+    "launch": "kernel launches",
+    "host_dispatch": "the host, which issues kernels more slowly than they run",
+    "transfer": "copies between host and device",
+    "storage": "storage",
+    "decode": "decoding of the input",
+    "sync": "gradient exchange",
+    "straggler": "the slowest worker",
+}
+"""Bottleneck -> noun in a sentence; a bubble goes by the name of its part."""
+
+
+CAUSES: Final[dict[str, str]] = {
+    "physics": "what the model leaves out",
+    "constants": "uncertain constants",
+    "exchange": "how long workers exchange",
+    "unfitted": "that no whole step was fitted",
+    "device": "a device without measured rows",
+    "framework": "a framework without measured rows",
+    "operations": "a mix of operations without measured rows",
+    "dtype": "a data type without measured rows",
+    "architecture": "a library without constants for the architecture",
+    "oversubscription": "more threads than cores",
+    "kernels": "kernels about their curves",
+    "shared": "what moves all kernels together",
+    "stand_ins": "classes by the curve of another",
+    "session": "noise and drift while measuring",
+}
+"""Cause of an interval's width -> its name in a sentence."""
+
+CONSTANTS_SHOWN: Final = 6
+"""Constants that an explanation lists; ``provenance`` has them all. [1]"""
+
+
+def explain(p: Prediction) -> str:
+    """Explain in words and numbers how long the step takes, what bounds it, and where its constants come from."""
+    paragraphs = [
+        f"{title(p)} ({configuration(p)}) takes {seconds_text(p.step_s)} a step: {p.samples_per_s:,.4g} samples/s.",
+        _on_interval(p),
+        _on_bottleneck(p),
+        _on_arithmetic(p),
+        _on_dispatch(p),
+        _on_transfer(p),
+        *_on_workers(p),
+        _on_memory(p),
+    ]
+    blocks = [_filled(paragraph) for paragraph in paragraphs if paragraph]
+    return "\n\n".join([*blocks, *remark_lines(p), _on_uncertain_constants(p), _on_constants(p)])
+
+
+def _filled(text: str) -> str:
+    """Wrap a paragraph without parting numbers from their units."""
+    bound = re.sub(r"(?<=\d) (?=[a-zA-Zµ%])", _UNBREAKABLE_SPACE, text)
+    return textwrap.fill(bound, WIDTH).replace(_UNBREAKABLE_SPACE, " ")
+
+
+def _on_bottleneck(p: Prediction) -> str:
+    parts = sorted(((seconds, part) for part, seconds in p.breakdown.items() if seconds), reverse=True)
+    names = part_names(p)
+    bound = BOTTLENECK_NAMES.get(p.bottleneck, names["bubble_s"])
+    listed = ", ".join(
+        f"{names[part]} {percent_text(seconds / p.step_s)} ({seconds_text(seconds)})" for seconds, part in parts
+    )
+    longest = layer_totals(p).head(3)
+    share = sum(row.share for row in longest)
+    layers = ", ".join(f"{row.layer} ({seconds_text(row.seconds)}, {row.bound_by})" for row in longest)
+    return (
+        f"What bounds it most is {bound}. The step divides into {listed}. "
+        f"The longest layers, {percent_text(share)} together, are {layers}."
+    )
+
+
+def _on_interval(p: Prediction) -> str:
+    interval = p.interval
+    parts = sorted(interval.shares.items(), key=lambda part: -part[1])
+    listed = ", ".join(f"{CAUSES[cause]} {percent_text(share)}" for cause, share in parts)
+    new = [cause for cause, _ in parts if cause in WAYS_TO_EXTRAPOLATE and cause != "unfitted"]
+    basis = "This extrapolates from" if new else "Its device, framework and kinds of operation are each among"
+    where = "what the constants were fitted on" if p.basis.calibration is not None else "the rows the interval rests on"
+    last = f"{basis} {where}" if interval.exposure is not None else "No whole step was timed for it, on any machine"
+    return (
+        f"{100 * interval.level:.0f} % of measured times should lie within {interval_text(p)}, a factor of "
+        f"{math.sqrt(interval.ratio):.3g} to either side. Its variance: {listed}. {last}."
+    )
+
+
+def _on_uncertain_constants(p: Prediction) -> str:
+    lines = ["The constants that make it most uncertain, with their share of what all constants do:"]
+    lines += [_indented(f"{percent_text(row.share)} {row.describe()}") for row in p.provenance.head(CONSTANTS_SHOWN)]
+    return "\n".join(lines)
+
+
+def _on_arithmetic(p: Prediction) -> str:
+    flop_count = sum(row.flop_count for row in p.layers)
+    moved_bytes = sum(row.bytes for row in p.layers)
+    achieved = flop_count / p.step_s
+    text = (
+        f"The kernels execute {flop_text(flop_count)}: {flop_rate_text(achieved)} over the step, "
+        f"{percent_text(achieved / p.peak_flop_per_s)} of the {p.dtype} peak of "
+        f"{flop_rate_text(p.peak_flop_per_s)}. "
+    )
+    if not moved_bytes:
+        return text
+    intensity = flop_count / moved_bytes
+    text += f"They move {bytes_text(moved_bytes)}, so their arithmetic intensity is {intensity:.3g} FLOP/B"
+    if p.memory_bandwidth_bytes_per_s is None:
+        return text + "."
+    ridge = ridge_point(peak_flop_per_s=p.peak_flop_per_s, bandwidth_bytes_per_s=p.memory_bandwidth_bytes_per_s)
+    side, bound = ("right", "arithmetic") if intensity >= ridge else ("left", "memory bandwidth")
+    return (
+        f"{text}; the ridge point, where the peak meets {byte_rate_text(p.memory_bandwidth_bytes_per_s)}, is "
+        f"{ridge:.3g} FLOP/B. Taken as one kernel at full efficiency they would lie {side} of it, "
+        f"bound by {bound}."
+    )
+
+
+def _on_dispatch(p: Prediction) -> str:
+    launches = sum(row.launches for row in p.layers)
+    exposed_s = max(p.overhead_s - p.launch_s, 0.0)
+    hidden_s = max(p.dispatch_s - exposed_s, 0.0)
+    return (
+        f"The host needs {seconds_text(p.dispatch_s)} to issue {count_text(launches)} kernels: "
+        f"{seconds_text(hidden_s)} of it are hidden behind running kernels, {seconds_text(exposed_s)} are "
+        f"exposed. Gaps between kernels cost {seconds_text(p.launch_s)}."
+    )
+
+
+def _on_transfer(p: Prediction) -> str:
+    if not p.transfer_s:
+        return "No copy between host and device is needed."
+    hidden_s = max(p.transfer_s - p.exposed_transfer_s, 0.0)
+    return (
+        f"Bringing the mini-batch to the device takes {seconds_text(p.transfer_s)}: "
+        f"{seconds_text(hidden_s)} of it are hidden behind computing, {seconds_text(p.exposed_transfer_s)} "
+        f"are exposed."
+    )
+
+
+def _on_workers(p: Prediction) -> tuple[str, ...]:
+    if p.spread is not None:
+        from perfmodel.prediction.words.workers import spread_words
+
+        return (spread_words(p),)
+    from perfmodel.prediction.words.data_path import data_path_words
+    from perfmodel.prediction.words.workers import agreement_words
+
+    return data_path_words(p.basis), agreement_words(p.basis)
+
+
+def _on_memory(p: Prediction) -> str:
+    contents = sorted(((size, name) for name, size in memory_contents(p).items() if size), reverse=True)
+    listed = ", ".join(f"{name} {bytes_text(size_bytes)}" for size_bytes, name in contents)
+    needed, capacity = float(p.memory.total_bytes), float(p.memory.capacity_bytes)
+    share = f", {percent_text(needed / capacity)} of {bytes_text(capacity)}" if math.isfinite(capacity) else ""
+    return f"Memory: {bytes_text(needed)}{share} ({listed}). {fit_sentence(p)}"
+
+
+def _on_constants(p: Prediction) -> str:
+    lines = ["Constants come from these files; fields in the second line of a file are estimates, not data:"]
+    for spec in p.sources:
+        titles = dict.fromkeys(source.title for source in spec.source if source.title != ESTIMATE)
+        estimated = dict.fromkeys(name for source in spec.source if source.title == ESTIMATE for name in source.fields)
+        lines.append(_indented(f"{spec.name}: {'; '.join(titles) or 'estimates only'}"))
+        if estimated:
+            lines.append(_indented(f"estimated: {', '.join(estimated)}", indent=4))
+    return "\n".join(lines) if len(lines) > 1 else "Where the constants come from is not known."
+
+
+def _indented(text: str, *, indent: int = 2) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 4))
+
+
+def as_dict(p: Prediction) -> dict[str, Any]:
+    """Return everything but the operations as plain values, for JSON."""
+    capacity_bytes = float(p.memory.capacity_bytes)
+    memory: dict[str, Any] = {f"{name}_bytes": size_bytes for name, size_bytes in memory_contents(p).items()}
+    memory["total_bytes"] = float(p.memory.total_bytes)
+    memory["capacity_bytes"] = capacity_bytes if math.isfinite(capacity_bytes) else None
+    memory["fits"] = p.memory.fits
+    return {
+        "subject": p.subject,
+        "target": p.target,
+        "framework": p.framework,
+        "batch_size": p.batch_size,
+        "phase": p.phase,
+        "dtype": p.dtype,
+        "threads": p.threads,
+        "step_s": p.step_s,
+        "samples_per_s": p.samples_per_s,
+        "workers": p.worker_count,
+        "mean_staleness": p.mean_staleness,
+        "server": _server_dict(p),
+        "stages": p.stages.to_dicts(),
+        "bottleneck": p.bottleneck,
+        "parts": {name: float(getattr(p, name)) for name in PARTS},
+        "totals": {name: float(getattr(p, name)) for name in TOTALS},
+        "memory": memory,
+        "remarks": list(p.remarks),
+        "interval": _interval_dict(p),
+        "constants": p.provenance.to_dicts(),
+        "provenance": [{"file": spec.name, "sources": _source_dicts(spec)} for spec in p.sources],
+    }
+
+
+def _server_dict(p: Prediction) -> dict[str, Any] | None:
+    """Memory and load of a parameter server; one that never bounds has no knee."""
+    if p.agreement is None or p.agreement.server is None:
+        return None
+    load: dict[str, Any] = {"knee": None, "utilisation": None}
+    if p.visits is not None:
+        knee = float(p.visits.knee)
+        load = {"knee": knee if math.isfinite(knee) else None, "utilisation": float(p.visits.server_utilisation)}
+    return p.agreement.server.to_dict() | load
+
+
+def _interval_dict(p: Prediction) -> dict[str, Any]:
+    low_s, high_s = p.interval_s
+    return {"level": p.interval.level, "low_s": low_s, "high_s": high_s, "variance_shares": p.interval.shares}
+
+
+def _source_dicts(spec: SpecFile) -> list[dict[str, Any]]:
+    """Return the sources of a spec file as plain values."""
+    return [
+        {
+            "title": source.title,
+            "url": source.url,
+            "note": source.note,
+            "provenance": source.kind,
+            "verified": source.is_verified,
+            "fields": list(source.fields),
+        }
+        for source in spec.source
+    ]

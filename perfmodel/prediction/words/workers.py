@@ -1,13 +1,12 @@
-"""What ``explain()`` says of several workers and devices: how a network is spread, and how workers agree."""
+"""Paragraphs of ``explain()`` on several workers and devices: how a network is spread, how workers agree."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.prediction.job.agreement import Asynchronous
+from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
 from perfmodel.prediction.job.gradients import MERGED
-from perfmodel.prediction.job.synchronous_agreement import Synchronous
 from perfmodel.prediction.words.data_path import STAGE_NAMES, source_words
 from perfmodel.presentation.quantities import bytes_text, flop_text, percent_text, seconds_text
 from perfmodel.records import Phase
@@ -25,10 +24,10 @@ ALONE: Final = "Workers exchange nothing."
 
 
 def agreement_words(basis: Basis) -> str:
-    """Return a paragraph on how the workers of a job agree."""
-    agreement, machine = basis.prepared.agreement, basis.prepared.target.machine
+    """Write the paragraph on how workers agree."""
+    agreement, system_part = basis.prepared.agreement, basis.prepared.target.system_part
     if agreement is None:
-        return "" if machine is None or machine.worker_count == 1 else ALONE
+        return "" if system_part is None or system_part.worker_count == 1 else ALONE
     size = bytes_text(float(basis.timed.gradients.sizes_bytes.sum()))
     workers = f"{agreement.worker_count} workers exchange" if agreement.worker_count > 1 else "One worker exchanges"
     exchanged = f"{workers} {size} of gradients by {agreement.name}"
@@ -92,7 +91,7 @@ def _slower(basis: Basis) -> list[str]:
 
 
 def _of_kinds(kinds: Sequence[KindTimes]) -> list[str]:
-    """Say how fast and how stale the fastest and the slowest are."""
+    """Pace and staleness of the fastest and slowest workers."""
     if not kinds:
         return []
     fastest, slowest = (
@@ -106,7 +105,7 @@ def _of_kinds(kinds: Sequence[KindTimes]) -> list[str]:
 
 
 def _held(server: ServerMemory) -> str:
-    """Say what each shard of a parameter server keeps in memory."""
+    """Memory of each shard of a parameter server."""
     contents = {
         "parameters": server.parameters_bytes,
         "gradients": server.gradients_bytes,
@@ -123,7 +122,7 @@ def _held(server: ServerMemory) -> str:
 
 
 def spread_words(p: Prediction) -> str:
-    """Return a paragraph on how a network is spread, and what that costs."""
+    """Write the paragraph on how a network is spread and what that costs."""
     layout, rows = p.basis.prepared.layout, p.stages
     said = [f"{_devices(p.basis.prepared.placement)}{_micro_batches(layout, p.batch_size)}."]
     parts = "stages" if layout.stages > 1 else "parts of the network"
@@ -151,7 +150,7 @@ def spread_words(p: Prediction) -> str:
 
 
 def _devices(placement: Placement) -> str:
-    """Say how many devices work, and what each has of the network."""
+    """Return the number of working devices, and the share of the network on each."""
     layout, kind = placement.layout, f"{placement.parallelism} parallelism"
     if layout.workers == 1:
         return "1 device works"
@@ -163,7 +162,7 @@ def _devices(placement: Placement) -> str:
 
 
 def _micro_batches(layout: Layout, batch_size: int) -> str:
-    """Say how a worker's mini-batch is divided; nothing where it is not."""
+    """Micro-batches of a worker; empty where there is only one."""
     if layout.parts == 1:
         return ""
     size = layout.micro_batch_size(batch_size)
@@ -171,7 +170,7 @@ def _micro_batches(layout: Layout, batch_size: int) -> str:
 
 
 def _of_inference(p: Prediction) -> list[str]:
-    """Say what mini-batches without a pause between them would take: nothing flows back that they wait for."""
+    """Period of inference in a stream: without gradients, mini-batches can follow without a pause."""
     layout, works = p.basis.prepared.layout, p.basis.timed.composed.stages
     if layout.stages == 1:
         return []

@@ -18,7 +18,7 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.calibration import factors_by_constant
 from perfmodel.hardware.interval_scale import IntervalScale, Seen, SeenRow, load_interval_scale
 from perfmodel.prediction.certainty.interval import exposure_of, mix_of, parameters_of, shrunk_ratio
-from perfmodel.prediction.certainty.variance import KnownConstants, doubt_of, known_constants
+from perfmodel.prediction.certainty.variance import KnownConstants, known_constants, uncertainty_of
 from perfmodel.prediction.device.factors import NO_FACTORS
 from perfmodel.presentation.tables import Table
 from perfmodel.validation.scores.metrics import coverage, interval_score, median_ratio
@@ -250,13 +250,13 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
                 known = KnownConstants(unknowns=unknowns, covariance=fit.covariance)
                 usual = scale.found_on.fitted_mean_abs_log_ratio
                 ratio = shrunk_ratio(fit.mean_abs_log_ratio, usual=usual, count=len(fold.trained))
-            doubt = doubt_of(prepared, factors, known=known, spreads=scale.spread)
+            uncertainty = uncertainty_of(prepared, factors, known=known, spreads=scale.spread)
             timed = prepared.step(factors)
             of_fold.append(
                 exposure_of(
                     prepared,
                     timed,
-                    doubt=doubt,
+                    uncertainty=uncertainty,
                     seen=seen,
                     measured_architectures=measured.architectures,
                     residual_ratio=ratio,

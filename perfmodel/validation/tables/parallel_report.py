@@ -14,11 +14,11 @@ from perfmodel.hardware.part_catalogue import load_link
 from perfmodel.measurements.scaling_tables import ParallelRow, ParallelTable, load_parallel, load_scaling
 from perfmodel.parallelism.base import Layout
 from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.job.agreement import AllReduced, Synchronous
 from perfmodel.prediction.job.agreements import SHARED
 from perfmodel.prediction.job.exchange_times import LinkExchanges, OnLink
 from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.subject import subject_of_graph
-from perfmodel.prediction.job.synchronous_agreement import AllReduced, Synchronous
 from perfmodel.presentation.quantities import percent_text
 from perfmodel.presentation.tables import Table
 from perfmodel.sync.collectives import collective

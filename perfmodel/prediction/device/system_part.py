@@ -1,4 +1,4 @@
-"""The part of a system that a job occupies: its workers' devices, and what they share on the way to them."""
+"""The part of a system that a job uses: the devices of its workers, and the links they share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Host:
-    """What a machine gives to the workers whose devices stand in it."""
+    """Cores and memory of a machine, and the number of workers in it."""
 
     name: str = ""
     worker_count: int = 1
@@ -38,12 +38,12 @@ class Host:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Machine:
-    """Workers of a job on devices of a system, the first ones in the order of its file."""
+class SystemPart:
+    """The devices of a system on which a job's workers run, the first ones in the order of its file."""
 
     system: Wired
     worker_count: int
-    given: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         devices = self.system.devices
@@ -55,27 +55,27 @@ class Machine:
             allowed = f"one whose first {self.worker_count} devices are alike, not {' and '.join(kinds)}"
             raise ArgumentError("system", self.system.name, allowed)
 
-    def with_workers(self, worker_count: int) -> Machine:
+    def with_workers(self, worker_count: int) -> SystemPart:
         """Return the same system with another number of workers."""
         return replace(self, worker_count=worker_count)
 
-    def only(self, names: tuple[str, ...]) -> Machine:
-        """Return the job with some devices as its workers."""
-        return replace(self, worker_count=len(names), given=names)
+    def only(self, names: tuple[str, ...]) -> SystemPart:
+        """Return the same system with these devices as workers."""
+        return replace(self, worker_count=len(names), chosen=names)
 
     def describe(self) -> str:
-        """Return the job's devices in a few words."""
+        """Name the devices in a few words."""
         return f"{self.worker_count} x {self.device.name} of {self.system.name}"
 
     @derived_property
     def device(self) -> Gpu:
-        """The device of each worker, at the clock of the slowest: beside working dies where any two share a board."""
+        """The device of each worker, at the lower clock of shared boards where two dies of one work."""
         device = self.system.devices[0][1]
         return device.beside_working_dies() if self.shares_boards else device
 
     @property
     def shares_boards(self) -> bool:
-        """Whether two of the devices that work are dies of one board: neighbours that hang on the same place."""
+        """Whether two working devices are dies of one board, i.e. neighbours below the same node."""
         board = self.system.devices[0][1].board
         if board is None:
             return False
@@ -88,17 +88,17 @@ class Machine:
 
     @property
     def alike_count(self) -> int:
-        """Devices from the first on that are alike. [1]"""
+        """Devices alike, counted from the first. [1]"""
         devices = [device.name for _, device in self.system.devices]
         return next((count for count, name in enumerate(devices) if name != devices[0]), len(devices))
 
     def node_of(self, name: str) -> str:
-        """Return the machine that a device stands in; empty where there is only one."""
+        """Machine that a device is in; empty where there is only one."""
         return self.system.topology.places[name].node
 
     @derived_property
     def hosts(self) -> tuple[Host, ...]:
-        """The machines that the workers' devices stand in."""
+        """The machines of the workers' devices."""
         workers = Counter(self.node_of(name) for name in self.names)
         return tuple(
             Host(
@@ -113,36 +113,36 @@ class Machine:
         )
 
     def _bus_bytes_per_s(self, node: str) -> float:
-        """Return what the memory buses of a machine carry: the rate at which copies of other kinds pass them. [B/s]"""
+        """Rate of all memory buses of a machine, which bounds copies. [B/s]"""
         topology = self.system.topology
         memories = [name for name in topology.memories() if topology.places[name].node == node]
         return sum(bus_bytes_per_s(topology, name) for name in memories)
 
     @property
     def core_count(self) -> int:
-        """Physical cores of the host that has fewest. [1]"""
+        """Physical cores of the host with the fewest. [1]"""
         return min(host.core_count for host in self.hosts)
 
     @property
     def memory_bytes(self) -> float:
-        """Memory of the host that has least: each reads what its own workers need, in another order every epoch. [B]"""
+        """Memory of the host with the least; each host reads its own workers' samples, reshuffled every epoch. [B]"""
         return min(host.memory_bytes for host in self.hosts)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Nodes of the workers' devices."""
-        names = self.given or tuple(name for name, _ in self.system.devices)
+        """Node names of the workers' devices."""
+        names = self.chosen or tuple(name for name, _ in self.system.devices)
         return names[: self.worker_count]
 
     @derived_property
     def input_routes(self) -> tuple[Route, ...]:
-        """The way of a mini-batch from the host's memory to each worker's device."""
+        """Route of a mini-batch from host memory to each worker's device."""
         topology = self.system.topology
         return tuple(topology.route(topology.home_memory(name), name) for name in self.names)
 
     @derived_property
     def network_routes(self) -> tuple[tuple[Route, ...], ...]:
-        """The ways of each worker's examples from the network to the memory it uses, one over each of its adapters."""
+        """Routes of each worker's examples from the network to its host memory, one per network adapter."""
         topology = self.system.topology
         ways = []
         for name in self.names:
@@ -158,12 +158,12 @@ class Machine:
 
     @property
     def copy_bytes_per_s(self) -> Any:
-        """Rate of the worker who gets least, while all workers copy at once. [B/s]"""
+        """Copy rate of the slowest worker while all copy at once. [B/s]"""
         return slowest_rate(self.input_routes)
 
     @property
     def shares_alike(self) -> bool:
-        """Whether all workers get the same rate while all copy at once."""
+        """Whether all workers copy at the same rate while all copy at once."""
         rates = shared_rates(self.input_routes)
         return bool(rates.max() <= rates.min() * (1 + 1e-9))
 
@@ -173,18 +173,18 @@ class Machine:
         return largest(route.latency_s for route in self.input_routes)
 
     def link_of(self, name: str) -> Link:
-        """Return the link that a device hangs on, as device and slot settled it."""
+        """Link between a device and its slot, as the two negotiated it."""
         from perfmodel.hardware.catalogue import load_link
 
         topology = self.system.topology
         return load_link(topology.route(topology.home_memory(name), name).channels[-1].link)
 
     def storage_routes(self, storage: str | None) -> tuple[Route, ...]:
-        """Return the way from storage to the memory of each worker's host."""
+        """Route from storage to the host memory of each worker."""
         topology = self.system.topology
         known = topology.storages()
         if not known:
-            allowed = f"a storage by its file, as {self.system.name} lists none of its own"
+            allowed = f"a storage file, by name or path; {self.system.name} lists no storage of its own"
             raise ArgumentError("input_from", storage, allowed)
         if storage is not None and storage not in known:
             kind = f"storage of {self.system.name}"
@@ -201,12 +201,12 @@ class Machine:
 
 
 def bus_bytes_per_s(topology: Topology, memory: str) -> float:
-    """Return what the bus of a host memory carries, in both directions together."""
+    """Rate of a host memory's bus, both directions together. [B/s]"""
     return next(wire.upward.capacity_bytes_per_s for wire in topology.wires if wire.lower == memory)
 
 
 def _received(adapter: str, network: Link) -> Route:
-    """Return the way into an adapter from its network."""
+    """Route from a network into one of its adapters."""
     link = Channel(
         name=f"network>{adapter}",
         capacity_bytes_per_s=network.effective_bandwidth_bytes_per_s,
@@ -217,7 +217,7 @@ def _received(adapter: str, network: Link) -> Route:
 
 
 def slowest_rate(routes: tuple[Route, ...]) -> Any:
-    """Return the rate of the flow that gets least, when one flow takes each route and channels are shared fairly."""
+    """Rate of the slowest flow when there is one on each route and channels are shared fairly. [B/s]"""
     if is_symbolic(*(channel.capacity_bytes_per_s for route in routes for channel in route.channels)):
         from perfmodel.sync.placed import byte_times
 
@@ -226,13 +226,13 @@ def slowest_rate(routes: tuple[Route, ...]) -> Any:
 
 
 def shared_rates(routes: tuple[Route, ...], *, weights: ArrayLike | None = None) -> NDArray[np.float64]:
-    """Return the rates of flows at once, one on each route, when channels are shared fairly."""
+    """Rate of each flow when there is one on each route and channels are shared fairly. [B/s]"""
     capacity = {channel.name: channel.capacity_bytes_per_s for route in routes for channel in route.channels}
     return _rates([route.channel_names for route in routes], capacity, weights=weights)
 
 
 def saturated_channels(ways: Sequence[tuple[str, ...]], *, capacity: Mapping[str, float]) -> tuple[str, ...]:
-    """Return the channel that bounds each of some flows at once."""
+    """Channel that bounds each of several simultaneous flows."""
     rates = _rates(ways, capacity)
     load: Counter[str] = Counter()
     most: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""A graph prepared for prediction: its kernel table and its memory plan, made once per graph and set of rules."""
+"""A lowered graph: its kernel table and memory, made once per graph and set of rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfmodel.framework.kernel_table import (
     LayerOperation,
     build_kernel_table,
 )
-from perfmodel.prediction.memory.footprint import MemoryPlan, memory_plan
+from perfmodel.prediction.memory.footprint import GraphMemory, graph_memory
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
@@ -29,51 +29,51 @@ Operations = list[list[LayerOperation]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
-    """Everything about a step that depends on neither batch size nor hardware numbers.
+class LoweredGraph:
+    """A graph lowered by a framework's rules: all of a step that depends on neither batch size nor hardware.
 
     Parameters
     ----------
     table : KernelTable
         The lowered graph. [-]
     memory_rules : mapping of str to object
-        Further arguments of ``memory_plan``: what decides what it keeps in memory. [-]
+        Further arguments of ``graph_memory``. [-]
     """
 
     table: KernelTable
     memory_rules: Mapping[str, Any]
-    _memory: list[MemoryPlan] = field(default_factory=list)
+    _memory: list[GraphMemory] = field(default_factory=list)
 
-    def memory(self, graph: LayerGraph) -> MemoryPlan:
-        """Return what the step keeps in memory, worked out when it is first asked for.
+    def memory(self, graph: LayerGraph) -> GraphMemory:
+        """Memory of the step, worked out on first use.
 
         Parameters
         ----------
         graph : LayerGraph
-            The graph that was lowered, which a plan must not keep alive. [-]
+            The graph that was lowered; holding it here would keep it alive. [-]
 
         Returns
         -------
-        MemoryPlan
+        GraphMemory
             Per sample. [-]
         """
         if not self._memory:
-            self._memory.append(memory_plan(graph, self.table, **self.memory_rules))
+            self._memory.append(graph_memory(graph, self.table, **self.memory_rules))
         return self._memory[0]
 
 
-MOST_PLANS = 64
-"""Plans kept for one graph; the oldest goes first. [1]"""
+MOST_LOWERED = 64
+"""Lowered forms kept per graph; the oldest goes first. [1]"""
 
 MOST_OPERATIONS = 12
-"""Ways to run a phase of one graph whose operations are kept: other devices and frameworks lower the same ones. [1]"""
+"""Operation lists kept per graph, one per way to run a phase; devices and frameworks share them. [1]"""
 
-_PLANS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, tuple[Any, Plan]]] = weakref.WeakKeyDictionary()
+_LOWERED: weakref.WeakKeyDictionary[LayerGraph, dict[Any, tuple[Any, LoweredGraph]]] = weakref.WeakKeyDictionary()
 _OPERATIONS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, Operations]] = weakref.WeakKeyDictionary()
 
 
 def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) -> Any:
-    """Return what was made under a key; make it where it never was, or so long ago that it was dropped."""
+    """Look up a key, or make its value; the oldest is dropped beyond ``most``."""
     if key not in made:
         while len(made) >= most:
             del made[next(iter(made))]
@@ -84,7 +84,7 @@ def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) 
 def _operations_of(
     graph: LayerGraph, *, part: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
 ) -> Operations:
-    """Return the operations of a single phase at each probing batch size; no framework or device changes them."""
+    """Operations of a single phase at each probing batch size, the same for all frameworks and devices."""
     options: dict[str, Any] = {"optimizer": optimizer}
     if part is Phase.BACKWARD:
         options |= {"input_gradient": input_gradient, "recompute": recompute}
@@ -106,13 +106,13 @@ def _operations_of(
 def _probed_operations(
     graph: LayerGraph, *, phase: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
 ) -> Operations:
-    """Return the operations of all phases that run, one after the other, at each probing batch size."""
+    """Operations of all phases in execution order, at each probing batch size."""
     options: dict[str, Any] = {"optimizer": optimizer, "input_gradient": input_gradient, "recompute": recompute}
     parts = [_operations_of(graph, part=part, **options) for part in phase.parts]
     return [[each for part in at_size for each in part] for at_size in zip(*parts, strict=True)]
 
 
-def plan_for(
+def lowered_graph(
     graph: LayerGraph,
     *,
     phase: Phase,
@@ -124,17 +124,17 @@ def plan_for(
     support: LibrarySupport,
     recompute: str | None = None,
     lowered_for: str | None = None,
-) -> Plan:
-    """Return the plan of a graph under a framework's rules, from memory where it was made before."""
+) -> LoweredGraph:
+    """Lower a graph by a framework's rules, once."""
     lowering = getattr(profile, processor).lowering
-    plans = _PLANS.setdefault(graph, {})
+    plans = _LOWERED.setdefault(graph, {})
     # Rules are frozen, so identity stands for content; the entry keeps them alive so that no id is reused.
     key = (
         graph.fingerprint, phase, optimizer, input_gradient, dtype, processor, support,
         recompute, lowered_for, id(lowering), id(profile.memory),
     )  # fmt: skip
 
-    def make() -> tuple[Any, Plan]:
+    def make() -> tuple[Any, LoweredGraph]:
         element_bytes = ELEMENT_BYTES[dtype]
         table = build_kernel_table(
             _probed_operations(
@@ -152,7 +152,7 @@ def plan_for(
             "input_gradient": input_gradient,
             "recompute": recompute,
         }
-        return (lowering, profile.memory), Plan(table, memory_rules)
+        return (lowering, profile.memory), LoweredGraph(table, memory_rules)
 
-    plan: Plan = kept(plans, key, make, most=MOST_PLANS)[1]
-    return plan
+    lowered: LoweredGraph = kept(plans, key, make, most=MOST_LOWERED)[1]
+    return lowered
