@@ -29,7 +29,7 @@ from perfmodel import measurements
 from perfmodel.measurements.table import MeasuredRow, MeasurementTable
 from perfmodel.validation import baselines, metrics
 from perfmodel.validation.protocols.cells import PredictedCell
-from perfmodel.validation.scores.report import Report
+from perfmodel.validation.scores.report import ValidationReport
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "generalisation.md"
@@ -146,7 +146,7 @@ def k80_table(path: Path) -> MeasurementTable:
     )
 
 
-def scored(report: Report) -> list[PredictedCell]:
+def scored(report: ValidationReport) -> list[PredictedCell]:
     """Return the scored cells of a report."""
     return list(report.cells)
 

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from perfmodel.calibration.machine.calibrate import calibrate
     from perfmodel.framework.profile import FrameworkProfile, load_framework
     from perfmodel.graph import LayerGraph
-    from perfmodel.hardware.calibration import load_calibration
+    from perfmodel.graph.summary import GraphSummary
+    from perfmodel.hardware.calibration import CalibrationFile, load_calibration
     from perfmodel.hardware.catalogue import (
+        Catalogue,
         catalogue,
         load_dataset,
         load_device,
@@ -31,44 +33,88 @@ if TYPE_CHECKING:
         load_storage,
         load_system,
     )
+    from perfmodel.hardware.cluster import Cluster
+    from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.dataset import Dataset
-    from perfmodel.hardware.measured_machine import Calibration
-    from perfmodel.importers.audit import audit
+    from perfmodel.hardware.gpu import Gpu
+    from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.hardware.link import Link
+    from perfmodel.hardware.measured_machine import Calibration, MeasuredMachine
+    from perfmodel.hardware.price import InstancePrice, StoragePrice
+    from perfmodel.hardware.storage import Storage
+    from perfmodel.hardware.system import System
+    from perfmodel.importers.audit import Audit, audit
     from perfmodel.importers.huggingface import from_huggingface_config
     from perfmodel.importers.onnx.file import from_onnx
     from perfmodel.importers.torch.module import from_torch
     from perfmodel.planning.advice import Advice, advise
     from perfmodel.planning.comparison import Comparison, compare
-    from perfmodel.planning.formulas.formula import Formula, formula
+    from perfmodel.planning.formulas.formula import Elasticities, Formula, formula
+    from perfmodel.planning.formulas.solutions import Solution
+    from perfmodel.planning.formulas.words import ActiveBranches
     from perfmodel.planning.plans.plan import plan
     from perfmodel.planning.plans.report import Plan
     from perfmodel.planning.scaling import ScalingReport, scaling
-    from perfmodel.planning.straggler_slowdown import straggler_slowdown
+    from perfmodel.planning.straggler_slowdown import StragglerSlowdown, straggler_slowdown
     from perfmodel.planning.sweeps.sweep import sweep
     from perfmodel.planning.sweeps.table import Sweep
-    from perfmodel.planning.transfer import refresh, transfer
+    from perfmodel.planning.transfer import Refresh, Transfer, refresh, transfer
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.memory.batch_limit import max_batch_size
     from perfmodel.prediction.predict import predict
     from perfmodel.prediction.prediction import Prediction
+    from perfmodel.presentation.results import Result
+    from perfmodel.presentation.tables import Table
     from perfmodel.records import Work
+    from perfmodel.simulation.timeline import Timeline
     from perfmodel.validation.live.check import validate_live
+    from perfmodel.validation.live.report import LiveReport
     from perfmodel.validation.protocols.fit_table import fit
+    from perfmodel.validation.scores.report import ValidationReport
+    from perfmodel.validation.scores.table_report import RowReport
+    from perfmodel.validation.tables.mullapudi import Illustration
     from perfmodel.validation.validate import validate
 
 _MODULE_OF = {
+    "ActiveBranches": "perfmodel.planning.formulas.words",
     "Advice": "perfmodel.planning.advice",
+    "Audit": "perfmodel.importers.audit",
     "Calibration": "perfmodel.hardware.measured_machine",
+    "CalibrationFile": "perfmodel.hardware.calibration",
+    "Catalogue": "perfmodel.hardware.catalogue",
+    "Cluster": "perfmodel.hardware.cluster",
     "Comparison": "perfmodel.planning.comparison",
+    "Cpu": "perfmodel.hardware.cpu",
     "Dataset": "perfmodel.hardware.dataset",
+    "Elasticities": "perfmodel.planning.formulas.formula",
     "Formula": "perfmodel.planning.formulas.formula",
     "FrameworkProfile": "perfmodel.framework.profile",
+    "Gpu": "perfmodel.hardware.gpu",
+    "GraphSummary": "perfmodel.graph.summary",
+    "Illustration": "perfmodel.validation.tables.mullapudi",
+    "InstancePrice": "perfmodel.hardware.price",
     "Job": "perfmodel.prediction.job.job",
     "LayerGraph": "perfmodel.graph",
+    "LibraryProfile": "perfmodel.hardware.library",
+    "Link": "perfmodel.hardware.link",
+    "LiveReport": "perfmodel.validation.live.report",
+    "MeasuredMachine": "perfmodel.hardware.measured_machine",
     "Plan": "perfmodel.planning.plans.report",
     "Prediction": "perfmodel.prediction.prediction",
+    "Refresh": "perfmodel.planning.transfer",
+    "Result": "perfmodel.presentation.results",
+    "RowReport": "perfmodel.validation.scores.table_report",
     "ScalingReport": "perfmodel.planning.scaling",
+    "Solution": "perfmodel.planning.formulas.solutions",
+    "Storage": "perfmodel.hardware.storage",
+    "StoragePrice": "perfmodel.hardware.price",
+    "StragglerSlowdown": "perfmodel.planning.straggler_slowdown",
     "Sweep": "perfmodel.planning.sweeps.table",
+    "System": "perfmodel.hardware.system",
+    "Table": "perfmodel.presentation.tables",
+    "Timeline": "perfmodel.simulation.timeline",
+    "Transfer": "perfmodel.planning.transfer",
+    "ValidationReport": "perfmodel.validation.scores.report",
     "Work": "perfmodel.records",
     "advise": "perfmodel.planning.advice",
     "audit": "perfmodel.importers.audit",
@@ -103,18 +149,45 @@ _MODULE_OF = {
 _SUBMODULES = ("errors", "layers", "measurements", "zoo")
 
 __all__ = [
+    "ActiveBranches",
     "Advice",
+    "Audit",
     "Calibration",
+    "CalibrationFile",
+    "Catalogue",
+    "Cluster",
     "Comparison",
+    "Cpu",
     "Dataset",
+    "Elasticities",
     "Formula",
     "FrameworkProfile",
+    "Gpu",
+    "GraphSummary",
+    "Illustration",
+    "InstancePrice",
     "Job",
     "LayerGraph",
+    "LibraryProfile",
+    "Link",
+    "LiveReport",
+    "MeasuredMachine",
     "Plan",
     "Prediction",
+    "Refresh",
+    "Result",
+    "RowReport",
     "ScalingReport",
+    "Solution",
+    "Storage",
+    "StoragePrice",
+    "StragglerSlowdown",
     "Sweep",
+    "System",
+    "Table",
+    "Timeline",
+    "Transfer",
+    "ValidationReport",
     "Work",
     "__version__",
     "advise",

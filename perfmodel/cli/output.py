@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import Parameter, Signature, signature
@@ -341,19 +339,6 @@ def _numbers_as_typed(text: str) -> Any:
     return numbers if "," in text else numbers[0]
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON knows it: a number that is not finite becomes null."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if hasattr(value, "item"):  # a numpy scalar
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
-
-
 def check_writable(path: Path | None, *, argument: str) -> None:
     """Refuse a path that cannot be written, before any work is done."""
     if path is None:
@@ -404,7 +389,12 @@ def check_plot(path: Path | None) -> None:
 
 def emit(text: Callable[[], str], content: Callable[[], Any], *, as_json: bool, out: Path | None) -> None:
     """Print a command's answer, or write it to a file."""
-    answer = json.dumps(_plain(content()), indent=2, ensure_ascii=False) if as_json else text()
+    if as_json:
+        from perfmodel.presentation.results import json_text
+
+        answer = json_text(content())
+    else:
+        answer = text()
     if out is None:
         sys.stdout.write(f"{answer}\n")
         return

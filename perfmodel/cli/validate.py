@@ -29,7 +29,7 @@ from perfmodel.errors import ArgumentError
 if TYPE_CHECKING:
     from perfmodel.presentation.tables import Table
     from perfmodel.validation.scoreboard import Collected, Picture, Scoreboard
-    from perfmodel.validation.scores.report import Report
+    from perfmodel.validation.scores.report import ValidationReport
 
 CHECK_FAILED = 1
 """Exit code where the error is above what ``--max-mape`` allows."""
@@ -175,7 +175,7 @@ def _all_of(tables: list[Table[Any]]) -> Answer:
     )
 
 
-def _with_rows(report: Report) -> Answer:
+def _with_rows(report: ValidationReport) -> Answer:
     """Return a report with every cell below it."""
     from perfmodel.validation.scores.table_report import cell_lines
 

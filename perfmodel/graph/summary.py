@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from perfmodel.graph.execution import LayerOperations
 from perfmodel.graph.node import Node
@@ -12,12 +12,10 @@ from perfmodel.layers.checks import is_open_size
 from perfmodel.layers.shapes import shape_text
 from perfmodel.numeric import expanded
 from perfmodel.presentation.quantities import cell_text
+from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase, Work
 from perfmodel.units import GIGA
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 HEADINGS: Final = {
     "output_shape": "output",
@@ -44,12 +42,12 @@ class LayerSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class GraphSummary:
+class GraphSummary(Result):
     """The layers of a graph at one batch size."""
 
     name: str
     batch_size: int
-    rows: tuple[LayerSummary, ...]
+    rows: Table[LayerSummary]
 
     @property
     def parameter_count(self) -> int:
@@ -66,25 +64,18 @@ class GraphSummary:
         """Arithmetic of the backward phase [FLOP]."""
         return sum(row.backward_flop_count for row in self.rows)
 
+    def _shown(self) -> Table[LayerSummary]:
+        return self.table
+
     @property
     def table(self) -> Table[LayerSummary]:
-        """The rows as a table that prints and renders."""
+        """The rows as they are printed, under a title with the totals."""
         title = (
             f"{self.name}: {len(self.rows)} layers, {cell_text(self.parameter_count)} parameters; batch size "
             f"{self.batch_size}: {_flop_text(self.forward_flop_count)} forward, "
             f"{_flop_text(self.backward_flop_count)} backward"
         )
         return Table(self.rows, title=title, headings=HEADINGS, row_type=LayerSummary)
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the rows as a pandas DataFrame; needs the extra ``frames``. [unit of each field]"""
-        return self.table.to_frame()
-
-    def __str__(self) -> str:
-        return self.table.to_text()
-
-    def _repr_html_(self) -> str:
-        return self.table._repr_html_()
 
 
 def _flop_text(flop_count: Any) -> str:
@@ -108,7 +99,7 @@ def summarise(
         by_layer = works.setdefault(phase, {})
         for layer, operation in of_phase:
             by_layer[layer] = by_layer.get(layer, Work()) + operation.work(element_bytes=element_bytes)
-    rows = tuple(
+    rows = [
         LayerSummary(
             layer=node.name,
             kind=node.layer.kind,
@@ -120,5 +111,5 @@ def summarise(
             saved_bytes=node.saved_bytes(batch_size=batch_size, element_bytes=element_bytes),
         )
         for node in nodes
-    )
-    return GraphSummary(name, batch_size, rows)
+    ]
+    return GraphSummary(name, batch_size, Table(rows, headings=HEADINGS, row_type=LayerSummary))

@@ -13,6 +13,8 @@ from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNa
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.part_catalogue import device_kinds, load_device, load_link, names_of_family
 from perfmodel.hardware.spec_files import kept_while_unchanged
+from perfmodel.presentation.results import Result
+from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
     from perfmodel.hardware.cluster import Cluster
@@ -329,7 +331,7 @@ class CatalogueEntry:
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class Catalogue(Result):
     """All that can be loaded by name; prints as a table.
 
     Parameters
@@ -339,6 +341,11 @@ class Catalogue:
     """
 
     entries: tuple[CatalogueEntry, ...]
+
+    @property
+    def rows(self) -> Table[CatalogueEntry]:
+        """The entries."""
+        return Table(self.entries, row_type=CatalogueEntry)
 
     def names(self, kind: str) -> tuple[str, ...]:
         """Return the names of one kind.
@@ -360,11 +367,7 @@ class Catalogue:
         return tables
 
     def __str__(self) -> str:
-        rows = [("kind", "name", "description")]
-        rows += [(entry.kind, entry.name, entry.description) for entry in self.entries]
-        widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
-        lines = [f"{kind:<{widths[0]}}  {name:<{widths[1]}}  {text}".rstrip() for kind, name, text in rows]
-        return "\n".join(lines)
+        return self.rows.to_text(columns=["kind", "name", "description"])
 
 
 LOADER_BY_FOLDER: Final[dict[str, Callable[[Any], Any]]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import warnings
 from collections import Counter
 from dataclasses import dataclass
@@ -13,12 +12,11 @@ from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import Node
 from perfmodel.layers import Opaque
 from perfmodel.layers.shapes import shape_text
+from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase, Role, Work
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from perfmodel.importers.torch.module import Imported
 
 PHASES: Final = ("forward_backward", "forward")
@@ -111,7 +109,7 @@ def _audit_of_graph(graph: LayerGraph, *, batch_size: int | None, phase: str) ->
         name=graph.name,
         batch_size=graph.fixed_batch_size or batch_size or 1,
         phase=phase,
-        rows=tuple(row for row in rows if row.has_products),
+        rows=Table([row for row in rows if row.has_products], row_type=AuditRow),
         holes=_holes(graph, batch_size=batch_size, phase=phase),
     )
 
@@ -149,7 +147,7 @@ def _audit_of_module(imported: Imported, *, phase: str) -> Audit:
         name=graph.name,
         batch_size=imported.batch_size,
         phase=phase,
-        rows=tuple(row for row in rows if row.has_products),
+        rows=Table([row for row in rows if row.has_products], row_type=AuditRow),
         holes=_holes(graph, batch_size=imported.batch_size, phase=phase),
         notes=(*imported.built.notes, *_note_of(again)),
     )
@@ -295,7 +293,7 @@ HEADINGS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Audit:
+class Audit(Result):
     """Matrix products of a network, ours and torch's.
 
     Parameters
@@ -306,7 +304,7 @@ class Audit:
         Samples. [samples]
     phase : str
         ``forward_backward`` or ``forward``. [-]
-    rows : tuple of AuditRow
+    rows : Table of AuditRow
         One per operation that somebody counts products for. [-]
     holes : tuple of AuditHole
         Opaque layers. [-]
@@ -317,9 +315,15 @@ class Audit:
     name: str
     batch_size: int
     phase: str
-    rows: tuple[AuditRow, ...]
+    rows: Table[AuditRow]
     holes: tuple[AuditHole, ...] = ()
     notes: tuple[str, ...] = ()
+
+    _DICT_KEYS = (
+        *("name", "batch_size", "phase", "convention", "matches", "forward_flop_count", "backward_flop_count"),
+        *("torch_forward_flop_count", "torch_backward_flop_count", "torch_excess_flop_count", "rows", "holes", "notes"),
+    )
+    convention = CONVENTION
 
     @property
     def forward_flop_count(self) -> int:
@@ -358,9 +362,12 @@ class Audit:
         """Whether every operation is equal to the last digit in every phase, without a hole."""
         return not self.mismatches and not self.holes
 
+    def _shown(self) -> Table[_Line]:
+        return self.table
+
     @property
     def table(self) -> Table[_Line]:
-        """The rows as a table that prints and renders."""
+        """The rows as they are printed, under a title with the totals."""
         differences = [row.difference_flop_count for row in self.rows if row.difference_flop_count is not None]
         total = _line(self, layer="total", difference=sum(differences) if differences else None)
         title = f"{self.name}, batch size {self.batch_size}, {self.phase}: {len(self.rows)} operations with products"
@@ -370,42 +377,7 @@ class Audit:
         ]
         return Table([*lines, total], title=title, headings=HEADINGS, row_type=_Line)
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return the rows as a pandas DataFrame; needs the extra ``frames``.
-
-        Returns
-        -------
-        pandas.DataFrame
-            One row per operation. [FLOP]
-        """
-        return Table(self.rows, row_type=AuditRow).to_frame()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values, for JSON.
-
-        Returns
-        -------
-        dict
-            Totals, rows, holes and notes. [FLOP]
-        """
-        return {
-            "name": self.name,
-            "batch_size": self.batch_size,
-            "phase": self.phase,
-            "convention": CONVENTION,
-            "matches": self.matches,
-            "forward_flop_count": self.forward_flop_count,
-            "backward_flop_count": self.backward_flop_count,
-            "torch_forward_flop_count": self.torch_forward_flop_count,
-            "torch_backward_flop_count": self.torch_backward_flop_count,
-            "torch_excess_flop_count": self.torch_excess_flop_count,
-            "rows": Table(self.rows, row_type=AuditRow).to_dicts(),
-            "holes": Table(self.holes, row_type=AuditHole).to_dicts(),
-            "notes": list(self.notes),
-        }
-
-    @property
-    def _verdict(self) -> list[str]:
+    def _lines(self) -> list[str]:
         lines = [CONVENTION]
         if self.torch_forward_flop_count is not None:
             wrong, compared = len(self.mismatches), [row for row in self.rows if not row.torch_has_no_formula]
@@ -430,12 +402,6 @@ class Audit:
             for hole in self.holes
         ]
         return [*lines, *self.notes] if self.holes else [*lines, "No holes.", *self.notes]
-
-    def __str__(self) -> str:
-        return "\n".join([self.table.to_text(), *self._verdict])
-
-    def _repr_html_(self) -> str:
-        return self.table._repr_html_() + "".join(f"<p>{html.escape(line)}</p>" for line in self._verdict)
 
 
 def _text(count: int | None) -> str:

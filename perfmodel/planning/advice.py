@@ -18,11 +18,10 @@ from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.words.report import WIDTH, configuration, fit_sentence, title
 from perfmodel.presentation.quantities import percent_text, seconds_text
+from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from perfmodel.graph import LayerGraph
     from perfmodel.measurements.table import Run
     from perfmodel.prediction.arguments.typed import JobArguments
@@ -58,7 +57,7 @@ class Rejected:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Advice:
+class Advice(Result):
     """Single changes of a job by what they gain. Made by :func:`perfmodel.advise`.
 
     Parameters
@@ -119,10 +118,6 @@ class Advice:
         below = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
         heading = html.escape(" ".join(_heading(self)))
         return f"<div><p><b>{heading}</b></p>{table.to_html()}<ul>{below}</ul></div>"
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the rows as a pandas DataFrame; needs the extra ``frames``."""
-        return self.rows.to_frame()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the job, all rows and what was rejected as plain values, devices and systems by name. [s]"""

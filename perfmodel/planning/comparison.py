@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
@@ -18,11 +17,11 @@ from perfmodel.prediction.job.agreement_options import TAKEN_BY, WITH_SERVER
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.words.report import PART_NAMES, configuration, memory_contents, part_names, title
 from perfmodel.presentation.quantities import cell_text, percent_text, quantity_text, scale_of, seconds_text
+from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from perfmodel.prediction.job.job import Job
@@ -67,7 +66,7 @@ class MemoryChange:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Comparison:
+class Comparison(Drawn):
     """Why two predictions differ. Made by :func:`perfmodel.compare`.
 
     Parameters
@@ -87,6 +86,11 @@ class Comparison:
 
     def _change(self, term: str, meaning: str, first_s: float, second_s: float) -> TermChange:
         return TermChange(term, meaning, first_s, second_s, second_s - first_s)
+
+    @property
+    def rows(self) -> Table[TermChange]:
+        """The ``terms``."""
+        return self.terms
 
     @cached_property
     def terms(self) -> Table[TermChange]:
@@ -181,10 +185,6 @@ class Comparison:
             f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start">{columns}</div></div>'
         )
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return the terms, without their sum, as a pandas DataFrame; needs the extra ``frames``."""
-        return self.terms.to_frame()
-
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values: verdict, inputs, terms, layers and memory. [s, B]"""
         return {
@@ -200,28 +200,16 @@ class Comparison:
             "memory": self.memory.to_dicts(),
         }
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw the way from the first to the second as a waterfall, a bar for each part that changed.
+    def _figure(self) -> Figure:
+        """Draw the way from the first to the second as a waterfall, a bar for each part that changed."""
+        from perfmodel.presentation.figures import waterfall
 
-        Parameters
-        ----------
-        path : str, Path or None
-            Where to save the picture; None only returns the figure. [-]
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The picture. [-]
-        """
-        from perfmodel.presentation.figures import saved, waterfall
-
-        figure = waterfall(
+        return waterfall(
             self.total.first_s,
             {row.meaning: row.change_s for row in self.terms if row.change_s},
             ends=(f"first, a {self.per}", f"second, a {self.per}"),
             title=f"{_heading(self)}\n{self.verdict.partition('. ')[0]}",
         )
-        return saved(figure, path)
 
 
 def compare(first: Prediction, second: Prediction, *, per: str | None = None) -> Comparison:

@@ -18,11 +18,11 @@ from perfmodel.prediction.job.agreement_options import sync_names, taken
 from perfmodel.prediction.job.straggler import straggler_of
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.words.report import WIDTH, fit_sentence
+from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 from perfmodel.units import SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from perfmodel.graph import LayerGraph
@@ -262,7 +262,9 @@ def scaling(
         title=f"{alone.subject} on {alone.target.removeprefix('1 x ')} with {alone.framework}, {size}",
         is_strong=global_batch_size is not None,
         one_worker_s=alone.step_s,
-        rows=Table([question.row(name, count) for name in syncs for count in counts], row_type=ScalingRow),
+        rows=Table(
+            [question.row(name, count) for name in syncs for count in counts], headings=HEADINGS, row_type=ScalingRow
+        ),
         notes=question.notes(),
     )
 
@@ -306,7 +308,7 @@ class ScalingRow:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ScalingReport:
+class ScalingReport(Drawn):
     """What more workers are worth. Made by :func:`perfmodel.scaling`.
 
     Parameters
@@ -329,56 +331,37 @@ class ScalingReport:
     rows: Table[ScalingRow]
     notes: tuple[str, ...] = ()
 
+    _DICT_KEYS = ("title", "kind", "one_worker_s", "rows", "notes")
+
     @property
     def kind(self) -> str:
         """``strong scaling`` or ``weak scaling``."""
         return f"{'strong' if self.is_strong else 'weak'} scaling"
 
-    def __str__(self) -> str:
-        table = Table(self.rows, headings=HEADINGS, row_type=ScalingRow)
-        asked = [name for name in table.columns if name != "reason" and any(table.column(name))]
+    def _shown(self) -> Table[ScalingRow]:
+        heading = f"{self.title}: {self.kind}"
+        return Table(self.rows, title=heading, headings=HEADINGS, row_type=ScalingRow)
+
+    def _lines(self) -> list[str]:
         reasons: dict[str, list[str]] = {}
         for row in self.rows:
             if row.reason is not None:
                 reasons.setdefault(row.reason, []).append(f"{row.sync} with {row.workers}")
         lines = [f"cannot be: {', '.join(which)}: {reason}" for reason, which in reasons.items()]
-        lines += [f"note: {note}" for note in self.notes]
-        below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
-        return f"{self.title}: {self.kind}\n\n{table.to_text(columns=asked)}\n\n{below}"
+        return [*lines, *(f"note: {note}" for note in self.notes)]
 
-    def _repr_html_(self) -> str:
-        heading = f"{self.title}: {self.kind}"
-        return Table(self.rows, title=heading, headings=HEADINGS, row_type=ScalingRow)._repr_html_()
+    def __str__(self) -> str:
+        asked = [name for name in self.rows.columns if name != "reason" and any(self.rows.column(name))]
+        below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in self._lines())
+        return f"{self.title}: {self.kind}\n\n{self.rows.to_text(columns=asked)}\n\n{below}"
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return the rows as a pandas DataFrame; needs the extra ``frames``."""
-        return self.rows.to_frame()
-
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw speed-up and efficiency over the number of workers, a line for each way to agree, the ideal beside.
-
-        Parameters
-        ----------
-        path : str, Path or None
-            Where to save the picture; None only returns the figure. [-]
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The picture. [-]
-
-        Raises
-        ------
-        ArgumentError
-            If no row can be.
-        """
-        from perfmodel.presentation.figures import saved
+    def _figure(self) -> Figure:
+        """Draw speed-up and efficiency over the number of workers, a line for each way to agree, the ideal beside."""
         from perfmodel.presentation.lanes import Panel, worker_figure
 
         speedup = Panel(label="speed-up over one worker", curves=self._curves("speedup"), ideal="proportional")
         efficiency = Panel(label="efficiency", curves=self._curves("efficiency"), ideal="constant")
-        figure = worker_figure([speedup, efficiency], title=f"{self.title}: {self.kind}")
-        return saved(figure, path)
+        return worker_figure([speedup, efficiency], title=f"{self.title}: {self.kind}")
 
     def _curves(self, field: str) -> tuple[Curve, ...]:
         """Return a line over the rows of each way to agree that can be."""
@@ -389,13 +372,3 @@ class ScalingReport:
             raise ArgumentError("rows", self.rows[0].reason, "at least one that can be: there is nothing to draw")
         syncs = dict.fromkeys(row.sync for row in able)
         return tuple(Curve.of(sync, [row for row in able if row.sync == sync], field) for sync in syncs)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what was asked, the one worker, all rows and notes as plain values."""
-        return {
-            "title": self.title,
-            "kind": self.kind,
-            "one_worker_s": self.one_worker_s,
-            "rows": self.rows.to_dicts(),
-            "notes": list(self.notes),
-        }

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.job.straggler import straggler_of
+from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 WORKERS: Final = tuple(range(1, 101))
@@ -33,30 +33,12 @@ class SlowdownRow:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class StragglerSlowdown:
+class StragglerSlowdown(Drawn):
     """How much longer steps take that wait for the slowest."""
 
     distribution: str
     backup_workers: int
     rows: Table[SlowdownRow]
-
-    def __str__(self) -> str:
-        return str(self.rows)
-
-    def _repr_html_(self) -> str:
-        return self.rows._repr_html_()
-
-    def to_frame(self) -> pd.DataFrame:
-        """Return the rows as a pandas DataFrame; needs the extra ``frames``."""
-        return self.rows.to_frame()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return distribution, backups and rows as plain values."""
-        return {
-            "distribution": self.distribution,
-            "backup_workers": self.backup_workers,
-            "rows": self.rows.to_dicts(),
-        }
 
     def plot(self, path: str | Path | None = None, *, marked_workers: int | None = None) -> Figure:
         """Draw the slowdown over the number of workers, a line for each coefficient of variation."""

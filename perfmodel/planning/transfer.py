@@ -20,11 +20,14 @@ from perfmodel.hardware.wired import Wired
 from perfmodel.prediction.arguments.checks import flag, one_of, positive, whole_number
 from perfmodel.prediction.device.system_part import saturated_channels
 from perfmodel.presentation.quantities import byte_rate_text, bytes_text, percent_text, seconds_text
+from perfmodel.presentation.results import Drawn, Result
 from perfmodel.presentation.tables import Table
 from perfmodel.simulation import Task, Timeline, simulate
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from matplotlib.figure import Figure
 
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.topology import Topology
@@ -56,7 +59,7 @@ class TransferRow:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Transfer:
+class Transfer(Drawn):
     """Copies of one size that start at once.
 
     Parameters
@@ -76,6 +79,13 @@ class Transfer:
     rows: Table[TransferRow]
     timeline: Timeline
 
+    _DICT_KEYS = ("system", "size_bytes", "time_s", "bytes_per_s", "copies")
+
+    @property
+    def copies(self) -> Table[TransferRow]:
+        """The rows."""
+        return self.rows
+
     @property
     def time_s(self) -> float:
         """Time until the last copy is done. [s]"""
@@ -86,20 +96,14 @@ class Transfer:
         """Bytes of all copies over that time. [B/s]"""
         return len(self.rows) * self.size_bytes / self.time_s
 
-    def __str__(self) -> str:
+    def _lines(self) -> tuple[str]:
         count = f"{len(self.rows)} {'copy' if len(self.rows) == 1 else 'copies'} of {bytes_text(self.size_bytes)}"
         done = f"done after {seconds_text(self.time_s)}, {byte_rate_text(self.bytes_per_s)} in all"
-        return f"{self.rows.to_text()}\n{count} on {self.system.name}: {done}"
+        return (f"{count} on {self.system.name}: {done}",)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return system, size, times and rows as plain values."""
-        return {
-            "system": self.system.name,
-            "size_bytes": self.size_bytes,
-            "time_s": self.time_s,
-            "bytes_per_s": self.bytes_per_s,
-            "copies": self.rows.to_dicts(),
-        }
+    def _figure(self) -> Figure:
+        """Draw when each copy ran over which channels."""
+        return self.timeline._figure()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -368,7 +372,7 @@ _SURVEY_REMARK = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refresh:
+class Refresh(Result):
     """Devices that compute on what their memory holds, and have it renewed over one shared link.
 
     Parameters
@@ -401,6 +405,11 @@ class Refresh:
     remarks: tuple[str, ...] = ()
 
     @property
+    def rows(self) -> Table[Refresh]:
+        """The answer itself as the one row of a table."""
+        return Table([self], title=f"refresh, read as {self.reading}")
+
+    @property
     def all_transfers_s(self) -> float:
         """Time to refresh every device once, one after the other. [s]."""
         return self.device_count * self.transfer_s
@@ -414,6 +423,9 @@ class Refresh:
     def utilisation(self) -> float:
         """Share of the time in which a device computes. [1]."""
         return self.compute_s / self.period_s
+
+    def __str__(self) -> str:
+        return self.describe()
 
     def describe(self) -> str:
         """Return the answer in words, with the remarks."""

@@ -12,9 +12,10 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.bill import Billed
-from perfmodel.prediction.device.step_time import PARTS, TOTALS, GroupTimes, StepTime
+from perfmodel.prediction.device.step_time import PARTS, GroupTimes, StepTime, StepTimes
 from perfmodel.prediction.job.data_path import BOTTLENECK_OF_STAGE
-from perfmodel.prediction.rows import LayerRow, piece_of
+from perfmodel.prediction.rows import LayerRow, pieces_of
+from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ PLAYED_STEPS = 4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Prediction(Billed):
+class Prediction(StepTimes, Billed, Drawn):
     """How long one step takes on one target, and why. Made by :func:`perfmodel.predict`.
 
     Parameters
@@ -103,13 +104,6 @@ class Prediction(Billed):
     peak_flop_per_s: float
     memory_bandwidth_bytes_per_s: float | None
     basis: Basis
-
-    def __getattr__(self, name: str) -> Any:
-        """Look up a part or total of the step by name, e.g. ``compute_s``."""
-        if name in _STEP_NAMES:
-            return float(getattr(self.parts, name))
-        message = f"a Prediction has no {name!r}; its times are {', '.join(_STEP_NAMES)}"
-        raise AttributeError(message)
 
     @derived_property
     def memory(self) -> MemoryFootprint:
@@ -261,10 +255,13 @@ class Prediction(Billed):
 
         Of a network on several devices those of the device that works longest, all micro-batches together.
         """
-        prepared, timed = self.basis.prepared, self.basis.timed
-        listed = [each for each in timed.stages if each.stage.placed.device == timed.composed.longest]
-        rows = chain.from_iterable(piece_of(prepared, each).rows() for each in listed)
+        rows = chain.from_iterable(piece.rows() for piece in pieces_of(self.basis.prepared, self.basis.timed))
         return Table(rows, title=f"{self.subject} on {self.target}, operation by operation")
+
+    @property
+    def rows(self) -> Table[LayerRow]:
+        """The ``layers``."""
+        return self.layers
 
     @property
     def spread(self) -> Prepared | None:
@@ -290,24 +287,39 @@ class Prediction(Billed):
 
         return as_dict(self)
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw the parts of the step as bars.
+    def _figure(self) -> Figure:
+        """Draw a bar for each part of the step that takes time, longest first."""
+        from perfmodel.prediction.words.report import part_figure
+
+        return part_figure(self)
+
+    def plot_roofline(self, path: str | Path | None = None) -> Figure:
+        """Draw the kernels of the step on the device's roofline, coloured by class.
+
+        A point is an operation of one layer, or of several that are alike. Its area is its share of the step, its
+        height the FLOP/s that it reaches with its launch gaps. The lines are peak and bandwidth of the device, and
+        what it sustains where that is less; of a measured machine the best that was measured. A point above them finds
+        its data in a cache. Kernels without arithmetic have no place there: the title says what share they take.
 
         Parameters
         ----------
         path : str, Path or None
-            Where to save the picture; None only returns the figure. [-]
+            File that ends in .png, .pdf or .svg; None only returns the figure. [-]
 
         Returns
         -------
         matplotlib.figure.Figure
-            One bar for each part that takes time, longest first.
+            The picture. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If no kernel does arithmetic, or the path cannot be written.
         """
-        from perfmodel.prediction.words.report import part_figure
+        from perfmodel.prediction.words.report import roofline_figure
         from perfmodel.presentation.figures import saved
 
-        figure = part_figure(self)
-        return saved(figure, path)
+        return saved(roofline_figure(self), path)
 
     @derived_property
     def timeline(self) -> Timeline:
@@ -374,6 +386,3 @@ class Prediction(Billed):
         from perfmodel.prediction.words.report import report_html
 
         return report_html(self)
-
-
-_STEP_NAMES = ("step_s", *PARTS, *TOTALS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from perfmodel.derived import derived
+from perfmodel.framework.kernel_classes import pass_class
 from perfmodel.presentation.tables import Table
 from perfmodel.records import Phase
 
@@ -86,6 +87,14 @@ class Piece:
         columns = (names, labels.phases, labels.roles, kernels, *numbers.tolist(), branches)
         return list(map(LayerRow._make, zip(*columns, strict=True)))
 
+    def classes(self) -> list[str]:
+        """Return the class of each row: the kind of its operation, of passes over memory that of the kernel."""
+        kinds, kernels = self.table.operation_kinds, self.table.alternative_names
+        return [
+            pass_class(kernels[self.groups.chosen[group]]) if kinds[group] == "memory_pass" else kinds[group]
+            for group in _labels(self.table).groups.tolist()
+        ]
+
     def _totals_of_alternatives(self) -> tuple[Any, Any]:
         """FLOP and bytes of every alternative, all launches together. [FLOP, B]"""
         matmul, stream = self.table.matmul.at(self.batch_size), self.table.stream.at(self.batch_size)
@@ -129,7 +138,13 @@ def _labels(table: KernelTable) -> _Labels:
     )
 
 
-def piece_of(prepared: Prepared, timed: TimedStage) -> Piece:
+def pieces_of(prepared: Prepared, timed: TimedStep) -> list[Piece]:
+    """List the stages of the device that works longest, in the order of the network."""
+    own = [stage for stage in timed.stages if stage.stage.placed.device == timed.composed.longest]
+    return [_piece_of(prepared, stage) for stage in own]
+
+
+def _piece_of(prepared: Prepared, timed: TimedStage) -> Piece:
     """Prepare a stage for listing: under the network's own layer names, all micro-batches together."""
     stage, layout = timed.stage, prepared.layout
     names = {}

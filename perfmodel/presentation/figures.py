@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError
-from perfmodel.presentation.quantities import SECONDS, percent_text, seconds_text
+from perfmodel.presentation.quantities import SECONDS, byte_rate_text, flop_rate_text, percent_text, seconds_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -213,7 +213,8 @@ def measured_roofline(points: Sequence[RooflinePoint], *, flop_per_s: float, byt
             [point.intensity for point in counted], [point.flop_per_s for point in counted], label=group, **style
         )
         times.scatter([point.measured_s for point in of_group], [point.fitted_s for point in of_group], **style)
-    _dress_roof(roof, points, flop_per_s=flop_per_s, bytes_per_s=bytes_per_s)
+    intensities = [point.intensity for point in points if point.flop_per_s > 0]
+    _draw_roofs(roof, intensities, [Roof("best measured", flop_per_s, bytes_per_s)])
     ends = [point.measured_s for point in points] or [1e-6, 1.0]
     times.plot([min(ends), max(ends)], [min(ends), max(ends)], color="black", linewidth=1)
     times.set(xscale="log", yscale="log", xlabel="measured [s]", ylabel="fitted [s]")
@@ -223,12 +224,91 @@ def measured_roofline(points: Sequence[RooflinePoint], *, flop_per_s: float, byt
     return figure
 
 
-def _dress_roof(axes: Axes, points: Sequence[RooflinePoint], *, flop_per_s: float, bytes_per_s: float) -> None:
-    knee = flop_per_s / bytes_per_s
-    counted = [point.intensity for point in points if point.flop_per_s > 0] or [knee]
-    low, high = min(*counted, knee) / 2, max(*counted, knee) * 2
-    axes.plot([low, knee, high], [low * bytes_per_s, flop_per_s, flop_per_s], color="black", linewidth=1)
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """What a device can do: arithmetic at most, and traffic with its memory at most."""
+
+    name: str
+    flop_per_s: float
+    bytes_per_s: float
+
+    @property
+    def ridge(self) -> float:
+        """Arithmetic intensity at which both are at their most. [FLOP/B]"""
+        return self.flop_per_s / self.bytes_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPoint:
+    """A kernel of a step: where it stands under the roof, and what share of the step it takes."""
+
+    group: str
+    intensity: float
+    flop_per_s: float
+    share: float
+
+
+LARGEST_MARKER: Final = 420
+"""Area of the point with the largest share of a step. [pt^2]"""
+
+SMALLEST_MARKER: Final = 5
+"""Area below which a point could not be seen. [pt^2]"""
+
+ROOF_STYLES: Final = ("-", "--")
+
+
+def _draw_roofs(axes: Axes, intensities: Sequence[float], roofs: Sequence[Roof]) -> None:
+    """Draw lines of bandwidth and peak from the lowest to the highest arithmetic intensity."""
+    ridges = [roof.ridge for roof in roofs]
+    low, high = min(*intensities, *ridges, max(ridges)) / 2, max(*intensities, *ridges, min(ridges)) * 2
+    for roof, style in zip(roofs, ROOF_STYLES, strict=False):
+        label = f"{roof.name}: {flop_rate_text(roof.flop_per_s)}, {byte_rate_text(roof.bytes_per_s)}"
+        heights = [low * roof.bytes_per_s, roof.flop_per_s, roof.flop_per_s]
+        axes.plot([low, roof.ridge, high], heights, color="0.2", linewidth=1.2, linestyle=style, zorder=1, label=label)
     axes.set(xscale="log", yscale="log", xlabel="arithmetic intensity [FLOP/B]", ylabel="rate [FLOP/s]")
+
+
+def kernel_roofline(points: Sequence[KernelPoint], roofs: Sequence[Roof], *, title: str) -> Figure:
+    """Draw kernels under roofs, the highest first: area by share of the step, colour and shape by group."""
+    if not points:
+        raise ArgumentError("points", 0, "must have at least one kernel that does arithmetic: there is nothing to draw")
+    from matplotlib.collections import PathCollection
+
+    figure, axes = new_figure(8.0, 5.6)
+    _draw_roofs(axes, [point.intensity for point in points], roofs)
+    largest = max(point.share for point in points)
+    shares: dict[str, float] = {}
+    for point in points:
+        shares[point.group] = shares.get(point.group, 0.0) + point.share
+    for index, group in enumerate(sorted(shares, key=lambda name: -shares[name])):
+        of_group = [point for point in points if point.group == group]
+        axes.scatter(
+            [point.intensity for point in of_group],
+            [point.flop_per_s for point in of_group],
+            s=[max(LARGEST_MARKER * point.share / largest, SMALLEST_MARKER) for point in of_group],
+            color=GROUP_COLOURS[index % len(GROUP_COLOURS)],
+            marker=GROUP_MARKERS[index % len(GROUP_MARKERS)],
+            edgecolors="white",
+            linewidths=0.5,
+            alpha=0.75,
+            zorder=2,
+            label=f"{group}: {percent_text(shares[group])} of the step",
+        )
+    roof = roofs[0]
+    axes.plot([roof.ridge], [roof.flop_per_s], marker="o", color="0.2", markersize=4, zorder=3)
+    axes.annotate(f"ridge {roof.ridge:.3g} FLOP/B", (roof.ridge, roof.flop_per_s), xytext=(0, 6),
+                  textcoords="offset points", ha="center", va="bottom", fontsize="small")  # fmt: skip
+    lowest = min(point.flop_per_s for point in points)
+    axes.set(ylim=(lowest / 3, roof.flop_per_s * 4), ylabel="achieved [FLOP/s]")
+    axes.grid(True, which="major", color="0.92", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(f"{title}\nlargest marker: {percent_text(largest)} of the step", fontsize="small", loc="left")
+    legend = figure.legend(loc="outside lower center", ncols=2, fontsize="small")
+    for handle in legend.legend_handles:
+        if isinstance(handle, PathCollection):
+            handle.set_sizes([LARGE_MARKER])
+    return figure
 
 
 TOTAL_COLOUR: Final = "0.45"

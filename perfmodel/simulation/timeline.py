@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, nearest_match
 from perfmodel.presentation.lanes import LaneBar, save_trace
+from perfmodel.presentation.results import Drawn
+from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -119,7 +121,7 @@ class Span:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timeline:
+class Timeline(Drawn):
     """Tasks as they ran, from time 0.
 
     Parameters
@@ -142,6 +144,8 @@ class Timeline:
     channels: Mapping[str, float]
     resources: Mapping[str, int]
 
+    _DICT_KEYS = ("makespan_s", "event_count", "channels", "resources", "spans")
+
     def __repr__(self) -> str:
         return f"Timeline({len(self.spans)} tasks in {self.makespan_s:.6g} s)"
 
@@ -159,6 +163,11 @@ class Timeline:
         return {
             lane: (_covered_s(found), sum(end - start for start, end in found)) for lane, found in intervals.items()
         }
+
+    @property
+    def rows(self) -> Table[LaneBar]:
+        """When what ran where: a row for each task and lane that it held. [s]"""
+        return Table(self.bars(), title=f"{len(self.spans)} tasks in {self.makespan_s:.6g} s", row_type=LaneBar)
 
     def span(self, task: str) -> Span:
         """Start and end of a task.
@@ -236,29 +245,11 @@ class Timeline:
             raise ArgumentError("path", str(path), allowed)
         return save_trace(self.bars(), path, groups=self._groups())
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw a Gantt chart with a lane for each resource and channel in use.
-
-        Parameters
-        ----------
-        path : str, Path or None
-            File to save it in as well, png, pdf or svg; None for none. [-]
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The chart. [-]
-
-        Raises
-        ------
-        ArgumentError
-            If nothing took time, or the path cannot be written.
-        """
-        from perfmodel.presentation.figures import saved
+    def _figure(self) -> Figure:
+        """Draw a Gantt chart with a lane for each resource and channel in use."""
         from perfmodel.presentation.lanes import gantt_chart
 
-        figure = gantt_chart(self.bars(), title=f"{len(self.spans)} tasks")
-        return saved(figure, path)
+        return gantt_chart(self.bars(), title=f"{len(self.spans)} tasks")
 
     def _groups(self) -> dict[str, str]:
         """Lane -> its heading in a trace."""

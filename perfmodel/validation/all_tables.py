@@ -46,7 +46,7 @@ from perfmodel.validation.validate import checked_table
 if TYPE_CHECKING:
     from perfmodel.measurements.table import MeasurementTable, Run
     from perfmodel.prediction.prediction import Prediction
-    from perfmodel.validation.scores.report import Report
+    from perfmodel.validation.scores.report import ValidationReport
 
 
 COUNT: Final = 10
@@ -224,7 +224,7 @@ def score_steps(
             collected.add(*(FactorRange(table=table.key, **asdict(row)) for row in report.factors))
 
 
-def _scores(report: Report, *, table: str, protocol: str) -> Iterator[BoardScore]:
+def _scores(report: ValidationReport, *, table: str, protocol: str) -> Iterator[BoardScore]:
     low, high = report.bootstrap
     of_perfmodel: dict[str, Any] = {"mape_low": low, "mape_high": high, **_interval_figures(report)}
     for row in report.scoreboard:
@@ -232,7 +232,7 @@ def _scores(report: Report, *, table: str, protocol: str) -> Iterator[BoardScore
         yield BoardScore(table=table, protocol=protocol, **asdict(row), **extra)
 
 
-def _interval_figures(report: Report) -> dict[str, float]:
+def _interval_figures(report: ValidationReport) -> dict[str, float]:
     """Return what is told of the intervals of a report of one subset; nothing where none was made."""
     own = [row for row in report.intervals if row.intervals == PERFMODEL]
     constant = [row.log_score for row in report.intervals if row.intervals != PERFMODEL]
@@ -246,7 +246,7 @@ def _interval_figures(report: Report) -> dict[str, float]:
     return figures | ({"constant_interval_score": min(constant)} if constant else {})
 
 
-def _describe_unfitted(table: MeasurementTable, subset: str, report: Report, collected: Collected) -> None:
+def _describe_unfitted(table: MeasurementTable, subset: str, report: ValidationReport, collected: Collected) -> None:
     """Add what is told of the predictions that nothing was fitted for: worst cells, ratios, order of frameworks."""
     cells = prepare_cells(table, table.subset(subset))  # type: ignore[arg-type]
     collected.add(*worst_cells(table, cells, report.cells, subset=subset, protocol=NOTHING_FITTED))

@@ -38,7 +38,7 @@ from perfmodel.validation.protocols.protocols import (
     predict_subset,
 )
 from perfmodel.validation.scores.intervals import ConstantRatio, HeldOut, with_intervals
-from perfmodel.validation.scores.report import Report
+from perfmodel.validation.scores.report import ValidationReport
 from perfmodel.validation.scores.table_report import FoldOutcome
 from perfmodel.validation.tables.own_tables import own_table, refuse_beside
 
@@ -233,7 +233,7 @@ def validate_steps(
     only: str | None = None,
     fit_share: float | None = None,
     progress: Progress | None = None,
-) -> Report:
+) -> ValidationReport:
     """Predict every measured cell of a table of steps on one device, and score it beside naive baselines."""
     check_protocol(protocol)
     if fit_share is not None:
@@ -263,7 +263,7 @@ def validate_steps(
         told_baselines[subset] = _baselines(found.outcomes, subset=subset, table=loaded, told_all=told_all)
         sources |= {id(spec): spec for spec in found.sources}
     require_independence(loaded, sources.values())
-    return Report.of(
+    return ValidationReport.of(
         table=loaded.key,
         protocol=name,
         outcomes=outcomes,
@@ -281,7 +281,7 @@ def validate(
     only: str | None = None,
     fit_share: float | None = None,
     progress: Progress | None = None,
-) -> Report | OwnReport:
+) -> ValidationReport | OwnReport:
     """Predict every measured cell of a table and score the predictions beside naive baselines.
 
     Parameters
@@ -305,7 +305,7 @@ def validate(
 
     Returns
     -------
-    Report or OwnReport
+    ValidationReport or OwnReport
         Scores, baselines in the same folds, cells, figure. Prints as a scoreboard. Of a table of several devices or
         of collectives, rows and scores beside its own naive rules; both have ``rows``, ``mape`` and ``to_dict()``.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Unpack
@@ -20,13 +21,15 @@ from perfmodel.planning.formulas.values import AtPoint, Definitions, single_valu
 from perfmodel.prediction.arguments.table import asked_of
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.predict import predict
+from perfmodel.presentation.results import Result
+from perfmodel.presentation.tables import Table
 from perfmodel.symbolic import naming
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.planning.formulas.solutions import Solution
     from perfmodel.planning.formulas.values import AtPoint
-    from perfmodel.planning.formulas.words import Active
+    from perfmodel.planning.formulas.words import ActiveBranches
     from perfmodel.prediction.arguments.typed import JobArguments
     from perfmodel.prediction.prediction import Prediction
 
@@ -46,22 +49,24 @@ class Elasticity:
 
 
 @dataclass(frozen=True, slots=True)
-class Elasticities(Mapping[str, Elasticity]):
-    """Elasticities by symbol, the largest first; printed as sentences. ``rows`` holds them. [1]"""
+class Elasticities(Result, Mapping[str, Elasticity]):
+    """Elasticities by symbol, the largest first; printed as sentences. [1]"""
 
-    rows: Mapping[str, Elasticity]
+    rows: Table[Elasticity]
 
     def __getitem__(self, symbol: str) -> Elasticity:
-        return self.rows[symbol]
+        if symbol not in (symbols := tuple(self)):
+            raise KeyError(symbol)
+        return self.rows[symbols.index(symbol)]
 
-    def __iter__(self):  # type: ignore[no-untyped-def]  # noqa: ANN204
-        return iter(self.rows)
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows.column("symbol"))
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __str__(self) -> str:
-        return "\n".join(row.sentence for row in self.rows.values())
+        return "\n".join(row.sentence for row in self.rows)
 
 
 def elasticities(formula: Formula, at: Mapping[str, float] | None) -> Elasticities:
@@ -71,19 +76,21 @@ def elasticities(formula: Formula, at: Mapping[str, float] | None) -> Elasticiti
     step_s = point.value(formula.named_parts["step_s"])
     slopes = point.gradient(formula.named_parts[formula.quantity])
     of_parts = {part: point.gradient(formula.named_parts[part]) for part in PARTS}
-    found = {}
+    found = []
     for name, symbol in formula.symbols.items():
         here = point.at[symbol]
         gain = _gain(formula, point, name, value)
         shares = {part: here * slope[symbol] / step_s for part, slope in of_parts.items() if slope[symbol]}
-        found[name] = Elasticity(
-            symbol=name,
-            total=here * slopes[symbol] / value if value else 0.0,
-            by_part=shares,
-            gain=gain,
-            sentence=_sentence(formula, name, gain, shares),
+        found.append(
+            Elasticity(
+                symbol=name,
+                total=here * slopes[symbol] / value if value else 0.0,
+                by_part=shares,
+                gain=gain,
+                sentence=_sentence(formula, name, gain, shares),
+            )
         )
-    return Elasticities(dict(sorted(found.items(), key=lambda item: -abs(item[1].total))))
+    return Elasticities(Table(sorted(found, key=lambda row: -abs(row.total)), row_type=Elasticity))
 
 
 def _gain(formula: Formula, point: AtPoint, name: str, value: float) -> float:
@@ -115,8 +122,22 @@ QUANTITIES: Final = ("step_s", *PARTS, *TOTALS, "device_s", "samples_per_s")
 Point = Mapping[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class FormulaRow:
+    """A quantity of the step at the stated numbers."""
+
+    quantity: str
+    unit: str
+    value: float
+    depends_on: tuple[str, ...]
+
+
+def _unit_of(quantity: str) -> str:
+    return "samples/s" if quantity == "samples_per_s" else "s"
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Formula:
+class Formula(Result):
     """A quantity of a step in closed form. Made by :func:`perfmodel.formula`.
 
     Parameters
@@ -152,7 +173,19 @@ class Formula:
     @property
     def unit(self) -> str:
         """Unit of the quantity."""
-        return "samples/s" if self.quantity == "samples_per_s" else "s"
+        return _unit_of(self.quantity)
+
+    _DICT_KEYS = ("quantity", "unit", "stated", "rows")
+
+    @property
+    def rows(self) -> Table[FormulaRow]:
+        """Every quantity of the step at the stated numbers, and the free symbols that it depends on."""
+        point, rows = self.point(), []
+        for name, part in self.named_parts.items():
+            written = sympy.Tuple(part, *self.definitions.needed_for([part]).expressions.values())
+            needed = tuple(name for name, symbol in self.symbols.items() if symbol in written.free_symbols)
+            rows.append(FormulaRow(name, _unit_of(name), float(point.value(part)), needed))
+        return Table(rows, title=repr(self))
 
     @cached_property
     def expression(self) -> sympy.Expr:
@@ -226,7 +259,7 @@ class Formula:
 
         return on_branch(self.point(at), self.named_parts[self.quantity])
 
-    def active(self, at: Point | None = None) -> Active:
+    def active(self, at: Point | None = None) -> ActiveBranches:
         """Say which branch of each Max, Min and choice counts at a point, part by part.
 
         Parameters
@@ -236,7 +269,7 @@ class Formula:
 
         Returns
         -------
-        Active
+        ActiveBranches
             Rows that print as words.
         """
         from perfmodel.planning.formulas.words import active_branches
@@ -344,6 +377,9 @@ class Formula:
         from perfmodel.planning.formulas.words import plain_text
 
         return plain_text(self)
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(self._repr_latex_())}</p>"  # notebooks prefer it to LaTeX, and typeset what is in it
 
     def _repr_latex_(self) -> str:
         from perfmodel.planning.formulas.words import latex

@@ -16,6 +16,8 @@ from perfmodel.planning.formulas.symbols import FREE, latex_of, words_of
 from perfmodel.planning.formulas.values import AtPoint
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import seconds_text
+from perfmodel.presentation.results import Result
+from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
@@ -291,10 +293,10 @@ def _shown(value: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Active:
+class ActiveBranches(Result):
     """Branches of a formula at a point; ``rows`` has all of them, printed are those that matter most."""
 
-    rows: tuple[Branch, ...]
+    rows: Table[Branch]
     values: dict[str, float]
 
     def of(self, part: str) -> tuple[Branch, ...]:
@@ -399,7 +401,7 @@ def _is_guard(node: Any) -> bool:
     return isinstance(node, sympy.Piecewise) and any(value.is_number for value, _ in node.args)
 
 
-def active_branches(formula: Formula, point: AtPoint) -> Active:
+def active_branches(formula: Formula, point: AtPoint) -> ActiveBranches:
     """Return every branch that the parts of a formula come through at a point, those of longest times first."""
     rows, met = [], set()
     values = {part: point.value(formula.named_parts[part]) for part in PARTS}
@@ -415,7 +417,7 @@ def active_branches(formula: Formula, point: AtPoint) -> Active:
             weight = values[part] if symbol is None else abs(point.value(symbol))
             rows.append((weight, _branch(formula, point, part, symbol, node, chosen)))
     rows.sort(key=lambda row: -row[0])
-    return Active(tuple(row for _, row in rows), values)
+    return ActiveBranches(Table([row for _, row in rows], row_type=Branch), values)
 
 
 def _branch(

@@ -5,15 +5,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.words.report import WIDTH
+from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
 HEADINGS: Final = {
@@ -65,7 +64,7 @@ class Change:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Plan:
+class Plan(Drawn):
     """What to hire for a job. Made by :func:`perfmodel.plan`.
 
     Parameters
@@ -97,6 +96,11 @@ class Plan:
     binding: tuple[str, ...]
     changes: tuple[Change, ...]
     notes: tuple[str, ...] = ()
+
+    _DICT_KEYS = (
+        *("title", "deadline_hours", "budget_usd", "is_feasible", "best", "best_hours", "best_usd", "nearest_miss"),
+        *("binding", "changes", "rows", "notes"),
+    )
 
     @property
     def pareto(self) -> Table[PlanRow]:
@@ -163,63 +167,34 @@ class Plan:
             for reason, which in reasons.items()
         ]
 
+    def _shown(self) -> Table[PlanRow]:
+        return Table(self.rows, title=self.title, headings=HEADINGS, row_type=PlanRow)
+
+    def _lines(self) -> Sequence[str]:
+        return *self._verdict(), *self._refusals(), *(f"note: {note}" for note in self.notes)
+
     def __str__(self) -> str:
-        table = Table(self.rows, headings=HEADINGS, row_type=PlanRow)
         shown = [
-            name for name in table.columns if name in ALWAYS_SHOWN or (name not in NOT_SHOWN and _says(table, name))
+            name
+            for name in self.rows.columns
+            if name in ALWAYS_SHOWN or (name not in NOT_SHOWN and _says(self.rows, name))
         ]
-        lines = [*self._verdict(), *self._refusals()]
-        lines += [f"note: {note}" for note in self.notes]
-        below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
-        return f"{self.title}\n\n{table.to_text(columns=shown)}\n\n{below}"
+        below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in self._lines())
+        return f"{self.title}\n\n{self.rows.to_text(columns=shown)}\n\n{below}"
 
-    def _repr_html_(self) -> str:
-        import html
+    @property
+    def deadline_hours(self) -> float | None:
+        """Longest time that the job may take; None for any. [h]"""
+        return self.limits.deadline_hours
 
-        table = Table(self.rows, title=self.title, headings=HEADINGS, row_type=PlanRow)._repr_html_()
-        below = "".join(f"<li>{html.escape(line)}</li>" for line in (*self._verdict(), *self._refusals(), *self.notes))
-        return f"{table}<ul>{below}</ul>"
+    @property
+    def budget_usd(self) -> float | None:
+        """Most that the job may cost; None for any. [USD]"""
+        return self.limits.budget_usd
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return the rows as a pandas DataFrame; needs the extra ``frames``."""
-        return self.rows.to_frame()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return limits, rows, choice and changes as plain values."""
-        return {
-            "title": self.title,
-            "deadline_hours": self.limits.deadline_hours,
-            "budget_usd": self.limits.budget_usd,
-            "is_feasible": self.is_feasible,
-            "best": _of(self.best),
-            "best_hours": None if self.best_hours is None else list(self.best_hours),
-            "best_usd": None if self.best_usd is None else list(self.best_usd),
-            "nearest_miss": _of(self.nearest_miss),
-            "binding": list(self.binding),
-            "changes": Table(self.changes, row_type=Change).to_dicts(),
-            "rows": self.rows.to_dicts(),
-            "notes": list(self.notes),
-        }
-
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw money over time: every candidate that can run, the front, deadline and budget.
-
-        Parameters
-        ----------
-        path : str, Path or None
-            Where to save the picture; None only returns the figure. [-]
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The picture. [-]
-
-        Raises
-        ------
-        ArgumentError
-            If no candidate can run.
-        """
-        from perfmodel.presentation.figures import Point, saved, trade_off_figure
+    def _figure(self) -> Figure:
+        """Draw money over time: every candidate that can run, the front, deadline and budget."""
+        from perfmodel.presentation.figures import Point, trade_off_figure
 
         running = [row for row in self.rows if row.can_run]
         if not running:
@@ -234,7 +209,7 @@ class Plan:
             )
             for row in running
         ]
-        figure = trade_off_figure(
+        return trade_off_figure(
             points,
             title=self.title,
             x_label="hours",
@@ -242,7 +217,6 @@ class Plan:
             most_x=self.limits.deadline_hours,
             most_y=self.limits.budget_usd,
         )
-        return saved(figure, path)
 
 
 def _both(counts: list[str]) -> str:
@@ -267,10 +241,6 @@ def _between(row: PlanRow) -> str:
 def _says(table: Table[PlanRow], name: str) -> bool:
     """Tell whether a column holds anything but nothing."""
     return any(value not in (None, 0, False) for value in table.column(name))
-
-
-def _of(row: PlanRow | None) -> dict[str, Any] | None:
-    return None if row is None else Table([row]).to_dicts()[0]
 
 
 MEMORY: Final = "memory"

@@ -13,6 +13,7 @@ import numpy as np
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front, short_reason
 from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import ROWS_SHOWN, Table
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ REASONS_SHOWN: Final = 6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sweep:
+class Sweep(Result):
     """Configurations with what predict says of them, as columns. Made by :func:`perfmodel.sweep`.
 
     Parameters
@@ -42,17 +43,24 @@ class Sweep:
         Results by column; of ``reason`` codes. [as named]
     reasons : tuple of str
         Texts by code; the first is empty. [-]
-    rows : ndarray of int or None
+    places : ndarray of int or None
         Where each configuration stands in the space; None for all, in its order. [1]
     """
 
     space: Space
     results: Mapping[str, NDArray[Any]]
     reasons: tuple[str, ...]
-    rows: NDArray[np.int64] | None = field(default=None)
+    places: NDArray[np.int64] | None = field(default=None)
+
+    _DICT_KEYS = ("title", "columns", "refused", "rows")
 
     def __len__(self) -> int:
-        return self.space.size if self.rows is None else len(self.rows)
+        return self.space.size if self.places is None else len(self.places)
+
+    @property
+    def rows(self) -> Table[Any]:
+        """All configurations as a table; of very many ``chunks`` and ``to_frame`` are quicker."""
+        return self.to_table(len(self))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -97,7 +105,7 @@ class Sweep:
         if name not in self.space.by_name:
             kind = "column"
             raise UnknownNameError(kind, str(name), self.columns)
-        rows = np.arange(start, stop) if self.rows is None else self.rows[start:stop]
+        rows = np.arange(start, stop) if self.places is None else self.places[start:stop]
         return self.space.codes(name, rows)
 
     def taken(self, places: NDArray[Any]) -> Sweep:
@@ -114,8 +122,8 @@ class Sweep:
             These. [-]
         """
         places = np.flatnonzero(places) if places.dtype == bool else places
-        rows = places if self.rows is None else self.rows[places]
-        return replace(self, rows=rows, results={name: column[places] for name, column in self.results.items()})
+        kept = places if self.places is None else self.places[places]
+        return replace(self, places=kept, results={name: column[places] for name, column in self.results.items()})
 
     @property
     def feasible(self) -> Sweep:
@@ -185,7 +193,7 @@ class Sweep:
             If there is none, or the configuration cannot be.
         """
         index = self._place(index)
-        return self.space.predicted(index if self.rows is None else int(self.rows[index]))
+        return self.space.predicted(index if self.places is None else int(self.places[index]))
 
     def _ranked(self, name: str) -> NDArray[np.float64]:
         """Return a column of which less is better; infinite where a configuration cannot be, or has no value."""
@@ -396,5 +404,5 @@ class Sweep:
         hint = f"\n... and {left:,} more rows: .best(), .pareto(), .to_frame() and .to_csv() reach them"
         return f"{self.to_table()}{hint if left > 0 else ''}"
 
-    def _repr_html_(self) -> str:
-        return self.to_table()._repr_html_()
+    def _shown(self) -> Table[Any]:
+        return self.to_table()

@@ -189,6 +189,34 @@ TOTALS = tuple(field.name for field in fields(StepTime) if field.name not in PAR
 """Fields of StepTime that are totals, hidden or not."""
 
 
+def _seconds(name: str, meaning: str) -> Any:
+    """Return a property that is one time of ``parts`` as a plain number."""
+    return property(lambda timed: float(getattr(timed.parts, name)), doc=f"{meaning} [s]")
+
+
+class StepTimes:
+    """The times of one step, by name."""
+
+    parts: StepTime
+
+    step_s: float = _seconds("step_s", "Time of one step: the sum of its exclusive parts.")
+    compute_s: float = _seconds("compute_s", "Kernels that arithmetic bounds.")
+    memory_bound_s: float = _seconds("memory_bound_s", "Kernels that memory bandwidth bounds.")
+    overhead_s: float = _seconds("overhead_s", "Launch gaps, and dispatch that no kernel hides.")
+    update_s: float = _seconds("update_s", "The optimizer's update.")
+    exposed_transfer_s: float = _seconds(
+        "exposed_transfer_s", "Copies between host and device that computing does not hide."
+    )
+    input_wait_s: float = _seconds("input_wait_s", "Waiting for storage and decoding.")
+    exposed_sync_s: float = _seconds("exposed_sync_s", "Gradient exchange that computing does not hide.")
+    straggler_s: float = _seconds("straggler_s", "Waiting for the slowest worker.")
+    bubble_s: float = _seconds("bubble_s", "Devices that wait for one another, such as in the bubbles of a pipeline.")
+    transfer_s: float = _seconds("transfer_s", "All copies between host and device, hidden or not.")
+    sync_s: float = _seconds("sync_s", "All gradient exchange, hidden or not.")
+    dispatch_s: float = _seconds("dispatch_s", "What the host needs to issue all kernels, hidden or not.")
+    launch_s: float = _seconds("launch_s", "Gaps between kernels.")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupTimes:
     """Cost of each group of a kernel table (a unique operation) with its chosen alternative."""

@@ -6,13 +6,19 @@ import html
 import math
 import re
 import textwrap
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.interval import WAYS_TO_EXTRAPOLATE
 from perfmodel.cost.roofline import ridge_point
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.cpu import Cpu
+from perfmodel.hardware.gpu import Gpu
+from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.source import ESTIMATE
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
+from perfmodel.prediction.rows import pieces_of
+from perfmodel.presentation.figures import KernelPoint, Roof
 from perfmodel.presentation.quantities import (
     byte_rate_text,
     bytes_text,
@@ -111,6 +117,57 @@ def part_figure(p: Prediction) -> Figure:
     names = part_names(p)
     parts = {names[part]: seconds for part, seconds in p.breakdown.items()}
     return breakdown_bar(parts, title=f"{title(p)}\n{configuration(p)}: {seconds_text(p.step_s)}")
+
+
+CLASS_NAMES: Final = {
+    "contraction": "product",
+    "elementwise": "element-wise",
+    "gather": "gather and scatter",
+    "transpose": "transposition",
+}
+"""Class of kernels -> what a picture calls it; the others by their own names."""
+
+
+def roofline_points(p: Prediction) -> list[KernelPoint]:
+    """Return the operations of the step that do arithmetic as points of a roofline, equal ones as one point."""
+    pieces = pieces_of(p.basis.prepared, p.basis.timed)
+    like: dict[tuple[str, str, float, float], float] = {}
+    for piece in pieces:
+        for row, kind in zip(piece.rows(), piece.classes(), strict=True):
+            if row.flop_count and row.bytes and row.seconds:
+                where = kind, row.kernel, row.flop_count / row.bytes, row.flop_count / row.seconds
+                like[where] = like.get(where, 0.0) + row.seconds / p.step_s
+    return [
+        KernelPoint(CLASS_NAMES.get(kind, kind), intensity, flop_per_s, share)
+        for (kind, _, intensity, flop_per_s), share in like.items()
+    ]
+
+
+def roofs_of(p: Prediction) -> list[Roof]:
+    """Return the ceilings of the device: what was measured; or its peak, and what it sustains where that is less."""
+    spec, bandwidth = p.basis.prepared.target.processor_spec, p.memory_bandwidth_bytes_per_s
+    if bandwidth is None:
+        raise ArgumentError("device", p.target, "must state the bandwidth of its memory, for a roofline to be drawn")
+    sustained = Roof("measured" if isinstance(spec, MeasuredMachine) else "sustained", p.peak_flop_per_s, bandwidth)
+    if isinstance(spec, MeasuredMachine):
+        return [sustained]
+    peak = replace(sustained, name="peak")
+    if isinstance(spec, Gpu):
+        peak = replace(peak, flop_per_s=max(spec.peak_flop_per_s(p.dtype), p.peak_flop_per_s))
+    assert isinstance(spec, Cpu | Gpu)
+    share = spec.sustained_memory_bandwidth_bytes_per_s / spec.memory_bandwidth_bytes_per_s
+    sustained = replace(sustained, bytes_per_s=share * bandwidth)
+    return [peak] if replace(sustained, name="peak") == peak else [peak, sustained]
+
+
+def roofline_figure(p: Prediction) -> Figure:
+    """Return the kernels of the step on the roofline of its device."""
+    from perfmodel.presentation.figures import kernel_roofline
+
+    points = roofline_points(p)
+    left_s = sum(row.seconds for row in p.layers if not (row.flop_count and row.bytes))
+    left = f"; kernels without arithmetic, not shown: {percent_text(left_s / p.step_s)}" if left_s else ""
+    return kernel_roofline(points, roofs_of(p), title=f"{title(p)}\n{configuration(p)}{left}")
 
 
 def layer_totals(p: Prediction) -> Table[LayerTotal]:

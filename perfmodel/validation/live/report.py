@@ -8,7 +8,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -18,6 +18,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.spec_files import toml_entries, toml_value
 from perfmodel.measurements.description import SCHEMA_VERSION
 from perfmodel.measurements.reading import COLUMNS
+from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table, facts_text
 from perfmodel.validation.live.prediction import (
     LIVE_NETWORKS,
@@ -190,7 +191,7 @@ def _score(rows: Sequence[LiveRow]) -> LiveScore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LiveReport:
+class LiveReport(Drawn):
     """Networks that a calibration never saw, predicted and measured on its machine.
 
     Parameters
@@ -199,7 +200,7 @@ class LiveReport:
         What was measured on, and the calibration in one line. [-]
     datasheet : str or None
         Device file of the vendor's facts. [-]
-    rows : tuple of LiveRow
+    rows : Table of LiveRow
         Every case. [-]
     reference_spread_percent : float
         Spread of the reference kernel over the whole session. [%]
@@ -210,9 +211,11 @@ class LiveReport:
     device: str
     calibration: str
     datasheet: str | None
-    rows: tuple[LiveRow, ...]
+    rows: Table[LiveRow]
     reference_spread_percent: float
     facts: Mapping[str, str]
+
+    _DICT_KEYS = ("device", "calibration", "datasheet", "facts", "reference_spread_percent", "scores", "rows")
 
     @classmethod
     def of(
@@ -250,7 +253,12 @@ class LiveReport:
             device=device,
             calibration=calibration,
             datasheet=datasheet,
-            rows=tuple(row_of(prediction, measurement, repeats=repeats) for prediction, measurement in pairs),
+            rows=Table(
+                [row_of(prediction, measurement, repeats=repeats) for prediction, measurement in pairs],
+                title=f"live check on {device}",
+                headings=_HEADINGS,
+                row_type=LiveRow,
+            ),
             reference_spread_percent=session.reference_spread_percent,
             facts=dict(session.facts),
         )
@@ -273,54 +281,30 @@ class LiveReport:
 
     def to_text(self) -> str:
         """Return the report for a person: every row, the scores, and what it was measured with."""
-        table = Table(self.rows, title=f"live check on {self.device}", headings=_HEADINGS, row_type=LiveRow)
         facts = {"calibration": self.calibration, "data sheet": self.datasheet or "none is named", **self.facts}
         facts["reference kernel"] = f"spread {self.reference_spread_percent:.1f} % over the session (drift control)"
         unscored = sum(not row.is_scored for row in self.rows)
         told = f"{unscored} of {len(self.rows)} rows are not scored" if unscored else "every row is scored"
         warned = dict.fromkeys(remark for row in self.rows for remark in row.remarks)
         columns = [name for name in _ROW_COLUMNS if name != "datasheet_error_percent" or self.datasheet]
-        parts = [table.to_text(columns=columns), self.scores.to_text(), f"nothing is fitted; {told}", facts_text(facts)]
+        parts = [
+            self.rows.to_text(columns=columns),
+            self.scores.to_text(),
+            f"nothing is fitted; {told}",
+            facts_text(facts),
+        ]
         return "\n\n".join([*parts, *warned])
 
     def __str__(self) -> str:
         return self.to_text()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as values for JSON."""
-        return {
-            "device": self.device,
-            "calibration": self.calibration,
-            "datasheet": self.datasheet,
-            "facts": dict(self.facts),
-            "reference_spread_percent": self.reference_spread_percent,
-            "scores": [asdict(score) for score in self.scores],
-            "rows": [asdict(row) for row in self.rows],
-        }
-
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw predicted against measured times; rows that are not scored are hollow.
-
-        Parameters
-        ----------
-        path : str, Path or None
-            File to write too. [-]
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            The figure. [-]
-
-        Raises
-        ------
-        ArgumentError
-            If nothing was measured, or the file cannot be written.
-        """
-        from perfmodel.presentation.figures import parity_plot, saved
+    def _figure(self) -> Figure:
+        """Draw predicted against measured times; rows that are not scored are hollow."""
+        from perfmodel.presentation.figures import parity_plot
 
         shown = [row for row in self.rows if row.measured_s is not None]
         many = len({row.dtype for row in shown}) > 1
-        figure = parity_plot(
+        return parity_plot(
             [row.predicted_s for row in shown],
             [row.measured_s for row in shown if row.measured_s is not None],
             groups=[f"{MODES[row.phase]}, {row.dtype}" if many else MODES[row.phase] for row in shown],
@@ -328,7 +312,6 @@ class LiveReport:
             hollow=[not row.is_scored for row in shown],
             intervals=[(row.low_s, row.high_s) for row in shown],
         )
-        return saved(figure, path)
 
 
 FRAMEWORK: Final = "pytorch_2"

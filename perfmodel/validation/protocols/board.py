@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from perfmodel.measurements.table import MeasurementTable
-    from perfmodel.validation.scores.report import Report
+    from perfmodel.validation.scores.report import ValidationReport
     from perfmodel.validation.scores.table_report import ScoreRow
 
 
@@ -30,7 +30,7 @@ class CellsApart:
     subsets: tuple[str, ...] = SUBSETS
     which: dict[str, Any]
 
-    def part_of(self, report: Report) -> Report | None:
+    def part_of(self, report: ValidationReport) -> ValidationReport | None:
         """Return the report of these cells; None where there are none."""
         if not set(report.subsets) <= {*self.subsets}:
             return None
@@ -113,14 +113,14 @@ def protocol_jobs(
 
 def protocol_reports(
     table: MeasurementTable, jobs: Jobs, *, progress: Callable[[int, int], None] | None = None
-) -> Iterator[tuple[str, str, Report]]:
+) -> Iterator[tuple[str, str, ValidationReport]]:
     """Yield the report of each job as it is done."""
     for done, (subset, protocol) in enumerate(jobs):
         told = progress_of_part(progress, done, len(jobs))
         yield subset, protocol, validate_steps(table, protocol=protocol, only=subset, progress=told)
 
 
-def reports_apart(report: Report, protocol: str) -> list[tuple[str, Report]]:
+def reports_apart(report: ValidationReport, protocol: str) -> list[tuple[str, ValidationReport]]:
     """Return a report, and those of its folds that get a line of their own."""
     parts = ((cells.label, cells.part_of(report)) for cells in APART.get(protocol, ()))
     apart = [(label, part) for label, part in parts if part is not None]
@@ -140,7 +140,7 @@ def _senseless(table: MeasurementTable, jobs: Sequence[tuple[str, str]]) -> list
     return found
 
 
-def protocol_row(report: Report, label: str) -> ProtocolRow:
+def protocol_row(report: ValidationReport, label: str) -> ProtocolRow:
     """Return the line of a report."""
     own, *others = report.scoreboard
     rules = [row for row in others if not row.model.startswith("perfmodel") and row.cells >= COVERS * own.cells]

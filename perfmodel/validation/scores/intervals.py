@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
     from perfmodel.validation.protocols.cells import MeasuredCell, PredictedCell
     from perfmodel.validation.protocols.protocols import Fold
-    from perfmodel.validation.scores.report import Report
+    from perfmodel.validation.scores.report import ValidationReport
     from perfmodel.validation.scores.table_report import FoldOutcome
 
 
@@ -155,7 +155,7 @@ def scored(outcomes: Sequence[FoldOutcome], ratios: Sequence[ConstantRatio], *, 
     return _rows_of(subset, cells, ratios)
 
 
-def interval_rows(report: Report) -> Table[IntervalRow]:
+def interval_rows(report: ValidationReport) -> Table[IntervalRow]:
     """Score the intervals of a report beside those of constant ratio."""
     rows = []
     for subset in report.subsets:

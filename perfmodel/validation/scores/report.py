@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from numbers import Real
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.errors import ArgumentError, check_known
-from perfmodel.presentation.figures import parity_plot, saved
+from perfmodel.presentation.figures import parity_plot
+from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 from perfmodel.validation.scores import metrics
 from perfmodel.validation.scores.intervals import ConstantRatio, IntervalRow, interval_rows, limited, mean_over_cells
@@ -27,14 +27,14 @@ from perfmodel.validation.scores.table_report import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from matplotlib.figure import Figure
 
     from perfmodel.validation.protocols.baselines import Baseline
     from perfmodel.validation.protocols.cells import PredictedCell
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Report:
+class ValidationReport(Drawn):
     """Predictions of a table's cells beside the measurements and the naive baselines.
 
     Parameters
@@ -89,7 +89,7 @@ class Report:
         baselines: dict[str, tuple[Baseline, ...]],
         estimates: tuple[str, ...],
         ratios: dict[str, tuple[ConstantRatio, ...]],
-    ) -> Report:
+    ) -> ValidationReport:
         """Put the folds of every subset together.
 
         Parameters
@@ -107,7 +107,7 @@ class Report:
 
         Returns
         -------
-        Report
+        ValidationReport
             Ready to print.
         """
         predicted = {
@@ -235,7 +235,7 @@ class Report:
         """Every cell, scored or set aside: iterable, prints as a table, has ``to_frame()``."""
         return Table((*self.cells, *self.set_aside), title=f"{self.table}: measured beside predicted")
 
-    def where(self, **values: Any) -> Report:
+    def where(self, **values: Any) -> ValidationReport:
         """Return the report of some cells only.
 
         Parameters
@@ -245,7 +245,7 @@ class Report:
 
         Returns
         -------
-        Report
+        ValidationReport
             The same predictions on fewer cells, with the baselines of those cells.
 
         Raises
@@ -265,7 +265,7 @@ class Report:
             raise ArgumentError("where", values, "values that at least one cell has")
         return self._limited_to(keep)
 
-    def only(self, subset: str) -> Report:
+    def only(self, subset: str) -> ValidationReport:
         """Return the report of one subset.
 
         Parameters
@@ -275,7 +275,7 @@ class Report:
 
         Returns
         -------
-        Report
+        ValidationReport
             The same predictions on fewer cells.
 
         Raises
@@ -286,7 +286,7 @@ class Report:
         check_known("subset", subset, self.subsets)
         return self._limited_to(np.array(self.subset_of_cell) == subset)
 
-    def _limited_to(self, keep: Any) -> Report:
+    def _limited_to(self, keep: Any) -> ValidationReport:
         of_cell = np.array(self.subset_of_cell)
         baselines = {
             subset: tuple(
@@ -315,10 +315,6 @@ class Report:
         """Scores of the model and of each naive baseline on the same cells, subset by subset."""
         return Table(score_rows(self), title=f"{self.table}, {self.protocol}")
 
-    def to_frame(self) -> pd.DataFrame:
-        """Return every cell as a pandas DataFrame (needs the extra ``frames``)."""
-        return self.rows.to_frame()
-
     def to_dict(self) -> dict[str, Any]:
         """Return scores and cells as plain numbers and text, for JSON."""
         low, high = self.bootstrap
@@ -340,23 +336,10 @@ class Report:
             "cells": [asdict(cell) for cell in self.rows],
         }
 
-    def plot(self, path: str | Path | None = None) -> Any:
-        """Draw predicted against measured.
-
-        Parameters
-        ----------
-        path : str, Path or None
-            Where to save the picture; None only returns the figure. [-]
-
-        Returns
-        -------
-        matplotlib.figure.Figure
-            Log-log plot with the identity, the 25 % lines and the intervals, one colour per framework; cells that are
-            set aside are hollow.
-        """
+    def _figure(self) -> Figure:
+        """Draw predicted against measured times with their intervals; cells that are set aside are hollow."""
         scores = ", ".join(f"{subset} {self.only(subset).mape:.1f} %" for subset in self.subsets)
-        figure = parity_plot(**self.shown(), title=f"{self.table}, {self.protocol}: MAPE {scores}")
-        return saved(figure, path)
+        return parity_plot(**self.shown(), title=f"{self.table}, {self.protocol}: MAPE {scores}")
 
     def shown(self) -> dict[str, Any]:
         """Return what a parity plot shows of the cells, those that are set aside hollow."""
@@ -379,5 +362,5 @@ class Report:
 
         return report_text(self)
 
-    def _repr_html_(self) -> str:
-        return self.scoreboard._repr_html_()
+    def _shown(self) -> Table[ScoreRow]:
+        return self.scoreboard

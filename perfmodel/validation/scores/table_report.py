@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table
 from perfmodel.validation.scoreboard import PERFMODEL
 from perfmodel.validation.scores import metrics
@@ -17,7 +18,7 @@ from perfmodel.validation.scores import metrics
 if TYPE_CHECKING:
     from perfmodel.calibration.fit import Fit
     from perfmodel.validation.protocols.cells import PredictedCell
-    from perfmodel.validation.scores.report import Report
+    from perfmodel.validation.scores.report import ValidationReport
     from perfmodel.validation.tables.mullapudi import Illustration
 
 
@@ -61,7 +62,7 @@ def score(subset: str, model: str, predicted_s: Any, *, measured_s: Any, fitted:
     return ScoreRow(subset=subset, model=model, cells=len(measured_s), fitted=fitted, **figures)
 
 
-def score_rows(report: Report) -> tuple[ScoreRow, ...]:
+def score_rows(report: ValidationReport) -> tuple[ScoreRow, ...]:
     """Score the model and each naive baseline on the same cells, subset by subset."""
     rows = []
     for subset in report.subsets:
@@ -257,7 +258,7 @@ def _score_text(name: str, row: object) -> str:
     return str(value)
 
 
-def report_text(report: Report) -> str:
+def report_text(report: ValidationReport) -> str:
     """Return what ``print(report)`` shows."""
     board = printed(report.scoreboard, SCORES, title=f"{report.table}, protocol {report.protocol}")
     parts = [f"{board.to_text()}\n{LEGEND}"]
@@ -354,7 +355,7 @@ def parts_text(parts: Sequence[PartScore], *, title: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowReport:
+class RowReport(Result):
     """Rows beside their predictions, and scores beside naive rules."""
 
     table: str

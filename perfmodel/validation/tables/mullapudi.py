@@ -9,7 +9,7 @@ else is fitted. The batch size is stated nowhere, so the answer is given for sev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from perfmodel import zoo
@@ -20,6 +20,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.system import System
 from perfmodel.measurements.scaling_tables import load_scaling
+from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table
 from perfmodel.simulation.asynchronous import play_asynchronous
 from perfmodel.sync.asynchronous import SCHEMES
@@ -74,7 +75,7 @@ class GrowthRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Illustration:
+class Illustration(Result):
     """The rows, the sensitivity, and what everything rests on."""
 
     batch_size: int
@@ -125,17 +126,9 @@ class Illustration:
             note=f"growth from 4 to 12 machines is off by a factor of {factors}; a constant has none",
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain data."""
-        return {
-            "table": KEY,
-            "mape_percent": self.mape,
-            "growth_factors": self.growth_factors,
-            "rows": [asdict(row) for row in self.rows],
-            "sensitivity": [asdict(row) for row in self.sensitivity],
-            "assumptions": list(self.assumptions),
-            "caveats": list(self.caveats),
-        }
+    table = KEY
+    mape_percent = mape
+    _DICT_KEYS = ("table", "mape_percent", "growth_factors", "rows", "sensitivity", "assumptions", "caveats")
 
 
 BATCH_SIZES: Final = (64, 100, 128, 200, 256)

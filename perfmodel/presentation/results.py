@@ -1,0 +1,158 @@
+"""What every answer can do: show its rows, become a frame, a dictionary or JSON, and be drawn."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from perfmodel.atomic_write import replacement_of
+from perfmodel.presentation.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON knows it: records as dictionaries, other objects by name, null if not finite.
+
+    Examples
+    --------
+    >>> plain({"path": Path("my_gpu.toml"), "sizes": (1, 2.5), "time_s": float("inf")})
+    {'path': 'my_gpu.toml', 'sizes': [1, 2.5], 'time_s': None}
+    """
+    if isinstance(value, Table):
+        return plain(value.to_dicts())
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if hasattr(value, "tolist"):  # of numpy
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if value is None or isinstance(value, str | int | float) else str(getattr(value, "name", value))
+
+
+def json_text(content: Any) -> str:
+    """Return content as indented JSON."""
+    return json.dumps(plain(content), indent=2, ensure_ascii=False)
+
+
+class Result:
+    """An answer with rows. A subclass has ``rows``, and overrides what it shows otherwise."""
+
+    __slots__ = ()
+
+    _DICT_KEYS: ClassVar[tuple[str, ...]] = ()
+    """Attributes that ``to_dict`` returns; none for all fields."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def rows(self) -> Table[Any]:
+            """The main table of the answer."""
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return the rows as a pandas DataFrame; needs the extra ``frames``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One column per field of a row, in base units. [unit of each field]
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; says how to install it.
+        """
+        return self.rows.to_frame()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as plain values: numbers in base units, text, lists and dictionaries.
+
+        Returns
+        -------
+        dict of str to object
+            The content of ``to_json``. [unit of each key]
+        """
+        names = self._DICT_KEYS or tuple(field.name for field in fields(self))  # type: ignore[arg-type]
+        return {name: plain(getattr(self, name)) for name in names}
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Return the answer as JSON, and write it to a file if a path is given.
+
+        Parameters
+        ----------
+        path : str, Path or None
+            Where to write; the file is replaced as a whole. [-]
+
+        Returns
+        -------
+        str
+            ``to_dict()`` as text; a number that is not finite is null. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If the path cannot be written.
+        """
+        text = json_text(self.to_dict())
+        if path is not None:
+            with replacement_of(Path(path).expanduser()) as temporary:
+                temporary.write_text(f"{text}\n", encoding="utf-8", newline="\n")
+        return text
+
+    def _shown(self) -> Table[Any]:
+        """Return the rows as they are printed."""
+        return self.rows
+
+    def _lines(self) -> Sequence[str]:
+        """Return sentences that stand below the rows."""
+        return ()
+
+    def __str__(self) -> str:
+        return "\n".join([str(self._shown()), *self._lines()])
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<li>{html.escape(line)}</li>" for line in self._lines())
+        return self._shown().to_html() + (f"<ul>{lines}</ul>" if lines else "")
+
+
+class Drawn(Result):
+    """An answer with rows and a picture, which a subclass makes in ``_figure``."""
+
+    __slots__ = ()
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Draw the answer, and save the picture if a path is given.
+
+        Parameters
+        ----------
+        path : str, Path or None
+            File that ends in .png, .pdf or .svg; None only returns the figure. [-]
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The picture; what it shows stands in ``docs/results.md``. [-]
+
+        Raises
+        ------
+        ArgumentError
+            If there is nothing to draw, or the path cannot be written.
+        """
+        from perfmodel.presentation.figures import saved
+
+        return saved(self._figure(), path)
+
+    def _figure(self) -> Figure:
+        """Return the picture."""
+        raise NotImplementedError
