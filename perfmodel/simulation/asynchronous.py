@@ -101,8 +101,8 @@ def _part(numbers: AsynchronousNumbers, station: str, shard: int, visitor: int) 
 def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: int = 0) -> Iterator[Task]:
     """Tasks of workers, or groups of them, that train with a parameter server.
 
-    A step begins when the one before has ended. With a bound s, a worker that has pushed step i pulls once
-    all workers have pushed step i - s. A visitor visits the shards in turn, starting one further each time.
+    A step begins when the one before has ended. With a bound s, a worker that has pushed step i pulls and continues
+    once all workers have pushed step i - s. A visitor visits the shards in turn, starting one further each time.
     """
     generator = np.random.default_rng(seed)
     group, visitors = int(numbers.group_size), int(numbers.visitors)
