@@ -248,12 +248,14 @@ ASIDE: Final = (
     "calibration/interval_fit.py",
     "cost/interval.py",
     "hardware/interval_scale.py",
-    *(f"prediction/{module}.py" for module in ("doubt", "explanation", "interval", "provenance")),
+    "prediction/certainty/basis.py",
+    "prediction/certainty/interval.py",
+    "prediction/words/",
 )
 """Parts of the package that no fit of shipped tables passes through, but for the modules of ``PREPARING``."""
 
 PREPARING: Final = frozenset(
-    f"validation/{module}.py" for module in ("ablation", "cells", "kernel_scores", "protocols", "speedup_scores")
+    f"validation/{module}.py" for module in ("protocols/cells", "protocols/protocols", "tables/speedup")
 )
 """Modules of the validation that prepare what is fitted; the others only score what came out."""
 

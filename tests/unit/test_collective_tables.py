@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from board_page import page_blocks
+from board_records import Collected
 from perfmodel.cli import app
 from perfmodel.errors import ArgumentError, SpecError, TableError, UnknownNameError
 from perfmodel.hardware import spec_files
@@ -15,8 +17,6 @@ from perfmodel.hardware.topology import Place, Topology
 from perfmodel.measurements.kernel_tables import read_collectives, read_data_folder
 from perfmodel.sync.collectives import collective, place_library
 from perfmodel.sync.placed import place
-from perfmodel.validation.scoreboard import Collected
-from perfmodel.validation.scoreboard_page import page_blocks
 from perfmodel.validation.scores.collectives import (
     CONSTANT,
     INTERPOLATED,
@@ -24,8 +24,8 @@ from perfmodel.validation.scores.collectives import (
     collective_scores,
     predicted_times,
 )
-from perfmodel.validation.scores.folder import score_folder
 from perfmodel.validation.tables.own_tables import own_table
+from score_tables import score_folder
 
 HEAD = "system,lib_version,device,op,dtype,n_devices,elements,bytes,seconds\n"
 ROW = "a100_sxm,nccl 2.27.3,NVIDIA A100-SXM4-80GB,{op},half,{devices},1,{size},{seconds}\n"

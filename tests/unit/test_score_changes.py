@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from perfmodel.errors import TableError
-from perfmodel.validation.scoreboard import (
+from board_records import (
     BoardScore,
     Collected,
     Scoreboard,
@@ -13,6 +12,7 @@ from perfmodel.validation.scoreboard import (
     load_scoreboard,
     save_scoreboard,
 )
+from perfmodel.errors import TableError
 from score_changes import differences, newest_section, stale_scores, unnamed, worse_scores
 
 SCORE = BoardScore(

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
+from ablation import TERMS, Term, ablation, without
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware.calibration import load_fit_plan
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.measurements.table import SUBSETS
 from perfmodel.prediction.device.step_time import StepTime
-from perfmodel.validation.ablation import TERMS, Term, ablation, sensitivity, without
 from perfmodel.validation.protocols.board import protocol_board
 from perfmodel.validation.protocols.cells import prepare_cells
+from perfmodel.validation.protocols.sensitivity import sensitivity
 from perfmodel.validation.scores import metrics
 
 

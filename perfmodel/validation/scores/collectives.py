@@ -16,8 +16,7 @@ from perfmodel.hardware.library import load_collective_library
 from perfmodel.measurements.kernel_tables import CollectiveMeasurements, MeasuredCollective, read_collectives
 from perfmodel.presentation.tables import Table
 from perfmodel.sync.collectives import collective, place_library
-from perfmodel.validation.scoreboard import PERFMODEL
-from perfmodel.validation.scores.table_report import EVERY_ROW, PartScore, RowReport, score
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, score
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

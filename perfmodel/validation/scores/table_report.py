@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.presentation.tables import Table
-from perfmodel.validation.scoreboard import PERFMODEL
 from perfmodel.validation.scores import metrics
 
 if TYPE_CHECKING:
@@ -19,6 +18,13 @@ if TYPE_CHECKING:
     from perfmodel.validation.protocols.cells import PredictedCell
     from perfmodel.validation.scores.report import Report
     from perfmodel.validation.tables.mullapudi import Illustration
+
+
+PERFMODEL: Final = "perfmodel"
+"""Name of this library beside naive rules. [-]"""
+
+WITH_SET_ASIDE: Final = "perfmodel, with the cells set aside"
+"""The same, scored on the cells that are set aside, too. [-]"""
 
 
 def percent_within(predicted: ArrayLike, *, measured: ArrayLike, percent: float) -> float:
@@ -68,7 +74,7 @@ def score_rows(report: Report) -> tuple[ScoreRow, ...]:
         cells = [cell for cell, of in zip(report.cells, report.subset_of_cell, strict=True) if of == subset]
         aside = [cell for cell, of in zip(report.set_aside, report.subset_of_set_aside, strict=True) if of == subset]
         fitted = report.fitted.get(subset, 0)
-        for model, scored in (("perfmodel", cells), ("perfmodel, with the cells set aside", [*cells, *aside])):
+        for model, scored in ((PERFMODEL, cells), (WITH_SET_ASIDE, [*cells, *aside])):
             if model == "perfmodel" or aside:
                 times, measured_s = [cell.predicted_s for cell in scored], [cell.measured_s for cell in scored]
                 rows.append(score(subset, model, times, measured_s=measured_s, fitted=fitted))

@@ -25,8 +25,7 @@ from perfmodel.simulation.asynchronous import play_asynchronous
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.units import BITS_PER_BYTE, GIGA
-from perfmodel.validation.scoreboard import PERFMODEL
-from perfmodel.validation.scores.table_report import PartScore, compared, mean_error, parts_text
+from perfmodel.validation.scores.table_report import PERFMODEL, PartScore, compared, mean_error, parts_text
 
 KEY: Final = "mullapudi2017"
 

@@ -15,12 +15,17 @@ from perfmodel import measurements
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
 from perfmodel.measurements import scaling_tables
 from perfmodel.measurements.kernel_tables import read_collectives
-from perfmodel.validation.scoreboard import COLLECTIVES, MANY_DEVICES
 from perfmodel.validation.scores.collectives import collective_report
 from perfmodel.validation.scores.table_report import OwnReport
 from perfmodel.validation.tables import mullapudi
 from perfmodel.validation.tables.parallel_report import doubling_claims, parallel_report
 from perfmodel.validation.tables.speedup import speedup_report
+
+COLLECTIVES: Final = "collectives"
+"""Kind of a table of timed calls of collectives. [-]"""
+
+MANY_DEVICES: Final = "many_devices"
+"""Kind of a table of networks on several devices. [-]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | N
     known = OWN_TABLES.get(str(table))
     if data is not None:
         if str(table) in measurements.names() or (known is not None and known.is_shipped):
-            raise ArgumentError("data", str(data), f"left out: the table {table} comes with perfmodel; or pass --all")
+            raise ArgumentError("data", str(data), f"left out: the table {table} comes with perfmodel")
         return _in_folder(str(table), known, Path(data))
     if known is None:
         path = Path(table)
@@ -135,7 +140,7 @@ def _in_folder(name: str, known: OwnTable | None, folder: Path) -> OwnTable:
         return tables[0]
     if len(found) == 1:
         named = f" but {', '.join(each.name for each in tables)}" if tables else " of its own"
-        message = f"{there[found[0]]}: is scored under no name{named}; perfmodel validate --all scores steps in it"
+        message = f"{there[found[0]]}: is scored under no name{named}; tools/scoreboard.py scores steps in it"
     else:
         listed = ", ".join(there) or "none"
         message = f"{folder}: {len(found)} tables in systems/ are named {name}*; there are {listed}"

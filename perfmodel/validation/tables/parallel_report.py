@@ -23,8 +23,7 @@ from perfmodel.presentation.quantities import percent_text
 from perfmodel.presentation.tables import Table
 from perfmodel.sync.collectives import collective
 from perfmodel.units import GIGA
-from perfmodel.validation.scoreboard import PERFMODEL
-from perfmodel.validation.scores.table_report import EVERY_ROW, PartScore, RowReport, compared
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph

@@ -19,8 +19,7 @@ from perfmodel.measurements.scaling_tables import SpeedupJob, load_speedup_job
 from perfmodel.measurements.table import Evidence, FeedItem, MeasuredRow, MeasurementTable, Run
 from perfmodel.prediction.predict import predict
 from perfmodel.presentation.tables import Table
-from perfmodel.validation.scoreboard import PERFMODEL
-from perfmodel.validation.scores.table_report import EVERY_ROW, PartScore, RowReport, score
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, score
 
 if TYPE_CHECKING:
     from perfmodel.hardware.wired import Wired

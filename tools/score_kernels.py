@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
 
@@ -336,7 +337,8 @@ def of_others(
 
 
 def _fits(problem: KernelProblem, trained: Sequence[tuple[int, ...]], *, key: Any) -> list[Fit]:
-    return cached_fits(problem, trained, fingerprint((key, [tuple(rows) for rows in trained])))
+    parts = (key, [tuple(rows) for rows in trained], Path(__file__).read_bytes())
+    return cached_fits(problem, trained, fingerprint(parts))
 
 
 def _naive(boards: Sequence[KernelBoard], *, folds: list[Hashable] | None) -> NDArray[np.float64]:

@@ -12,17 +12,11 @@ from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
 from perfmodel.calibration.fit import code_fingerprint, fingerprint
 from perfmodel.errors import TableError
-
-PERFMODEL: Final = "perfmodel"
-
-WITH_SET_ASIDE: Final = "perfmodel, with the cells set aside"
-"""The same, scored on the cells that are set aside, too. [-]"""
+from perfmodel.validation.tables.own_tables import COLLECTIVES, MANY_DEVICES
 
 STEPS: Final = "steps"
 KERNELS: Final = "kernels"
 SYSTEMS: Final = "systems"
-COLLECTIVES: Final = "collectives"
-MANY_DEVICES: Final = "many_devices"
 
 KINDS: Final = (STEPS, KERNELS, SYSTEMS, COLLECTIVES, MANY_DEVICES)
 """Kinds of tables, in the order of the page: steps on one device that come with perfmodel; timed calls of kernels;

@@ -6,23 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from board_records import KERNELS, KINDS, STEPS, SYSTEMS, BoardScore, Scoreboard, ScoredTable, WorstCell
 from perfmodel.presentation.quantities import seconds_text
 from perfmodel.presentation.tables import Block, Bullets, Grid, Heading, Paragraph, Picture
-from perfmodel.validation.scoreboard import (
-    COLLECTIVES,
-    KERNELS,
-    KINDS,
-    MANY_DEVICES,
-    PERFMODEL,
-    STEPS,
-    SYSTEMS,
-    WITH_SET_ASIDE,
-    BoardScore,
-    Scoreboard,
-    ScoredTable,
-    WorstCell,
-)
-from perfmodel.validation.scores.kernels import MEAN_OF_BOARDS
+from perfmodel.validation.scores.table_report import PERFMODEL, WITH_SET_ASIDE
+from perfmodel.validation.tables.own_tables import COLLECTIVES, MANY_DEVICES
+from score_kernels import MEAN_OF_BOARDS
 
 SUBSET_TEXT: Final = {
     "gpu": "GPU",
@@ -33,8 +22,8 @@ SUBSET_TEXT: Final = {
 
 INTRODUCTION: Final = (
     "Predicted against measured, under every protocol, beside rules that know nothing of networks or kernels. "
-    "`perfmodel validate --all` computes this page for the tables that come with perfmodel; with `--data FOLDER` also "
-    "the scores on tables that do not. Errors are |predicted / measured - 1| in percent; the log error is "
+    "`python tools/scoreboard.py` computes this page for the tables that come with perfmodel; with `--data FOLDER` "
+    "also the scores on tables that do not. Errors are |predicted / measured - 1| in percent; the log error is "
     "100 (exp(mean |ln(predicted / measured)|) - 1), which low predictions cannot lower; bias is the geometric mean of "
     "predicted / measured. `constants` are numbers fitted in one fold at most. What each protocol holds out of its "
     "fits is said in [validation.md](validation.md), and how the 80 % intervals of predictions are made and scored."

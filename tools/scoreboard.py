@@ -1,16 +1,11 @@
-"""Compute the scoreboard, and write what pages quote of it.
+"""Compute the scoreboard, and write the pages that quote it.
 
-Run:  python docs/generate_scoreboard.py             (every protocol; some 13 minutes on two cores, seconds when kept)
-  or with these options:
-      --data FOLDER     tables that are not here, too
-      --terms           leave out each physical term, too
-      --quick           about two minutes; slow scores stay as they are
-      --pages-only      nothing is computed: only the pages are written again
-      --released        today's scores become what later ones are held against
+Run:  python tools/scoreboard.py             (every protocol; some 13 minutes on two cores, seconds when kept)
 
-The first three are handed to ``perfmodel validate --all``, which writes scoreboard.json, .md, .html and the parity
-plots. Then the marked blocks of README.md, docs/accuracy.md and docs/physics.md are written from scoreboard.json.
-tests/test_scoreboard.py holds the committed figures to the code, the pages to the figures, and the changelog to both.
+That scores every table, writes scoreboard.json, .md, .html and the parity plots in docs/, and fills the marked blocks
+of README.md, docs/accuracy.md and docs/physics.md. ``--help`` lists the options; ``--to FOLDER`` writes elsewhere and
+leaves the quoting pages alone. tests/test_scoreboard.py holds the committed figures to the code, the pages to the
+figures, and the changelog to both.
 """
 
 from __future__ import annotations
@@ -18,18 +13,37 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
-from perfmodel.cli.app import run
-from perfmodel.cli.validate import RECORDS, write_pages
+import typer
+
+import score_tables
+from board_page import SUBSET_TEXT, page_blocks
+from board_records import KINDS, STEPS, BoardScore, Collected, Scoreboard, load_scoreboard, save_scoreboard
+from perfmodel.atomic_write import replacement_of
+from perfmodel.cli.output import ProgressOption, progress_bar
+from perfmodel.errors import ArgumentError, PerfmodelError
+from perfmodel.measurements.kernel_tables import read_data_folder
+from perfmodel.prediction.arguments.checks import one_of
+from perfmodel.presentation.figures import parity_plot, save
+from perfmodel.presentation.tables import html_page, markdown_page
 from perfmodel.validation.protocols.board import COVERS
-from perfmodel.validation.scoreboard import PERFMODEL, BoardScore, Scoreboard, load_scoreboard, save_scoreboard
-from perfmodel.validation.scoreboard_page import SUBSET_TEXT
+from perfmodel.validation.scores.table_report import PERFMODEL
 
-DOCS = Path(__file__).resolve().parent
-ROOT = DOCS.parent
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
 RELEASED = DOCS / "scoreboard_released.json"
 QUOTED = "shi2016"
 UNFITTED = "nothing_fitted"
+
+RECORDS = "scoreboard.json"
+"""File of every figure."""
+
+PICTURES = "scoreboard"
+"""Folder of the parity plots, beside the page."""
+
+PICTURE_DOTS_PER_INCH = 80
+"""Resolution of the plots: low, as they are committed. [1]"""
 
 
 def line(*cells: object) -> str:
@@ -210,24 +224,107 @@ def page_text(page: str, board: Scoreboard) -> str:
     return text
 
 
-def main(arguments: list[str]) -> int:
-    """Compute what is asked for, and write the pages."""
-    if "--pages-only" not in arguments and "--released" not in arguments:
-        outcome = run(["validate", "--all", "--to", str(DOCS), *arguments])
-        if outcome:
-            return outcome
-    board = load_scoreboard(DOCS / RECORDS)
-    if "--released" in arguments:
-        scores = tuple(score for score in board.scores if score.model == PERFMODEL)
-        save_scoreboard(
-            Scoreboard(version=board.version, code=board.code, tables=board.tables, scores=scores), RELEASED
+def write_scoreboard(
+    to: Path = DOCS,
+    *,
+    data: Path | None = None,
+    quick: bool = False,
+    terms: bool = False,
+    new_tables: bool = False,
+    sections: str | None = None,
+    progress: bool | None = None,
+) -> Scoreboard:
+    """Score every table, and write records, pages and pictures to a folder."""
+    if not to.is_dir():
+        raise ArgumentError("--to", str(to), "an existing folder")
+    if new_tables and data is None:
+        raise ArgumentError("--new-tables", new_tables, "left out without --data")
+    kinds = frozenset(KINDS if sections is None else [one_of("sections", name, KINDS) for name in sections.split(",")])
+    kept = load_scoreboard(to / RECORDS) if (to / RECORDS).is_file() else None
+    folder = None if data is None else read_data_folder(data)
+    if folder is not None:
+        score_tables.check_folder(folder)
+        if kept is not None and not new_tables:
+            score_tables.check_hashes(folder, kept)
+    collected = Collected(tell=_tell if progress is not False else None)
+    with progress_bar("scoring", shown=progress) as show:
+        score_tables.score_shipped_own(collected, kinds=kinds)
+        if STEPS in kinds:
+            score_tables.score_shipped(collected, protocols=score_tables.QUICK if quick else None, progress=show)
+        if folder is not None:
+            score_tables.score_folder(folder, collected, kinds=kinds, progress=show)
+        if terms:
+            score_tables.score_terms(collected, progress=show)
+    board = collected.board()
+    if kept is not None:
+        board = board.with_slow_scores(kept) if quick else board
+        board = board.with_kept(kept)
+    save_scoreboard(board, to / RECORDS)
+    (to / PICTURES).mkdir(exist_ok=True)
+    for picture in collected.pictures:
+        path = to / PICTURES / f"{picture.name}.png"
+        save(parity_plot(**picture.shown), path, dots_per_inch=PICTURE_DOTS_PER_INCH)
+    write_pages(board, to)
+    _tell(f"wrote {to / RECORDS}, its pages and {len(collected.pictures)} pictures")
+    return board
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"scoreboard: {text}\n")
+
+
+def pages(board: Scoreboard, to: Path) -> dict[str, str]:
+    """Name and text of each page of a scoreboard, with the pictures that are in its folder."""
+    pictures = [f"{PICTURES}/{path.name}" for path in sorted((to / PICTURES).glob("*.png"))]
+    blocks = page_blocks(board, pictures=pictures)
+    return {"scoreboard.md": markdown_page(blocks), "scoreboard.html": html_page(blocks, title="perfmodel: scoreboard")}
+
+
+def write_pages(board: Scoreboard, to: Path) -> None:
+    """Write the Markdown and the HTML page of a scoreboard."""
+    for name, text in pages(board, to).items():
+        with replacement_of(to / name) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def main(
+    data: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of tables that are not in this repository.")
+    ] = None,
+    to: Annotated[
+        Path, typer.Option(metavar="FOLDER", show_default="docs", help="Folder of the page and of kept results.")
+    ] = DOCS,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Compute only what takes a minute or two; slow scores stay as they are.")
+    ] = False,
+    terms: Annotated[bool, typer.Option("--terms", help="Leave out each physical term, too.")] = False,
+    new_tables: Annotated[
+        bool, typer.Option("--new-tables", help="With --data: accept tables that differ from those scored before.")
+    ] = False,
+    sections: Annotated[str | None, typer.Option(metavar="NAME,...", help=f"Only these of {', '.join(KINDS)}.")] = None,
+    pages_only: Annotated[bool, typer.Option("--pages-only", help="Compute nothing: write the pages again.")] = False,
+    released: Annotated[
+        bool, typer.Option("--released", help="Compute nothing: make today's scores the ones to be held against.")
+    ] = False,
+    progress: ProgressOption = None,
+) -> None:
+    """Score every table under every protocol, and write the pages that quote the scores."""
+    if not (pages_only or released):
+        write_scoreboard(
+            to, data=data, quick=quick, terms=terms, new_tables=new_tables, sections=sections, progress=progress
         )
-    write_pages(board, DOCS)
-    for page in PAGES:
+    board = load_scoreboard(to / RECORDS)
+    if released:
+        own = tuple(score for score in board.scores if score.model == PERFMODEL)
+        save_scoreboard(Scoreboard(version=board.version, code=board.code, tables=board.tables, scores=own), RELEASED)
+    write_pages(board, to)
+    for page in PAGES if to.resolve() == DOCS else ():
         (ROOT / page).write_text(page_text(page, board), encoding="utf-8", newline="\n")
-        sys.stdout.write(f"wrote {page}\n")
-    return 0
+        _tell(f"wrote {page}")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        typer.run(main)
+    except PerfmodelError as error:
+        sys.exit(f"scoreboard: {error}")

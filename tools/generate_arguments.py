@@ -1,6 +1,6 @@
 """Write docs/arguments.md and perfmodel/prediction/arguments/typed.py from the table of arguments.
 
-Run:  python docs/generate_arguments.py
+Run:  python tools/generate_arguments.py
 
 tests/test_argument_table.py holds both files to this script, so that help, completion, types and page cannot disagree
 with what predict checks.
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perfmodel.prediction.arguments.table import ARGUMENTS, GROUPS, Argument
 
-PAGE = Path(__file__).parent / "arguments.md"
+PAGE = Path(__file__).parent.parent / "docs" / "arguments.md"
 TYPED = Path(__file__).parent.parent / "perfmodel" / "prediction" / "arguments" / "typed.py"
 
 IMPORTS = {
@@ -31,7 +31,7 @@ IMPORTS = {
 }
 """Name in an annotation -> where it is imported from."""
 
-TYPED_HEAD = '''"""Arguments of predict for type checkers and completion. By docs/generate_arguments.py."""
+TYPED_HEAD = '''"""Arguments of predict for type checkers and completion. By tools/generate_arguments.py."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 PAGE_HEAD = """# Arguments of a prediction
 
-Written by `python docs/generate_arguments.py` from the table `perfmodel/prediction/arguments/table.py`.
+Written by `python tools/generate_arguments.py` from the table `perfmodel/prediction/arguments/table.py`.
 [`pm.predict`](../README.md), `pm.Job`, `pm.sweep` (each one value or several), `pm.advise`, `pm.formula`, `pm.scaling`
 and `pm.plan` take them by these names; so does the command line, with `-` for `_`.
 """

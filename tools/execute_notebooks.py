@@ -1,4 +1,4 @@
-"""Execute the notebooks of examples/ in place: ``python docs/execute_notebooks.py [NAME ...]``.
+"""Execute the notebooks of examples/ in place: ``python tools/execute_notebooks.py [NAME ...]``.
 
 After a change of predictions their outputs are no longer what they compute, and a test says so.
 """
@@ -14,13 +14,13 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
 def execute(path: Path) -> float:
-    """Execute a notebook and write it; return the CPU time of its kernel. [s]"""
-    notebook = nbformat.read(path, as_version=4)
+    """Execute a notebook, write it, and say how much CPU time its kernel took. [s]"""
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     NotebookClient(notebook, timeout=600, kernel_name="python3", record_timing=False).execute()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     notebook.metadata["language_info"] = {"name": "python"}
-    nbformat.write(notebook, path)
+    nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
