@@ -17,10 +17,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from perfmodel import errors, measurements, zoo
-    from perfmodel.calibration.machine.calibrate import calibrate
+    from perfmodel.calibration.calibrate import calibrate
     from perfmodel.framework.profile import FrameworkProfile, load_framework
     from perfmodel.graph import LayerGraph
-    from perfmodel.hardware.calibration import load_calibration
     from perfmodel.hardware.catalogue import (
         catalogue,
         load_dataset,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         load_system,
     )
     from perfmodel.hardware.dataset import Dataset
+    from perfmodel.hardware.fit_file import load_calibration
     from perfmodel.hardware.measured_machine import Calibration
     from perfmodel.importers.audit import audit
     from perfmodel.importers.huggingface import from_huggingface_config
@@ -72,7 +72,7 @@ _MODULE_OF = {
     "Work": "perfmodel.records",
     "advise": "perfmodel.planning.advice",
     "audit": "perfmodel.importers.audit",
-    "calibrate": "perfmodel.calibration.machine.calibrate",
+    "calibrate": "perfmodel.calibration.calibrate",
     "catalogue": "perfmodel.hardware.catalogue",
     "compare": "perfmodel.planning.comparison",
     "fit": "perfmodel.validation.protocols.fit_table",
@@ -80,7 +80,7 @@ _MODULE_OF = {
     "from_huggingface_config": "perfmodel.importers.huggingface",
     "from_onnx": "perfmodel.importers.onnx.file",
     "from_torch": "perfmodel.importers.torch.module",
-    "load_calibration": "perfmodel.hardware.calibration",
+    "load_calibration": "perfmodel.hardware.fit_file",
     "load_dataset": "perfmodel.hardware.catalogue",
     "load_device": "perfmodel.hardware.catalogue",
     "load_framework": "perfmodel.framework.profile",

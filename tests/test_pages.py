@@ -54,7 +54,7 @@ def test_the_commands_of_the_pages_on_calibration_run(tmp_path, monkeypatch, cap
     """Each command as it stands, with less time for what measures; then the Python, on the file that came of it."""
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("perfmodel.calibration.machine.surroundings.FILE_BYTES", 2**20)
+    monkeypatch.setattr("perfmodel.calibration.surroundings.FILE_BYTES", 2**20)
     less = {
         "calibrate": ["--budget", "15"],
         "validate": ["--network", "mnist_classifier", "--repeats", "1", "--steps", "1"],

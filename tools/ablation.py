@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import typer
 
-from perfmodel.calibration.fit import fit_folds
 from perfmodel.errors import PerfmodelError
-from perfmodel.hardware.calibration import load_fit_plan
+from perfmodel.fitting.fit import fit_folds
+from perfmodel.hardware.fit_file import load_fit_plan
 from perfmodel.measurements.table import SUBSETS
 from perfmodel.prediction.device.cpu_target import CpuNumbers, CpuTarget
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors

@@ -151,8 +151,8 @@ def _kernels(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
     yield Paragraph(
         "Each row is one call, lowered and timed as a prediction does it. `as_shipped` uses the constants of the "
         "files; a note says where they were fitted on the very board. The other protocols fit the constants that "
-        "`hardware_specs/fits` names anew without what they hold out, from starts that no row of the table has told. "
-        "Beside each score stands a roofline with a share of the peak, a share of the "
+        "`hardware_specs/fit_plans` names anew without what they hold out, from starts that no row of the table has "
+        "told. Beside each score stands a roofline with a share of the peak, a share of the "
         "bandwidth and a launch, fitted on the same rows."
     )
     for protocol in dict.fromkeys(score.protocol for score in board.scores):

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
-from perfmodel.calibration.fit import code_fingerprint, fingerprint
 from perfmodel.errors import TableError
+from perfmodel.fitting.fit import code_fingerprint, fingerprint
 from perfmodel.validation.tables.own_tables import COLLECTIVES, MANY_DEVICES
 
 STEPS: Final = "steps"

@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import least_squares
 
-from perfmodel.calibration.fit import cached_fits, fingerprint
-from perfmodel.calibration.kernel_boards import KernelBoard, boards_of
-from perfmodel.calibration.problem import KernelProblem
-from perfmodel.hardware.calibration import load_fit_plan
+from perfmodel.fitting.fit import cached_fits, fingerprint
+from perfmodel.fitting.kernel_boards import KernelBoard, boards_of
+from perfmodel.fitting.problem import KernelProblem
+from perfmodel.hardware.fit_file import load_fit_plan
 from perfmodel.validation.protocols.cells import progress_of_part
 from perfmodel.validation.scores.table_report import EVERY_ROW, METRICS, PartScore, ScoreRow, score
 
 if TYPE_CHECKING:
-    from perfmodel.calibration.fit import Fit
-    from perfmodel.hardware.calibration import FitPlan
+    from perfmodel.fitting.fit import Fit
+    from perfmodel.hardware.fit_file import FitPlan
     from perfmodel.measurements.kernel_tables import KernelMeasurements, MeasuredKernel
 
 

@@ -28,8 +28,8 @@ from board_records import (
     WorstCell,
 )
 from perfmodel import measurements, zoo
-from perfmodel.calibration.kernel_boards import boards_of, dtype_of_text, operations_of
 from perfmodel.errors import CalibrationError, PerfmodelError, TableError, check_known, nearest_hint
+from perfmodel.fitting.kernel_boards import boards_of, dtype_of_text, operations_of
 from perfmodel.hardware.library import device_of_text
 from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash, read_collectives
 from perfmodel.measurements.reading import read_lines, table_error

@@ -1,411 +1,256 @@
-"""The fit: robust least squares on log times, held near the sourced constants by their priors."""
+r"""Few positive constants per kernel class, fitted to the points of one calibration.
+
+A class's time is :math:`t = \sum_i c_i f_i`. The logarithms of the constants are fitted to the logarithms of the times:
+so all stay positive, and a small kernel counts as much as a large one. Points far off count less (soft L1). Every
+constant is drawn to that of its pooled class, more the fewer points tell of it.
+
+The interval of a constant says how far it moves from one calibration of a machine to the next: by noise of the
+times, and by the few shapes that are drawn elsewhere (the sandwich estimator [1]_). How far points lie off
+their curve is another thing, the residual of the class: the same shapes lie off it the second time too.
+
+References
+----------
+.. [1] H. White, Maximum likelihood estimation of misspecified models, Econometrica 50 (1982); with the correction for
+   few points of J. G. MacKinnon, H. White, Some heteroskedasticity-consistent covariance matrix estimators with
+   improved finite sample properties, Journal of Econometrics 29 (1985).
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import multiprocessing
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
-from functools import cache, partial
-from itertools import count
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.atomic_write import replacement_of
-from perfmodel.errors import CalibrationError
-from perfmodel.hardware import spec_files
-from perfmodel.hardware.calibration import Z_80
+from perfmodel.hardware.fit_file import Z_80
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.calibration.problem import KernelProblem, Problem
+    from perfmodel.calibration.classes import Columns
 
+PRIOR_SPREAD: Final = 0.7
+"""Standard deviation of the logarithm of a constant around that of its pooled class: a factor of 2 [1]."""
 
-Stages = tuple[tuple[float, float], ...]
-"""Reach of the central differences in ln(factor), and relative change at which a stage ends, one after the other."""
+LOOSE_SPREAD: Final = 3.0
+"""The same where there is no pooled class, around a rough guess [1]."""
 
-DESCENTS: Final[tuple[Stages, ...]] = (
-    ((1e-4, 1e-4),),
-    ((0.2, 1e-4), (0.1, 1e-4), (0.05, 1e-4), (0.02, 1e-4), (0.01, 1e-4)),
-)
-"""Stages of each descent from the priors. [1]"""
+LEAST_SIGMA: Final = 0.02
+"""Spread of a point about its curve that is taken to be at least there [1]."""
 
-DESCENTS_FROM_START: Final[tuple[Stages, ...]] = (((0.4, 1e-3), (0.2, 1e-3), (0.05, 1e-3), (0.01, 1e-4)),)
-"""The same where the fit starts near its end. [1]"""
+LEAST_SHARE: Final = 0.02
+"""Share of the time of any point below which a constant is left out: nothing is known of it [1]."""
 
-MOST_EVALUATIONS: Final = 60
-"""Evaluations after which a stage that has not converged stops. [1]"""
+PROPORTIONAL: Final = 1.15
+"""Largest over smallest ratio of two features that no point tells apart; the later one is left out [1]."""
 
+REPEAT_SPREAD: Final = 0.05
+"""Standard deviation of a time from one run to the next, where no point was taken twice [1]."""
 
-FitProblem: TypeAlias = "Problem | KernelProblem"
-"""What a fit needs to know of its rows: steps one by one, or kernels board by board."""
+OTHER_POINTS: Final = 0.1
+"""Share of the points that a second calibration takes elsewhere, with other distances from the curve: 5 to 20 % of five
+pairs of calibrations of one machine, whose constants agreed within 80 % intervals in nine of ten with it [1]."""
 
+FEWEST_REPEATS: Final = 10
+"""Points taken twice below which their scatter says too little [1]."""
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Fit:
-    """Fitted unknowns.
+QUANTILE_80: Final = 0.8
+"""Share of the differences of repeated points within the interval that they are to give [1]."""
 
-    Parameters
-    ----------
-    names : tuple of str
-        Names of the unknowns. [-]
-    log_factors : ndarray, shape (unknowns,)
-        Logarithms of the factors. [1]
-    covariance : ndarray, shape (unknowns, unknowns)
-        Of the logarithms, from the curvature of the cost. [1]
-    parameter_count : int
-        Unknowns that scale a constant of at least one row of the fit, at a limit of that constant or not; the others
-        stay where their prior and group put them. [1]
-    converged : bool
-        Whether the cost stopped falling. [-]
-    mean_abs_log_ratio : float
-        Mean of abs ln(predicted / measured) over the fitted rows. [1]
-    """
-
-    names: tuple[str, ...]
-    log_factors: NDArray[np.float64]
-    covariance: NDArray[np.float64]
-    parameter_count: int
-    converged: bool
-    mean_abs_log_ratio: float
-
-    @property
-    def spreads(self) -> NDArray[np.float64]:
-        """Standard deviations of the logarithms, shape (unknowns,). [1]"""
-        deviations: NDArray[np.float64] = np.sqrt(np.diag(self.covariance))
-        return deviations
-
-    @property
-    def factors(self) -> dict[str, float]:
-        """Factor of each unknown. [1]"""
-        return dict(zip(self.names, np.exp(self.log_factors).tolist(), strict=True))
-
-    def interval(self, name: str) -> tuple[float, float]:
-        """Return the 80 % interval of a factor."""
-        index = self.names.index(name)
-        reach = Z_80 * self.spreads[index]
-        low, high = np.exp([self.log_factors[index] - reach, self.log_factors[index] + reach])
-        return float(low), float(high)
-
-
-def fit_unknowns(problem: FitProblem, rows: Sequence[int], *, start: NDArray[np.float64] | None = None) -> Fit:
-    r"""Fit the unknowns to some rows of a problem.
-
-    .. math:: \min_x \sum_i \rho\!\left(\frac{\ln t_i(x) - \ln m_i}{s}\right) + \lVert W x \rVert^2, \qquad
-              \rho(z) = 2 c^2 \left(\sqrt{1 + z^2 / c^2} - 1\right)
-
-    Parameters
-    ----------
-    problem : FitProblem
-        Compiled rows, with noise s, outlier c and prior root W. [-]
-    rows : sequence of int
-        Rows to fit. [1]
-    start : ndarray, shape (unknowns,), or None
-        Where to start, near the end; None for the priors. Never a fit that has seen a row which this one must
-        not see. [1]
-
-    Returns
-    -------
-    Fit
-        Factors with their spreads.
-
-    Raises
-    ------
-    CalibrationError
-        If no row, or no unknown, is left to fit.
-
-    Notes
-    -----
-    A step time has kinks wherever another bound takes over (compute or memory, one core's bandwidth or all cores'), and
-    a local gradient may lead a fit into a kink, where it stays. So a second descent takes central differences over
-    steps that shrink from 20 to 1 %, each stage from the best point so far (implicit filtering): kinks narrower than
-    the step do not stop it. The lower end of the two counts. Only rows are treated robustly: a prior is quadratic
-    however far it is strained. Standard deviations come from the Gauss-Newton matrix at the minimum, so they hold for
-    small errors.
-
-    References
-    ----------
-    .. [1] B. Triggs et al., Bundle adjustment - a modern synthesis, 2000, section 4.3 (robustified least squares).
-    .. [2] C. T. Kelley, Implicit filtering, SIAM, 2011, doi:10.1137/1.9781611971903.
-    """
-    if not rows or not problem.unknowns:
-        message = f"nothing to fit: {len(rows)} row(s) and {len(problem.unknowns)} unknown(s) are left"
-        raise CalibrationError(message)
-    rows = tuple(rows)
-    begin = np.zeros(len(problem.unknowns)) if start is None else start
-    descents = DESCENTS if start is None else DESCENTS_FROM_START
-    best = min((_descent(problem, rows, begin, stages=stages) for stages in descents), key=lambda end: end.cost)
-    times, gradients = problem.log_times(best.log_factors, rows)
-    residuals = (times - problem.log_measured[list(rows)]) / problem.plan.noise
-    weights = np.ones(len(rows) + len(problem.unknowns))
-    weights[: len(rows)] = robust_loss(residuals**2, row_count=len(rows), outlier=problem.plan.outlier)[1]
-    jacobian = np.concatenate([gradients / problem.plan.noise, problem.prior_root()])
-    covariance = np.linalg.inv(jacobian.T @ (weights[:, None] * jacobian))
-    problem.forget(keep=best.log_factors if start is None else start)
-    return Fit(
-        names=tuple(unknown.name for unknown in problem.unknowns),
-        log_factors=best.log_factors,
-        covariance=covariance,
-        parameter_count=len(problem.reached_by(rows)),
-        converged=best.converged,
-        mean_abs_log_ratio=float(problem.plan.noise * np.mean(np.abs(residuals))),
-    )
+FIT_ROUNDS: Final = 2
+"""Times the spread about the curve is estimated and the fit repeated [1]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Stage:
-    """Where one stage of a fit ended, its cost and whether the cost stopped falling."""
+class FittedCurve:
+    """Constants of one class with how sure they are."""
 
-    log_factors: NDArray[np.float64]
-    cost: float
-    converged: bool
+    constants: Mapping[str, float]
+    log_spread: Mapping[str, float]
+    residuals: NDArray[np.float64]
 
+    def times(self, columns: Columns) -> NDArray[np.float64]:
+        """Return the times of other operations of the class [s]."""
+        constants = np.array([self.constants.get(name, 0.0) for name in columns.names])
+        times: NDArray[np.float64] = columns.features @ constants
+        return times
 
-def _descent(problem: FitProblem, rows: tuple[int, ...], begin: NDArray[np.float64], *, stages: Stages) -> _Stage:
-    """Return the best point of stages that follow one another, each from the best point before it."""
-    best = _Stage(begin, np.inf, converged=False)
-    for step, tolerance in stages:
-        reached = _descend(problem, rows, best.log_factors, step=step, tolerance=tolerance)
-        best = reached if reached.cost <= best.cost else best
-    return best
+    def sensitivities(self, columns: Columns) -> NDArray[np.float64]:
+        """Return derivatives of log times to log constants, shape (operations, constants) [1]."""
+        constants = np.array([self.constants.get(name, 0.0) for name in columns.names])
+        shares: NDArray[np.float64] = columns.features * constants / self.times(columns)[:, None]
+        return shares
 
+    @property
+    def low(self) -> dict[str, float]:
+        """Lower ends of the 80 % intervals."""
+        return {name: value * float(np.exp(-Z_80 * self.log_spread[name])) for name, value in self.constants.items()}
 
-def _descend(
-    problem: FitProblem, rows: tuple[int, ...], begin: NDArray[np.float64], *, step: float, tolerance: float
-) -> _Stage:
-    """Return where robust least squares end with gradients over one step."""
-    from scipy.optimize import least_squares  # scipy loads only where something is fitted
+    @property
+    def high(self) -> dict[str, float]:
+        """Upper ends of the 80 % intervals."""
+        return {name: value * float(np.exp(Z_80 * self.log_spread[name])) for name, value in self.constants.items()}
 
-    root, noise = problem.prior_root(), problem.plan.noise
-    measured = problem.log_measured[list(rows)]
-
-    def residuals(log_factors: NDArray[np.float64]) -> NDArray[np.float64]:
-        times, _ = problem.log_times(log_factors, rows, step=step)
-        return np.concatenate([(times - measured) / noise, root @ log_factors])
-
-    def jacobian(log_factors: NDArray[np.float64]) -> NDArray[np.float64]:
-        _, gradients = problem.log_times(log_factors, rows, step=step)
-        return np.concatenate([gradients / noise, root])
-
-    loss: Any = partial(robust_loss, row_count=len(rows), outlier=problem.plan.outlier)
-    solved: Any = least_squares(
-        residuals,
-        begin,
-        jac=jacobian,
-        loss=loss,
-        ftol=tolerance,
-        xtol=tolerance,
-        gtol=tolerance,
-        max_nfev=MOST_EVALUATIONS,
-    )
-    return _Stage(solved.x, float(solved.cost), converged=bool(solved.status > 0))
+    @property
+    def residual_percent(self) -> float:
+        """Mean of abs ln(fitted / measured). [%]"""
+        return 100 * float(np.mean(np.abs(self.residuals)))
 
 
-def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float) -> NDArray[np.float64]:
-    """Return the loss of squared residuals with its two derivatives, as scipy wants it.
+def _distinct(features: NDArray[np.float64]) -> list[int]:
+    """Return the columns that are above zero somewhere and not proportional to an earlier one."""
+    kept: list[int] = []
+    for index in range(features.shape[1]):
+        column = features[:, index]
+        if not (column > 0).any():
+            continue
+        if (column > 0).all() and any(_proportional(features[:, other], column) for other in kept):
+            continue
+        kept.append(index)
+    return kept
+
+
+def _proportional(first: NDArray[np.float64], second: NDArray[np.float64]) -> bool:
+    if not (first > 0).all() or len(first) == 1:
+        return False
+    ratio = second / first
+    return bool(ratio.max() <= PROPORTIONAL * ratio.min())
+
+
+def fit_curve(
+    columns: Columns,
+    seconds: Sequence[float],
+    *,
+    spread: Sequence[float] = (),
+    pooled: FittedCurve | None = None,
+    repeat_spread: float = REPEAT_SPREAD,
+) -> FittedCurve:
+    """Fit the constants of one class."""
+    times = np.log(np.asarray(seconds, dtype=np.float64))
+    noise = np.asarray(spread, dtype=np.float64) if len(spread) else np.zeros_like(times)
+    kept = _distinct(columns.features)
+    curve = None
+    while True:
+        names = [columns.names[index] for index in kept]
+        features = columns.features[:, kept]
+        prior = _prior(names, features, times, pooled)
+        centre_spread = _centre_spread(names, pooled)
+        log_constants, covariance = _solve(features, times, noise, *prior, centre_spread, repeat_spread=repeat_spread)
+        constants = np.exp(log_constants)
+        fitted = features @ constants
+        curve = FittedCurve(
+            constants=dict(zip(names, constants.tolist(), strict=True)),
+            log_spread=dict(zip(names, np.sqrt(np.diag(covariance)).tolist(), strict=True)),
+            residuals=np.log(fitted) - times,
+        )
+        shares = (features * constants / fitted[:, None]).max(axis=0)
+        if len(kept) == 1 or shares.min() >= LEAST_SHARE:
+            return curve
+        kept.pop(int(np.argmin(shares)))
+
+
+def _prior(
+    names: Sequence[str], features: NDArray[np.float64], times: NDArray[np.float64], pooled: FittedCurve | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return centre and spread of the logarithms of the constants."""
+    centre, width = np.empty(len(names)), np.empty(len(names))
+    for index, name in enumerate(names):
+        column = features[:, index]
+        guess = np.median(times[column > 0] - np.log(column[column > 0])) - np.log(len(names))
+        known = None if pooled is None else pooled.constants.get(name)
+        centre[index] = guess if known is None else np.log(known)
+        width[index] = LOOSE_SPREAD if known is None else PRIOR_SPREAD
+    return centre, width
+
+
+def _centre_spread(names: Sequence[str], pooled: FittedCurve | None) -> NDArray[np.float64]:
+    """Return how far the centres to which constants are drawn differ from one calibration to the next."""
+    known = {} if pooled is None else pooled.log_spread
+    return np.array([known.get(name, 0.0) for name in names])
+
+
+def _solve(
+    features: NDArray[np.float64],
+    times: NDArray[np.float64],
+    noise: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    width: NDArray[np.float64],
+    centre_spread: NDArray[np.float64],
+    *,
+    repeat_spread: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the logarithms of the constants, and their covariance from one calibration to the next."""
+    from scipy.optimize import least_squares
+
+    sigma = np.sqrt(0.15**2 + noise**2)
+    logs = centre.copy()
+    for _ in range(FIT_ROUNDS):
+
+        def residuals(at: NDArray[np.float64], sigma: NDArray[np.float64] = sigma) -> NDArray[np.float64]:
+            off = (np.log(features @ np.exp(at)) - times) / sigma
+            return np.concatenate([off, (at - centre) / width])
+
+        def jacobian(at: NDArray[np.float64], sigma: NDArray[np.float64] = sigma) -> NDArray[np.float64]:
+            parts = features * np.exp(at)
+            shares = parts / parts.sum(axis=1, keepdims=True) / sigma[:, None]
+            return np.vstack([shares, np.diag(1 / width)])
+
+        solution = least_squares(residuals, logs, jac=jacobian, loss="soft_l1", max_nfev=200)
+        logs = solution.x
+        off = np.abs(residuals(logs)[: len(times)] * sigma)
+        freedom = max(len(times) - len(logs), 1) / len(times)
+        typical = max(LEAST_SIGMA, 1.4826 * float(np.median(off)) / np.sqrt(freedom))
+        sigma = np.sqrt(typical**2 + noise**2)
+    slopes = jacobian(logs, sigma)
+    weight = 1 / np.sqrt(1 + residuals(logs, sigma) ** 2)  # of soft L1: half the slope of its loss
+    bread = np.linalg.inv((slopes * weight[:, None]).T @ slopes)
+    # both tell the same noise; a point's own few repeats may by chance lie closer together than it repeats
+    squared_noise = np.maximum(repeat_spread**2, (repeat_spread**2 + noise**2) / 2)
+    varies = squared_noise + OTHER_POINTS * (residuals(logs, sigma)[: len(times)] * sigma) ** 2
+    noisy = (slopes * weight[:, None])[: len(times)] * (np.sqrt(varies) / sigma)[:, None]
+    few = len(times) / max(len(times) - len(logs), 1)  # fewer points than constants want: HC1 of MacKinnon and White
+    drawn = np.diag((centre_spread / width**2) ** 2)
+    covariance: NDArray[np.float64] = (bread @ (few * noisy.T @ noisy + drawn) @ bread).astype(np.float64)
+    return logs, covariance
+
+
+def repeat_spread_of(first_s: Sequence[float], second_s: Sequence[float]) -> float:
+    """Return the standard deviation of a time from one run to a later one.
 
     Examples
     --------
-    >>> robust_loss(np.array([0.0, 8.0, 8.0]), row_count=2, outlier=1.0)[0]
-    array([0., 4., 8.])
+    >>> repeat_spread_of([1.0], [1.1])
+    0.05
+    >>> round(repeat_spread_of([1.0] * 20, [1.1, 1 / 1.1] * 10), 3)
+    0.053
     """
-    loss = np.stack([squared, np.ones_like(squared), np.zeros_like(squared)])
-    of_rows = 1 + squared[:row_count] / outlier**2
-    loss[0, :row_count] = 2 * outlier**2 * (np.sqrt(of_rows) - 1)
-    loss[1, :row_count] = of_rows**-0.5
-    loss[2, :row_count] = -0.5 * of_rows**-1.5 / outlier**2
-    return loss
+    if len(first_s) < FEWEST_REPEATS:
+        return REPEAT_SPREAD
+    apart = np.abs(np.log(np.asarray(second_s) / np.asarray(first_s)))
+    return max(LEAST_SIGMA, float(np.quantile(apart, QUANTILE_80)) / Z_80 / math.sqrt(2.0))
 
 
-ENVIRONMENT_VARIABLE: Final = "PERFMODEL_CACHE"
-"""Names the folder of kept fits; empty to keep none."""
+def agreement(
+    first: Mapping[str, tuple[float, float, float]], second: Mapping[str, tuple[float, float, float]]
+) -> dict[str, Any]:
+    """Return how two calibrations agree.
 
-
-def cache_folder() -> Path | None:
-    """Return where fits are kept."""
-    given = os.environ.get(ENVIRONMENT_VARIABLE)
-    if given is not None:
-        return Path(given) if given else None
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "perfmodel" / "fits"
-
-
-FOLLOWING_FOLDERS: Final = frozenset({"calibrations", "fits", "intervals"})
-"""Kind folders of what follows from fits, and of fit plans, of which callers name the one in use."""
-
-
-ASIDE: Final = (
-    "cli/",
-    "importers/",
-    "presentation/",
-    "validation/",
-    "calibration/interval_fit.py",
-    "cost/interval.py",
-    "hardware/interval_scale.py",
-    "prediction/certainty/basis.py",
-    "prediction/certainty/interval.py",
-    "prediction/words/",
-)
-"""Parts of the package that no fit of shipped tables passes through, but for the modules of ``PREPARING``."""
-
-PREPARING: Final = frozenset(
-    f"validation/{module}.py" for module in ("protocols/cells", "protocols/protocols", "tables/speedup")
-)
-"""Modules of the validation that prepare what is fitted; the others only score what came out."""
-
-
-@cache
-def code_fingerprint() -> str:
-    """Return a fingerprint of every module that a fit may pass through: another formula is another fit."""
-    root = Path(__file__).resolve().parent.parent
-    digest = hashlib.sha256()
-    for path in sorted([*root.rglob("*.py"), *root.glob("measurements/formats/*.toml")]):
-        name = path.relative_to(root).as_posix()
-        if name in PREPARING or not name.startswith(ASIDE):
-            digest.update(name.encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-def fingerprint(parts: Iterable[object]) -> str:
-    """Return a fingerprint of what a fit follows from: the code, every spec file, and what the caller names."""
-    digest = hashlib.sha256(code_fingerprint().encode())
-    for folder in sorted(spec_files.NOUN_BY_FOLDER.keys() - FOLLOWING_FOLDERS):
-        for path in spec_files.files(folder):
-            digest.update(f"{folder}/{path.name}".encode())
-            digest.update(path.read_bytes())
-    for part in parts:
-        digest.update(repr(part).encode())
-    return digest.hexdigest()[:32]
-
-
-def kept_fits(key: str) -> list[Fit] | None:
-    """Return the fits kept under a key."""
-    folder = cache_folder()
-    if folder is None:
-        return None
-    try:
-        content = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
-        return [_fit_of(entry) for entry in content]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def keep_fits(key: str, fits: Iterable[Fit]) -> None:
-    """Keep fits under a key; a folder that cannot be written is no fault."""
-    folder = cache_folder()
-    if folder is None:
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacement_of(folder / f"{key}.json") as path:
-            path.write_text(json.dumps([asdict(fit) for fit in fits], default=np.ndarray.tolist), encoding="utf-8")
-    except OSError:
-        return
-
-
-def _fit_of(entry: dict[str, Any]) -> Fit:
-    arrays = {name: np.array(entry[name]) for name in ("log_factors", "covariance")}
-    return Fit(**{**entry, "names": tuple(entry["names"]), **arrays})
-
-
-FEW = 80
-"""Folds up to which every fit starts at its priors. [1]"""
-
-GROUPS = 8
-"""Groups of many folds; the folds of one start from a fit that has seen no row that any of them holds out. [1]"""
-
-_SHARED: dict[str, FitProblem] = {}
-"""The problem that forked workers inherit: it need not be sent to them."""
-
-
-def fit_folds(
-    problem: FitProblem,
-    trained: Sequence[tuple[int, ...]],
-    *,
-    progress: Callable[[], None] | None = None,
-    processes: int | None = None,
-) -> list[Fit]:
-    """Fit the unknowns to each set of rows.
-
-    Every fit starts at its priors, or, where there are many, from the fit of a group of folds. The minimum of a fit to
-    all rows would be nearer, but it has seen the rows that a fold holds out, and a cost with kinks has several minima:
-    the start would tell the fold of them. The fit of a group is made without the rows that any fold of it holds out.
+    Examples
+    --------
+    >>> agreement({"call": (1.0, 0.9, 1.1)}, {"call": (1.15, 1.05, 1.25)})["overlapping"]
+    1.0
+    >>> agreement({"call": (1.0, 0.9, 1.1)}, {"call": (1.15, 1.05, 1.25)})["inside"]
+    0.0
     """
-    jobs = _jobs(trained)
-    fits: list[Fit | None] = [None] * len(trained)
-    for job, found in zip(jobs, _in_turn(problem, jobs, processes=processes), strict=True):
-        for place, fit in zip(job.places, found, strict=True):
-            fits[place] = fit
-            if progress is not None:
-                progress()
-    return [fit for fit in fits if fit is not None]
-
-
-def cached_fits(
-    problem: FitProblem,
-    trained: Sequence[tuple[int, ...]],
-    key: str,
-    *,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Fit]:
-    """Return the fit to each set of rows, from the cache where the same was fitted before."""
-    told = progress or (lambda done, total: None)
-    fits = kept_fits(key)
-    if fits is None or len(fits) != len(trained):
-        done = count(1)
-        fits = fit_folds(problem, trained, progress=lambda: told(next(done), len(trained)))
-        keep_fits(key, fits)
-    else:
-        told(len(trained), len(trained))
-    return fits
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """Folds that one process fits one after the other."""
-
-    places: tuple[int, ...]
-    trained: tuple[tuple[int, ...], ...]
-    common: tuple[int, ...]
-
-
-def _jobs(trained: Sequence[tuple[int, ...]]) -> list[_Job]:
-    """Deal folds to jobs: one each where there are few, groups where there are many."""
-    if len(trained) <= FEW:
-        return [_Job((place,), (rows,), ()) for place, rows in enumerate(trained)]
-    jobs = []
-    for group in range(GROUPS):
-        places = tuple(range(group, len(trained), GROUPS))
-        common = set(trained[places[0]]).intersection(*(trained[place] for place in places))
-        jobs.append(_Job(places, tuple(trained[place] for place in places), tuple(sorted(common))))
-    return jobs
-
-
-def _in_turn(problem: FitProblem, jobs: Sequence[_Job], *, processes: int | None) -> Iterator[list[Fit]]:
-    process_count = min(processes or os.cpu_count() or 1, len(jobs))
-    if process_count == 1 or "fork" not in multiprocessing.get_all_start_methods():
-        for job in jobs:
-            yield _fits_of(problem, job)
-        return
-    _SHARED["problem"] = problem
-    try:
-        with ProcessPoolExecutor(process_count, mp_context=multiprocessing.get_context("fork")) as pool:
-            yield from pool.map(_fits_shared, jobs)
-    finally:
-        _SHARED.clear()
-
-
-def _fits_of(problem: FitProblem, job: _Job) -> list[Fit]:
-    start = fit_unknowns(problem, job.common).log_factors if job.common else None
-    return [fit_unknowns(problem, rows, start=start) for rows in job.trained]
-
-
-def _fits_shared(job: _Job) -> list[Fit]:
-    return _fits_of(_SHARED["problem"], job)
+    shared = [name for name in first if name in second]
+    overlapping = [first[name][1] <= second[name][2] and second[name][1] <= first[name][2] for name in shared]
+    inside = [first[name][1] <= second[name][0] <= first[name][2] for name in shared]
+    widths = [(high - low) / 2 / value for value, low, high in (first[name] for name in shared) if value > 0]
+    return {
+        "shared": len(shared),
+        "overlapping": float(np.mean(overlapping)) if shared else 1.0,
+        "inside": float(np.mean(inside)) if shared else 1.0,
+        "half_width_percent": 100 * float(np.median(widths)) if widths else 0.0,
+    }

@@ -210,7 +210,7 @@ NOUN_BY_FOLDER: Final[dict[str, str]] = {
     "frameworks": "framework",
     "prices": "price",
     "calibrations": "calibration",
-    "fits": "fit plan",
+    "fit_plans": "fit plan",
     "intervals": "interval scale",
 }
 """What one file of each kind folder describes; kinds that later versions will read are not among them yet."""

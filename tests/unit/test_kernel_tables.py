@@ -2,8 +2,8 @@
 
 import pytest
 
-from perfmodel.calibration.kernel_boards import boards_of, dtype_of_text, operations_of
 from perfmodel.errors import TableError, UnknownNameError
+from perfmodel.fitting.kernel_boards import boards_of, dtype_of_text, operations_of
 from perfmodel.hardware.library import device_of_text, library_of_text, version_of_text
 from perfmodel.measurements.kernel_tables import read_data_folder, read_kernels
 from perfmodel.records import Contraction, Convolution, Recurrence, Role

@@ -15,7 +15,7 @@ from perfmodel.presentation.quantities import bytes_text
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.hardware.fit_file import FitFile
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import TimedStep
 
@@ -27,7 +27,7 @@ class Basis:
     prepared: Prepared
     factors: Factors
     timed: TimedStep
-    calibration: CalibrationFile | None = None
+    calibration: FitFile | None = None
     job: Job | None = None
 
     @derived_property
@@ -72,7 +72,7 @@ def timed_prediction(
     prepared: Prepared,
     *,
     factors: Factors | None = None,
-    calibration: CalibrationFile | None = None,
+    calibration: FitFile | None = None,
     job: Job | None = None,
 ) -> Prediction:
     """Time a prepared step, and keep what explains it."""
@@ -100,7 +100,7 @@ def timed_prediction(
     )
 
 
-def _factors_of(calibration: CalibrationFile, prepared: Prepared, target: str) -> dict[str, float]:
+def _factors_of(calibration: FitFile, prepared: Prepared, target: str) -> dict[str, float]:
     """Return a calibration's factors; one that changes nothing of a prediction was meant for another."""
     factors = calibration.factors_for(prepared.constant_names)
     if not factors:

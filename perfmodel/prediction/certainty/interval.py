@@ -22,7 +22,7 @@ from perfmodel.hardware.interval_scale import ExchangeSpreads, IntervalScale, Se
 from perfmodel.prediction.certainty.variance import Doubt, KnownConstants, doubt_of, known_constants
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.calibration import FittedOn
+    from perfmodel.hardware.fit_file import FittedOn
     from perfmodel.prediction.certainty.basis import Basis
     from perfmodel.prediction.job.prepared import Prepared, TimedStep
 

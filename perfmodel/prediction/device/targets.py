@@ -80,9 +80,9 @@ def resolve_by_name(asked: Any) -> tuple[Target, FrameworkProfile]:
 def _loaded(device: Any) -> Runnable:
     """Return a device by its name or path."""
     if isinstance(device, SpecFile):
-        from perfmodel.hardware.calibration import CalibrationFile
+        from perfmodel.hardware.fit_file import FitFile
 
-        if isinstance(device, CalibrationFile):
+        if isinstance(device, FitFile):
             allowed = "a device, or a measured machine; fitted factors are given as calibration="
             raise ArgumentError("device", device.name, allowed)
     return load_device(device)

@@ -26,7 +26,7 @@ from perfmodel.prediction.job.subject import Subject, subject_of_graph, subject_
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
-    from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.hardware.fit_file import FitFile
     from perfmodel.parallelism.base import Placement
     from perfmodel.prediction.device.target import Target
     from perfmodel.prediction.job.data_path import DataPath
@@ -249,9 +249,9 @@ class Job(JobAttributes):
         return resolved_batch_size(batch_size, self.global_batch_size, workers=self.workers)
 
     @derived_property
-    def fit(self) -> CalibrationFile:
+    def fit(self) -> FitFile:
         """Fitted factors on the constants of the files."""
-        from perfmodel.hardware.calibration import load_fit
+        from perfmodel.hardware.fit_file import load_fit
 
         assert self.calibration is not None
         return load_fit(self.calibration)

@@ -15,8 +15,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from perfmodel.calibration.machine.calibrate import calibrate
-from perfmodel.calibration.machine.facts import child_environment
+from perfmodel.calibration.calibrate import calibrate
+from perfmodel.calibration.facts import child_environment
 from perfmodel.errors import (
     ArgumentError,
     CalibrationError,
@@ -24,7 +24,7 @@ from perfmodel.errors import (
     PerfmodelWarning,
     check_known,
 )
-from perfmodel.hardware.calibration import load_calibration
+from perfmodel.hardware.fit_file import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.validation.live.prediction import (
     LIVE_DTYPES,
@@ -41,7 +41,7 @@ from perfmodel.validation.live.prediction import (
 from perfmodel.validation.live.report import LiveReport
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.hardware.fit_file import FitFile
 
 
 Progress = Callable[[int, int], None]
@@ -145,7 +145,7 @@ def _events(plan: LivePlan) -> Iterator[Mapping[str, Any]]:
 def _backend(device: Any) -> Any:
     """Return torch on a device, as the calibrator sees it; an error names the argument of the live check."""
     require_torch()
-    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+    from perfmodel.calibration.backends.torch_backend import TorchBackend
 
     if not isinstance(device, str):
         raise ArgumentError("device", device, "cpu, or cuda:N for the GPU of that number")
@@ -168,7 +168,7 @@ def device_facts(device: str) -> dict[str, Any]:
 
 
 def _machine_of(
-    calibration: str | Path | CalibrationFile | MeasuredMachine, *, device: str, here: Mapping[str, Any]
+    calibration: str | Path | FitFile | MeasuredMachine, *, device: str, here: Mapping[str, Any]
 ) -> MeasuredMachine:
     """Return a calibration of this very device, made with torch; warn where it may be another, or another torch."""
     machine = load_calibration(calibration)
@@ -232,7 +232,7 @@ def _whole(argument: str, given: Any, *, least: int) -> int:
 def validate_live(
     device: str = "cpu",
     *,
-    calibration: str | Path | CalibrationFile | MeasuredMachine | None = None,
+    calibration: str | Path | FitFile | MeasuredMachine | None = None,
     networks: Sequence[str] | None = None,
     dtypes: Sequence[str] | None = None,
     datasheet: str | None = None,

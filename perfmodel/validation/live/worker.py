@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from perfmodel.calibration.machine.facts import keep_freed_memory
+from perfmodel.calibration.facts import keep_freed_memory
 from perfmodel.validation.live.modules import OPTIMIZERS, WithLoss, tensors
 from perfmodel.validation.live.prediction import LIVE_DTYPES, LIVE_NETWORKS, LiveCase, LivePlan
 

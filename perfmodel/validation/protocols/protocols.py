@@ -6,15 +6,15 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.calibration.fit import cached_fits, fingerprint
-from perfmodel.calibration.problem import Problem
 from perfmodel.errors import ArgumentError, CalibrationError, check_known
-from perfmodel.hardware.calibration import FitPlan, factors_by_constant, load_fit_plan
+from perfmodel.fitting.fit import cached_fits, fingerprint
+from perfmodel.fitting.problem import Problem
+from perfmodel.hardware.fit_file import FitPlan, factors_by_constant, load_fit_plan
 from perfmodel.prediction.job.subject import Subject
 from perfmodel.validation.protocols.cells import MeasuredCell, PredictedCell, predict_cell
 
 if TYPE_CHECKING:
-    from perfmodel.calibration.fit import Fit
+    from perfmodel.fitting.fit import Fit
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.table import Subset
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from perfmodel.hardware.calibration import factors_by_constant
+from perfmodel.hardware.fit_file import factors_by_constant
 from perfmodel.presentation.tables import Table
 from perfmodel.validation.protocols.cells import prepare_cells
 from perfmodel.validation.protocols.protocols import ALL_FITTED, FittedSubset, predict_subset

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from perfmodel.calibration.interval_fit import FittedSpread, conformal_quantile, fit_spread
 from perfmodel.cost.interval import Exposure
 from perfmodel.errors import TableError
+from perfmodel.fitting.interval_fit import FittedSpread, conformal_quantile, fit_spread
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.calibration import factors_by_constant
+from perfmodel.hardware.fit_file import factors_by_constant
 from perfmodel.hardware.interval_scale import IntervalScale, Seen, SeenRow, load_interval_scale
 from perfmodel.prediction.certainty.interval import exposure_of, mix_of, parameters_of, shrunk_ratio
 from perfmodel.prediction.certainty.variance import KnownConstants, doubt_of, known_constants
@@ -26,7 +26,7 @@ from perfmodel.validation.scores.metrics import coverage, interval_score, median
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.hardware.calibration import Unknown
+    from perfmodel.hardware.fit_file import Unknown
     from perfmodel.hardware.source import SpecFile
     from perfmodel.validation.protocols.cells import MeasuredCell, PredictedCell
     from perfmodel.validation.protocols.protocols import Fold

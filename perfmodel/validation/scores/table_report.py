@@ -14,7 +14,7 @@ from perfmodel.presentation.tables import Table
 from perfmodel.validation.scores import metrics
 
 if TYPE_CHECKING:
-    from perfmodel.calibration.fit import Fit
+    from perfmodel.fitting.fit import Fit
     from perfmodel.validation.protocols.cells import PredictedCell
     from perfmodel.validation.scores.report import Report
     from perfmodel.validation.tables.mullapudi import Illustration

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.errors import CalibrationError
-from perfmodel.hardware.calibration import FitPlan, Unknown
+from perfmodel.hardware.fit_file import FitPlan, Unknown
 from perfmodel.prediction.certainty.variance import prior_covariance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.calibration.kernel_boards import KernelBoard
+    from perfmodel.fitting.kernel_boards import KernelBoard
     from perfmodel.prediction.job.prepared import Prepared
 
 

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.calibration.machine.benchmark import SEED
+from perfmodel.calibration.benchmark import SEED
 from perfmodel.cost.measured_kernel import cold_share
 from perfmodel.errors import CalibrationError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.calibration.machine.backends.base import Backend
-    from perfmodel.calibration.machine.classes import Machine
+    from perfmodel.calibration.backends.base import Backend
+    from perfmodel.calibration.classes import Machine
 
 
 FEWEST: Final = 4

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.calibration.machine.benchmark import Benchmark, Point
-from perfmodel.calibration.machine.fit import FittedCurve, fit_curve, repeat_spread_of
-from perfmodel.calibration.machine.surroundings import cold_rate
+from perfmodel.calibration.benchmark import Benchmark, Point
+from perfmodel.calibration.fit import FittedCurve, fit_curve, repeat_spread_of
+from perfmodel.calibration.surroundings import cold_rate
 from perfmodel.cost.measured_kernel import kernel_features
 from perfmodel.framework.kernel_classes import (
     CLASS_OF_PASS,

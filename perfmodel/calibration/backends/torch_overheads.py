@@ -14,12 +14,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.calibration.machine.backends.base import share_of_chain
-from perfmodel.calibration.machine.backends.torch_passes import CudaClock, TorchTools
-from perfmodel.calibration.machine.facts import child_environment, page_fault_s
+from perfmodel.calibration.backends.base import share_of_chain
+from perfmodel.calibration.backends.torch_passes import CudaClock, TorchTools
+from perfmodel.calibration.facts import child_environment, page_fault_s
 from perfmodel.errors import CalibrationError
 
-MODULE: Final = "perfmodel.calibration.machine.backends.torch_overheads"
+MODULE: Final = "perfmodel.calibration.backends.torch_overheads"
 
 SIZES_BYTES: Final = {"gloo": (1024, 2**24), "nccl": (1024, 2**28)}
 """Library -> bytes of the smallest and the largest tensor [B]."""

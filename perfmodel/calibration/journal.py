@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, ValidationError, field_validator
 
 from perfmodel.atomic_write import replacement_of
-from perfmodel.calibration.machine.benchmark import Benchmark, Point
+from perfmodel.calibration.benchmark import Benchmark, Point
 from perfmodel.errors import ArgumentError, PerfmodelWarning
 from perfmodel.hardware.measured_machine import AllReduce, HostCopy, MeasuredStorage, Overheads, Peaks
 from perfmodel.hardware.source import NonNegativeNumber, PositiveNumber, SpecTable
@@ -27,7 +27,7 @@ Size = Annotated[int, Field(ge=0, strict=True)]
 
 
 class RecordedPoint(SpecTable):
-    """A point as it is written; see :class:`~perfmodel.calibration.machine.benchmark.Point`."""
+    """A point as it is written; see :class:`~perfmodel.calibration.benchmark.Point`."""
 
     name: str
     dtype: str

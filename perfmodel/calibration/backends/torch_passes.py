@@ -10,9 +10,9 @@ from operator import attrgetter
 from typing import Any, Final
 
 from perfmodel import layers
-from perfmodel.calibration.machine.backends.base import Clock, Timing
-from perfmodel.calibration.machine.benchmark import Benchmark, Prepared, Run, Sizes
-from perfmodel.calibration.machine.families import (
+from perfmodel.calibration.backends.base import Clock, Timing
+from perfmodel.calibration.benchmark import Benchmark, Prepared, Run, Sizes
+from perfmodel.calibration.families import (
     BATCHED_AXES,
     CONTRACTION_AXES,
     CONVOLUTIONS,

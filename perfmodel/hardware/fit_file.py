@@ -1,4 +1,4 @@
-"""Calibrations: fitted factors on the constants of spec files, with what they were fitted on and how well."""
+"""Fits: factors on the constants of spec files, with the table they were fitted to and how well; and their plans."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ConstantPatterns = Annotated[tuple[spec.Text, ...], Field(min_length=1), AfterVa
 
 
 class FittedOn(spec.SpecTable):
-    """What a calibration was fitted on, and what was left over."""
+    """The rows of a fit, and the errors that remain on them."""
 
     table: spec.Text
     subset: Literal["gpu", "cpu", "cpu_oversubscribed"]
@@ -84,12 +84,12 @@ class Factor(spec.SpecTable):
         return high
 
     def matches(self, name: str) -> bool:
-        """Tell whether a constant is scaled by this factor."""
+        """Whether the factor scales a constant."""
         return any(fnmatchcase(name, pattern) for pattern in self.scales)
 
 
-class CalibratedConstant(spec.SpecTable):
-    """A constant as the calibration leaves it, for people to read and compare."""
+class FittedConstant(spec.SpecTable):
+    """A constant before and after the fit, for people to read."""
 
     name: spec.Text
     unit: spec.Text
@@ -98,13 +98,13 @@ class CalibratedConstant(spec.SpecTable):
     at_limit: bool = False
 
 
-class CalibrationFile(spec.SpecFile):
-    """Factors on constants of spec files, fitted on a measured table."""
+class FitFile(spec.SpecFile):
+    """A fit: factors on constants of spec files that bring predictions close to a measured table."""
 
     kind: Literal["fit"]
     fitted_on: FittedOn
     factor: Annotated[tuple[Factor, ...], Field(min_length=1)]
-    constant: tuple[CalibratedConstant, ...] = ()
+    constant: tuple[FittedConstant, ...] = ()
 
     @field_validator("factor")
     @classmethod
@@ -144,11 +144,11 @@ class CalibrationFile(spec.SpecFile):
         return tuple(each.name for each in self.constant if each.at_limit)
 
     def factors_for(self, names: Iterable[str]) -> dict[str, float]:
-        """Return the factors of constants, by their full names. [1]"""
+        """Product of all factors on each constant, by its full name. [1]"""
         return _factors_for(self.factor, tuple(names))
 
     def describe(self) -> str:
-        """Return the calibration in one line."""
+        """Sum up the fit in one line."""
         fit = self.fitted_on
         limited = self.constants_at_limit
         told = f"; at the end of their range: {', '.join(limited)}" if limited else ""
@@ -158,19 +158,19 @@ class CalibrationFile(spec.SpecFile):
         )
 
     def save(self, path: str | Path) -> None:
-        """Write the calibration as a TOML that ``load_calibration`` reads."""
+        """Write the fit as a TOML that ``load_calibration`` reads."""
         with replacement_of(Path(path)) as temporary:
             temporary.write_text(toml_text(self), encoding="utf-8")
 
 
-def toml_text(calibration: CalibrationFile) -> str:
-    """Return the text of a calibration's file."""
+def toml_text(fit: FitFile) -> str:
+    """Write a fit as TOML."""
     lists = ("factor", "constant", "source")
-    return toml_document(calibration.model_dump(mode="python"), tables=("fitted_on",), lists=lists)
+    return toml_document(fit.model_dump(mode="python"), tables=("fitted_on",), lists=lists)
 
 
 def products_of(factors: Sequence[tuple[Callable[[str], bool], float]], names: Iterable[str]) -> dict[str, float]:
-    """Return the product of the factors on each constant. [1]"""
+    """Multiply the factors on each constant. [1]"""
     products: dict[str, float] = {}
     for name in names:
         for matches, factor in factors:
@@ -184,59 +184,58 @@ def _factors_for(factors: tuple[Factor, ...], names: tuple[str, ...]) -> dict[st
     return products_of([(factor.matches, factor.value) for factor in factors], names)
 
 
-CALIBRATION_KINDS: Final[dict[str, type[CalibrationFile] | type[MeasuredMachine]]] = {
-    "fit": CalibrationFile,
+CALIBRATION_KINDS: Final[dict[str, type[FitFile] | type[MeasuredMachine]]] = {
+    "fit": FitFile,
     "measured": MeasuredMachine,
 }
-"""Class of each kind of calibration, by the ``kind`` that its file states."""
+"""Class of each file in ``calibrations/``, by the ``kind`` that it states."""
 
 
 def load_calibration(
-    name_or_path: str | Path | CalibrationFile | MeasuredMachine,
-) -> CalibrationFile | MeasuredMachine:
-    """Load a calibration: factors that were fitted on a table, or a machine that was measured kernel by kernel.
+    name_or_path: str | Path | FitFile | MeasuredMachine,
+) -> FitFile | MeasuredMachine:
+    """Load what was fitted to a table of whole steps, or a machine that was measured kernel by kernel.
 
     Parameters
     ----------
-    name_or_path : str, Path, CalibrationFile or MeasuredMachine
-        A name such as ``shi2016_gpu``, a path to a TOML, or a calibration, which is returned as it is. [-]
+    name_or_path : str, Path, FitFile or MeasuredMachine
+        A name such as ``shi2016_gpu``, the path of a TOML, or a loaded one, which is returned as it is. [-]
 
     Returns
     -------
-    CalibrationFile or MeasuredMachine
-        The validated calibration: a fit is an argument ``calibration=`` of predict, a measured machine a ``device=``.
+    FitFile or MeasuredMachine
+        A fit is given to predict as ``calibration=``, a measured machine as ``device=``.
 
     Raises
     ------
     UnknownNameError
-        If no such calibration exists; names the nearest.
+        If there is no such file; names the nearest.
     SpecError
         If the file is wrong; lists every fault.
     """
-    if isinstance(name_or_path, CalibrationFile | MeasuredMachine):
+    if isinstance(name_or_path, FitFile | MeasuredMachine):
         return name_or_path
-    loaded: CalibrationFile | MeasuredMachine = spec_files.load_by_kind(
+    loaded: FitFile | MeasuredMachine = spec_files.load_by_kind(
         spec_files.find("calibrations", name_or_path), CALIBRATION_KINDS
     )
     return loaded
 
 
-def load_fit(name_or_path: str | Path | CalibrationFile) -> CalibrationFile:
-    """Load a calibration that holds fitted factors."""
+def load_fit(name_or_path: str | Path | FitFile) -> FitFile:
+    """Load a fit; a measured machine is refused."""
     loaded = load_calibration(name_or_path)
     if isinstance(loaded, MeasuredMachine):
-        argument, allowed = "calibration", "factors that were fitted; a measured machine is given as device="
-        raise ArgumentError(argument, loaded.name, allowed)
+        raise ArgumentError("calibration", loaded.name, "a fit; pass a measured machine as device=")
     return loaded
 
 
 KIND_OF_THING = {"framework": "frameworks", "library": "libraries", "device": "devices"}
-"""What an unknown may be repeated for -> kind folder in names of constants; architectures stand in a library's."""
+"""What an unknown may be repeated for -> its kind folder in names of constants; a library states architectures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown:
-    """One free number of a fit: the logarithm of a factor on every constant that a pattern matches."""
+    """One free number of a fit: the log of a factor on every constant that matches a pattern."""
 
     name: str
     scales: tuple[str, ...]
@@ -247,7 +246,7 @@ class Unknown:
     from_others: bool = False
 
     def matches(self, constant: str) -> bool:
-        """Tell whether the unknown scales a constant, by its full name."""
+        """Whether the unknown scales a constant, by its full name."""
         return _matches_any(constant, tuple(self.scales))
 
 
@@ -257,7 +256,7 @@ def _matches_any(constant: str, patterns: tuple[str, ...]) -> bool:
 
 
 class UnknownTable(spec.SpecTable):
-    """One entry of a plan, repeated for each framework, library, device or architecture if it says so."""
+    """One entry of a fit plan, repeated for each framework, library, device or architecture if it says so."""
 
     name: spec.Identifier
     scales: ConstantPatterns
@@ -270,7 +269,7 @@ class UnknownTable(spec.SpecTable):
     meaning: spec.Text
 
     def expand(self, constants: Iterable[str]) -> tuple[Unknown, ...]:
-        """Return the unknowns that this entry amounts to for constants that occur."""
+        """Unknowns of this entry that scale at least one of these constants."""
         names = tuple(constants)
         things: tuple[str | None, ...] = (None,) if self.each is None else _things(self.each, names)
         if self.only:
@@ -292,7 +291,7 @@ class UnknownTable(spec.SpecTable):
 
 
 def _things(each: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the stems, or the architectures, that occur in the names of constants."""
+    """Files, or architectures, that are named in names of constants."""
     parts = [name.split("/") for name in names]
     if each == "architecture":
         return tuple(sorted({rest.partition(".")[0] for kind, _, rest in parts if kind == "libraries"}))
@@ -301,7 +300,7 @@ def _things(each: str, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class FitPlan(spec.SpecFile):
-    """What a fit may change, and by how much."""
+    """Constants that a fit may change, and by how much."""
 
     WITHOUT_SOURCE = frozenset({"schema_version", "source"})
 
@@ -312,7 +311,7 @@ class FitPlan(spec.SpecFile):
     unknown: Annotated[tuple[UnknownTable, ...], Field(min_length=1)]
 
     def unknowns(self, constants: Iterable[str]) -> tuple[Unknown, ...]:
-        """Return the unknowns of a fit to rows that depend on these constants."""
+        """Unknowns of a fit to rows that depend on these constants."""
         names = tuple(constants)
         return tuple(unknown for table in self.unknown for unknown in table.expand(names))
 
@@ -321,11 +320,11 @@ def load_fit_plan(name_or_path: str | Path | FitPlan) -> FitPlan:
     """Load a fit plan."""
     if isinstance(name_or_path, FitPlan):
         return name_or_path
-    return spec_files.load(spec_files.find("fits", name_or_path), FitPlan)
+    return spec_files.load(spec_files.find("fit_plans", name_or_path), FitPlan)
 
 
 def factors_by_constant(
     unknowns: Iterable[Unknown], factors: Mapping[str, float], constants: Iterable[str]
 ) -> dict[str, float]:
-    """Return the product of the factors on each constant."""
+    """Multiply the factors of all unknowns on each constant."""
     return products_of([(unknown.matches, factors[unknown.name]) for unknown in unknowns], constants)

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-from perfmodel.calibration.machine.benchmark import Benchmark, Prepared, Run, Sizes
+from perfmodel.calibration.benchmark import Benchmark, Prepared, Run, Sizes
 from perfmodel.errors import CalibrationError
 
 SAMPLES: Final = 7

@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.calibration.machine.benchmark import Point
-from perfmodel.calibration.machine.classes import Machine, columns_of
-from perfmodel.calibration.machine.fit import agreement
-from perfmodel.calibration.machine.journal import digest_of, journal_of, read_journal
+from perfmodel.calibration.benchmark import Point
+from perfmodel.calibration.classes import Machine, columns_of
+from perfmodel.calibration.fit import agreement
+from perfmodel.calibration.journal import digest_of, journal_of, read_journal
 from perfmodel.cost.measured_kernel import measured_kernel_time
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.kernel_classes import pooled_classes
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.calibration import Z_80
+from perfmodel.hardware.fit_file import Z_80
 from perfmodel.presentation.figures import RooflinePoint
 from perfmodel.presentation.quantities import byte_rate_text, seconds_text
 from perfmodel.presentation.tables import Table, facts_text
@@ -299,7 +299,7 @@ def measured_points(
 
 def roofline_of(file: str | Path, machine: MeasuredMachine) -> Figure:
     """Return the figure of a calibration: a roofline with its points, and fitted against measured times."""
-    from perfmodel.calibration.machine.calibrate import benchmark_table
+    from perfmodel.calibration.calibrate import benchmark_table
     from perfmodel.presentation.figures import measured_roofline
 
     record = journal_of(spec_files.find("calibrations", file))

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from perfmodel import layers
-from perfmodel.calibration.machine import facts
-from perfmodel.calibration.machine.backends.base import Backend, Clock, HostClock, PeakRun
-from perfmodel.calibration.machine.benchmark import SEED, Axis, Benchmark, Prepared, Run, Sizes
-from perfmodel.calibration.machine.facts import page_fault_s
-from perfmodel.calibration.machine.families import (
+from perfmodel.calibration import facts
+from perfmodel.calibration.backends.base import Backend, Clock, HostClock, PeakRun
+from perfmodel.calibration.benchmark import SEED, Axis, Benchmark, Prepared, Run, Sizes
+from perfmodel.calibration.facts import page_fault_s
+from perfmodel.calibration.families import (
     BATCHED_AXES,
     CONTRACTION_AXES,
     ELEMENTS,

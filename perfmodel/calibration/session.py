@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-from perfmodel.calibration.machine.backends.base import Backend, DriftWatch, Timing, check_result, smallest_sizes
-from perfmodel.calibration.machine.benchmark import Benchmark, Point, Sizes, most_telling, shapes
-from perfmodel.calibration.machine.classes import Machine, columns_of
-from perfmodel.calibration.machine.fit import FittedCurve, fit_curve
-from perfmodel.calibration.machine.journal import Journal
-from perfmodel.calibration.machine.surroundings import measure_surroundings
+from perfmodel.calibration.backends.base import Backend, DriftWatch, Timing, check_result, smallest_sizes
+from perfmodel.calibration.benchmark import Benchmark, Point, Sizes, most_telling, shapes
+from perfmodel.calibration.classes import Machine, columns_of
+from perfmodel.calibration.fit import FittedCurve, fit_curve
+from perfmodel.calibration.journal import Journal
+from perfmodel.calibration.surroundings import measure_surroundings
 from perfmodel.records import ELEMENT_BYTES, Operation
 
 LONGEST_POINT_S: Final = 0.15

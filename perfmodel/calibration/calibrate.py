@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
-from perfmodel.calibration.machine.benchmark import Benchmark
-from perfmodel.calibration.machine.classes import best_rates, fitted_classes, grouped, session_repeat_spread
-from perfmodel.calibration.machine.facts import keep_freed_memory
-from perfmodel.calibration.machine.journal import Journal, digest_of, journal_of, temporary_journal
-from perfmodel.calibration.machine.session import Session
+from perfmodel.calibration.benchmark import Benchmark
+from perfmodel.calibration.classes import best_rates, fitted_classes, grouped, session_repeat_spread
+from perfmodel.calibration.facts import keep_freed_memory
+from perfmodel.calibration.journal import Journal, digest_of, journal_of, temporary_journal
+from perfmodel.calibration.session import Session
 from perfmodel.errors import ArgumentError, CalibrationError, check_known
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.units import MIB
 
 if TYPE_CHECKING:
-    from perfmodel.calibration.machine.backends.base import Backend
+    from perfmodel.calibration.backends.base import Backend
 
 BACKENDS: Final[dict[str, str]] = {
-    "torch": "perfmodel.calibration.machine.backends.torch_backend:TorchBackend",
-    "numpy": "perfmodel.calibration.machine.backends.numpy_backend:NumpyBackend",
+    "torch": "perfmodel.calibration.backends.torch_backend:TorchBackend",
+    "numpy": "perfmodel.calibration.backends.numpy_backend:NumpyBackend",
 }
 """Name of a backend -> its class, imported when it is asked for."""
 

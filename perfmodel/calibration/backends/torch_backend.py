@@ -10,17 +10,17 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
-from perfmodel.calibration.machine import facts
-from perfmodel.calibration.machine.backends.base import Backend, Clock, HostClock, PeakRun, smallest_sizes
-from perfmodel.calibration.machine.backends.torch_overheads import all_reduces, host_copies, overheads
-from perfmodel.calibration.machine.backends.torch_passes import (
+from perfmodel.calibration import facts
+from perfmodel.calibration.backends.base import Backend, Clock, HostClock, PeakRun, smallest_sizes
+from perfmodel.calibration.backends.torch_overheads import all_reduces, host_copies, overheads
+from perfmodel.calibration.backends.torch_passes import (
     CudaClock,
     TorchTools,
     pass_benchmarks,
     product_benchmarks,
 )
-from perfmodel.calibration.machine.backends.torch_reductions import reduction_benchmarks, sequence_benchmarks
-from perfmodel.calibration.machine.benchmark import SEED, Benchmark, Prepared, Run, Sizes
+from perfmodel.calibration.backends.torch_reductions import reduction_benchmarks, sequence_benchmarks
+from perfmodel.calibration.benchmark import SEED, Benchmark, Prepared, Run, Sizes
 from perfmodel.errors import ArgumentError, MissingPackageError
 from perfmodel.units import GIB, MIB
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from perfmodel.calibration.machine.benchmark import Axis, Sizes
+from perfmodel.calibration.benchmark import Axis, Sizes
 from perfmodel.framework.kernel_classes import measured_kernel
 from perfmodel.layers import OPTIMIZERS, Layer, Shape
 from perfmodel.records import Attention, Contraction, Convolution, Gather, Operation, Recurrence, Role

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 
 from perfmodel import layers
-from perfmodel.calibration.machine.backends.torch_passes import TorchTools, called_passes, passes
-from perfmodel.calibration.machine.benchmark import Axis, Benchmark, Prepared, Sizes
-from perfmodel.calibration.machine.families import (
+from perfmodel.calibration.backends.torch_passes import TorchTools, called_passes, passes
+from perfmodel.calibration.benchmark import Axis, Benchmark, Prepared, Sizes
+from perfmodel.calibration.families import (
     ATTENTION_AXES,
     GATHER_AXES,
     MAPS,

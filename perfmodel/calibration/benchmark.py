@@ -131,7 +131,7 @@ class Sequence:
 
     Examples
     --------
-    >>> from perfmodel.calibration.machine.benchmark import Axis
+    >>> from perfmodel.calibration.benchmark import Axis
     >>> axes = {"rows": Axis(3, 999, "odd"), "features": Axis(8, 512, "features")}
     >>> one = Benchmark(name="relu", axes=axes, operation=lambda sizes: None, prepare=lambda *given: None)
     >>> drawn = Sequence(one)
