@@ -141,7 +141,7 @@ def _no_update(table: KernelTable) -> KernelTable:
 
 
 def _no_quantisation(library: MatmulLibrary) -> MatmulLibrary:
-    """Deal single results of the largest tile's rate; the ways to split the sum stay."""
+    """Give every tile the rate of the largest; the ways to split the sum stay."""
     one = np.ones_like(library.reach.tile_rows)
     return _reaching(tile_rows=one, tile_columns=one, tile_efficiency=one)(library)
 

@@ -52,7 +52,7 @@ class BoardScore:
 
     @property
     def key(self) -> tuple[str, str, str, str, str]:
-        """What tells it from every other score."""
+        """Key of the score, unique on the board."""
         return self.table, self.subset, self.part, self.protocol, self.model
 
 
@@ -108,7 +108,7 @@ class FactorRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairOrder:
-    """How often two frameworks on one network and device are put in the right order, nothing fitted."""
+    """Share of pairs of frameworks on one network and device in the right order, nothing fitted."""
 
     table: str
     subset: str
@@ -163,7 +163,7 @@ class Scoreboard:
     terms: tuple[TermScore, ...] = ()
 
     def with_kept(self, kept: Scoreboard) -> Scoreboard:
-        """Return this board with what another one has of tables, or of terms, that this one has not."""
+        """Return this board with the tables and terms of another one that it lacks itself."""
         own = {table.name for table in self.tables}
         merged: dict[str, Any] = {}
         for name in LISTS:
@@ -201,7 +201,7 @@ class Scoreboard:
         return replace(self, tables=tables, scores=tuple(merged))
 
     def of_table(self, name: str) -> Scoreboard:
-        """Return what is there of one table."""
+        """Return the records of one table."""
         kept: dict[str, Any] = {
             each: tuple(row for row in getattr(self, each) if getattr(row, "table", None) == name)
             for each in LISTS
@@ -271,7 +271,7 @@ def load_scoreboard(path: str | Path) -> Scoreboard:
 
 
 def scores_by_key(scores: Iterable[BoardScore]) -> dict[tuple[str, ...], BoardScore]:
-    """Return scores by what tells them apart."""
+    """Return scores by their keys."""
     return {score.key: score for score in scores}
 
 
@@ -288,7 +288,7 @@ class Picture:
 
 @dataclass(eq=False)
 class Collected:
-    """What is known so far."""
+    """Records and pictures collected so far."""
 
     tell: Callable[[str], None] | None = None
     records: dict[str, list[Any]] = field(default_factory=dict)
@@ -301,7 +301,7 @@ class Collected:
             self.records.setdefault(name, []).append(record)
 
     def say(self, text: str) -> None:
-        """Tell whoever listens what was scored."""
+        """Report progress in words."""
         if self.tell is not None:
             self.tell(text)
 
@@ -313,7 +313,7 @@ class Collected:
             ]
 
     def board(self) -> Scoreboard:
-        """Return everything as a scoreboard of this version, each score with what it follows from."""
+        """Return everything as a scoreboard of this version, each score with the fingerprint of its code."""
         lists = {name: tuple(records) for name, records in self.records.items()}
         follows_from = fingerprint(())[:FINGERPRINT_DIGITS]
         lists["scores"] = tuple(replace(score, code=follows_from) for score in lists.get("scores", ()))

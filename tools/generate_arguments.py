@@ -80,7 +80,7 @@ def _literal(value: object) -> str:
 
 
 def _conditions(row: Argument) -> str:
-    """Return what an argument needs, excludes and is for, in words."""
+    """Say in words which arguments an argument needs and excludes, and where it applies."""
     said = [f"needs `{need.argument}`" + _among(need.values) for need in row.needs]
     said += [f"not beside `{other}`" for other in row.excludes]
     if row.takers:

@@ -65,7 +65,7 @@ class KernelProtocol:
 
 
 def shape_folds(boards: Sequence[KernelBoard]) -> list[Hashable]:
-    """Return the number of the fold of each row, the same for all rows of one shape, whatever board they ran on."""
+    """Return the fold of each row: all rows of one shape are in one fold, on every board."""
     keys = [board.kind.shape_of(row) for board in boards for row in board.rows]
     place = {key: index for index, key in enumerate(dict.fromkeys(keys))}
     drawn = np.random.default_rng(0).permutation(len(place)) % FOLDS
@@ -271,7 +271,7 @@ def _as_shipped(board: KernelBoard) -> _Outcome:
 
 
 def fitted_on(board: KernelBoard) -> tuple[str, ...]:
-    """Return the libraries whose shipped constants are fitted on rows of a board, as their sources say."""
+    """Return the libraries whose sources say that their constants were fitted on rows of a board."""
     words = set(board.device.split("_")) - FORM_FACTORS
     collection = board.kind.collection.lower()
     found = []
@@ -324,7 +324,7 @@ def _in_folds(
 def of_others(
     boards: Sequence[KernelBoard], others: Sequence[KernelBoard], *, plan: FitPlan, key: str
 ) -> dict[str, float]:
-    """Return what the other boards say of the unknowns that a board takes from them."""
+    """Fit, on the other boards, the unknowns that a board takes from them."""
     if not others or not any(unknown.from_others for unknown in plan.unknown):
         return {}
     together = [*boards, *others]
@@ -342,7 +342,7 @@ def _fits(problem: KernelProblem, trained: Sequence[tuple[int, ...]], *, key: An
 
 
 def _naive(boards: Sequence[KernelBoard], *, folds: list[Hashable] | None) -> NDArray[np.float64]:
-    """Return the times by the strongest plain roofline, told what the fold was fitted on."""
+    """Predict by the strongest plain roofline, fitted on the same rows as the fold."""
 
     def column(of_board: Callable[[KernelBoard], Any]) -> NDArray[np.float64]:
         return np.concatenate([np.broadcast_to(of_board(board), len(board.rows)) for board in boards])

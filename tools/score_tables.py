@@ -83,7 +83,7 @@ def worst_cells(
     subset: str,
     protocol: str,
 ) -> tuple[WorstCell, ...]:
-    """Return the cells with the largest |ln ratio|, each with what is known of it."""
+    """Return the cells with the largest |ln ratio|, each with an explanation."""
     ranked = sorted(zip(cells, predicted, strict=True), key=lambda pair: -abs(math.log(pair[1].ratio)))
     return tuple(
         WorstCell(
@@ -143,7 +143,7 @@ def _layers_sentence(prediction: Prediction) -> str:
 
 
 def _gap_sentence(prediction: Prediction, *, measured_s: float) -> str:
-    """Say which single part, off by how much, would explain the whole error."""
+    """Name each single part that would explain the whole error, with the factor."""
     gap_s = measured_s - prediction.step_s
     factors = {
         name: (value + gap_s) / value
@@ -200,7 +200,7 @@ PICTURED: Final = {
 }
 
 FEWEST_POINTS: Final = 5
-"""Cells from which on a plot tells more than a list. [1]"""
+"""Fewest cells of a plot. [1]"""
 
 
 def score_steps(
@@ -242,7 +242,7 @@ def _scores(report: Report, *, table: str, protocol: str) -> Iterator[BoardScore
 
 
 def _interval_figures(report: Report) -> dict[str, float]:
-    """Return what is told of the intervals of a report of one subset; nothing where none was made."""
+    """Return the scores of a report's intervals; nothing where none was made."""
     own = [row for row in report.intervals if row.intervals == PERFMODEL]
     constant = [row.log_score for row in report.intervals if row.intervals != PERFMODEL]
     if not own or not math.isfinite(own[0].coverage_percent):
@@ -256,7 +256,7 @@ def _interval_figures(report: Report) -> dict[str, float]:
 
 
 def _describe_unfitted(table: MeasurementTable, subset: str, report: Report, collected: Collected) -> None:
-    """Add what is told of the predictions that nothing was fitted for: worst cells, ratios, order of frameworks."""
+    """Add the worst cells, ratios and order of frameworks of predictions without a fit."""
     cells = prepare_cells(table, table.subset(subset))  # type: ignore[arg-type]
     collected.add(*worst_cells(table, cells, report.cells, subset=subset, protocol=NOTHING_FITTED))
     ranges: dict[tuple[str, str], list[float]] = {}
@@ -319,7 +319,7 @@ QUICK: Final = {
 """Subset -> protocols that take about a minute together: what continuous integration computes again."""
 
 FITTED: Final = ("shi2016", "wuensche2018")
-"""Tables that are fitted under protocols; what the others are worth is that nothing is ever fitted on them. [-]"""
+"""Tables that are fitted under protocols; nothing is ever fitted on the others. [-]"""
 
 UNFITTED: Final[Protocols] = dict.fromkeys(SUBSETS, (NOTHING_FITTED,))
 """Protocols of the other tables, by subset."""
@@ -522,7 +522,7 @@ def _read_whole(path: Path) -> None:
 
 
 def _faults(call: Callable[[], object], *, place: str) -> list[str]:
-    """Return what is wrong with something, behind its place; nothing where it can be done."""
+    """Return the error of a call as a fault at a place; nothing where the call succeeds."""
     try:
         call()
     except PerfmodelError as error:

@@ -160,7 +160,7 @@ def factors(board: Scoreboard) -> str:
 
 
 def terms(board: Scoreboard) -> str:
-    """Return what each physical term is worth."""
+    """Tabulate the worth of each physical term."""
     lines = head("cells", "protocol", "without", "MAPE", "100 (exp(mean abs ln) - 1)", "change")
     lines += [
         line(
@@ -209,7 +209,7 @@ PAGES = {
 
 
 def with_block(text: str, name: str, block: str) -> str:
-    """Return a page with what stands between the markers of a name replaced."""
+    """Replace the text between the markers of a name."""
     start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
     before, rest = text.split(start)
     _, after = rest.split(end)

@@ -1,4 +1,4 @@
-"""What is timed: a benchmark of each kernel class, the sizes it is drawn over, and the points that come of it.
+"""Benchmarks: one for each kernel class, the sizes it is drawn over, and its timed points.
 
 A benchmark knows sizes by name, the neutral operation that they make (the same record that a network's layer yields, so
 that fitting and predicting lower it alike), and how a backend runs it.
@@ -54,7 +54,7 @@ class Prepared:
 
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
-    """How kernels of one class are made."""
+    """Benchmark of one kernel class: its sizes, and how to prepare a kernel."""
 
     name: str
     axes: Mapping[str, Axis]
@@ -64,7 +64,7 @@ class Benchmark:
     weight: float = 1.0
 
     def has_sizes(self, sizes: Sizes) -> bool:
-        """Tell whether sizes are of this benchmark, and not of one that an earlier version had under its name."""
+        """Tell whether sizes fit this benchmark; an earlier version may have had another under its name."""
         return set(sizes) == set(self.axes)
 
 
@@ -88,13 +88,13 @@ class Point:
 
 
 SEED: Final = 20190408
-"""Of every generator of a calibration, so that two draw from the same sequences [1]."""
+"""Seed of every generator of a calibration, so that two calibrations draw the same sequences [1]."""
 
 LEAST_ODD: Final = 3
 """Smallest size under the rule ``odd`` [1]."""
 
 FEATURE_STEPS: Final = ((0.6, 32), (0.85, 8), (1.0, 1))
-"""Shares of the features drawn up to here that are multiples of so many [1]."""
+"""Upper ends of the shares of features that are drawn as multiples, and the multiples [1]."""
 
 MOST_DRAWS: Final = 400
 """Draws after which a benchmark has no shape within the limits [1]."""
@@ -189,7 +189,7 @@ def shapes(
 
 
 def most_telling(sensitivities: NDArray[np.float64], candidates: NDArray[np.float64], *, prior: float) -> int:
-    """Return the candidate about which a fit is least sure.
+    """Return the candidate that a fit is least sure of.
 
     Examples
     --------

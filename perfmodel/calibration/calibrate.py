@@ -39,7 +39,7 @@ SOURCED: Final = ("machine", "session", "peaks", "overheads", "host_copy", "all_
 """Tables of a calibration that hold numbers."""
 
 FEWEST_POINTS: Final = 20
-"""Points without which there is nothing to fit [1]."""
+"""Fewest points of a fit [1]."""
 
 RECORD_BYTES: Final = 4 * 2**20
 """Space that the record and the result of a session need at most [B]."""
@@ -249,7 +249,7 @@ def _save(machine: MeasuredMachine, out: str | Path, *, kept: str) -> None:
 
 
 def _kept(journal: Journal, library: Backend, *, out: str | Path | None, budget_s: float) -> str:
-    """Return where the points are, and the words that go on with them."""
+    """Say in words where the points are, and how to go on with them."""
     words = ["perfmodel", "calibrate", journal.header["target"], "--backend", library.name]
     for dtype in journal.header["dtypes"]:
         words += ["--dtype", dtype]

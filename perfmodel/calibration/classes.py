@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the features depend on."""
+    """Facts of the machine that features depend on."""
 
     vector_lanes: int
     near_cache_bytes: float
@@ -43,7 +43,7 @@ class Machine:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Machine:
-        """Return it from the table ``machine`` of a file."""
+        """Read it from the table ``machine`` of a file."""
         return cls(
             vector_lanes=int(facts["vector_lanes"]),
             near_cache_bytes=float(facts["near_cache_mib"]) * MIB,
@@ -55,7 +55,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Operations of one class as a fit sees them."""
+    """Features of the operations of one class."""
 
     family: str
     names: tuple[str, ...]
@@ -65,7 +65,7 @@ class Columns:
 
 
 def columns_of(operations: Sequence[Operation], *, dtype: str, machine: Machine) -> Columns:
-    """Return the columns of operations that are all of one family."""
+    """Compute the columns of operations of one family."""
     size = ELEMENT_BYTES[dtype]
     kernels = [measured_kernel(operation, element_bytes=size) for operation in operations]
     names = MATMUL_COLUMNS if isinstance(kernels[0], Matmul) else STREAM_COLUMNS
@@ -101,13 +101,13 @@ POOLED: Final = frozenset(
         ELEMENTWISE,
     }
 )
-"""Classes that are made of the points of others."""
+"""Pooled classes, made of the points of several others."""
 
 PLAIN_PRODUCTS: Final = "gemm_"
-"""How the classes begin whose rates count for the best rate of products. [-]"""
+"""Prefixes of the classes whose rates count for the best rate of products. [-]"""
 
 SHARED_DTYPE: Final = {"tf32": "fp32"}
-"""Data type -> the one whose passes it shares, as its tensors lie in memory alike."""
+"""Data type -> the one whose passes it shares, as both have the same layout in memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -185,7 +185,7 @@ def fitted_classes(
 
 
 def session_repeat_spread(points: Iterable[Point]) -> float:
-    """Return how well the times of a session repeat."""
+    """Return the spread of the repeated times of a session."""
     twice = [(point.seconds, point.again_seconds) for point in points if point.again_seconds is not None]
     return repeat_spread_of([first for first, _ in twice], [second for _, second in twice])
 
@@ -237,7 +237,7 @@ def _fit(columns: Columns, points: Sequence[Point], pooled: FittedCurve | None, 
 def _cold(
     classes: Sequence[ClassPoints], columns: Mapping[str, Columns], machine: Machine, of_copy: float | None
 ) -> dict[str, float]:
-    """Return a rate for each family: the few flushed points of one class tell less of it than those of all do."""
+    """Return one rate for each family, as one class has too few flushed points."""
     rates = {}
     for family in dict.fromkeys(each.family for each in columns.values()):
         flushed = [

@@ -1,4 +1,4 @@
-"""What the machine says of itself: processor, cores, caches, memory, clock, versions. Read, never set."""
+"""Facts of the machine: processor, cores, caches, memory, clock, versions. Read, never set."""
 
 from __future__ import annotations
 
@@ -118,11 +118,11 @@ FORM_FACTORS: Final = frozenset({"sxm", "sxm2", "sxm5", "pcie", "gcd"})
 SAYS_NOTHING: Final = frozenset(
     {"nvidia", "geforce", "tesla", "amd", "instinct", "intel", "core", "cpu", "gpu", "processor"}
 )
-"""Words of a processor's own name that a device file's may lack. Any other may be what makes it a different one."""
+"""Words of a processor's own name that a device file's may lack; any other may mark another model."""
 
 
 def datasheet_of(model: str) -> str | None:
-    """Return the device file whose name says what a processor's own name says, if there is exactly one.
+    """Return the only device file whose name has the words of a processor's own name, if there is exactly one.
 
     Examples
     --------
@@ -136,7 +136,7 @@ def datasheet_of(model: str) -> str | None:
 
 
 def _is_named(name: str, words: frozenset[str]) -> bool:
-    """Tell whether each word of a processor's name is one of a device file's, and the other way round."""
+    """Tell whether a processor's name and a device file's name have the same words."""
     said: set[str] = set()
     for part in name.split("_"):
         ways = {part, f"{part}gb"} | ({f"sxm{version}" for version in range(2, 7)} if part == "sxm" else set())
@@ -148,7 +148,7 @@ def _is_named(name: str, words: frozenset[str]) -> bool:
 
 
 def _memory_word(name: str) -> str:
-    """Return the memory of a device file as drivers write it."""
+    """Write the memory of a device file as drivers do."""
     stated = spec_files.read_toml(spec_files.find("devices", name)).get("memory", {})
     return f"{stated.get('capacity_gib', 0):g}gb"
 
@@ -196,7 +196,7 @@ FRESH_BYTES: Final = 32 * 2**20
 
 
 def keep_freed_memory() -> str:
-    """Tell the allocator to keep freed memory, where it can be told; return what was done, in words.
+    """Tell the allocator to keep freed memory, if it can, and return what was done in words.
 
     glibc maps blocks above a threshold anew each time and gives the top of the heap back, so that the same kernel finds
     its result's pages there or not. Users of a predicted network see the same, unless they set
@@ -212,7 +212,7 @@ def keep_freed_memory() -> str:
 
 
 def page_fault_s() -> float:
-    """Return what the first touch of a page of memory takes [s]."""
+    """Time the first touch of a page of memory [s]."""
     with mmap.mmap(-1, FRESH_BYTES) as block:
         times = []
         for _ in range(2):

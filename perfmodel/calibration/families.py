@@ -15,7 +15,7 @@ from perfmodel.layers import OPTIMIZERS, Layer, Shape
 from perfmodel.records import Attention, Contraction, Convolution, Gather, Operation, Recurrence, Role
 
 ROLES: Final = (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
-"""Roles of a product: two of them are of back-propagation."""
+"""Roles of a product; the last two belong to back-propagation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ ROWS: Final = Family(
 ELEMENTS: Final = Family(
     {"elements": Axis(65, 40_000_001, "odd"), "one": Axis(values=(1,))}, batch="elements", sample=("one",)
 )
-"""Elements in a row, for functions to which their shape is nothing; odd, as no tensor of an even mini-batch is."""
+"""Elements in a row, for functions that ignore shapes; odd, unlike any tensor of an even mini-batch."""
 
 TWO_OF_ELEMENTS: Final = Family(ELEMENTS.axes, batch="elements", sample=("one",), inputs=2)
 
@@ -77,7 +77,7 @@ def of_layer(
     shapes: Callable[[Sizes], tuple[Shape, ...]] | None = None,
     role: Callable[[Sizes], Role] | None = None,
 ) -> Callable[[Sizes], Operation]:
-    """Return what makes the operation of a class from sizes, by the layer that has it."""
+    """Return a function from sizes to the operation of a class, taken from its layer."""
 
     def operation(sizes: Sizes) -> Operation:
         made = layer if isinstance(layer, Layer) else layer(sizes)
@@ -105,11 +105,11 @@ BATCHED_AXES: Final = {
     "columns": Axis(5, 512),
     "inner": Axis(5, 512, "features"),
 }
-"""Of products of one size, many at once."""
+"""Sizes of batched products."""
 
 
 def in_role(make: Callable[[Sizes, Role], Operation], role: Role, sizes: Sizes) -> Operation:
-    """Return the operation of some sizes [1] in a role: what ``partial`` makes a benchmark's of."""
+    """Return the operation of some sizes [1] in a role; ``partial`` turns it into a benchmark's."""
     return make(sizes, role)
 
 
@@ -275,11 +275,11 @@ def gather(sizes: Sizes, role: Role) -> Gather:
 
 
 UPDATE_AXES: Final = {"elements": Axis(3, 20_000_001, "odd")}
-"""Of one parameter tensor; odd, as no tensor of a usual network is."""
+"""Elements of one parameter tensor; odd, unlike those of usual networks."""
 
 
 def update(name: str) -> Callable[[Sizes], Operation]:
-    """Return what makes the update of one parameter tensor, ``gradient_norm`` or ``gradient_scale`` from its size."""
+    """Return a function from a tensor's size to its update, ``gradient_norm`` or ``gradient_scale``."""
     if name in OPTIMIZERS:
         return lambda sizes: OPTIMIZERS[name]().operations({"one": sizes["elements"]}, batch_size=1)[0]
     clipped = OPTIMIZERS["sgd"](clipping="per_batch")

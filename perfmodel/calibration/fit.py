@@ -38,13 +38,13 @@ LOOSE_SPREAD: Final = 3.0
 """The same where there is no pooled class, around a rough guess [1]."""
 
 LEAST_SIGMA: Final = 0.02
-"""Spread of a point about its curve that is taken to be at least there [1]."""
+"""Least spread of points about their curve [1]."""
 
 LEAST_SHARE: Final = 0.02
-"""Share of the time of any point below which a constant is left out: nothing is known of it [1]."""
+"""Share of a point's time below which a constant cannot be known and is left out [1]."""
 
 PROPORTIONAL: Final = 1.15
-"""Largest over smallest ratio of two features that no point tells apart; the later one is left out [1]."""
+"""Largest over smallest ratio of two features that points cannot separate; the later one is left out [1]."""
 
 REPEAT_SPREAD: Final = 0.05
 """Standard deviation of a time from one run to the next, where no point was taken twice [1]."""
@@ -57,7 +57,7 @@ FEWEST_REPEATS: Final = 10
 """Points taken twice below which their scatter says too little [1]."""
 
 QUANTILE_80: Final = 0.8
-"""Share of the differences of repeated points within the interval that they are to give [1]."""
+"""Share of the differences of repeated points that their interval must hold [1]."""
 
 FIT_ROUNDS: Final = 2
 """Times the spread about the curve is estimated and the fit repeated [1]."""
@@ -65,7 +65,7 @@ FIT_ROUNDS: Final = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedCurve:
-    """Constants of one class with how sure they are."""
+    """Constants of one class with their covariance."""
 
     constants: Mapping[str, float]
     log_spread: Mapping[str, float]
@@ -166,7 +166,7 @@ def _prior(
 
 
 def _centre_spread(names: Sequence[str], pooled: FittedCurve | None) -> NDArray[np.float64]:
-    """Return how far the centres to which constants are drawn differ from one calibration to the next."""
+    """Return the spread of the prior centres of constants between two calibrations."""
     known = {} if pooled is None else pooled.log_spread
     return np.array([known.get(name, 0.0) for name in names])
 
@@ -235,7 +235,7 @@ def repeat_spread_of(first_s: Sequence[float], second_s: Sequence[float]) -> flo
 def agreement(
     first: Mapping[str, tuple[float, float, float]], second: Mapping[str, tuple[float, float, float]]
 ) -> dict[str, Any]:
-    """Return how two calibrations agree.
+    """Measure the agreement of two calibrations.
 
     Examples
     --------

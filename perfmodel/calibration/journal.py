@@ -41,7 +41,7 @@ class RecordedPoint(SpecTable):
 
 
 class Reuse(SpecTable):
-    """After how much other traffic a copy became slow, and what its bytes then cost."""
+    """Traffic after which a copy became slow, and the cost of its bytes then."""
 
     moved_bytes: PositiveNumber
     hot_s: PositiveNumber
@@ -52,7 +52,7 @@ class Reuse(SpecTable):
 
 
 class Surroundings(SpecTable):
-    """What was measured around the kernels; whatever is not there is measured when the session is resumed."""
+    """Measurements around the kernels; a resumed session measures those that are missing."""
 
     peaks: Peaks | None = None
     overheads: Overheads = Overheads()
@@ -72,7 +72,7 @@ class Surroundings(SpecTable):
 
 
 class Record(SpecTable):
-    """The whole of it."""
+    """The whole record."""
 
     version: int
     header: dict[str, Any]
@@ -83,11 +83,11 @@ class Record(SpecTable):
 
 
 SUFFIX: Final = ".points.json"
-"""What replaces ``.toml`` in the name of a calibration to name its record."""
+"""Ending of a calibration's record, in place of ``.toml``."""
 
 
 def journal_of(out: str | Path) -> Path:
-    """Return where the record of a calibration lies: beside it.
+    """Path of a calibration's record, beside its file.
 
     Examples
     --------
@@ -99,12 +99,12 @@ def journal_of(out: str | Path) -> Path:
 
 
 def temporary_journal() -> Path:
-    """Return where the record of this process lies if nothing was said of it."""
+    """Default path of the record of this process."""
     return Path(tempfile.gettempdir()) / f"perfmodel_calibration_{os.getpid()}{SUFFIX}"
 
 
 def set_aside(path: Path) -> None:
-    """Rename the record of another session, if one is at ``path``, so that its points are kept; a warning tells it."""
+    """Rename the record of another session at ``path``, and warn of it, so that its points are kept."""
     if not path.is_file() or _is_without_points(path):
         return
     kept = next(each for number in count(1) if not (each := path.with_name(f"{path.name}.{number}")).exists())
@@ -124,7 +124,7 @@ def _is_without_points(path: Path) -> bool:
 
 
 def digest_of(points: Iterable[Point]) -> str:
-    """Return what tells the points of one session from those of any other: sizes and times, in any order.
+    """Return a digest of a session's sizes and times, the same in any order.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def digest_of(points: Iterable[Point]) -> str:
 
 
 class Journal:
-    """Points of a session, and what else was measured in it."""
+    """Points of a session, and its other measurements."""
 
     def __init__(self, path: Path | None, header: Mapping[str, Any]) -> None:
         self.path = path
@@ -149,7 +149,7 @@ class Journal:
         self.seconds = 0.0
 
     def write(self) -> None:
-        """Write all of it, in the place of what was there; if that place is full, in the folder of temporary files."""
+        """Replace the file; where its disk is full, write to the folder of temporary files."""
         if self.path is None:
             return
         try:
@@ -195,7 +195,7 @@ class Journal:
 
 
 def _faults(content: Mapping[str, Any], benchmarks: Mapping[str, Mapping[str, Benchmark]]) -> Iterator[str]:
-    """Yield what does not fit together in a record, in words."""
+    """Yield the contradictions in a record, in words."""
     rates = content["found"].get("peaks", {}).get("gemm_flop_per_s", benchmarks)
     for dtype in benchmarks:
         if dtype not in rates:
@@ -230,7 +230,7 @@ def _told(value: Any) -> str:
 
 
 def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any]:
-    """Return what a record holds, with its points as :class:`Point`."""
+    """Read a record, its points as :class:`Point`."""
     try:
         content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
         if not isinstance(content, dict) or content.get("version") != VERSION:

@@ -1,4 +1,4 @@
-"""What a calibration found, as tables: its classes, and what differs between two of them."""
+"""Tables of a calibration: its classes, and the differences between two calibrations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 MAIN: Final = ("s_per_flop", "s_per_byte", "s_per_far_byte", "s_per_read_byte", "call_s")
-"""Constants in the order in which the first that a class has is taken for what it mostly is."""
+"""Constants in order of precedence: the first that a class has is its main one."""
 
 SAME_CLOCK: Final = 0.02
 """Change of the clock below which nothing is said [1]."""
@@ -85,7 +85,7 @@ def class_table(machine: MeasuredMachine) -> Table[ClassLine]:
 
 
 def session_facts(machine: MeasuredMachine) -> dict[str, Any]:
-    """Return how the measuring went, by name."""
+    """Return facts of the measuring session by name."""
     session, peaks = machine.session, machine.peaks
     best = ", ".join(f"{rate / 1e9:.4g} GFLOP/s in {dtype}" for dtype, rate in peaks.gemm_flop_per_s.items())
     given: dict[str, Any] = {
@@ -111,11 +111,11 @@ CALLS: Final = {
     "step_s": "a step",
     "dispatch_s": "a launch",
 }
-"""Overhead -> what it is of."""
+"""Overhead -> its description."""
 
 
 def surroundings(machine: MeasuredMachine) -> dict[str, str]:
-    """Return what was measured around the kernels, in words: calls, fresh memory, copies, processes, the disk."""
+    """Describe the measurements around the kernels: calls, fresh memory, copies, processes, the disk."""
     calls = [
         f"{seconds_text(seconds)} for {of}"
         for name, of in CALLS.items()
@@ -192,7 +192,7 @@ def _clock_change(old: MeasuredMachine, new: MeasuredMachine) -> str | None:
 
 
 def datasheet_gaps(machine: MeasuredMachine) -> dict[str, str]:
-    """Return what was reached of the peak of a data sheet, by data type; nothing where the file names none.
+    """Return the share of the data sheet's peak that was reached, by data type; empty where the file names none.
 
     The peak is that of the cores that worked, on as many sockets as they take.
     """
@@ -250,7 +250,7 @@ def _diff_rows(old: MeasuredMachine, new: MeasuredMachine) -> list[ChangedConsta
 
 
 def diff_text(old: MeasuredMachine, new: MeasuredMachine) -> str:
-    """Return what differs between two calibrations: software, clock, constants beyond their intervals."""
+    """Describe the differences between two calibrations: software, clock, constants beyond their intervals."""
     facts, changed = facts_text(_diff_facts(old, new)), _diff_rows(old, new)
     headings = {"kernel_class": "class"}
     table = Table(changed, title="constants beyond their intervals", headings=headings, row_type=ChangedConstant)
@@ -258,7 +258,7 @@ def diff_text(old: MeasuredMachine, new: MeasuredMachine) -> str:
 
 
 def diff_content(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
-    """Return the same as plain values: facts by name, and ``changed`` constants."""
+    """Return the differences as plain values: facts by name, and ``changed`` constants."""
     return {**_diff_facts(old, new), "changed": [asdict(each) for each in _diff_rows(old, new)]}
 
 
@@ -298,7 +298,7 @@ def measured_points(
 
 
 def roofline_of(file: str | Path, machine: MeasuredMachine) -> Figure:
-    """Return the figure of a calibration: a roofline with its points, and fitted against measured times."""
+    """Draw a calibration: a roofline with its points, and fitted against measured times."""
     from perfmodel.calibration.calibrate import benchmark_table
     from perfmodel.presentation.figures import measured_roofline
 

@@ -41,13 +41,13 @@ COLD_SHARE: Final = 0.15
 """Largest share of the time of all points that flushing may take [1]."""
 
 COLD_LEAST_BYTES: Final = 131072
-"""Traffic below which a flushed kernel tells of its call only [B]."""
+"""Traffic below which a flushed kernel shows only the cost of its call [B]."""
 
 RETAKE_SHARE: Final = 0.13
-"""Share of the budget that is kept for points to be taken again: after drift, and to learn how times repeat [1]."""
+"""Share of the budget that is kept for points to be taken again, after drift and to learn the spread of times [1]."""
 
 REPEATS: Final = 60
-"""Points that are timed once more at the end, to learn how well a time repeats [1]."""
+"""Points that are timed once more at the end, to learn the spread of times [1]."""
 
 REPEAT_SHARE: Final = 0.03
 """Largest share of the budget that this may take [1]."""
@@ -56,13 +56,13 @@ MOST_BEYOND_S: Final = 4.0
 """Longest time that kernels get beyond the budget where their surroundings took all of it [s]."""
 
 RUNS_OF_POINT: Final = 6
-"""Runs that a point of a long kernel takes, those after a flush among them [1]."""
+"""Runs of a long kernel for one point, including those after a flush [1]."""
 
 MEMORY_SHARE: Final = 0.05
 """Largest share of the memory that a kernel's operands may take [1]."""
 
 PRIOR_OF_DESIGN: Final = 0.05
-"""What is known of a constant beforehand when the next point is chosen, as so much of a point [1]."""
+"""Weight of prior knowledge of a constant when the next point is chosen, as a part of a point [1]."""
 
 ROUGH_SHARE: Final = 0.3
 """Share of the best rates that a kernel reaches before anything is known of its class [1]."""
@@ -73,7 +73,7 @@ ROUGH_CALL_S: Final = 1e-5
 
 @dataclass(eq=False)
 class _Class:
-    """What is known so far of one benchmark in one data type."""
+    """Points and fit of one benchmark in one data type so far."""
 
     benchmark: Benchmark
     dtype: str
@@ -201,7 +201,7 @@ class Session:
         self.classes = [each for each in self.classes if each not in left_out]
 
     def _allows(self, benchmark: Benchmark, dtype: str) -> Callable[[Operation], bool]:
-        """Return what tells whether an operation is within memory and time."""
+        """Return a check that an operation fits in memory and time."""
         key = (benchmark.name, dtype)
 
         def allowed(operation: Operation) -> bool:

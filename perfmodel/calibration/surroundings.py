@@ -1,4 +1,4 @@
-"""What surrounds kernels: the best rates, when data leaves the caches, calls, copies, disk and all-reduces."""
+"""Measurements beside kernels: best rates, when data leaves the caches, calls, copies, disk and all-reduces."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 FEWEST: Final = 4
-"""Kernels below which a line through their times tells nothing, and one through the origin has to do [1]."""
+"""Fewest kernels of a line with an intercept; fewer are fitted through the origin [1]."""
 
 DISTANCES: Final = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 """Shares of the memory that a flush reads, after which the copy is timed [1]."""
@@ -37,13 +37,13 @@ TRIED: Final = 64
 """Capacities that are tried [1]."""
 
 WIDEST: Final = 4.0
-"""Largest of them over the largest distance: beyond, the curve is a straight line and tells no capacity [1]."""
+"""Largest of them over the largest distance: beyond, the curve is a straight line without a capacity [1]."""
 
 CLEAR_SHARE: Final = 0.1
-"""Slowing of the copy, over its time, below which nothing is told of what has left the caches [1]."""
+"""Slowing of the copy, over its time, below which nothing is known of the caches [1]."""
 
 COPY_SPREAD: Final = 0.5
-"""How far the slope of kernels may lie from that of one copy, as a standard deviation [1]."""
+"""Standard deviation of the slope of kernels around that of one copy [1]."""
 
 NOISE_SHARE: Final = 0.2
 """Noise of a kernel's time after a flush, as a share of its time before [1]."""
@@ -56,7 +56,7 @@ LEAST_NOISE_S: Final = 1e-6
 
 
 def flushed_bytes(moved_bytes: Sequence[float] | NDArray[np.float64], *, reuse_bytes: float) -> NDArray[np.float64]:
-    r"""Return the bytes that a flush puts out of the caches: those that a kernel run over and over finds in one.
+    r"""Return the bytes that a flush drives out of the caches: those that a repeated kernel finds there.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def cold_rate(
     reuse_bytes: float,
     of_copy: float | None = None,
 ) -> float:
-    r"""Return the time that a byte takes longer which is in no cache.
+    r"""Return the extra time of a byte that is in no cache.
 
     A flush also drives the kernel's instructions and the library's tables out of the caches. That takes a time for
     each kernel, a, whatever its size: small kernels would have it look like a price of many bytes. No step pays it
@@ -114,14 +114,14 @@ def cold_rate(
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """When data leaves the caches, and what it costs then, as one copy shows it."""
+    """Traffic after which data leaves the caches, and its cost then, measured on one copy."""
 
     capacity_bytes: float
     cold_s_per_byte: float
 
 
 def reuse_of(distances: Sequence[float], seconds: Sequence[float], *, hot_s: float, moved_bytes: float) -> Reuse | None:
-    r"""Return after how much other traffic data has left the caches, and what it costs.
+    r"""Fit the traffic after which data has left the caches, and its cost then.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def _temporary_file(folder: str | Path | None) -> Iterator[Path]:
 
 
 def _opened(path: Path) -> tuple[int, str]:
-    """Return a file that is read past the page cache, and how that was done."""
+    """Open a file that is read past the page cache, and say in words how."""
     direct = getattr(os, "O_DIRECT", 0)
     if direct:
         with suppress(OSError):
@@ -275,7 +275,7 @@ def measure_surroundings(
     budget_s: float,
     now: Callable[[], float],
 ) -> list[str]:
-    """Measure what is not found yet."""
+    """Make the measurements that are still missing."""
     notes: list[str] = []
     steps: dict[str, Callable[[], Any]] = {
         "peaks": partial(_peaks, backend, dtypes),

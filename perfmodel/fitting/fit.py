@@ -44,7 +44,7 @@ MOST_EVALUATIONS: Final = 60
 
 
 FitProblem: TypeAlias = "Problem | KernelProblem"
-"""What a fit needs to know of its rows: steps one by one, or kernels board by board."""
+"""Rows of a fit: steps one by one, or kernels board by board."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -168,7 +168,7 @@ class _Stage:
 
 
 def _descent(problem: FitProblem, rows: tuple[int, ...], begin: NDArray[np.float64], *, stages: Stages) -> _Stage:
-    """Return the best point of stages that follow one another, each from the best point before it."""
+    """Run stages one after another, each from the best point so far, and return the best."""
     best = _Stage(begin, np.inf, converged=False)
     for step, tolerance in stages:
         reached = _descend(problem, rows, best.log_factors, step=step, tolerance=tolerance)
@@ -179,7 +179,7 @@ def _descent(problem: FitProblem, rows: tuple[int, ...], begin: NDArray[np.float
 def _descend(
     problem: FitProblem, rows: tuple[int, ...], begin: NDArray[np.float64], *, step: float, tolerance: float
 ) -> _Stage:
-    """Return where robust least squares end with gradients over one step."""
+    """Minimise by robust least squares with gradients over one step."""
     from scipy.optimize import least_squares  # scipy loads only where something is fitted
 
     root, noise = problem.prior_root(), problem.plan.noise
@@ -228,7 +228,7 @@ ENVIRONMENT_VARIABLE: Final = "PERFMODEL_CACHE"
 
 
 def cache_folder() -> Path | None:
-    """Return where fits are kept."""
+    """Return the folder of kept fits; None to keep none."""
     given = os.environ.get(ENVIRONMENT_VARIABLE)
     if given is not None:
         return Path(given) if given else None
@@ -237,7 +237,7 @@ def cache_folder() -> Path | None:
 
 
 FOLLOWING_FOLDERS: Final = frozenset({"calibrations", "fit_plans", "intervals"})
-"""Kind folders of what follows from fits, and of fit plans, of which callers name the one in use."""
+"""Kind folders that no fit depends on, and fit plans, which the caller's key names."""
 
 
 ASIDE: Final = (
@@ -258,12 +258,12 @@ ASIDE: Final = (
 PREPARING: Final = frozenset(
     f"validation/{module}.py" for module in ("protocols/cells", "protocols/protocols", "tables/speedup")
 )
-"""Modules of the validation that prepare what is fitted; the others only score what came out."""
+"""Modules of the validation that prepare the fitted rows; the others only score."""
 
 
 @cache
 def code_fingerprint() -> str:
-    """Return a fingerprint of every module that a fit may pass through: another formula is another fit."""
+    """Return a fingerprint of every module that a fit may use: another formula is another fit."""
     root = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
     for path in sorted([*root.rglob("*.py"), *root.glob("measurements/formats/*.toml")]):
@@ -275,7 +275,7 @@ def code_fingerprint() -> str:
 
 
 def fingerprint(parts: Iterable[object]) -> str:
-    """Return a fingerprint of what a fit follows from: the code, every spec file, and what the caller names."""
+    """Return a fingerprint of everything that a fit depends on: code, spec files, and the caller's own parts."""
     digest = hashlib.sha256(code_fingerprint().encode())
     for folder in sorted(spec_files.NOUN_BY_FOLDER.keys() - FOLLOWING_FOLDERS):
         for path in spec_files.files(folder):
@@ -287,7 +287,7 @@ def fingerprint(parts: Iterable[object]) -> str:
 
 
 def kept_fits(key: str) -> list[Fit] | None:
-    """Return the fits kept under a key."""
+    """Read the fits that are kept under a key."""
     folder = cache_folder()
     if folder is None:
         return None
@@ -320,7 +320,7 @@ FEW = 80
 """Folds up to which every fit starts at its priors. [1]"""
 
 GROUPS = 8
-"""Groups of many folds; the folds of one start from a fit that has seen no row that any of them holds out. [1]"""
+"""Groups of many folds; those of one start from a fit without any row that one of them holds out. [1]"""
 
 _SHARED: dict[str, FitProblem] = {}
 """The problem that forked workers inherit: it need not be sent to them."""

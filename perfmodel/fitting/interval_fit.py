@@ -1,4 +1,4 @@
-"""What intervals are made of, found from residuals of rows that fits had not seen."""
+"""Parameters of intervals, found from residuals of rows that no fit had seen."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ USUAL_SPREAD: Final = 0.1
 """Spread of ln(time) about which each part is expected, within a factor of e, before any residual is seen. [1]"""
 
 DAMPING: Final = 0.75
-"""How far widths follow spreads, 0 for one ratio for all and 1 for ratios in proportion. [1]"""
+"""Exponent of the spread in the width of an interval: 0 for equal widths, 1 for proportional ones. [1]"""
 
 SLOPE_SPREAD: Final = 0.7
 """Standard deviation of the slope with the share of passes before any residual is seen. [1]"""
 
 ESTIMATED: Final[dict[str, float]] = {"dtype": 0.25, "architecture": 0.2}
-"""What extrapolation adds where no residual tells: an estimate, about as much as a new framework. [1]"""
+"""Spread that extrapolation adds where no residual shows it: an estimate, about that of a new framework. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ def fit_spread(exposures: Sequence[Exposure], log_ratios: NDArray[np.float64]) -
 
 
 def _quantiles(scores: NDArray[np.float64], exposures: Sequence[Exposure]) -> dict[str, float]:
-    """Return the quantile of each regime; meeting something new is never found to narrow an interval."""
+    """Return the quantile of each regime; that of extrapolations is never the smaller."""
     of_row = np.array([regime_of(each) for each in exposures])
     own = {regime: scores[of_row == regime] for regime in REGIMES}
     found = {regime: conformal_quantile(each if len(each) >= FEWEST else scores) for regime, each in own.items()}

@@ -37,7 +37,7 @@ READS: Final[dict[tuple[str, str], Role]] = {
     ("T", "N"): Role.INPUT_GRADIENT,
     ("N", "T"): Role.WEIGHT_GRADIENT,
 }
-"""How operands lie -> what the product of a layer yields that reads them so, with weights stored by inputs."""
+"""Layout of the operands -> role of the layer's product that reads them so, with weights stored by inputs."""
 
 ROLES: Final[dict[str, tuple[Role, ...]]] = {
     "forward": (Role.OUTPUT,),
@@ -162,7 +162,7 @@ OPERATIONS: Final[dict[str, Callable[[MeasuredKernel], Operations]]] = {
 
 
 def operations_of(row: MeasuredKernel, *, kind: str) -> Operations:
-    """Return what a row computed.
+    """Return the operations of a row.
 
     Examples
     --------
@@ -179,7 +179,7 @@ DTYPES = (
     ("single precision", "fp32"),
     ("float", "fp32"),
 )
-"""Words of a precision -> data type, the first that occurs; what multiplies in another type than it stores is none."""
+"""Words of a precision -> data type, the first that occurs; none where products have another type than storage."""
 
 INTEGER_WORD = "int8"
 """Word of a precision that names integers for products, beside floating-point recurrences."""
@@ -235,7 +235,7 @@ class KernelBoard:
 
     @cached_property
     def constant_values(self) -> dict[str, Any]:
-        """What the files state for these constants, by full name. [unit of each constant]"""
+        """Values of these constants in the files, by full name. [unit of each constant]"""
         known: dict[str, Mapping[str, Any]] = {f"frameworks/{self.profile.stem}": self.profile.gpu.constants}
         for library in self.libraries.values():
             known[f"libraries/{library.stem}"] = library_constants(library, self.device_file, factors=NO_FACTORS)

@@ -25,7 +25,7 @@ STEP = 0.01
 
 
 def shifted_either_way(log_factors: NDArray[np.float64], reached: Sequence[int], *, step: float) -> NDArray[np.float64]:
-    """Return the unknowns as they are, each reached one raised alone, and each lowered alone."""
+    """Stack the unknowns with copies in which each reached one alone is raised or lowered."""
     half = len(reached)
     shifted = np.repeat(log_factors[:, None], 2 * half + 1, axis=1)
     shifted[list(reached), np.arange(1, half + 1)] += step
@@ -36,7 +36,7 @@ def shifted_either_way(log_factors: NDArray[np.float64], reached: Sequence[int],
 def central_gradient(
     log_times: NDArray[np.float64], reached: Sequence[int], *, unknown_count: int, step: float
 ) -> NDArray[np.float64]:
-    """Return the gradients that times of the configurations of ``shifted_either_way`` tell."""
+    """Return central differences of times at the points of ``shifted_either_way``."""
     half = len(reached)
     gradient = np.zeros((*log_times.shape[:-1], unknown_count))
     gradient[..., list(reached)] = (log_times[..., 1 : half + 1] - log_times[..., half + 1 :]) / (2 * step)
@@ -107,7 +107,7 @@ class Problem:
         return frozenset().union(*(self.rows[index].reached for index in rows))
 
     def forget(self, *, keep: NDArray[np.float64] | None = None) -> None:
-        """Drop what was evaluated, but at one set of factors, from where several fits start."""
+        """Drop the cached times, but those at one set of factors, from which several fits start."""
         kept = {}
         if keep is not None:
             wanted = [keep[list(row.reached)].tobytes() for row in self.rows]
@@ -240,7 +240,7 @@ class KernelProblem:
         return frozenset().union(*reached)
 
     def forget(self, *, keep: NDArray[np.float64] | None = None) -> None:
-        """Drop what was evaluated."""
+        """Drop the cached times."""
         self._known.clear()
 
     def prior_root(self) -> NDArray[np.float64]:

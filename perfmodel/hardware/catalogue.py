@@ -117,7 +117,7 @@ def _resolve(price: InstancePrice, path: Path) -> None:
 
 
 def _table_of(name: str) -> dict[str, Any]:
-    """Return what a file states; nothing where it cannot be read, so that others are found all the same."""
+    """Read a file's table; empty where it cannot be read, so that one bad file does not hide the others."""
     try:
         return spec_files.read_toml(spec_files.find(FOLDER, name))
     except SpecError:
@@ -384,7 +384,7 @@ def _described_by_file(kind_folder: str, name: str) -> str:
 
 
 def _entries_of(kind_folder: str, stem: str) -> list[CatalogueEntry]:
-    """Return what one file gives: one thing, or a link at each of its widths; a faulty file gives its faults."""
+    """List the entries of one file: one thing, or a link at each width; a faulty file gives its faults."""
     kind, origin = spec_files.NOUN_BY_FOLDER[kind_folder], spec_files.origin_of(kind_folder, stem)
     loader = LOADER_BY_FOLDER.get(kind_folder)
     try:

@@ -230,7 +230,7 @@ def load_fit(name_or_path: str | Path | FitFile) -> FitFile:
 
 
 KIND_OF_THING = {"framework": "frameworks", "library": "libraries", "device": "devices"}
-"""What an unknown may be repeated for -> its kind folder in names of constants; a library states architectures."""
+"""Thing that an unknown may be repeated for -> its kind folder; architectures are stated by libraries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

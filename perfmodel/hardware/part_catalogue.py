@@ -138,7 +138,7 @@ def _device_path(name_or_path: str | Path) -> Path:
 
 
 def _host_link_faults(device: Device) -> list[str]:
-    """Return what is wrong with the link by which a device says it is attached, which is another file's matter."""
+    """List the faults of a device's host link, which another file describes."""
     host_link = getattr(device, "host_link", None)
     if host_link is None:
         return []

@@ -1,4 +1,4 @@
-"""What a machine and a cluster have in common: devices, storage, topology, a picture, parts; links left open."""
+"""Machines and clusters as graphs of parts: devices, storage, topology, a picture."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Wired(ABC):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the reader should know, such as a card in a slot of a newer generation, or wiring that is presumed."""
+        """Remarks for the reader, such as a card in a slot of a newer generation, or wiring that is presumed."""
         return self.wiring.remarks
 
     @cached_property
@@ -91,12 +91,12 @@ class Wired(ABC):
         return Topology(self.wiring.places, self.wiring.wires)
 
     def device_counts(self) -> list[str]:
-        """Return how many devices of which kind it has, one text each."""
+        """Count the devices of each kind, one text each."""
         counts = Counter(device.name for _, device in self.devices)
         return [f"{count} x {name}" for name, count in counts.items()]
 
     def parts(self) -> tuple[Part, ...]:
-        """Return every link with its two ends, for a table."""
+        """List every link with its two ends."""
         places = {place.name: place for place in self.wiring.places}
         return tuple(
             Part(
@@ -135,13 +135,13 @@ class Wired(ABC):
 
 
 def _label(wire: Wire) -> str:
-    """Return what large copies reach over a wire, in GB/s: one number, or two where the directions differ."""
+    """Write the bandwidth of large copies over a wire in GB/s: one number, or two where the directions differ."""
     rates = [channel.capacity_bytes_per_s / GIGA for channel in (wire.upward, wire.downward)]
     return " / ".join(dict.fromkeys(f"{rate:.3g}" for rate in rates))
 
 
 class OpenTopology(Topology):
-    """A topology some of whose channels carry expressions; data take the ways that the stated numbers give them.
+    """A topology with expressions on some channels; routes follow the stated numbers.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ class OpenTopology(Topology):
 
 
 def with_links_scaled(system: Wired, family: str, ratio: Quantity, *, latency: Quantity = 1.0) -> Wired:
-    """Return a system all of whose links of a family are so many times as fast, and start so much later."""
+    """Return a system with all links of a family faster by a factor, and with added latency."""
 
     def scaled(channel: Channel) -> Channel:
         if not _is_of_family(channel, family):
@@ -196,7 +196,7 @@ def _is_of_family(channel: Channel, family: str) -> bool:
 
 
 def _times(factor: Quantity, number: float) -> Any:
-    """Return a product; of a symbol over the number that it stands for, times that number, the symbol itself."""
+    """Multiply; a symbol over its own number, times that number, becomes the symbol."""
     product = factor * number
     if not is_symbolic(product):
         return product

@@ -95,7 +95,7 @@ RDMA_PROTOCOLS: Final = frozenset({"infiniband"})
 
 @dataclass(frozen=True, kw_only=True)
 class Wiring:
-    """What a system's file wires together, resolved."""
+    """Places, wires and remarks of a system's file."""
 
     places: tuple[Place, ...] = ()
     wires: tuple[Wire, ...] = ()
@@ -196,7 +196,7 @@ class _Wirer:
                     yield f"{where}.to", name, port, wire_of(name, port, link, latency_s=hop)
 
     def check_hubs(self, stated: list[tuple[str, str, str, Wire]]) -> None:
-        """Keep the wires of hubs whose ports exist, and refuse those that lead in a circle."""
+        """Keep the wires of hubs whose ports exist, and refuse circles."""
         above = {name: port for _, name, port, _ in stated}
         for where, name, port, wire in stated:
             if not self.known_port(where, port):
@@ -212,7 +212,7 @@ class _Wirer:
                 self.wires.append(wire)
 
     def remark_presumed(self) -> None:
-        """Say of hubs that nobody cites how they are joined: what devices share follows from it."""
+        """Remark that the wiring of hubs is presumed, if no source states it."""
         for kind, hubs, plural in (("root", self.file.root, "roots"), ("switch", self.file.switch, "switches")):
             source = self.file.source_of(f"{kind}.to") if hubs else None
             if source is not None and source.kind == ESTIMATE:

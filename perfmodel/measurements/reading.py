@@ -347,7 +347,7 @@ def _status_fault(row: MeasuredRow, cell: CellEntry) -> str | None:
 def _runs(
     rows: tuple[MeasuredRow, ...], description: TableDescription, *, table: str, faults: list[str]
 ) -> tuple[Run, ...]:
-    """Return one run for each framework, network and batch size; report what has no partner."""
+    """Return one run for each framework, network and batch size; report runs and rows without a partner."""
     given = _given_runs(description, table=table, faults=faults)
     hosts = {entry.device: entry.host for entry in description.hardware if entry.host is not None}
     runs: list[Run] = []
@@ -436,5 +436,5 @@ def from_frame(frame: pd.DataFrame, *, key: str = "frame") -> MeasurementTable:
 
 
 def _whole(value: object) -> object:
-    """Return 4.0, which a column with gaps makes of 4, as the text 4: a number would become 4.0 again."""
+    """Write 4.0 as the text 4: a column with gaps turns whole numbers into floats."""
     return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else value

@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 
 
 IDENTITY_FIELDS = frozenset({"sockets.count", "memory.capacity_gib"})
-"""Fields that say which machine it was, which only the table can tell, and not how fast anything runs."""
+"""Fields that identify the machine and say nothing of its speed; only the table can state them."""
 
 
 def marks_of(table: MeasurementTable) -> tuple[str, ...]:
-    """Return the texts by which a source betrays that it is the table or its laboratory."""
+    """Return the texts that mark a source as the table or its laboratory."""
     listed = tuple(mark.strip().lower() for mark in table.source.get("marks", "").split(";") if mark.strip())
     own_key = (table.key.lower(),) if table.key in measurements.names() else ()
     return (*own_key, *listed)
@@ -82,7 +82,7 @@ def _mentions(text: str, mark: str) -> bool:
 
 
 def estimated_fields(specs: Iterable[SpecFile]) -> tuple[str, ...]:
-    """Return the fields of the files that are estimates, not data: the weight they carry belongs beside a score."""
+    """Return the fields of the files that are estimates; they are shown beside the score."""
     return tuple(
         sorted(
             f"{spec.name}: {field}"
@@ -172,7 +172,7 @@ def hold_out(
 def _baselines(
     outcomes: Sequence[FoldOutcome], *, subset: str, table: MeasurementTable, told_all: bool
 ) -> tuple[Baseline, ...]:
-    """Ask the naive rules in the same folds; where nothing is held out they are told every cell."""
+    """Predict by the naive rules in the same folds; where nothing is held out they may use every cell."""
     rules = baselines.RULES[subset]
     if subset == "cpu_oversubscribed":
         below = [predict_cell(cell)[0] for cell in prepare_cells(table, table.subset("cpu"))]

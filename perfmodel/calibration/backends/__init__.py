@@ -1,1 +1,1 @@
-"""What runs the kernels that are timed: a library behind one interface, with a table of benchmarks each."""
+"""Libraries that run the timed kernels, behind one interface, each with a table of benchmarks."""

@@ -1,4 +1,4 @@
-"""What a library must offer to be measured: benchmarks, a clock, facts, and the costs around its kernels."""
+"""Interface of a library that is measured: benchmarks, a clock, facts, and costs around its kernels."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ WINDOW_S: Final = 2.0
 
 
 class DriftWatch:
-    """Runs one kernel again and again between the points, and tells when the machine has drifted."""
+    """Runs one kernel again and again between the points, to detect drift of the machine."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class Backend(ABC):
     @property
     @abstractmethod
     def clock(self) -> Clock:
-        """What times its kernels."""
+        """The clock that times its kernels."""
 
     @property
     @abstractmethod
@@ -217,7 +217,7 @@ class Backend(ABC):
 
     @abstractmethod
     def results(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> tuple[Any, Any, bool]:
-        """Return what a kernel makes in a data type and in ``fp64``, of the same operands, as float64 arrays.
+        """Run a kernel on the same operands in a data type and in ``fp64``; return float64 arrays.
 
         The third tells whether it draws random numbers, so that the two differ.
         """
@@ -255,7 +255,7 @@ class Backend(ABC):
         """Return the table ``overheads`` of a file [s]."""
 
     def allocator(self) -> str | None:
-        """Return how the memory of a device is handed out, in words; None where it is the process's own."""
+        """Describe the allocator of a device; None where it is the process's own."""
         return None
 
     def host_copies(self) -> list[dict[str, Any]]:

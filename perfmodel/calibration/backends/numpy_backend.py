@@ -326,7 +326,7 @@ class NumpyBackend(Backend):
         return benchmark.prepare(self._tools[dtype], sizes, benchmark.operation(sizes))
 
     def results(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> tuple[Any, Any, bool]:
-        """Return what a kernel makes, in both data types from the same random numbers."""
+        """Run a kernel in both data types on the same random numbers."""
         made, is_random = [], False
         for each in (dtype, "fp64"):
             self._tools[each].restart()

@@ -32,7 +32,7 @@ SMALL_POOL: Final = 1 << 16
 """Random numbers for the small operands of a check [1]."""
 
 LARGER: Final = {False: 1.25, True: 4.0}
-"""Whether on a GPU -> what is read to flush, over the last cache: that of a GPU is small, and keeps some of it [1]."""
+"""Whether on a GPU -> bytes that a flush reads, over those of the last cache: a GPU's keeps part of what passes [1]."""
 
 LOAD_S: Final = 0.5
 """Time for which a GPU multiplies matrices while its clock is read [s]."""
@@ -234,11 +234,11 @@ class TorchBackend(Backend):
         return product, PeakRun(lambda: target.copy_(self._large), 2.0 * 4 * target.numel())
 
     def overheads(self) -> dict[str, float]:
-        """Return what autograd, modules and optimizers take beyond kernels [s]."""
+        """Time autograd, modules and optimizers beyond their kernels [s]."""
         return overheads(self._tools_of("fp32"))
 
     def allocator(self) -> str | None:
-        """Return how a GPU's memory is handed out, by torch's own allocator."""
+        """Describe torch's own allocator of a GPU's memory."""
         if not self._on_gpu:
             return None
         setting = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF")

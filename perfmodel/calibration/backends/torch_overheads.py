@@ -1,4 +1,4 @@
-"""What torch takes beyond its kernels: recording, the engine, optimizers, the launch queue, copies from the host."""
+"""Time that torch takes beyond its kernels: recording, the engine, optimizers, the launch queue, host copies."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _started(plan: Mapping[str, Any], threads: int) -> subprocess.Popen[str]:
 
 
 def _joined(processes: Sequence[subprocess.Popen[str]]) -> list[float]:
-    """Return what the first process wrote once all have ended; none is left behind."""
+    """Wait for all processes, and return the output of the first; none is left behind."""
     deadline = time.monotonic() + LONGEST_S
     try:
         told = [each.communicate(timeout=max(deadline - time.monotonic(), 0.1)) for each in processes]
@@ -170,7 +170,7 @@ def _chain_of(tools: TorchTools, *, grad: bool) -> Callable[[int], Any]:
 
 
 def _module_s(tools: TorchTools) -> float:
-    """Return what calling a module takes beyond what it runs [s]."""
+    """Time the call of a module beyond the kernels that it runs [s]."""
     module = tools.torch.nn.Identity()
     x = tools.normal(ELEMENTS)
 
@@ -194,7 +194,7 @@ def _parameter_s(tools: TorchTools, kernel_s: float) -> float:
 
 
 def _step_s(tools: TorchTools, known_s: float) -> float:
-    """Return what a step takes that is there once: clearing, starting the engine, the optimizer's call [s]."""
+    """Time the parts that a step has once: clearing, starting the engine, calling the optimizer [s]."""
     torch = tools.torch
     weight = tools.normal(ELEMENTS, grad=True)
     optimizer = torch.optim.SGD([weight], lr=1e-6)
@@ -212,7 +212,7 @@ def _waiting(tools: TorchTools) -> Callable[[], Any] | None:
 
 
 def _saturating(tools: TorchTools) -> Callable[[], Any] | None:
-    """Return what lets a GPU end what it has and then wait, so that launches go into a queue that is not empty.
+    """Return a function that empties a GPU's queue and then makes it wait, so that launches queue up.
 
     Launches to an idle GPU take another time than those of a step, of which the device is always behind.
     """

@@ -144,7 +144,7 @@ class CudaClock(Clock):
         return float(start.elapsed_time(end)) * 1e-3 / launches
 
     def _host_s(self, run: Run) -> float:
-        """Return how long the host takes to launch a kernel [s]."""
+        """Time the launch of a kernel on the host [s]."""
         self._torch.cuda.synchronize(self._device)
         begin = time.perf_counter()
         run()
@@ -402,7 +402,7 @@ DENSE_POINTS: Final = 60
 
 
 def _dense(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    """Prepare what autograd of ``F.linear`` runs; weights are kept by outputs."""
+    """Prepare the products of ``F.linear`` and its autograd; weights are kept by outputs."""
     rows, inputs, outputs = sizes["rows"], sizes["inputs"], sizes["outputs"]
     if operation.role is Role.OUTPUT:
         linear = tools.torch.nn.functional.linear

@@ -31,7 +31,7 @@ from perfmodel.layers import Layer
 from perfmodel.records import Operation, Recurrence, Role
 
 EPSILON = 1e-5
-"""What norms add to a variance [1]."""
+"""Term that norms add to a variance [1]."""
 
 CLASSES = Family(
     {"rows": Axis(3, 4097, "odd"), "features": Axis(10, 40_000, "features"), "over": Axis(values=(0, 1))},
@@ -58,7 +58,7 @@ GROUPED_MAPS = Family({**MAPS.axes, "groups": Axis(values=(2, 4, 8))}, batch="ba
 """Maps whose channels are normalised in groups."""
 
 BIASED = Family({**MAPS.axes, "maps": Axis(values=(0, 0, 1))}, batch="batch", sample=MAPS.sample)
-"""What a bias was added to: maps, or else rows of features."""
+"""Operand of a bias: maps, or rows of features."""
 
 
 def by_autograd(tools: TorchTools, forward: Callable[..., Any], *inputs: Any) -> Prepared:

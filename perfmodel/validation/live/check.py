@@ -56,7 +56,7 @@ class Measurer(Protocol):
     """Times networks on a device."""
 
     def facts(self, device: str) -> Mapping[str, Any]:
-        """Return what tells ``device`` from another: ``model``, ``core_count`` [1], version of ``torch``."""
+        """Return the facts that distinguish a device: ``model``, ``core_count`` [1], version of ``torch``."""
 
     def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
         """Return the times of every case of ``plan``; ``progress`` is told the visits done, and of how many."""
@@ -66,7 +66,7 @@ class ChildMeasurer:
     """Times networks in a process of its own, whose threads and allocator are set before it begins."""
 
     def facts(self, device: str) -> Mapping[str, Any]:
-        """Return what tells ``device`` from another: ``model``, ``core_count`` [1], version of ``torch``."""
+        """Return the facts that distinguish a device: ``model``, ``core_count`` [1], version of ``torch``."""
         return device_facts(device)
 
     def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
@@ -110,7 +110,7 @@ def gathered(plan: LivePlan, events: Iterator[Mapping[str, Any]], *, progress: P
 
 
 def _events(plan: LivePlan) -> Iterator[Mapping[str, Any]]:
-    """Yield what the process reports; it is ended with the block, also after an interrupt."""
+    """Yield the events of the measuring process, and end it when the block ends."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as messages:
         process = subprocess.Popen(
             [sys.executable, "-m", WORKER],
@@ -161,7 +161,7 @@ def check_device(device: str) -> str:
 
 
 def device_facts(device: str) -> dict[str, Any]:
-    """Return what tells a device from another, as a calibration of it says."""
+    """Return the facts that distinguish a device, in the terms of a calibration."""
     backend = _backend(device)
     facts = backend.facts()
     return {"model": facts["model"], "core_count": facts["core_count"], "torch": backend.software()["torch"]}

@@ -30,7 +30,7 @@ MOVED: Final = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensitivityRow:
-    """What one fitted constant moves."""
+    """Cells that one fitted constant moves."""
 
     unknown: str
     factor: float
@@ -79,7 +79,7 @@ def _row(fitted: FittedSubset, unknown: int) -> SensitivityRow:
 
 
 def _kind(name: str) -> str:
-    """Return which constant a full name denotes, whatever file states it; entries of one table are of one kind."""
+    """Reduce a full name to its constant, without file and entry."""
     return name.rsplit("/", 1)[-1].split(".")[1]
 
 

@@ -359,7 +359,7 @@ class Report:
         return saved(figure, path)
 
     def shown(self) -> dict[str, Any]:
-        """Return what a parity plot shows of the cells, those that are set aside hollow."""
+        """Return the arguments of the parity plot; cells that are set aside are hollow."""
         cells = (*self.cells, *self.set_aside)
         return {
             "predicted": [cell.predicted_s for cell in cells],

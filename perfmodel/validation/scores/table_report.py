@@ -1,4 +1,4 @@
-"""What a table comes to that is scored in a way of its own: rows beside predictions, scores beside naive rules."""
+"""Reports of tables that are scored in their own way: rows beside predictions, scores beside naive rules."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def _score_text(name: str, row: object) -> str:
 
 
 def report_text(report: Report) -> str:
-    """Return what ``print(report)`` shows."""
+    """Return the text of ``print(report)``."""
     board = printed(report.scoreboard, SCORES, title=f"{report.table}, protocol {report.protocol}")
     parts = [f"{board.to_text()}\n{LEGEND}"]
     if len(report.intervals):
@@ -310,7 +310,7 @@ class PartScore:
 
 
 OwnReport: TypeAlias = "RowReport | Illustration"
-"""What a table that is scored in a way of its own comes to: prints as text, has rows, scores and an error."""
+"""Report of a table that is scored in its own way: prints as text; has rows, scores and an error."""
 
 
 def compared(

@@ -113,7 +113,7 @@ def read_system_table(path: str | Path) -> SystemTable | None:
 
 
 def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTable]) -> Run | None:
-    """Return what a table from the same page says that the scripts ran."""
+    """Return the run that a table from the same page states."""
     for table in tables:
         address = table.source.get("url", "").partition("://")[2].removeprefix("www.").rstrip("/")
         found = next((run for run in table.runs if run.network == network), None)
@@ -273,7 +273,7 @@ def _without_boards(system: Wired) -> Wired:
 
 
 def _steps(job: SpeedupJob, system: Wired) -> Callable[[Run, int], Prediction]:
-    """Return what predicts the step of a run by a number of workers [1] on a system, each once."""
+    """Return a cached function from a number of workers [1] to the predicted step of a run on a system."""
     known: dict[tuple[str, int, int], Prediction] = {}
 
     def step(run: Run, workers: int) -> Prediction:
