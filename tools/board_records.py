@@ -218,7 +218,7 @@ class Scoreboard:
     def from_dict(cls, content: Mapping[str, Any], *, file: str = "scoreboard") -> Scoreboard:
         """Return the board of plain values."""
         if content.get("format") != FORMAT:
-            message = f"{file}: format {content.get('format')!r} is not allowed: {FORMAT}; compute it again"
+            message = f"{file}: format must be {FORMAT}; compute the scoreboard again (got {content.get('format')!r})"
             raise TableError(message)
         try:
             lists = {name: tuple(kind(**row) for row in content.get(name, ())) for name, kind in LISTS.items()}

@@ -111,7 +111,7 @@ def set_aside(path: Path) -> None:
     try:
         path.rename(kept)
     except OSError as error:
-        raise ArgumentError("out", str(path), f"a place whose record can be renamed ({error.strerror})") from error
+        raise ArgumentError("out", str(path), f"in a folder where records can be renamed ({error.strerror})") from error
     told = f"{path} had points of an earlier session: they are kept as {kept}, with which --resume goes on"
     warnings.warn(told, PerfmodelWarning, stacklevel=2)
 
@@ -182,7 +182,7 @@ class Journal:
         for key, value in self.header.items():
             if content["header"].get(key) != value:
                 earlier, now = _differing(content["header"].get(key), value)
-                allowed = f"a record of the same {key}: it was {earlier}, and is {now} now"
+                allowed = f"a record of the same {key}; it was {earlier} then and is {now} now"
                 raise ArgumentError(argument="resume", given=str(path), allowed=allowed)
         fault = next(_faults(content, benchmarks), None)
         if fault is not None:
@@ -234,7 +234,8 @@ def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any
     try:
         content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
         if not isinstance(content, dict) or content.get("version") != VERSION:
-            raise ArgumentError(argument, str(path), f"a record of version {VERSION}")
+            message = f"its version must be {VERSION}"
+            raise ValueError(message)  # noqa: TRY301 - told as other faults of the file are
         Record.model_validate(content)
     except OSError as error:
         raise ArgumentError(argument, str(path), f"a record that can be read ({error.strerror or error})") from error
@@ -246,5 +247,5 @@ def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any
 
 
 def _spoilt(argument: str, path: str | Path, fault: str) -> ArgumentError:
-    allowed = f"a record of points (.points.json) as a calibration wrote it ({fault})"
+    allowed = f"a record of points that a calibration wrote ({fault})"
     return ArgumentError(argument, str(path), allowed)

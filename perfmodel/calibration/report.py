@@ -304,13 +304,13 @@ def roofline_of(file: str | Path, machine: MeasuredMachine) -> Figure:
 
     record = journal_of(spec_files.find("calibrations", file))
     if not record.is_file():
-        allowed = f"a calibration beside which its record {record.name} lies: the points are not in the TOML itself"
+        allowed = f"a calibration with its record {record.name} in the same folder; the points are not in the TOML"
         raise ArgumentError(argument="file", given=str(file), allowed=allowed)
     table = benchmark_table(machine.software.backend)
     read = read_journal(record, argument="file")["points"]
     digest, session = digest_of(read), machine.session
     if digest != (session.points_digest or digest) or len(read) != session.point_count:
-        allowed = f"a calibration beside which its own record lies: the points of {record} are of another session"
+        allowed = f"a calibration with its own record; the points of {record} are of another session"
         raise ArgumentError(argument="file", given=str(file), allowed=allowed)
     points = measured_points(machine, read, lambda _: table)
     peaks = machine.peaks

@@ -48,7 +48,7 @@ FITTED_SUBSETS = ("gpu", "cpu")
 def percent_bound(given: float | None) -> float | None:
     """Return a bound [%]; refuse one that no error could be held against."""
     if given is not None and not 0 <= given < math.inf:
-        message = f"{given:g} is not allowed: a finite percentage of at least 0"
+        message = f"must be a finite percentage of at least 0 (got {given:g})"
         raise typer.BadParameter(message)
     return given
 

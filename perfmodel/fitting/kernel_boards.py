@@ -68,7 +68,7 @@ def _gemm(row: MeasuredKernel) -> Operations:
     # columns of the table's result are samples, its rows features: the other way round than ours
     pair = (row.words["transA"], row.words["transB"])
     if pair not in READS:
-        message = f"row {row.row_number}: operands {pair} are not allowed: one of {', '.join(map(str, READS))}"
+        message = f"row {row.row_number}: operands must be one of {', '.join(map(str, READS))} (got {pair})"
         raise TableError(message)
     return (Contraction(m=row.sizes["N"], n=row.sizes["M"], k=row.sizes["K"], role=READS[pair]),)
 
@@ -275,7 +275,7 @@ def _board(key: tuple[str, str, str], rows: Sequence[MeasuredKernel], *, kind: K
     device, software, dtype = key
     target = resolve_target(device=device, system=None, threads=None)
     if target.processor != "gpu":
-        message = f"row {rows[0].row_number}: device {device!r} is not allowed: kernels of a GPU"
+        message = f"row {rows[0].row_number}: device must be a GPU (got {device!r})"
         raise TableError(message)
     profile = load_framework(kind.framework)
     stated = {role: library_of_text(software, role.removeprefix("gpu_")) for role in target.roles}

@@ -384,7 +384,7 @@ def with_striped_drives(file: SystemFile, *, times: int, raid_efficiency: float)
     slots = []
     for slot in file.storage:
         if len(slot.ports) > 1:
-            raise ArgumentError("storage", slot.drive, "drives that hang off one port: those of an array do")
+            raise ArgumentError("storage", slot.drive, "drives on one port, as those of an array are")
         efficiency = raid_efficiency if slot.raid is None else slot.raid_efficiency
         fields = {"count": times * slot.count, "names": None, "raid": 0, "raid_efficiency": efficiency}
         slots.append(with_fields(slot, fields))

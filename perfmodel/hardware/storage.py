@@ -201,7 +201,7 @@ class CloudDisk(Storage):
     def read_limits(self) -> ReadLimits:
         """Return the limits of reads from a disk of its size."""
         if self.size_gib is None:
-            raise ArgumentError("size_bytes", None, f"the size of the disk, by which {self.name} is granted its rate")
+            raise ArgumentError("size_bytes", None, f"the size of the disk, on which the rate of {self.name} depends")
         most = min(self.size_gib * self.read_mib_per_s_per_gib * MIB, self.in_base_units("most_read_mib_per_s"))
         return ReadLimits(
             latency_s=self.latency_s,

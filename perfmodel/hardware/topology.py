@@ -321,14 +321,14 @@ class Topology:
         for above in self._upwards(name):
             if self.places[above].kind == "socket":
                 return next(other for other in self._beside(above) if self.places[other].kind == "memory")
-        raise ArgumentError("name", name, "a node that hangs off a socket")
+        raise ArgumentError("name", name, "a node attached to a socket")
 
     def root_complex(self, name: str) -> str:
         """Return the PCIe root that a node hangs off: one that the file lists, else the socket with all its ports."""
         for above in self._upwards(name):
             if self.places[above].kind in ("root", "socket"):
                 return above
-        raise ArgumentError("name", name, "a node that hangs off a root or socket")
+        raise ArgumentError("name", name, "a node attached to a root or socket")
 
     def peer_to_peer(self, first: str, second: str) -> bool:
         """Tell whether two devices can copy straight from one to the other (GPUDirect P2P).
@@ -430,7 +430,7 @@ class Topology:
         edges = self._edges(source, sink, nics)
         width = widest(edges, source, sink)
         if width is None:
-            raise ArgumentError("sink", sink, f"a node that links lead to from {source!r}")
+            raise ArgumentError("sink", sink, f"a node that can be reached from {source!r}")
         nodes, channels = quickest(edges, source, sink, width=width)
         latency = sum(channel.latency_s for channel in channels) + self._startup_s(nodes, channels)
         return Route(nodes=nodes, channels=channels, latency_s=latency)

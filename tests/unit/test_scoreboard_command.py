@@ -48,9 +48,9 @@ def test_unknown_sections_and_folders_are_refused(tmp_path):
     ("folder", "text", "told"),
     [
         ("kernels", GEMM_CSV.replace("transB", "trans_B"), ["lacks column transB (nearest: trans_B)"]),
-        ("kernels", GEMM_CSV.replace("1760,16", "1760,sixteen"), ["row 2, column N: 'sixteen'"]),
+        ("kernels", GEMM_CSV.replace("1760,16", "1760,sixteen"), ["row 2, column N"]),
         ("kernels", GEMM_CSV.replace("M40", "M4O"), ["row 2, column device", "tesla_m4o", "Did you mean 'tesla_m40'"]),
-        ("kernels", GEMM_CSV.replace("N,N", "T,T"), ["row 2", "('T', 'T') are not allowed"]),
+        ("kernels", GEMM_CSV.replace("N,N", "T,T"), ["row 2", "got ('T', 'T')"]),
         ("kernels", GEMM_CSV.replace("Tesla M40", "Xeon E5 2630 v3"), ["row 2", "xeon_e5_2630_v3"]),
         ("systems", SYSTEMS_CSV.replace("seconds", "second"), ["row 1", "lacks column seconds (nearest: second)"]),
         ("systems", SYSTEMS_CSV.replace("resnet50", "resnet51"), ["row 2, column network", "Did you mean 'resnet"]),
@@ -61,7 +61,7 @@ def test_unknown_sections_and_folders_are_refused(tmp_path):
             ["row 2, column framework", "Did you mean 'tensor"],
         ),
         ("systems", SYSTEMS_CSV.replace(",synthetic", ""), ["row 2: 8 values where the header has 9"]),
-        ("systems", SYSTEMS_CSV.replace("0.65", "-1"), ["row 2, column seconds: '-1'"]),
+        ("systems", SYSTEMS_CSV.replace("0.65", "-1"), ["row 2, column seconds: must be"]),
         ("systems", SYSTEMS_CSV.replace(",step,", ",stepp,"), ["row 2, column phase", "Did you mean 'step'"]),
     ],
 )

@@ -285,7 +285,7 @@ def check_datasheet(device: str, *, processor: str) -> None:
     """Refuse a data sheet that there is not, or of another kind of processor, before anything is measured."""
     kind = load_device(device).kind
     if kind != processor:
-        raise ArgumentError("datasheet", device, f"one of a {processor.upper()}; this one is of kind {kind!r}")
+        raise ArgumentError("datasheet", device, f"a data sheet of a {processor.upper()}; this one is of a {kind}")
 
 
 def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | None) -> LivePrediction:

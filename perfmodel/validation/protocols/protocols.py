@@ -154,7 +154,7 @@ def folds_of(name: str, cells: Sequence[MeasuredCell]) -> list[Fold]:
     empty = [fold.label for fold in folds if not fold.trained]
     if empty or not folds:
         held = f"holding out {empty[0]!r}" if empty else f"{len(cells)} cell(s)"
-        message = f"protocol {name}: nothing is left to fit ({held} of {len(cells)} cells); take another protocol"
+        message = f"protocol {name}: nothing is left to fit ({held} of {len(cells)} cells); pass another protocol"
         raise CalibrationError(message)
     return folds
 

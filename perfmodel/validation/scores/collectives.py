@@ -44,7 +44,7 @@ def predicted_times(rows: Sequence[MeasuredCollective]) -> NDArray[np.float64]:
         topology = load_system(system).topology
         ranks = topology.devices()[:workers]
         if len(ranks) < workers:
-            message = f"{workers} devices where system {system} has {len(ranks)}"
+            message = f"a call must be of at most {len(ranks)} devices on system {system} (got {workers})"
             raise TableError(message)
         found = place_library(load_collective_library(library), operation, topology, ranks)
         placed[system, library, operation, workers] = found
@@ -179,7 +179,7 @@ def collective_report(file: Path) -> RowReport:
     """Score a file of measured collectives."""
     table = read_collectives(file)
     if table is None:
-        message = f"{file}: no table of measured collectives by its columns"
+        message = f"{file}: must be a table of measured collectives; its columns are those of none"
         raise TableError(message)
     fitted, scored = ([row for row in table.rows if row.is_fitted is told] for told in (True, False))
     parts = collective_scores(table)

@@ -296,7 +296,7 @@ def _calibrated(server: _Server, *, step_s: float, **changes: Any) -> float:
         return float(SCHEMES[scheme].times(numbers).step_s) - step_s
 
     if longer_s(0.0) > 0:
-        message = f"{KEY}: a step of {step_s * 1e3:.2f} ms is shorter than what the server does in it"
+        message = f"{KEY}: a step of {step_s * 1e3:.2f} ms is shorter than the server's work for it"
         raise CalibrationError(message)
     return float(brentq(longer_s, 0.0, step_s, xtol=1e-12))
 

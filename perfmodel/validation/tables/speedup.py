@@ -213,7 +213,7 @@ def speedup_report(file: Path) -> RowReport:
     job = load_speedup_job(file.stem)
     read = read_system_table(file)
     if read is None or not read.several:
-        message = f"{file}: no step of several devices beside one of a single device"
+        message = f"{file}: must have a step of several devices and the same step of one"
         raise TableError(message)
     alone = {(row.network, row.batch_size): row for row in read.measurements.rows}
     scored = [each for each in read.several if (each.row.network, each.row.batch_size) in alone]
