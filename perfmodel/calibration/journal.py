@@ -182,7 +182,7 @@ class Journal:
         for key, value in self.header.items():
             if content["header"].get(key) != value:
                 earlier, now = _differing(content["header"].get(key), value)
-                allowed = f"a record of the same {key}; it was {earlier} then and is {now} now"
+                allowed = f"a record of the same {key}; it was {earlier}, and is {now} now"
                 raise ArgumentError(argument="resume", given=str(path), allowed=allowed)
         fault = next(_faults(content, benchmarks), None)
         if fault is not None:

@@ -268,7 +268,7 @@ class TestCheck:
             ({"device": "cuda:7"}, "finds no CUDA GPU|one of cuda:0|or cpu"),
             ({"device": "gpu"}, "cuda:N for the GPU"),
             ({"device": 0}, "cuda:N for the GPU"),
-            ({"calibration": "shi2016_gpu"}, "not factors fitted on a table"),
+            ({"calibration": "shi2016_gpu"}, "a measured machine; a fit"),
             ({"dtypes": ["bf16"]}, "unknown data type of 'made-up"),
             ({"dtypes": ["fp16"]}, "unknown data type of the live check"),
             ({"datasheet": "gtx_1081"}, "gtx_1080"),

@@ -111,7 +111,7 @@ def test_python_names_the_nearest_of_all_tables_and_what_is_missing(tmp_path):
         pm.validate("deepbench_allreduce")
     with pytest.raises(TableError, match="there are none"):
         pm.validate("deepbench_allreduce", data=tmp_path)
-    with pytest.raises(ArgumentError, match="data must be None"):
+    with pytest.raises(ArgumentError, match="data must"):
         pm.validate(pm.measurements.load("shi2016"), data=tmp_path)
 
 

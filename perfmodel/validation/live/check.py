@@ -177,10 +177,10 @@ def _machine_of(
     on, backend = machine.machine, machine.software.backend
     if on.processor != processor_of(device):
         wanted, measured = processor_of(device).upper(), on.processor.upper()
-        allowed = f"a calibration of a {wanted} with device={device!r}; this one is of a {measured}"
+        allowed = f"of a {wanted} with device={device!r}; this one is of a {measured}"
         raise ArgumentError("calibration", machine.name, allowed)
     if on.model != here["model"]:
-        allowed = f"a calibration of {here['model']!r}; this one is of {on.model!r}"
+        allowed = f"of {here['model']!r}; this one was measured on {on.model!r}"
         raise ArgumentError("calibration", machine.name, allowed)
     if backend != "torch":
         raise ArgumentError("calibration", machine.name, f"made with backend torch (it was with {backend})")
@@ -200,7 +200,7 @@ def _check_cores(machine: MeasuredMachine, *, core_count: int) -> None:
         return
     others = f"{on.core_count} cores; there are {core_count} here"
     if on.threads is None or core_count < min(on.threads, on.core_count):
-        raise ArgumentError("calibration", machine.name, f"a calibration of this device; this one is of {others}")
+        raise ArgumentError("calibration", machine.name, f"of this device; this one was measured on {others}")
     told = f"{machine.name!r} was measured on {others}: its caches and memory may be shared otherwise"
     warnings.warn(told, PerfmodelWarning, stacklevel=4)
 
@@ -211,7 +211,7 @@ def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str,
         check_known(f"data type of {machine.name!r}", dtype, machine.dtypes)
     chosen = tuple(asked or (dtype for dtype in machine.dtypes if dtype in LIVE_DTYPES))
     if not chosen:
-        allowed = f"a calibration in one of {', '.join(LIVE_DTYPES)}"
+        allowed = f"in one of {', '.join(LIVE_DTYPES)}"
         raise ArgumentError("calibration", machine.name, f"{allowed}; this one has {', '.join(machine.dtypes)}")
     return chosen
 
