@@ -25,7 +25,7 @@ IMPORTS = {
     "FitFile": "perfmodel.hardware.fit_file",
     "LibraryProfile": "perfmodel.hardware.library",
     "Storage": "perfmodel.hardware.storage",
-    "Wired": "perfmodel.hardware.wired",
+    "Wired": "perfmodel.hardware.wiring",
     "Optimizer": "perfmodel.layers.optimizers",
     "Straggler": "perfmodel.prediction.job.straggler",
 }

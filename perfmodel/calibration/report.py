@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.calibration.benchmark import Point
-from perfmodel.calibration.classes import Machine, columns_of
-from perfmodel.calibration.fit import agreement
+from perfmodel.calibration.classes import Machine, agreement, columns_of
 from perfmodel.calibration.journal import digest_of, journal_of, read_journal
 from perfmodel.cost.measured_kernel import measured_kernel_time
 from perfmodel.errors import ArgumentError

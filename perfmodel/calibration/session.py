@@ -11,8 +11,7 @@ from typing import Final
 
 from perfmodel.calibration.backends.base import Backend, DriftWatch, Timing, check_result, smallest_sizes
 from perfmodel.calibration.benchmark import Benchmark, Point, Sizes, most_telling, shapes
-from perfmodel.calibration.classes import Machine, columns_of
-from perfmodel.calibration.fit import FittedCurve, fit_curve
+from perfmodel.calibration.classes import FittedCurve, Machine, columns_of, fit_curve
 from perfmodel.calibration.journal import Journal
 from perfmodel.calibration.surroundings import measure_surroundings
 from perfmodel.records import ELEMENT_BYTES, Operation

@@ -161,7 +161,7 @@ def show_command(
 ) -> None:
     """Print one spec file, its numbers and their sources; of a system also its parts and what their links reach."""
     from perfmodel.hardware import spec_files
-    from perfmodel.hardware.wired import Part, Wired
+    from perfmodel.hardware.wiring import Part, Wired
     from perfmodel.presentation.tables import Table
 
     folder, sought = _kind_and_name(kind_or_name, name)

@@ -22,8 +22,7 @@ from perfmodel.hardware.source import Count, Identifier, InRange, NonNegativeNum
 from perfmodel.hardware.spec_files import faults_of
 from perfmodel.hardware.system import PeerLink, System, SystemFile
 from perfmodel.hardware.topology import Place
-from perfmodel.hardware.wired import Wired
-from perfmodel.hardware.wiring import DEVICE_LINKS, NETWORKS, Wiring, wire_of, wiring_of
+from perfmodel.hardware.wiring import DEVICE_LINKS, NETWORKS, Wired, Wiring, wire_of, wiring_of
 
 FABRIC: Final = "fabric0"
 MachineCount = Annotated[Count, Field(le=4096)]

@@ -15,8 +15,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.cpu import Cpu
-from perfmodel.hardware.wired import Wired
-from perfmodel.hardware.wiring import Wiring
+from perfmodel.hardware.wiring import Wired, Wiring
 from perfmodel.units import GIB, GIGA
 
 if TYPE_CHECKING:

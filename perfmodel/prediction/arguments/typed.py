@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.fit_file import FitFile
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.storage import Storage
-    from perfmodel.hardware.wired import Wired
+    from perfmodel.hardware.wiring import Wired
     from perfmodel.layers.optimizers import Optimizer
     from perfmodel.prediction.job.straggler import Straggler
 

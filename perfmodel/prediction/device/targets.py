@@ -13,7 +13,7 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.source import SpecFile
 from perfmodel.hardware.spec_files import folders_asked_for, kept_while_unchanged
 from perfmodel.hardware.system import System
-from perfmodel.hardware.wired import Wired
+from perfmodel.hardware.wiring import Wired
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.device.cpu_target import CpuTarget
 from perfmodel.prediction.device.gpu_target import GpuTarget

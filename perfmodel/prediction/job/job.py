@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, short_repr
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.wired import Wired
+from perfmodel.hardware.wiring import Wired
 from perfmodel.measurements.table import Run
 from perfmodel.parallelism.base import Layout
 from perfmodel.prediction.arguments.checks import resolved_batch_size

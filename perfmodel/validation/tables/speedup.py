@@ -22,7 +22,7 @@ from perfmodel.presentation.tables import Table
 from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, score
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.wired import Wired
+    from perfmodel.hardware.wiring import Wired
     from perfmodel.prediction.prediction import Prediction
 
 
