@@ -22,7 +22,7 @@ import numpy as np
 
 from perfmodel import measurements
 from perfmodel.atomic_write import replacement_of
-from perfmodel.calibration.interval_fit import LEVEL
+from perfmodel.fitting.interval_fit import LEVEL
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.interval_scale import (
     ConstantSpreads,

@@ -27,8 +27,9 @@ import numpy as np
 import perfmodel as pm
 from perfmodel import measurements
 from perfmodel.measurements.table import MeasuredRow, MeasurementTable
-from perfmodel.validation import baselines, metrics
+from perfmodel.validation.protocols import baselines
 from perfmodel.validation.protocols.cells import PredictedCell
+from perfmodel.validation.scores import metrics
 from perfmodel.validation.scores.report import ValidationReport
 
 ROOT = Path(__file__).resolve().parent.parent

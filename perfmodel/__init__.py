@@ -17,11 +17,10 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from perfmodel import errors, measurements, zoo
-    from perfmodel.calibration.machine.calibrate import calibrate
+    from perfmodel.calibration.calibrate import calibrate
     from perfmodel.framework.profile import FrameworkProfile, load_framework
     from perfmodel.graph import LayerGraph
     from perfmodel.graph.summary import GraphSummary
-    from perfmodel.hardware.calibration import CalibrationFile, load_calibration
     from perfmodel.hardware.catalogue import (
         Catalogue,
         catalogue,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.cluster import Cluster
     from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.dataset import Dataset
+    from perfmodel.hardware.fit_file import FitFile, load_calibration
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.link import Link
@@ -80,7 +80,7 @@ _MODULE_OF = {
     "Advice": "perfmodel.planning.advice",
     "Audit": "perfmodel.importers.audit",
     "Calibration": "perfmodel.hardware.measured_machine",
-    "CalibrationFile": "perfmodel.hardware.calibration",
+    "FitFile": "perfmodel.hardware.fit_file",
     "Catalogue": "perfmodel.hardware.catalogue",
     "Cluster": "perfmodel.hardware.cluster",
     "Comparison": "perfmodel.planning.comparison",
@@ -118,7 +118,7 @@ _MODULE_OF = {
     "Work": "perfmodel.records",
     "advise": "perfmodel.planning.advice",
     "audit": "perfmodel.importers.audit",
-    "calibrate": "perfmodel.calibration.machine.calibrate",
+    "calibrate": "perfmodel.calibration.calibrate",
     "catalogue": "perfmodel.hardware.catalogue",
     "compare": "perfmodel.planning.comparison",
     "fit": "perfmodel.validation.protocols.fit_table",
@@ -126,7 +126,7 @@ _MODULE_OF = {
     "from_huggingface_config": "perfmodel.importers.huggingface",
     "from_onnx": "perfmodel.importers.onnx.file",
     "from_torch": "perfmodel.importers.torch.module",
-    "load_calibration": "perfmodel.hardware.calibration",
+    "load_calibration": "perfmodel.hardware.fit_file",
     "load_dataset": "perfmodel.hardware.catalogue",
     "load_device": "perfmodel.hardware.catalogue",
     "load_framework": "perfmodel.framework.profile",
@@ -153,13 +153,13 @@ __all__ = [
     "Advice",
     "Audit",
     "Calibration",
-    "CalibrationFile",
     "Catalogue",
     "Cluster",
     "Comparison",
     "Cpu",
     "Dataset",
     "Elasticities",
+    "FitFile",
     "Formula",
     "FrameworkProfile",
     "Gpu",

@@ -5,10 +5,10 @@ import math
 
 import numpy as np
 
-from perfmodel.calibration.machine.backends.base import Backend, HostClock, PeakRun
-from perfmodel.calibration.machine.benchmark import Axis, Benchmark, Prepared
-from perfmodel.calibration.machine.classes import Machine, columns_of
-from perfmodel.calibration.machine.families import (
+from perfmodel.calibration.backends.base import Backend, HostClock, PeakRun
+from perfmodel.calibration.benchmark import Axis, Benchmark, Prepared
+from perfmodel.calibration.classes import Machine, columns_of
+from perfmodel.calibration.families import (
     CONTRACTION_AXES,
     CONVOLUTIONS,
     ELEMENTS,

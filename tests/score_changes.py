@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from perfmodel.validation.scoreboard import PERFMODEL, BoardScore, Scoreboard, scores_by_key
+from board_records import BoardScore, Scoreboard, scores_by_key
+from perfmodel.validation.scores.table_report import PERFMODEL
 
 SAME: Final = 0.05
 """Difference between a committed figure and its recomputation that is rounding. [percentage points]"""

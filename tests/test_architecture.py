@@ -14,6 +14,7 @@ ORDER = (
     "planning",
     "validation",
     "calibration",
+    "fitting",
     "prediction",
     "simulation",
     "parallelism",

@@ -1,6 +1,5 @@
 """One table of the arguments: whatever lists them says what it says, and nobody else names them."""
 
-import importlib.util
 import inspect
 import os
 import re
@@ -14,6 +13,7 @@ from types import NoneType
 import pytest
 import typer
 
+import generate_arguments
 import perfmodel as pm
 from perfmodel.cli.planning import (
     advise_command,
@@ -37,18 +37,10 @@ MOST_MODULES = 5
 """Modules that name an argument: its row, its type, and the physics that reads it."""
 
 
-@pytest.fixture(scope="module")
-def generator():
-    spec = importlib.util.spec_from_file_location("generate_arguments", ROOT / "docs" / "generate_arguments.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_types_and_page_are_what_the_table_says(generator):
-    told = "run python docs/generate_arguments.py"
-    assert generator.typed() == generator.TYPED.read_text(encoding="utf-8"), told
-    assert generator.page() == generator.PAGE.read_text(encoding="utf-8"), told
+def test_types_and_page_are_what_the_table_says():
+    told = "run python tools/generate_arguments.py"
+    assert generate_arguments.typed() == generate_arguments.TYPED.read_text(encoding="utf-8"), told
+    assert generate_arguments.page() == generate_arguments.PAGE.read_text(encoding="utf-8"), told
     assert list(JobArguments.__annotations__) == list(ARGUMENTS) == list(JobAttributes.__annotations__)
     assert {name: getattr(JobAttributes, name) for name in ARGUMENTS} == {n: r.default for n, r in ARGUMENTS.items()}
 
@@ -163,8 +155,9 @@ def test_the_row_of_the_page_is_all_that_an_argument_takes(tmp_path):
     page = (ROOT / "docs" / "adding_things.md").read_text(encoding="utf-8").partition("## An argument of `predict`")[2]
     shutil.copytree(PACKAGE, tmp_path / "perfmodel", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "hardware_specs").symlink_to(shipped_folder())
-    (tmp_path / "docs").mkdir()
-    shutil.copy(ROOT / "docs" / "generate_arguments.py", tmp_path / "docs")
+    for folder in ("docs", "tools"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(ROOT / "tools" / "generate_arguments.py", tmp_path / "tools")
     (diff,) = re.findall(r"```diff\n(.*?)```", page.partition("\n## ")[0], re.DOTALL)
     for of_file in diff.split("--- a/")[1:]:
         head, hunk = of_file.split("@@\n")
@@ -178,7 +171,7 @@ def test_the_row_of_the_page_is_all_that_an_argument_takes(tmp_path):
     commands = [shlex.split(line)[1:] for line in re.findall(r"^perfmodel .*$", page, re.MULTILINE)]
     assert len(commands) == 2
     uses = USES.format(folder=str(tmp_path), commands=commands)
-    for words in ([str(tmp_path / "docs" / "generate_arguments.py")], ["-c", uses]):
+    for words in ([str(tmp_path / "tools" / "generate_arguments.py")], ["-c", uses]):
         done = subprocess.run(
             [sys.executable, *words], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)},
             capture_output=True, text=True, check=False,

@@ -1,7 +1,6 @@
 """Pages that hold computed figures, and code in pages, are true."""
 
 import importlib
-import importlib.util
 import re
 import shlex
 import shutil
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import generate_layers
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.layers import Dense
@@ -40,10 +40,7 @@ def test_the_layer_of_the_page_works_in_a_graph(tmp_path, monkeypatch):
 
 
 def test_the_layers_page_is_what_the_code_counts():
-    spec = importlib.util.spec_from_file_location("generate_layers", ROOT / "docs" / "generate_layers.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    assert module.page() == (ROOT / "docs" / "layers.md").read_text(), "run python docs/generate_layers.py"
+    assert generate_layers.page() == (ROOT / "docs" / "layers.md").read_text(), "run python tools/generate_layers.py"
 
 
 def test_the_importing_page_runs():
@@ -57,7 +54,7 @@ def test_the_commands_of_the_pages_on_calibration_run(tmp_path, monkeypatch, cap
     """Each command as it stands, with less time for what measures; then the Python, on the file that came of it."""
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("perfmodel.calibration.machine.surroundings.FILE_BYTES", 2**20)
+    monkeypatch.setattr("perfmodel.calibration.surroundings.FILE_BYTES", 2**20)
     less = {
         "calibrate": ["--budget", "15"],
         "validate": ["--network", "mnist_classifier", "--repeats", "1", "--steps", "1"],

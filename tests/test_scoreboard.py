@@ -1,31 +1,22 @@
 """The committed scoreboard is what the code computes, pages quote it, and what got worse is in the changelog."""
 
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+import score_tables
+import scoreboard
+from board_records import Collected, load_scoreboard, save_scoreboard
 from perfmodel import measurements
-from perfmodel.cli.app import run
-from perfmodel.cli.validate import RECORDS, pages
 from perfmodel.measurements.kernel_tables import content_hash
-from perfmodel.validation import all_tables
-from perfmodel.validation.all_tables import QUICK, score_shipped
-from perfmodel.validation.scoreboard import Collected, load_scoreboard, save_scoreboard
 from score_changes import differences, stale_scores, unnamed, worse_scores
+from score_tables import QUICK, score_shipped
+from scoreboard import RECORDS, pages, write_scoreboard
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-RECOMPUTE = "run python docs/generate_scoreboard.py"
-
-
-@pytest.fixture(scope="module")
-def generate():
-    spec = importlib.util.spec_from_file_location("generate_scoreboard", DOCS / "generate_scoreboard.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+RECOMPUTE = "run python tools/scoreboard.py"
 
 
 @pytest.fixture(scope="module")
@@ -43,11 +34,11 @@ def test_committed_scores_are_what_the_code_computes(committed):
 
 def test_sections_are_written_by_themselves_and_as_they_were_committed(committed, tmp_path, monkeypatch):
     # all but the largest table, of which tests/published holds the figures
-    quick = {name: table for name, table in all_tables.OWN_TABLES.items() if name != "korthikanti2022"}
-    monkeypatch.setattr(all_tables, "OWN_TABLES", quick)
+    quick = {name: table for name, table in score_tables.OWN_TABLES.items() if name != "korthikanti2022"}
+    monkeypatch.setattr(score_tables, "OWN_TABLES", quick)
     wrong = [replace(score, mape=99.0) if score.table in quick else score for score in committed.scores]
     save_scoreboard(replace(committed, scores=tuple(wrong)), tmp_path / RECORDS)
-    assert run(["validate", "--all", "--sections", "many_devices", "--to", str(tmp_path)]) == 0
+    write_scoreboard(tmp_path, sections="many_devices", progress=False)
     written = load_scoreboard(tmp_path / RECORDS)
     assert [table.name for table in written.tables] == [table.name for table in committed.tables]
     renewed = replace(written, scores=tuple(score for score in written.scores if score.mape != 99.0))
@@ -73,7 +64,7 @@ def test_tables_are_those_that_were_scored(committed):
     for name in measurements.names():
         path = measurements.load(name).path
         assert hashes.get(name) == content_hash(path, path.with_suffix(".toml")), f"{name}: {RECOMPUTE}"
-    for name, table in all_tables.OWN_TABLES.items():
+    for name, table in score_tables.OWN_TABLES.items():
         if table.is_shipped:
             told = content_hash(table.file, table.file.with_suffix(".toml"))
             assert hashes.get(name) == told, f"{name}: {RECOMPUTE} --sections many_devices"
@@ -87,12 +78,14 @@ def test_the_page_says_what_the_records_say(committed):
 
 
 @pytest.mark.parametrize("page", ["docs/accuracy.md", "docs/physics.md"])
-def test_pages_quote_the_records(generate, committed, page):
-    assert generate.page_text(page, committed) == (ROOT / page).read_text(encoding="utf-8"), f"{RECOMPUTE} --pages-only"
+def test_pages_quote_the_records(committed, page):
+    assert scoreboard.page_text(page, committed) == (ROOT / page).read_text(encoding="utf-8"), (
+        f"{RECOMPUTE} --pages-only"
+    )
 
 
-def test_what_got_worse_is_in_the_changelog(generate, committed):
-    changes = worse_scores(load_scoreboard(generate.RELEASED), committed)
+def test_what_got_worse_is_in_the_changelog(committed):
+    changes = worse_scores(load_scoreboard(scoreboard.RELEASED), committed)
     missing = unnamed(changes, (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     assert [str(change) for change in missing] == [], "name table, subset and protocol under 'Predictions that changed'"
 

@@ -11,8 +11,8 @@ OF_THE_WORKPLACE = re.compile(
 )
 SHIPPED = sorted(
     path
-    for top in ("perfmodel", "hardware_specs", "docs", "benchmarks", "examples", "README.md", "CONTRIBUTING.md",
-                "CHANGELOG.md", "pyproject.toml")
+    for top in ("perfmodel", "hardware_specs", "docs", "tools", "benchmarks", "examples", "README.md",
+                "CONTRIBUTING.md", "CHANGELOG.md", "pyproject.toml")
     for path in ([ROOT / top] if (ROOT / top).is_file() else (ROOT / top).rglob("*"))
     if path.suffix in (".py", ".toml", ".md", ".csv", ".txt") and "__pycache__" not in path.parts
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """What a calibration timed and what the live networks do, as operations that can be held against each other."""
 
-from perfmodel.calibration.machine.calibrate import benchmark_table
-from perfmodel.calibration.machine.journal import read_journal
+from perfmodel.calibration.calibrate import benchmark_table
+from perfmodel.calibration.journal import read_journal
 from perfmodel.framework.kernel_classes import measured_kernel
 from perfmodel.validation.live import prediction as live_prediction
 from perfmodel.validation.live.prediction import cases_of, operations_of

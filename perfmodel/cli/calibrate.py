@@ -35,7 +35,7 @@ calibration_app = typer.Typer(help="Show and compare calibrations of machines.",
 @contextmanager
 def telling_interrupts() -> Iterator[None]:
     """Say where the points of a calibration are that is interrupted in the block, and end with the code of Ctrl-C."""
-    from perfmodel.calibration.machine.calibrate import CalibrationInterrupted
+    from perfmodel.calibration.calibrate import CalibrationInterrupted
 
     try:
         yield
@@ -66,8 +66,8 @@ def calibrate_command(
     as_json: JsonOption = False,
 ) -> None:
     """Measure small kernels of this machine for about a minute and fit what predictions need."""
-    from perfmodel.calibration.machine.calibrate import calibrate
-    from perfmodel.calibration.machine.report import report_text
+    from perfmodel.calibration.calibrate import calibrate
+    from perfmodel.calibration.report import report_text
 
     with telling_interrupts():
         machine = calibrate(
@@ -85,7 +85,7 @@ def calibrate_command(
 
 
 def _loaded(file: str, *, argument: str) -> MeasuredMachine:
-    from perfmodel.hardware.calibration import load_calibration
+    from perfmodel.hardware.fit_file import load_calibration
     from perfmodel.hardware.measured_machine import MeasuredMachine
 
     machine: Any = load_calibration(file)
@@ -103,12 +103,12 @@ def show_command(
     as_json: JsonOption = False,
 ) -> None:
     """Print the classes of a calibration and how well each is known."""
-    from perfmodel.calibration.machine.report import report_text
+    from perfmodel.calibration.report import report_text
 
     check_plot(plot)
     machine = _loaded(file, argument="file")
     if plot is not None:
-        from perfmodel.calibration.machine.report import roofline_of
+        from perfmodel.calibration.report import roofline_of
         from perfmodel.presentation.figures import save
 
         save(roofline_of(file, machine), plot)
@@ -122,7 +122,7 @@ def diff_command(
     as_json: JsonOption = False,
 ) -> None:
     """Say what changed between two calibrations: software, clock, constants beyond their intervals."""
-    from perfmodel.calibration.machine.report import diff_content, diff_text
+    from perfmodel.calibration.report import diff_content, diff_text
 
     before, after = _loaded(old, argument="old"), _loaded(new, argument="new")
     emit(lambda: diff_text(before, after), lambda: diff_content(before, after), as_json=as_json, out=None)
@@ -138,7 +138,7 @@ def fit_command(
     progress: ProgressOption = None,
 ) -> Answer:
     """Fit the constants of device, library and framework files to all measured cells of a subset."""
-    from perfmodel.hardware.calibration import toml_text
+    from perfmodel.hardware.fit_file import toml_text
     from perfmodel.validation.protocols.fit_table import fit
 
     check_writable(save, argument="--save")

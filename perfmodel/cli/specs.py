@@ -48,7 +48,7 @@ def _load_framework_with_libraries(path: Path) -> Any:
 
 def _load_calibration_with_classes(path: Path) -> Any:
     """Load a calibration; of a measured machine the classes of its kernels must be known too."""
-    from perfmodel.hardware.calibration import load_calibration
+    from perfmodel.hardware.fit_file import load_calibration
     from perfmodel.hardware.measured_machine import MeasuredMachine
     from perfmodel.prediction.device.measured_target import MeasuredTarget
 
@@ -60,8 +60,8 @@ def _load_calibration_with_classes(path: Path) -> Any:
 
 def _loaders() -> dict[str, Callable[[Path], Any]]:
     """Return what validates a file, by kind folder."""
-    from perfmodel.hardware.calibration import load_fit_plan
     from perfmodel.hardware.catalogue import LOADER_BY_FOLDER
+    from perfmodel.hardware.fit_file import load_fit_plan
     from perfmodel.hardware.interval_scale import load_interval_scale
     from perfmodel.hardware.library import load_collective_library
 
@@ -71,7 +71,7 @@ def _loaders() -> dict[str, Callable[[Path], Any]]:
         "frameworks": _load_framework_with_libraries,
         "collectives": load_collective_library,
         "calibrations": _load_calibration_with_classes,
-        "fits": load_fit_plan,
+        "fit_plans": load_fit_plan,
         "intervals": load_interval_scale,
     }
 
@@ -161,7 +161,7 @@ def show_command(
 ) -> None:
     """Print one spec file, its numbers and their sources; of a system also its parts and what their links reach."""
     from perfmodel.hardware import spec_files
-    from perfmodel.hardware.wired import Part, Wired
+    from perfmodel.hardware.wiring import Part, Wired
     from perfmodel.presentation.tables import Table
 
     folder, sought = _kind_and_name(kind_or_name, name)
@@ -181,7 +181,7 @@ def show_command(
 
 def _folder_told_by(path: Path, *, otherwise: str) -> str:
     """Return the kind folder of a file that says itself that it is a calibration: those lie where users keep them."""
-    from perfmodel.hardware.calibration import CALIBRATION_KINDS
+    from perfmodel.hardware.fit_file import CALIBRATION_KINDS
     from perfmodel.hardware.spec_files import kind_of
 
     try:

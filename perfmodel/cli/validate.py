@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 from typer.core import TyperCommand
 
-from perfmodel.atomic_write import replacement_of
 from perfmodel.cli.calibrate import telling_interrupts
 from perfmodel.cli.output import (
     Answer,
@@ -28,7 +27,6 @@ from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
     from perfmodel.presentation.tables import Table
-    from perfmodel.validation.scoreboard import Collected, Picture, Scoreboard
     from perfmodel.validation.scores.report import ValidationReport
 
 CHECK_FAILED = 1
@@ -40,29 +38,27 @@ UNASKED = "nothing_fitted"
 EVERY_PROTOCOL = "all"
 """Value of ``--protocol`` that prints one line for each."""
 
-OF_ALL = frozenset({"to", "quick", "terms", "new_tables", "sections"})
-"""Parameters that have an effect only where every table is scored."""
-
-BESIDE_ALL = OF_ALL | {"all_tables", "data", "progress", "as_json"}
-"""Parameters that have an effect where every table is scored."""
-
 BESIDE_OWN = frozenset({"table", "data", "as_json", "out", "max_mape", "progress"})
 """Parameters that have an effect on a table that is scored in a way of its own, or do no harm."""
 
 FITTED_SUBSETS = ("gpu", "cpu")
-"""Subsets that sensitivity and ablation cover unless one is asked for."""
+"""Subsets that ``--sensitivity`` covers unless one is asked for."""
 
 
 def percent_bound(given: float | None) -> float | None:
     """Return a bound [%]; refuse one that no error could be held against."""
     if given is not None and not 0 <= given < math.inf:
-        message = f"{given:g} is not allowed: a finite percentage of at least 0"
+        message = f"must be a finite percentage of at least 0 (got {given:g})"
         raise typer.BadParameter(message)
     return given
 
 
 TableArgument: TypeAlias = Annotated[
-    str | None, typer.Argument(help="A measurement table: one of those below, or the path of a CSV; none with --all.")
+    str, typer.Argument(help="A measurement table: one of those below, or the path of a CSV.")
+]
+DataOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="FOLDER", help="Folder of the table, where it does not come with perfmodel."),
 ]
 ProtocolOption: TypeAlias = Annotated[
     str, typer.Option(metavar="NAME", help="What is fitted on what before scoring; all for a line of each.")
@@ -92,14 +88,13 @@ class ValidateCommand(TyperCommand):
 
 def validate_command(
     context: typer.Context,
-    table: TableArgument = None,
+    table: TableArgument,
     protocol: ProtocolOption = UNASKED,
     only: OnlyOption = None,
     fit: FitOption = None,
     sensitivity: Annotated[
         bool, typer.Option("--sensitivity", help="List the cells that each fitted constant moves.")
     ] = False,
-    ablate: Annotated[bool, typer.Option("--ablate", help="Score the protocol without each physical term.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="Print every cell too.")] = False,
     plot: ParityOption = None,
     max_mape: Annotated[
@@ -109,37 +104,18 @@ def validate_command(
     progress: ProgressOption = None,
     as_json: JsonOption = False,
     out: OutOption = None,
-    all_tables: AllOption = False,
     data: DataOption = None,
-    to: ToOption = Path("docs"),
-    quick: QuickOption = False,
-    terms: TermsOption = False,
-    new_tables: NewTablesOption = False,
-    sections: SectionsOption = None,
 ) -> None:
     """Predict every measured cell of a table and score the predictions beside naive baselines."""
     from perfmodel.validation.validate import validate_steps
 
-    given = _given(context)
-    if all_tables:
-        _refuse(given, allowed=BESIDE_ALL, told="none beside --all: it scores every table under every protocol")
-        board = write_scoreboard(
-            data=data, quick=quick, terms=terms, new_tables=new_tables, sections=sections, to=to, progress=progress
-        )
-        if as_json:
-            emit(str, board.to_dict, as_json=True, out=None)
-        return
-    told = "a table, without --to, --quick, --terms, --new-tables and --sections; or --all"
-    if table is None:
-        raise ArgumentError("table", table, told)
-    _refuse(given, allowed=frozenset(given) - OF_ALL, told=told)
     check_writable(out, argument="--out")
     check_plot(plot)
-    answer, mape = _own(table, data, given=given, max_mape=max_mape)
-    if answer is None and (sensitivity or ablate or protocol == EVERY_PROTOCOL):
-        _refuse_together(sensitivity=sensitivity, ablate=ablate, fit=fit, plot=plot, max_mape=max_mape, rows=rows)
+    answer, mape = _own(table, data, given=_given(context), max_mape=max_mape)
+    if answer is None and (sensitivity or protocol == EVERY_PROTOCOL):
+        _refuse_together(fit=fit, plot=plot, max_mape=max_mape, rows=rows)
         with progress_bar(f"validating {table}", shown=progress) as done:
-            tables = _tables(table, protocol=protocol, only=only, sensitivity=sensitivity, ablate=ablate, told=done)
+            tables = _tables(table, protocol=protocol, only=only, sensitivity=sensitivity, progress=done)
         answer = _all_of(tables)
     elif answer is None:
         with progress_bar(f"predicting {table}", shown=progress) as done:
@@ -202,174 +178,29 @@ def _given(context: typer.Context) -> dict[str, str]:
     return typed
 
 
-def _refuse(given: dict[str, str], *, allowed: frozenset[str], told: str) -> None:
-    """Refuse every option that would have no effect."""
-    refused = [option for name, option in given.items() if name not in allowed]
-    if refused:
-        raise ArgumentError("options", ", ".join(refused), told)
-
-
-def _refuse_together(**given: Any) -> None:
-    """Refuse options that a table of many scores cannot serve."""
-    both = given.pop("sensitivity") and given.pop("ablate")
-    told = [
-        f"--{name.replace('_', '-')}"
-        for name, value in given.items()
-        if value not in (None, False) and name != "ablate"
-    ]
-    if both or told:
-        allowed = "one of --sensitivity, --ablate and --protocol all, without --fit, --plot, --max-mape and --rows"
-        raise ArgumentError("options", ", ".join(told) or "--sensitivity --ablate", allowed)
+def _refuse_together(**options: Any) -> None:
+    """Refuse options that need one score where many are printed."""
+    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False)]
+    if given:
+        raise ArgumentError("options", ", ".join(given), "left out with --sensitivity and with --protocol all")
 
 
 def _tables(
-    table: str,
-    *,
-    protocol: str,
-    only: str | None,
-    sensitivity: bool,
-    ablate: bool,
-    told: Callable[[int, int], None] | None,
+    table: str, *, protocol: str, only: str | None, sensitivity: bool, progress: Callable[[int, int], None] | None
 ) -> list[Table[Any]]:
-    from perfmodel.validation.ablation import ablation
-    from perfmodel.validation.ablation import sensitivity as sensitivity_of
     from perfmodel.validation.protocols.board import protocol_board
-    from perfmodel.validation.protocols.protocols import PROTOCOLS, protocol_names
+    from perfmodel.validation.protocols.sensitivity import sensitivity as sensitivity_of
     from perfmodel.validation.validate import checked_table, nothing_to_score
 
-    if sensitivity and protocol != UNASKED:
-        raise ArgumentError("--protocol", protocol, "none with --sensitivity: it fits all cells")
-    if not sensitivity and not ablate:
-        return [protocol_board(table, only=only, progress=told)]
+    if not sensitivity:
+        return [protocol_board(table, only=only, progress=progress)]
+    if protocol != UNASKED:
+        raise ArgumentError("--protocol", protocol, "left out with --sensitivity, which fits all cells")
     loaded = checked_table(table)
     subsets = [subset for subset in ((only,) if only else FITTED_SUBSETS) if loaded.subset(subset)]  # type: ignore[arg-type]
     if not subsets:
         raise nothing_to_score(loaded, only)
-    if sensitivity:
-        return [sensitivity_of(loaded, only=subset, progress=told) for subset in subsets]
-    asked = protocol_names() if protocol == EVERY_PROTOCOL else (protocol,)
-    tables = []
-    for subset in subsets:
-        fitting = [name for name in asked if name not in PROTOCOLS or PROTOCOLS[name].suits(subset)]
-        tables.append(ablation(loaded, protocols=fitting or asked, only=subset, progress=told))
-    return tables
-
-
-AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="Score every table; write a page and its figures.")]
-DataOption: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        metavar="FOLDER",
-        help="Folder of tables that do not come with perfmodel: with --all, or with such a table.",
-    ),
-]
-ToOption: TypeAlias = Annotated[
-    Path, typer.Option("--to", metavar="FOLDER", help="With --all: where the page goes, and where kept results are.")
-]
-QuickOption: TypeAlias = Annotated[
-    bool, typer.Option("--quick", help="With --all: only what takes a minute; the rest stays as it was written.")
-]
-TermsOption: TypeAlias = Annotated[bool, typer.Option("--terms", help="With --all: leave out each physical term, too.")]
-NewTablesOption: TypeAlias = Annotated[
-    bool, typer.Option("--new-tables", help="With --data: score tables that are not those of the kept results.")
-]
-SectionsOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option(metavar="NAME,...", help="With --all: only steps, kernels, systems, collectives or many_devices."),
-]
-
-RECORDS = "scoreboard.json"
-"""File of every figure."""
-
-PICTURE_DOTS_PER_INCH = 80
-"""How fine the plots are: they are committed. [1]"""
-
-PICTURES = "scoreboard"
-"""Folder of the parity plots, beside the page."""
-
-
-def write_scoreboard(
-    *,
-    data: Path | None,
-    to: Path,
-    quick: bool,
-    terms: bool,
-    new_tables: bool,
-    sections: str | None,
-    progress: bool | None,
-) -> Scoreboard:
-    """Score every table, and write page, records and pictures."""
-    from perfmodel.measurements.kernel_tables import read_data_folder
-    from perfmodel.prediction.arguments.checks import one_of
-    from perfmodel.validation.all_tables import QUICK, score_shipped, score_shipped_own, score_terms
-    from perfmodel.validation.scoreboard import KINDS, STEPS, Collected, load_scoreboard
-    from perfmodel.validation.scores.folder import check_folder, check_hashes, score_folder
-
-    if not to.is_dir():
-        raise ArgumentError(argument="--to", given=str(to), allowed="an existing folder")
-    if new_tables and data is None:
-        raise ArgumentError(argument="--new-tables", given=new_tables, allowed="only with --data")
-    kinds = frozenset(KINDS if sections is None else [one_of("sections", name, KINDS) for name in sections.split(",")])
-    kept = load_scoreboard(to / RECORDS) if (to / RECORDS).is_file() else None
-    folder = None if data is None else read_data_folder(data)
-    if folder is not None:
-        check_folder(folder)
-        if kept is not None and not new_tables:
-            check_hashes(folder, kept)
-    found = Collected(tell=_tell if progress is not False else None)
-    with progress_bar("scoring", shown=progress) as told:
-        score_shipped_own(found, kinds=kinds)
-        if STEPS in kinds:
-            score_shipped(found, protocols=QUICK if quick else None, progress=told)
-        if folder is not None:
-            score_folder(folder, found, kinds=kinds, progress=told)
-        if terms:
-            score_terms(found, progress=told)
-    board = found.board()
-    if kept is not None:
-        board = board.with_slow_scores(kept) if quick else board
-        board = board.with_kept(kept)
-    _write(board, found, to)
-    return board
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write(f"perfmodel: {text}\n")
-
-
-def _write(board: Scoreboard, found: Collected, to: Path) -> None:
-    from perfmodel.validation.scoreboard import save_scoreboard
-
-    save_scoreboard(board, to / RECORDS)
-    (to / PICTURES).mkdir(exist_ok=True)
-    for picture in found.pictures:
-        _draw(picture, to / PICTURES / f"{picture.name}.png")
-    write_pages(board, to)
-    sys.stderr.write(f"perfmodel: wrote {to / 'scoreboard.md'}, .html, .json and {len(found.pictures)} pictures\n")
-
-
-def write_pages(board: Scoreboard, to: Path) -> None:
-    """Write the Markdown and the HTML page of a scoreboard."""
-    for name, text in pages(board, to).items():
-        with replacement_of(to / name) as temporary:
-            temporary.write_text(text, encoding="utf-8", newline="\n")
-
-
-def pages(board: Scoreboard, to: Path) -> dict[str, str]:
-    """Return the pages of a scoreboard."""
-    from perfmodel.presentation.tables import html_page, markdown_page
-    from perfmodel.validation.scoreboard_page import page_blocks
-
-    pictures = [f"{PICTURES}/{path.name}" for path in sorted((to / PICTURES).glob("*.png"))]
-    blocks = page_blocks(board, pictures=pictures)
-    return {"scoreboard.md": markdown_page(blocks), "scoreboard.html": html_page(blocks, title="perfmodel: scoreboard")}
-
-
-def _draw(picture: Picture, path: Path) -> None:
-    from perfmodel.presentation.figures import parity_plot, save
-
-    save(parity_plot(**picture.shown), path, dots_per_inch=PICTURE_DOTS_PER_INCH)
+    return [sensitivity_of(loaded, only=subset, progress=progress) for subset in subsets]
 
 
 COMMAND = "validate live"

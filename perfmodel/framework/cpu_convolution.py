@@ -1,4 +1,4 @@
-"""How CPU frameworks carry out a convolution: unfold the image into columns (im2col), then multiply.
+"""Convolutions of CPU frameworks: unfold the image into columns (im2col), then multiply.
 
 Four ways are in use. They do the same products and differ in what is unfolded, how often, and which threads
 work:

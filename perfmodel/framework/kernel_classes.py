@@ -35,7 +35,7 @@ BOTH_WAYS: dict[str, str] = {
     "transpose": "transpose rearrange",
     "gather": "take scatter",
 }
-"""Class -> passes that are of it forward and backward."""
+"""Class -> its passes, forward and backward."""
 ONE_WAY: dict[str, str] = {
     "reduction": (
         "positional_embedding_backward argmax sum mean max min prod var std norm log_sum_exp argmin any all "
@@ -45,7 +45,7 @@ ONE_WAY: dict[str, str] = {
     "update": "sgd momentum nesterov adam gradient_norm gradient_scale",
     "gather": "gather scatter_add top_k_backward",
 }
-"""Class -> passes that are of it as they are named here."""
+"""Class -> its passes, by exactly these names."""
 CLASS_OF_PASS: dict[str, str] = {
     **{name: kind for kind, names in ONE_WAY.items() for name in names.split()},
     **{
@@ -85,7 +85,7 @@ _RECURRENCE = re.compile(rf"(?:{'|'.join(CELLS.values())})_(?:{_ROLES})")
 
 
 def _extent(operation: Convolution) -> str:
-    """Return the class of a filter's size, by its taps: a 1x7 filter has no more of them than a 3x3 one."""
+    """Return the class of a filter's size by its taps: 1x7 is of the class of 3x3."""
     taps, axes = math.prod(operation.kernel_size), len(operation.kernel_size)
     if taps == 1:
         return "1x1"
@@ -168,11 +168,11 @@ KERNEL_OF: Final[dict[str, Callable[..., Kernel]]] = {
     Gather.kind: _of_gather,
     Recurrence.kind: _of_recurrence,
 }
-"""Kind of operation -> the one kernel of a measured machine that it is."""
+"""Kind of operation -> its one kernel on a measured machine."""
 
 
 def measured_kernel(operation: Operation, *, element_bytes: int) -> Kernel:
-    """Return the one kernel that an operation is on a measured machine; ``efficiency`` is the name of its class.
+    """Return the one kernel of an operation on a measured machine; ``efficiency`` names its class.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def is_product_class(name: str) -> bool:
 
 
 def family_of(name: str) -> str:
-    """Return the family of a class, which decides what its time is a function of.
+    """Return the family of a class, which decides the features of its time.
 
     Examples
     --------

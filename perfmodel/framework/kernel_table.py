@@ -31,7 +31,7 @@ MATMUL_COLUMNS = ("m", "n", "k", "count", "read_bytes", "written_bytes", "launch
 GEMM = "gemm"
 """Beginning of the efficiency names of a BLAS's products."""
 UPDATE_KIND = "update"
-"""What the optimizer's operations are counted as, whatever they are made of."""
+"""Kind under which all operations of the optimizer are counted."""
 STREAM_COLUMNS = ("read_bytes", "written_bytes", "flop_count", "serial_steps", "launches", "library_launches")
 
 
@@ -98,16 +98,16 @@ class KernelTable:
 
     @property
     def weights(self) -> GroupWeights:
-        """How often each group counts. [1]"""
+        """Weight of each group. [1]"""
         return _group_weights(self)
 
     def phase_weights(self, phase: Phase) -> GroupWeights:
-        """Return how often each group counts in a single phase. [1]"""
+        """Count each group in a single phase. [1]"""
         weights: GroupWeights = _phase_weights(self, phase)
         return weights
 
     def without_alternatives(self, names: Collection[str]) -> KernelTable:
-        """Return the table in which no group chooses these algorithms, but where it has no other."""
+        """Return the table without these algorithms, but in groups that have no other."""
         left_out = np.array([name in names for name in self.alternative_names])[self.choices]
         first_kept = np.argmin(left_out, axis=0)
         other = np.take_along_axis(self.choices, first_kept[None], axis=0)
@@ -115,7 +115,7 @@ class KernelTable:
 
 
 class GroupWeights(NamedTuple):
-    """How often each group of a table counts, in which sum."""
+    """Weight of each group of a table in each sum."""
 
     every: NDArray[np.float64]
     forward_backward: NDArray[np.float64]
@@ -188,7 +188,7 @@ class _Rows:
         return self._index[key]
 
     def sorted(self) -> tuple[AffineColumns, tuple[str, ...], list[int]]:
-        """Return the rows with those of one name together, a BLAS's own first, and where each row went."""
+        """Sort the rows by name, a BLAS's own first, and return the new place of each row."""
         names = self.efficiency
         first = {name: row for row, name in reversed(list(enumerate(names)))}
         order = sorted(range(len(names)), key=lambda row: (not names[row].startswith(GEMM), first[names[row]]))
@@ -299,7 +299,7 @@ def build_kernel_table(
 
 
 LAUNCH_COLUMNS = ("launches", "library_launches")
-"""Columns that matmul and stream rows share, and whose sums over both are wanted."""
+"""Columns of both matmul and stream rows that are summed over both."""
 
 
 class ColumnsAt(NamedTuple):

@@ -19,7 +19,7 @@ from perfmodel.records import Attention, Contraction, Convolution, Gather, Memor
 
 
 def visible_keys(operation: Attention) -> Any:
-    """Return how many keys a query sees on average: all of them, or where it is causal those up to its own position.
+    """Count the keys that a query sees on average: all, or those up to its own position if causal.
 
     With q queries and k keys, query i sees min(i, k): (k + 1) / 2 on average where q = k.
 
@@ -134,7 +134,7 @@ def _fused(op: Attention, *, arithmetic_apart: bool, element_bytes: int) -> tupl
 def attention_alternatives(
     operation: Attention, *, loops: bool, arithmetic_apart: bool, element_bytes: int
 ) -> tuple[Alternative, ...]:
-    """Return the one way that attention runs, by whether its scores go through memory.
+    """Return the kernels of attention, fused or with its scores in memory.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def attention_alternatives(
 
 Alternatives = tuple[Alternative, ...]
 MOST_CONVOLUTIONS: Final = 4096
-"""Convolutions kept as lowered: frameworks, phases of a step and parts of a network have many in common. [1]"""
+"""Convolutions whose lowering is kept: frameworks, phases and parts of a network share many. [1]"""
 _BACKWARD = (Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
 
 
@@ -228,7 +228,7 @@ def _layout_passes(sizes: tuple[Any, ...], *, element_bytes: int) -> tuple[Kerne
 
 
 def _transposed_sizes(operation: Convolution, *, rules: LoweringRules, depthwise: bool) -> tuple[Any, ...]:
-    """Return the elements of what is transposed around a convolution.
+    """Return the element counts of the tensors that are transposed around a convolution.
 
     A framework transposes all three tensors. A library's tensor-core kernels write their result in either layout, so
     that only the images among the operands are transposed for them.
@@ -261,13 +261,13 @@ _CONVOLUTION: dict[str, Callable[..., Alternatives]] = {"gpu": convolution_alter
 
 
 def _rereading(kernels: tuple[Kernel, ...], *, read_bytes: Any) -> tuple[Kernel, ...]:
-    """Return the same kernels, the last of which also reads the buffer that it adds into."""
+    """Return the same kernels; the last one also reads the buffer that it adds to."""
     *earlier, last = kernels
     return (*earlier, replace(last, read_bytes=last.read_bytes + read_bytes))
 
 
 def _is_pointwise(operation: Convolution) -> bool:
-    """Tell whether a convolution is a product of its images, as they lie channel by channel, and its weights."""
+    """Tell whether a convolution is a plain product of its weights and images stored channel by channel."""
     one_tap, no_stride = math.prod(operation.kernel_size) == 1, math.prod(operation.stride) == 1
     padded = any(side for sides in operation.padding for side in sides)
     return one_tap and no_stride and not padded and operation.groups == 1
@@ -302,7 +302,7 @@ def _in_one_launch(alternative: Alternative, *, groups: int) -> Alternative:
 def _convolved(
     operation: Convolution, *, algorithms: tuple[str, ...], together: bool, element_bytes: int, processor: str
 ) -> Alternatives:
-    """Return what runs for a convolution, algorithm by algorithm, on a GPU each in one call of the library."""
+    """Return the kernels of a convolution, algorithm by algorithm; on a GPU each algorithm is one library call."""
     alternatives = _CONVOLUTION[processor](operation, algorithms=algorithms, element_bytes=element_bytes)
     if together and operation.groups > 1:
         alternatives = tuple(_in_one_launch(each, groups=operation.groups) for each in alternatives)

@@ -62,7 +62,7 @@ class PassTable(spec.SpecTable):
 
 
 class RecurrentTable(spec.SpecTable):
-    """How recurrent layers run; see :class:`perfmodel.framework.rules.RecurrentRules`."""
+    """Rules of recurrent layers; see :class:`perfmodel.framework.rules.RecurrentRules`."""
 
     gate_products: Literal["grouped", "per_gate"]
     input_product: Literal["per_step", "concatenated", "hoisted"]
@@ -152,7 +152,7 @@ class CpuTable(ProcessorTable):
 
 
 class MemoryTable(spec.SpecTable):
-    """What a framework keeps in device memory during a training step."""
+    """Memory that a framework keeps on the device during a training step."""
 
     in_place: tuple[spec.Identifier, ...]
     activation_gradients: Literal["kept", "reused"]
@@ -164,14 +164,14 @@ class MemoryTable(spec.SpecTable):
 
 
 class FeedTable(spec.SpecTable):
-    """How a framework brings a mini-batch to the device."""
+    """Rules and constants of a framework's feed of mini-batches."""
 
     mode: Literal["synchronous", "overlapped", "resident"]
     pinned: bool
 
 
 class ExchangeTable(spec.SpecTable):
-    """How a framework exchanges gradients between workers."""
+    """Rules and constants of a framework's exchange of gradients."""
 
     collectives: spec.Identifier | None = None
     bucket_mib: spec.NonNegativeNumber | None = None
@@ -233,7 +233,7 @@ class FrameworkProfile(spec.SpecFile):
         return self
 
     def _serial_row_faults(self) -> list[str]:
-        """Return a line for serial rows whose time nobody states: without it they would cost nothing."""
+        """Return a fault for serial rows without a stated time, which would cost nothing."""
         named, unused = list(self.gpu.lowering.serial_rows), list(self.cpu.lowering.serial_rows)
         faults = []
         if named and "serial_row_cycles" not in self.gpu.constants:

@@ -1,4 +1,4 @@
-"""How frameworks run recurrent layers: cell by cell, or whole sequences by the DNN library's own kernels."""
+"""Recurrent layers in frameworks: cell by cell, or whole sequences by the DNN library's own kernels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LIBRARY_RULES = RecurrentRules(
     forward_pointwise_kernels=1,
     backward_pointwise_kernels=1,
 )
-"""What a library's fused layer does, whoever calls it."""
+"""Rules of a library's fused layer, the same for every caller."""
 
 
 def _product(
@@ -69,7 +69,7 @@ def _through_time(op: Recurrence, *, n: Any, k: Any, launches: Any, element_byte
 
 
 def _gate_split(op: Recurrence, rules: RecurrentRules) -> tuple[int, int]:
-    """Return products per step and the columns of each."""
+    """Return the number of products per step and the columns of each."""
     if rules.gate_products == "grouped":
         return 1, op.gate_count * op.hidden_size
     return op.gate_count, op.hidden_size
@@ -172,7 +172,7 @@ _BY_ROLE = {
 
 
 def _persists(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> bool:
-    """Tell whether the library keeps the weights of a layer in registers, and the framework asks it to."""
+    """Tell whether the framework asks the library to keep a layer's weights in registers, and the library can."""
     if PERSISTENT not in rules.library or rules.persistent_units is None or op.role is Role.WEIGHT_GRADIENT:
         return False
     sizes = (op.hidden_size, op.input_size)
@@ -202,7 +202,7 @@ def _persistent(op: Recurrence, kernels: tuple[Kernel, ...], element_bytes: int)
 
 
 def _is_nothing(kernel: Kernel) -> bool:
-    """Tell whether a kernel is a product with an input of no features, which nobody launches."""
+    """Tell whether a kernel is a product with no features, which is never launched."""
     return isinstance(kernel, Matmul) and any(
         isinstance(extent, int) and extent == 0 for extent in (kernel.m, kernel.k)
     )
@@ -211,7 +211,7 @@ def _is_nothing(kernel: Kernel) -> bool:
 def recurrence_alternatives(
     operation: Recurrence, *, rules: RecurrentRules, product_efficiency: str = "gemm", element_bytes: int
 ) -> tuple[Alternative, ...]:
-    """Return how a framework's rules, or the library it calls, run a recurrent layer or one of its gradients.
+    """Return the kernels of a recurrent layer or one of its gradients, by the framework's rules or its library's.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from perfmodel.records import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRule:
-    """How often a framework reads and writes a tensor for one pass, where that differs from the compulsory count."""
+    """Reads and writes of a tensor in one pass, where they differ from the compulsory count."""
 
     reads: float
     writes: float
@@ -21,7 +21,7 @@ class PassRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrentRules:
-    """How a framework runs a recurrent layer."""
+    """Rules by which a framework runs a recurrent layer."""
 
     gate_products: Literal["grouped", "per_gate"] = "grouped"
     input_product: Literal["per_step", "concatenated", "hoisted"] = "per_step"
@@ -34,7 +34,7 @@ class RecurrentRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweringRules:
-    """What a framework does with neutral operations on one kind of processor."""
+    """Rules by which a framework lowers neutral operations on one kind of processor."""
 
     convolution_algorithms: tuple[str, ...]
     groups_together: bool = False
@@ -53,7 +53,7 @@ class LoweringRules:
     passes: Mapping[str, PassRule] = field(default_factory=dict)
 
     def accumulates(self, role: Role) -> bool:
-        """Tell whether what a product or convolution yields is added to a buffer, which it reads then."""
+        """Tell whether a product or convolution adds its result to a buffer, which it then reads."""
         accumulated = {
             Role.WEIGHT_GRADIENT: self.gradient_accumulation,
             Role.INPUT_GRADIENT: self.input_gradient_accumulation,
@@ -61,7 +61,7 @@ class LoweringRules:
         return accumulated.get(role, False)
 
     def clears(self, role: Role) -> bool:
-        """Tell whether the buffer is cleared before in a pass of its own; those of weights are in the optimizer's."""
+        """Tell whether a pass clears the buffer first; the optimizer clears those of weights."""
         return role is Role.INPUT_GRADIENT and self.accumulates(role)
 
     def product_efficiency(self, role: Role) -> str:

@@ -61,7 +61,9 @@ def load_price(name_or_path: str | Path, *, on: str | date | None = None) -> Pri
     if spec_files.is_path(name_or_path) or not isinstance(name_or_path, str) or _is_name(name_or_path):
         if on is not None:
             raise ArgumentError(
-                "on", on, "None with the name of a price, which has a date: a day goes with an instance"
+                "on",
+                on,
+                "None with the name of a price, which has a date; pass an instance to choose a day",
             )
         return _load_file(spec_files.find(FOLDER, name_or_path))
     return _of_instance(name_or_path, None if on is None else _day(on))
@@ -119,7 +121,7 @@ def _resolve(price: InstancePrice, path: Path) -> None:
 
 
 def _table_of(name: str) -> dict[str, Any]:
-    """Return what a file states; nothing where it cannot be read, so that others are found all the same."""
+    """Read a file's table; empty where it cannot be read, so that one bad file does not hide the others."""
     try:
         return spec_files.read_toml(spec_files.find(FOLDER, name))
     except SpecError:
@@ -387,7 +389,7 @@ def _described_by_file(kind_folder: str, name: str) -> str:
 
 
 def _entries_of(kind_folder: str, stem: str) -> list[CatalogueEntry]:
-    """Return what one file gives: one thing, or a link at each of its widths; a faulty file gives its faults."""
+    """List the entries of one file: one thing, or a link at each width; a faulty file gives its faults."""
     kind, origin = spec_files.NOUN_BY_FOLDER[kind_folder], spec_files.origin_of(kind_folder, stem)
     loader = LOADER_BY_FOLDER.get(kind_folder)
     try:

@@ -22,12 +22,11 @@ from perfmodel.hardware.source import Count, Identifier, InRange, NonNegativeNum
 from perfmodel.hardware.spec_files import faults_of
 from perfmodel.hardware.system import PeerLink, System, SystemFile
 from perfmodel.hardware.topology import Place
-from perfmodel.hardware.wired import Wired
-from perfmodel.hardware.wiring import DEVICE_LINKS, NETWORKS, Wiring, wire_of, wiring_of
+from perfmodel.hardware.wiring import DEVICE_LINKS, NETWORKS, Wired, Wiring, wire_of, wiring_of
 
 FABRIC: Final = "fabric0"
 MachineCount = Annotated[Count, Field(le=4096)]
-"""How many machines alike a cluster has: more is a slip of the pen, which would take minutes to wire."""
+"""Number of equal machines of a cluster; more would be a typing error, and take minutes to wire."""
 
 
 class ClusterNode(SpecTable):
@@ -212,7 +211,7 @@ def cluster_of(file: ClusterFile, *, path: Path) -> Cluster:
 
 
 def _stated_machines(file: ClusterFile) -> Iterable[tuple[str, tuple[str, str]]]:
-    """Yield where each machine was stated, its name, and the system that it is."""
+    """Yield the place in the file, the name and the system of each machine."""
     number = 0
     for row, node in enumerate(file.node):
         for index in range(node.count):
@@ -295,7 +294,7 @@ def rewired(
     network: str | None = None,
     given: Mapping[str, Runnable] | None = None,
 ) -> Wired:
-    """Return a system whose machines are other ones."""
+    """Return a system with other machines."""
     changed: dict[int, System] = {}
     for machine in system.hosts.values():
         if id(machine) not in changed:
@@ -327,7 +326,7 @@ def with_one_more_gpu(file: SystemFile) -> SystemFile:
 
 
 def with_host_links(file: SystemFile, link: str) -> SystemFile:
-    """Return a machine whose cards have another link to their host, and no root or switch on the way is slower."""
+    """Return a machine whose cards have another link to their host, with roots and switches at least as fast."""
     rate = load_link(link).bandwidth_bytes_per_s
     hubs = {
         kind: tuple(
@@ -380,11 +379,11 @@ def with_own_lanes(file: SystemFile) -> SystemFile:
 
 
 def with_striped_drives(file: SystemFile, *, times: int, raid_efficiency: float) -> SystemFile:
-    """Return a machine with so many times its drives, each kind of them striped into one array."""
+    """Return a machine with a multiple of its drives, each kind striped into one array."""
     slots = []
     for slot in file.storage:
         if len(slot.ports) > 1:
-            raise ArgumentError("storage", slot.drive, "drives that hang off one port: those of an array do")
+            raise ArgumentError("storage", slot.drive, "drives on one port, as those of an array are")
         efficiency = raid_efficiency if slot.raid is None else slot.raid_efficiency
         fields = {"count": times * slot.count, "names": None, "raid": 0, "raid_efficiency": efficiency}
         slots.append(with_fields(slot, fields))
@@ -439,12 +438,12 @@ def system_with(
 
 
 def _from_anywhere(part: str | Path) -> str:
-    """Return the name of a part, or its path, so that a file in any folder can name it."""
+    """Return a name or absolute path of a part, valid in a file in any folder."""
     return str(Path(part).resolve()) if spec_files.is_path(part) else str(part)
 
 
 def _relinking(system: Wired, link: str | Path) -> tuple[Callable[[SystemFile], SystemFile], str | None]:
-    """Return what puts a link in place of those of its kind, and the other network of a cluster, if it is one."""
+    """Return a function that replaces all links of one kind, and the name of the network that it replaces, if any."""
     name, protocol = _from_anywhere(link), load_link(link).family.protocol
     has_peers = any(file.file.peer_link or file.file.peer_switch for file in system.hosts.values())
     kinds = {"pcie": bool(system.devices), "nvlink": has_peers, "network": bool(system.networks)}

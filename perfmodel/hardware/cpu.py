@@ -285,7 +285,7 @@ class Cpu(Device):
             raise ArgumentError(
                 argument="active_cores",
                 given=active_cores,
-                allowed=f"{self.name} has 1 to {self.core_count} cores",
+                allowed=f"from 1 to {self.core_count}, the cores of {self.name}",
             )
         wide = self.wide_simd_clock
         slowed = wide is not None and isa in wide.isas

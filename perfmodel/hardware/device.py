@@ -26,7 +26,7 @@ def check_listed(listed: float, computed: float, *, formula: str) -> None:
 
 
 class Runnable(SpecFile):
-    """What a step can run on by itself: a device of a data sheet, or a machine that was measured.
+    """A device that a step can run on: one with a data sheet, or a measured machine.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Runnable(SpecFile):
 
     @property
     def identity(self) -> str:
-        """What tells it from others: facts of its file, never its name, so that a copy of the file is the same."""
+        """Facts that distinguish it from others; never its name, so that a copy of its file is the same device."""
         return self.describe()
 
     @abstractmethod
@@ -47,7 +47,7 @@ class Runnable(SpecFile):
 
 
 class Device(Runnable):
-    """What every device with a data sheet states; the leaves are ``Gpu`` and ``Cpu``.
+    """A device with a data sheet; its kinds are ``Gpu`` and ``Cpu``.
 
     Attributes
     ----------

@@ -55,7 +55,7 @@ class GpuMemory(spec.SpecTable):
 
 
 class HostLink(spec.SpecTable):
-    """How a device is attached to its host."""
+    """Link between a device and its host."""
 
     type: Literal["pcie"]
     generation: Annotated[int, Field(ge=1, le=6, strict=True)]

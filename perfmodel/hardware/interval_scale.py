@@ -1,4 +1,4 @@
-"""How wide prediction intervals are: found from residuals of rows that fits held out, a file for each processor."""
+"""Width of prediction intervals, found from residuals of rows that fits held out; a file for each processor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfmodel.hardware import spec_files
 
 
 class Unseen(spec.SpecTable):
-    """What extrapolating adds to the spread of ln(measured / predicted), in quadrature."""
+    """Spread of ln(measured / predicted) that extrapolation adds, in quadrature."""
 
     unfitted: spec.NonNegativeNumber
     device: spec.NonNegativeNumber
@@ -53,7 +53,7 @@ class ExchangeSpreads(spec.SpecTable):
 
 
 class FoundOn(spec.SpecTable):
-    """What a scale was found on."""
+    """Residuals that a scale was found on."""
 
     tables: Annotated[tuple[spec.Identifier, ...], Field(min_length=1)]
     protocols: tuple[spec.Text, ...]
@@ -82,7 +82,7 @@ class IntervalScale(spec.SpecFile):
 
     @property
     def measured(self) -> Seen:
-        """What the residuals of all tables tell about together. [-]"""
+        """Devices, frameworks, data types and mixes of operations in the residuals of all tables. [-]"""
         return Seen.together(self.seen.values())
 
 
@@ -117,7 +117,7 @@ NEW_SHARE: Final = 0.4
 
 
 class SeenRow(NamedTuple):
-    """What one measured row tells about."""
+    """Device, framework, data type and mix of operations of one measured row."""
 
     device: str
     architecture: str
@@ -157,14 +157,14 @@ class Seen(spec.SpecTable):
 
     @classmethod
     def together(cls, parts: Iterable[Seen]) -> Seen:
-        """Return what several sets of rows tell about together."""
+        """Unite several sets of rows."""
         each = tuple(parts)
         return cls(
             **{name: tuple(sorted({one for part in each for one in getattr(part, name)})) for name in cls.model_fields}
         )
 
     def distance_to(self, mix: Mapping[str, float]) -> float:
-        """Return how far a mix of operations is from the nearest that was seen.
+        """Return the distance of a mix of operations from the nearest measured one.
 
         Examples
         --------

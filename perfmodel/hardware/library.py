@@ -75,7 +75,7 @@ class TensorCoreProfile(ConstantsTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibrarySupport:
-    """What a DNN library offers for one data type on one architecture."""
+    """Support of a DNN library for one data type on one architecture."""
 
     algorithms: tuple[str, ...] = ()
     groups_together: bool = False
@@ -140,7 +140,7 @@ class LibraryProfile(spec.SpecFile):
         return profiles
 
     def _chain(self, architecture: str) -> Iterator[tuple[str, ArchitectureProfile]]:
-        """Yield name and table of what holds for an architecture, the most specific first."""
+        """Yield the tables that apply to an architecture, the most specific first."""
         if architecture not in self.architecture and DEFAULT_ARCHITECTURE not in self.architecture:
             kind = f"architecture of {self.name}"
             raise UnknownNameError(kind, architecture, self.architecture)
@@ -166,7 +166,7 @@ class LibraryProfile(spec.SpecFile):
         raise UnknownNameError(kind, constant, self.constant)
 
     def _tables(self, architecture: str, *, dtype: str) -> Iterator[tuple[str, Mapping[str, spec.ConstantValue]]]:
-        """Yield field and constants of every table that holds there, the most specific first."""
+        """Yield field and constants of every table that applies, the most specific first."""
         tensor_core = self._tensor_core_of(architecture)
         if tensor_core is not None and dtype in self.tensor_core[tensor_core].dtypes:
             yield f"tensor_core.{tensor_core}", self.tensor_core[tensor_core].constants
@@ -174,7 +174,7 @@ class LibraryProfile(spec.SpecFile):
             yield f"architecture.{name}", profile.constants
 
     def _listed(self, architecture: str) -> str:
-        """Return the architecture under which the file has what holds: the default's for one that it does not list."""
+        """Return the architecture whose table applies: the default for one that is not listed."""
         return architecture if architecture in self.architecture else DEFAULT_ARCHITECTURE
 
     def _tensor_core_of(self, architecture: str) -> str | None:
@@ -192,7 +192,7 @@ class LibraryProfile(spec.SpecFile):
 
     @derived
     def support_for(self, architecture: str, *, dtype: str = "fp32") -> LibrarySupport:
-        """Return what the library offers for a data type on an architecture."""
+        """Return the library's support for a data type on an architecture."""
         return LibrarySupport(
             algorithms=self.algorithms_for(architecture, dtype=dtype),
             groups_together=self.groups_together,
@@ -242,7 +242,7 @@ NEEDED: Final = ("launch_us", "hop_factor", "bandwidth_efficiency")
 
 
 class CollectiveOperation(spec.SpecTable):
-    """How a library does one operation."""
+    """A library's algorithms and constants for one operation."""
 
     algorithms: Annotated[tuple[spec.Identifier, ...], Field(min_length=1)]
     at_once: StrictBool = False
@@ -282,7 +282,7 @@ class CollectiveLibrary(spec.SpecFile):
             yield from (f"{name}.{key}: missing" for key in NEEDED if key not in table.constants)
 
     def operation_named(self, name: str) -> CollectiveOperation:
-        """Return how it does an operation."""
+        """Return the library's entry for an operation."""
         if name not in self.operation:
             raise UnknownNameError(kind=f"operation of {self.name}", name=name, known=self.operation)
         return self.operation[name]

@@ -100,18 +100,18 @@ class Link:
 
     @property
     def bandwidth_bytes_per_s(self) -> float:
-        """What the line code leaves for packets: the number that tables of PCIe print. [B/s]."""
+        """Bandwidth after the line code, as tables of PCIe print it. [B/s]."""
         code = self.family.code
         return self.raw_bandwidth_bytes_per_s * code.payload_bits / code.coded_bits
 
     @property
     def effective_bandwidth_bytes_per_s(self) -> float:
-        """What large copies reach (from pinned memory, on PCIe). [B/s]."""
+        """Bandwidth of large copies (from pinned memory, on PCIe). [B/s]."""
         return self.bandwidth_bytes_per_s * self.family.typical_efficiency
 
     @property
     def pageable_bandwidth_bytes_per_s(self) -> float:
-        """What large copies from pageable host memory reach; as pinned where that is no matter. [B/s]."""
+        """Bandwidth of large copies from pageable host memory; that of pinned memory where both are alike. [B/s]."""
         if self.family.pageable_efficiency is None:
             return self.effective_bandwidth_bytes_per_s
         return self.bandwidth_bytes_per_s * self.family.pageable_efficiency
@@ -123,7 +123,7 @@ class Link:
 
     @property
     def hop_latency_s(self) -> float:
-        """What each further link of the family adds, where a message passes several. [s]."""
+        """Latency that each further link of the family adds to a message. [s]."""
         return self.family.in_base_units("hop_latency_us")
 
     def describe(self) -> str:

@@ -52,7 +52,7 @@ Seconds = Annotated[spec.NonNegativeNumber, AfterValidator(spec.InRange(0, 10, "
 
 
 class MeasuredOn(spec.SpecTable):
-    """What was measured on."""
+    """The processor that was measured."""
 
     processor: Literal["cpu", "gpu"]
     model: spec.Text
@@ -84,7 +84,7 @@ class MeasuredOn(spec.SpecTable):
 
 
 class Software(spec.SpecTable):
-    """What ran the kernels."""
+    """Versions of the software that ran the kernels."""
 
     backend: Literal["torch", "numpy"]
     python: spec.Text | None = None
@@ -98,7 +98,7 @@ class Software(spec.SpecTable):
 
 
 class Session(spec.SpecTable):
-    """How the measuring went."""
+    """Facts of the measuring session."""
 
     measured_at: datetime
     seconds: spec.NonNegativeNumber
@@ -123,7 +123,7 @@ class Session(spec.SpecTable):
 
     @property
     def ended_early(self) -> str | None:
-        """What a budget that ended early left undone, in words; None where it did not."""
+        """Remark that the budget ended too early; None where it sufficed."""
         if self.complete:
             return None
         few = {0: "some classes have", 1: "1 class has"}.get(
@@ -192,7 +192,7 @@ class KernelClass(spec.SpecTable):
 
 
 class Overheads(spec.SpecTable):
-    """What the framework takes beyond its kernels, each in seconds."""
+    """Times that the framework takes beyond its kernels. [s]"""
 
     grad_forward_s: Seconds = 0.0
     backward_s: Seconds = 0.0
@@ -212,7 +212,7 @@ class HostCopy(spec.SpecTable):
 
 
 class AllReduce(spec.SpecTable):
-    """The sum of a tensor over processes of one machine; told, not predicted."""
+    """The sum of a tensor over processes of one machine; reported, not used in predictions."""
 
     library: Literal["gloo", "nccl"]
     process_count: Annotated[int, Field(ge=2, strict=True)]
@@ -314,7 +314,7 @@ class MeasuredMachine(Runnable):
 
 
 Calibration = MeasuredMachine
-"""What ``perfmodel.Calibration`` is: the result of calibrating a machine, and a device of predict."""
+"""Public name of a measured machine: the result of ``pm.calibrate``, and a device of predict."""
 
 
 def measured_text(machine: MeasuredMachine) -> str:

@@ -132,13 +132,13 @@ def _device_path(name_or_path: str | Path) -> Path:
     calibrated = None if among_devices else spec_files.lookup("calibrations", str(name_or_path))
     path = spec_files.find("devices", name_or_path) if calibrated is None else calibrated
     if spec_files.kind_of(path) == "fit":
-        allowed = "a device, or a measured machine; this calibration holds fitted factors: give it as calibration="
+        allowed = "a device or a measured machine; pass a fit as calibration="
         raise ArgumentError(argument="device", given=str(name_or_path), allowed=allowed)
     return path
 
 
 def _host_link_faults(device: Device) -> list[str]:
-    """Return what is wrong with the link by which a device says it is attached, which is another file's matter."""
+    """List the faults of a device's host link, which another file describes."""
     host_link = getattr(device, "host_link", None)
     if host_link is None:
         return []
@@ -190,7 +190,7 @@ def _link_of(name_or_path: str | Path, lane_count: int | None) -> Link:
     family, name, lane_count = _family_of(name_or_path, lane_count)
     widths = family.lane_widths or (1,)
     if lane_count is None and len(widths) > 1:
-        allowed = f"{name} needs one of {', '.join(map(str, widths))}, e.g. {name}_x{widths[-1]}"
+        allowed = f"one of {', '.join(map(str, widths))} with {name}; or name the link {name}_x{widths[-1]}"
         raise ArgumentError(argument="lane_count", given=None, allowed=allowed)
     chosen = widths[0] if lane_count is None else lane_count
     full_name = f"{name}_x{chosen}" if family.lane_widths else name
@@ -218,7 +218,9 @@ def _family_of(name_or_path: str | Path, lane_count: int | None) -> tuple[LinkFa
     if named is None and match is not None:
         named, stated = spec_files.lookup("links", match["family"]), int(match["width"])
         if lane_count not in (None, stated):
-            raise ArgumentError(argument="lane_count", given=lane_count, allowed=f"{name_or_path} has {stated}")
+            raise ArgumentError(
+                argument="lane_count", given=lane_count, allowed=f"{stated} with {name_or_path}, or left out"
+            )
         lane_count = stated
     if named is None:
         raise UnknownNameError(kind="link", name=name_or_path, known=_widest_link_names())

@@ -30,7 +30,7 @@ class Accelerators(spec.SpecTable):
 
 
 class SustainedUse(spec.SpecTable):
-    """Discount of a cloud on machines that run for much of a month, without being asked for."""
+    """Automatic discount of a cloud on machines that run for much of a month."""
 
     tier_multipliers: Annotated[tuple[spec.Fraction, ...], Field(min_length=1)]
     hours_per_month: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(600, 800, "h"))] = HOURS_PER_MONTH
@@ -57,7 +57,7 @@ class Correction(spec.SpecTable):
 
 
 class Price(spec.SpecFile):
-    """What every price has.
+    """A price: the fields that all kinds share.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class Price(spec.SpecFile):
 
 
 class InstancePrice(Price):
-    """What one instance costs an hour.
+    """Price of one instance for an hour.
 
     Attributes
     ----------
@@ -194,7 +194,7 @@ class InstancePrice(Price):
 
 
 class StoragePrice(Price):
-    """What storage costs a month.
+    """Price of storage for a month.
 
     Attributes
     ----------

@@ -198,7 +198,7 @@ class Source(SpecTable):
 
     @property
     def is_verified(self) -> bool:
-        """Whether somebody looked at the source itself: as stated, else false for what is remembered or estimated."""
+        """Whether the source itself was read: as stated, else false for memories and estimates."""
         return self.kind not in ("memory", "estimate") if self.verified is None else self.verified
 
 
@@ -234,12 +234,12 @@ class SpecFile(SpecTable):
         return str(self.__dict__.get(_STEM, ""))
 
     def loaded_from(self, stem: str) -> Self:
-        """Return the same object, which knows the stem of its file from now on; no part of its content or equality."""
+        """Attach the stem of its file to an object; it takes no part in content or equality."""
         self.__dict__[_STEM] = stem
         return self
 
     def source_of(self, field: str) -> Source | None:
-        """Return where a number comes from: of the sources that cover it, the one that names it most closely."""
+        """Return the source of a number: of those that cover it, the one that names it most closely."""
         found = [
             (len(name), place, source)
             for place, source in enumerate(self.source)
@@ -285,7 +285,7 @@ _KEY_FAULTS = ("missing", "extra_forbidden")
 
 
 def invalid(message: str) -> NoReturn:
-    """Raise the ValueError with which a validator of one field says what is allowed."""
+    """Raise the ValueError of a field's validator."""
     raise ValueError(message)
 
 

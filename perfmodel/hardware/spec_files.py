@@ -126,7 +126,7 @@ MISSING: Final = -1
 _MOST_KEPT: Final = 256
 """Things that one loader keeps; each is small."""
 _looked_for: ContextVar[dict[str, int] | None] = ContextVar("_looked_for", default=None)
-"""Files that the loading under way has looked for, with their times of change; None where nothing is being loaded."""
+"""Files that the current load has looked for, with their times of change; None outside a load."""
 
 
 def changed_ns(path: Path) -> int:
@@ -188,7 +188,7 @@ def _here() -> str | None:
 
 
 def _loaded(load: Callable[[Name], Any], name_or_path: Name) -> tuple[Any, dict[str, int]]:
-    """Return what a loader loads, and the files that it looked for."""
+    """Run a loader; return its object and the files that it looked for."""
     files: dict[str, int] = {}
     token = _looked_for.set(files)
     try:
@@ -210,10 +210,10 @@ NOUN_BY_FOLDER: Final[dict[str, str]] = {
     "frameworks": "framework",
     "prices": "price",
     "calibrations": "calibration",
-    "fits": "fit plan",
+    "fit_plans": "fit plan",
     "intervals": "interval scale",
 }
-"""What one file of each kind folder describes; kinds that later versions will read are not among them yet."""
+"""Kind folder -> name of the thing that one of its files describes."""
 _PACKAGE_ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -225,7 +225,7 @@ def shipped_folder() -> Path:
 
 
 def folders_asked_for() -> str:
-    """Return what the environment says of spec folders: what else than names decides which files are found. [-]"""
+    """Return the spec folders that the environment names: they decide, beside names, which files are found. [-]"""
     return os.environ.get(ENVIRONMENT_VARIABLE, "")
 
 
@@ -293,7 +293,7 @@ def is_path(name_or_path: object) -> bool:
 
 
 def from_folder(folder: Path, name_or_path: str) -> str | Path:
-    """Return what a file in a folder means by a name, or by a path, which starts at that folder."""
+    """Resolve a name or a path that a file in a folder states; a path starts at that folder."""
     return folder / name_or_path if is_path(name_or_path) else name_or_path
 
 
@@ -320,7 +320,7 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
 
 
 def _is_spec_file(path: Path) -> bool:
-    """Tell a spec file from any other TOML by the key that all of them have."""
+    """Recognise a spec file by the key that all of them have."""
     try:
         return "schema_version" in read_toml(path)
     except SpecError:
@@ -335,13 +335,13 @@ def _kind_that_has(name: str) -> str | None:
 
 
 def lookup(kind_folder: str, name: str) -> Path | None:
-    """Return the path of the spec file of a name, if there is one."""
+    """Return the path of a name's spec file, or None."""
     candidates = (folder / kind_folder / f"{name}.toml" for folder in spec_folders())
     return next((path for path in candidates if changed_ns(path) != MISSING and path.is_file()), None)
 
 
 def origin_of(kind_folder: str, name: str) -> str:
-    """Say whose file a name denotes.
+    """Say whether a name denotes a shipped file or the user's own.
 
     Examples
     --------

@@ -23,7 +23,7 @@ from perfmodel.units import MIB
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadLimits:
-    """What limits reads from a storage; the arguments of ``cost.storage.read_rate``."""
+    """Limits of reads from a storage: the arguments of ``cost.storage.read_rate``."""
 
     latency_s: float
     stream_bytes_per_s: float
@@ -49,7 +49,7 @@ MOST_GIB: Final = 1_000_000
 
 
 class Storage(SpecFile):
-    """What every kind of storage has.
+    """A storage: the fields that all kinds share.
 
     Attributes
     ----------
@@ -69,11 +69,11 @@ class Storage(SpecFile):
     launch_date: date | None = None
 
     is_remote: ClassVar[bool]
-    """Whether a kind is behind the network, one for all hosts; else each host has one of its own."""
+    """Whether all hosts share one storage behind the network; else each has its own."""
 
     @abstractmethod
     def read_limits(self) -> ReadLimits:
-        """Return what limits reads.
+        """Return the limits of reads.
 
         Raises
         ------
@@ -82,7 +82,7 @@ class Storage(SpecFile):
         """
 
     def read_limits_of_loaders(self, loader_count: int) -> ReadLimits:
-        """Return what limits reads by several hosts at once, each with a loader of its own."""
+        """Return the limits of reads by several hosts at once, each with its own loader."""
         del loader_count
         return self.read_limits()
 
@@ -140,7 +140,7 @@ class Drive(Storage):
     )
 
     def read_limits(self) -> ReadLimits:
-        """Return what limits reads: latency and the highest rates. [-]"""
+        """Return the limits of reads: latency and the highest rates. [-]"""
         sequential = self.in_base_units("sequential_read_gb_per_s")
         return ReadLimits(
             latency_s=self.latency_s,
@@ -199,9 +199,9 @@ class CloudDisk(Storage):
         return self.model_copy(update={"size_gib": float(size_gib)})
 
     def read_limits(self) -> ReadLimits:
-        """Return what limits reads from a disk of its size."""
+        """Return the limits of reads from a disk of its size."""
         if self.size_gib is None:
-            raise ArgumentError("size_bytes", None, f"the size of the disk, by which {self.name} is granted its rate")
+            raise ArgumentError("size_bytes", None, f"the size of the disk, on which the rate of {self.name} depends")
         most = min(self.size_gib * self.read_mib_per_s_per_gib * MIB, self.in_base_units("most_read_mib_per_s"))
         return ReadLimits(
             latency_s=self.latency_s,
@@ -240,7 +240,7 @@ class ObjectStore(Storage):
     most_request_kiops: Annotated[PositiveNumber, AfterValidator(InRange(0.01, 10_000, "kIOPS"))]
 
     def read_limits(self, *, connection_count: float | None = None) -> ReadLimits:
-        """Return what limits reads through a number of connections."""
+        """Return the limits of reads through a number of connections."""
         connections = self.connection_count if connection_count is None else connection_count
         check_number("connection_count", connections, low=1, high=sys.float_info.max, allowed="finite and at least 1")
         stream = self.in_base_units("connection_gb_per_s")
@@ -253,7 +253,7 @@ class ObjectStore(Storage):
         )
 
     def read_limits_of_loaders(self, loader_count: int) -> ReadLimits:
-        """Return what limits reads by several hosts, each of which opens connections of its own."""
+        """Return the limits of reads by several hosts, each with its own connections."""
         return self.read_limits(connection_count=loader_count * self.connection_count)
 
     def describe(self) -> str:

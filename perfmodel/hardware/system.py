@@ -15,17 +15,16 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.cpu import Cpu
-from perfmodel.hardware.wired import Wired
-from perfmodel.hardware.wiring import Wiring
+from perfmodel.hardware.wiring import Wired, Wiring
 from perfmodel.units import GIB, GIGA
 
 if TYPE_CHECKING:
     from perfmodel.hardware.device import Runnable
 
 Ports = spec.Identifier | Annotated[tuple[spec.Identifier, ...], Field(min_length=1)]
-"""What a part hangs off, or what several are dealt to in order."""
+"""Name of the part that others are attached to, or several names that they are dealt to in order."""
 PartCount = Annotated[spec.Count, Field(le=1024)]
-"""How many parts alike a machine has: more is a slip of the pen, which would take minutes to wire."""
+"""Number of equal parts of a machine; more would be a typing error, and take minutes to wire."""
 RESERVED_NAMES: Final = ("host", "memory")
 """Names that mean host memory where a place is asked for, and so can name no part."""
 RESERVED_FAULT: Final = f"must not be {' or '.join(RESERVED_NAMES)}, which mean host memory"
@@ -33,7 +32,7 @@ Pair = Annotated[tuple[spec.Identifier, ...], Field(min_length=2, max_length=2)]
 
 
 class PartTable(spec.SpecTable):
-    """What all parts that hang off another one have."""
+    """Fields of every part that is attached to another one."""
 
     names: tuple[spec.Identifier, ...] | None = None
     count: PartCount = 1
@@ -55,11 +54,11 @@ class PartTable(spec.SpecTable):
 
     @property
     def ports(self) -> tuple[str, ...]:
-        """What they hang off, as a tuple."""
+        """Names of the parts they are attached to."""
         return (self.to,) if isinstance(self.to, str) else self.to
 
     def port_of(self, index: int) -> str:
-        """Return what one of them hangs off."""
+        """Return the name of the part that one of them is attached to."""
         return self.ports[index // (self.count // len(self.ports))]
 
 
@@ -299,7 +298,7 @@ class System(Wired):
 
     @property
     def remote_memory_bandwidth_bytes_per_s(self) -> float | None:
-        """What one socket's threads stream from another socket's memory; None with one socket. [B/s]."""
+        """Bandwidth of one socket's threads to another socket's memory; None with one socket. [B/s]."""
         remote = self.file.memory.remote_bandwidth_gb_per_s
         return None if remote is None else remote * GIGA
 

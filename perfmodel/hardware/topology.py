@@ -24,7 +24,7 @@ from perfmodel.symbolic import is_symbolic
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Channel:
-    """What data flow through in one direction of a link, or in both of a half-duplex one or of a memory bus."""
+    """One direction of a link, or both of a half-duplex link or a memory bus."""
 
     name: str
     capacity_bytes_per_s: float
@@ -59,7 +59,7 @@ class Place:
     has_rdma: bool = False
 
     def within(self, node: str) -> Place:
-        """Return the same place as part of a machine of a cluster."""
+        """Return the place renamed for a machine of a cluster."""
         return replace(self, name=f"{node}/{self.name}", node=node)
 
 
@@ -114,7 +114,7 @@ class Wire:
         return replace(self, upward=bundled(self.upward), downward=bundled(self.downward))
 
     def within(self, node: str) -> Wire:
-        """Return the same wire as part of a machine of a cluster."""
+        """Return the wire renamed for a machine of a cluster."""
         lower, upper = f"{node}/{self.lower}", f"{node}/{self.upper}"
         shared = self.upward == self.downward
         upward = replace(self.upward, name=f"{lower}={upper}" if shared else f"{lower}>{upper}")
@@ -133,7 +133,7 @@ class Route:
 
     @property
     def capacity_bytes_per_s(self) -> float:
-        """What a lone large copy reaches whose legs run at once, piece after piece. [B/s]."""
+        """Bandwidth of a single large copy whose legs run at once, piece after piece. [B/s]."""
         passes = Counter(channel.name for channel in self.channels)
         rates = [channel.capacity_bytes_per_s / passes[channel.name] for channel in self.channels]
         return min(rates, default=math.inf)
@@ -159,7 +159,7 @@ class Route:
 
 
 def widest(edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str) -> float | None:
-    """Return the largest capacity that all channels of some way have."""
+    """Return the largest bottleneck capacity of any way."""
     best: dict[str, float] = {}
     heap = [(-float("inf"), source)]
     while heap:
@@ -200,7 +200,7 @@ def quickest(
 ENDS: Final = frozenset({"memory", "device", "storage"})
 """Kinds of nodes that data do not pass through."""
 NO_HUBS: Final = ENDS | {"nic"}
-"""Kinds of nodes that data do not pass through unless they are told to."""
+"""Kinds of nodes that data pass through only when asked to."""
 
 
 class Topology:
@@ -220,7 +220,7 @@ class Topology:
 
     @property
     def stated(self) -> Topology:
-        """The same with numbers alone, which tell the way of data: itself, unless links are left open."""
+        """The same topology with numbers alone, which decide routes; itself unless links are left open."""
         return self
 
     def of_kind(self, kind: str) -> tuple[str, ...]:
@@ -250,7 +250,7 @@ class Topology:
         return {channel.name: channel for channel in both}
 
     def copy_engine_count(self, device: str) -> int:
-        """Return how many copies a device can do at once; with two, one in each direction. [1]"""
+        """Count the copies that a device can run at once; with two, one in each direction. [1]"""
         return self._place(device).copy_engine_count
 
     def route(self, source: str, sink: str, *, through_host: bool = False) -> Route:
@@ -321,14 +321,14 @@ class Topology:
         for above in self._upwards(name):
             if self.places[above].kind == "socket":
                 return next(other for other in self._beside(above) if self.places[other].kind == "memory")
-        raise ArgumentError("name", name, "a node that hangs off a socket")
+        raise ArgumentError("name", name, "a node attached to a socket")
 
     def root_complex(self, name: str) -> str:
         """Return the PCIe root that a node hangs off: one that the file lists, else the socket with all its ports."""
         for above in self._upwards(name):
             if self.places[above].kind in ("root", "socket"):
                 return above
-        raise ArgumentError("name", name, "a node that hangs off a root or socket")
+        raise ArgumentError("name", name, "a node attached to a root or socket")
 
     def peer_to_peer(self, first: str, second: str) -> bool:
         """Tell whether two devices can copy straight from one to the other (GPUDirect P2P).
@@ -363,7 +363,7 @@ class Topology:
         )
 
     def own_nic(self, device: str) -> str | None:
-        """Return the NIC that a device's messages to other machines leave by."""
+        """Return the NIC for a device's messages to other machines."""
         nearest = self._nearest_nics(device)
         if not nearest:
             return None
@@ -382,7 +382,7 @@ class Topology:
         return tuple(nic for nic, count in links.items() if count == min(links.values()))
 
     def _nics_between(self, *ends: Place) -> frozenset[str]:
-        """Return the NICs that a copy may pass: a device's own, and any of a machine that no device is the end in."""
+        """Return the NICs that a copy may pass: those of its end devices, and any of machines without one."""
         if len({end.node for end in ends}) == 1:
             return frozenset()
         own = {end.node: self.own_nic(end.name) for end in ends if end.kind == "device"}
@@ -430,20 +430,20 @@ class Topology:
         edges = self._edges(source, sink, nics)
         width = widest(edges, source, sink)
         if width is None:
-            raise ArgumentError("sink", sink, f"a node that links lead to from {source!r}")
+            raise ArgumentError("sink", sink, f"a node that can be reached from {source!r}")
         nodes, channels = quickest(edges, source, sink, width=width)
         latency = sum(channel.latency_s for channel in channels) + self._startup_s(nodes, channels)
         return Route(nodes=nodes, channels=channels, latency_s=latency)
 
     def _startup_s(self, nodes: tuple[str, ...], channels: tuple[Channel, ...]) -> float:
-        """Return what a message costs once: over a network its adapters start it, else whoever copies. [s]"""
+        """Return the start-up time of a message: that of its adapters on a network, else of the copying part. [s]"""
         ends = zip(itertools.pairwise(nodes), channels, strict=True)
         over_network = [channel for pair, channel in ends if "fabric" in {self.places[name].kind for name in pair}]
         startups_s = [channel.startup_s for channel in over_network or channels]
         return largest(startups_s) if startups_s else 0.0
 
     def _edges(self, source: str, sink: str, nics: frozenset[str]) -> dict[str, list[tuple[str, Channel]]]:
-        """Return from each node that data may leave the next ones and the channels to them."""
+        """Map each node that data may leave to its neighbours and the channels to them."""
         inside = {self.places[source].node, self.places[sink].node}
         crosses = len(inside) > 1
         allowed = {

@@ -1,4 +1,4 @@
-"""What others timed, and what they really ran: tables of measured step times.
+"""Step times that others measured, and the runs behind them.
 
 Map of the folder, lowest module first:
 

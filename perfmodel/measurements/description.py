@@ -109,7 +109,7 @@ class RunEntry(_Entry):
 
 
 class RunsFrom(_Entry):
-    """``[runs_from]``: take the runs of another shipped table, and say why that is right."""
+    """``[runs_from]``: the runs of another shipped table, and why they hold here."""
 
     table: str = Text
     reason: str = Text

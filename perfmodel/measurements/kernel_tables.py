@@ -54,7 +54,7 @@ class KernelFormat:
         return (*filter(None, stated), "phase", "seconds", *self.sizes, *self.paddings, *self.words)
 
     def shape_of(self, row: MeasuredKernel) -> tuple[object, ...]:
-        """Return what was computed: folds keep rows with the same together."""
+        """Return the shape of a row; folds keep rows of one shape together."""
         return (*(row.sizes.get(name, row.words.get(name)) for name in self.shape), *row.shapes)
 
 
@@ -181,7 +181,7 @@ def _row(
 def _layer_shapes(
     records: list[tuple[int, dict[str, str]]],
 ) -> Callable[[Mapping[str, str]], tuple[Shape, ...]]:
-    """Return a function that finds the shapes of what a layer of the log reads."""
+    """Return a function that finds the shapes of a logged layer's inputs."""
     shapes = {
         (values["network"], values["layer"]): tuple(int(part) for part in values["top_shape"].split("x"))
         for _, values in records
@@ -205,7 +205,7 @@ def _layer_shapes(
 
 
 def blobs_read(params: str) -> tuple[str, ...]:
-    """Return the names of what a layer of a log reads.
+    """Return the names of a logged layer's inputs.
 
     Examples
     --------

@@ -133,7 +133,7 @@ def whole_number(
     if text.isascii() and text.isdecimal() and int(text) >= least:
         return int(text)
     allowed = allowed or f"a whole number of at least {least}"
-    faults.append(f"row {number}, column {column}: {text!r} is not allowed: {allowed}")
+    faults.append(f"row {number}, column {column}: must be {allowed} (got {text!r})")
     return None
 
 
@@ -147,7 +147,7 @@ def positive_seconds(
         seconds = math.nan
     if math.isfinite(seconds) and seconds > 0:
         return seconds
-    faults.append(f"row {number}, column {column}: {text!r} is not allowed: {allowed}")
+    faults.append(f"row {number}, column {column}: must be {allowed} (got {text!r})")
     return None
 
 
@@ -213,11 +213,11 @@ def _threads_fault(row: MeasuredRow, thread_counts: Mapping[str, int | None]) ->
         return ""
     most = thread_counts[row.device]
     if most is None and row.threads is not None:
-        return f"column threads: {row.threads} is not allowed: empty, as {row.device} is a GPU"
+        return f"column threads: must be empty, as {row.device} is a GPU (got {row.threads})"
     if most is not None and row.threads is None:
-        return f"column threads: empty is not allowed: a number up to {most}, as {row.device} is a CPU"
+        return f"column threads: must be a number up to {most}, as {row.device} is a CPU (got nothing)"
     if most is not None and row.threads is not None and row.threads > most:
-        return f"column threads: {row.threads} is not allowed: at most the {most} hardware threads of {row.device}"
+        return f"column threads: must be at most the {most} hardware threads of {row.device} (got {row.threads})"
     return ""
 
 
@@ -265,7 +265,7 @@ def _path_of(key_or_path: str | Path) -> Path:
     if not path.is_file():
         raise UnknownNameError(kind="measurement table (or path of a CSV)", name=str(key_or_path), known=names())
     if path.suffix != ".csv":
-        raise table_error(path, [f"its suffix {path.suffix!r} is not allowed: a table is a .csv file"])
+        raise table_error(path, [f"its suffix must be .csv (got {path.suffix!r})"])
     return path
 
 
@@ -288,7 +288,7 @@ def _read_description(path: Path) -> TableDescription:
 def _described(rows: tuple[MeasuredRow, ...], description: TableDescription, path: Path) -> MeasurementTable:
     faults: list[str] = []
     if description.key not in (None, path.stem):
-        faults.append(f"key: {description.key!r} is not allowed: it is the stem of the file, {path.stem!r}")
+        faults.append(f"key must be the stem of the file, {path.stem!r} (got {description.key!r})")
     rows = _annotated(rows, description.cell, faults=faults)
     runs = _runs(rows, description, table=path.stem, faults=faults)
     devices = {row.device for row in rows}
@@ -336,18 +336,18 @@ def _status_fault(row: MeasuredRow, cell: CellEntry) -> str | None:
         return None
     if (cell.status == "missing") != (row.step_s is None):
         return (
-            f"status {cell.status!r} is not allowed for row {row.row_number}, whose step_s is {row.step_s}: "
-            "missing rows have none, the others have one"
+            f"row {row.row_number}: status must be 'missing' where step_s is empty, and only there "
+            f"(got {cell.status!r} with step_s {row.step_s})"
         )
     if row.status not in (SCORED, cell.status):
-        return f"row {row.row_number} is {row.status} already and cannot be {cell.status}"
+        return f"row {row.row_number} must have one status (got {row.status!r} and {cell.status!r})"
     return None
 
 
 def _runs(
     rows: tuple[MeasuredRow, ...], description: TableDescription, *, table: str, faults: list[str]
 ) -> tuple[Run, ...]:
-    """Return one run for each framework, network and batch size; report what has no partner."""
+    """Return one run for each framework, network and batch size; report runs and rows without a partner."""
     given = _given_runs(description, table=table, faults=faults)
     hosts = {entry.device: entry.host for entry in description.hardware if entry.host is not None}
     runs: list[Run] = []
@@ -436,5 +436,5 @@ def from_frame(frame: pd.DataFrame, *, key: str = "frame") -> MeasurementTable:
 
 
 def _whole(value: object) -> object:
-    """Return 4.0, which a column with gaps makes of 4, as the text 4: a number would become 4.0 again."""
+    """Write 4.0 as the text 4: a column with gaps turns whole numbers into floats."""
     return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else value

@@ -77,7 +77,7 @@ def _description(path: Path) -> dict[str, Any]:
     """Return a TOML of the version that this code reads."""
     content = tomllib.loads(path.read_text(encoding="utf-8"))
     if content["schema_version"] != SCHEMA_VERSION:
-        raise table_error(path, [f"schema_version: {content['schema_version']!r} is not allowed: {SCHEMA_VERSION}"])
+        raise table_error(path, [f"schema_version must be {SCHEMA_VERSION} (got {content['schema_version']!r})"])
     return content
 
 
@@ -85,7 +85,7 @@ def _number(text: str, column: str, number: int, faults: list[str]) -> float:
     try:
         return float(text)
     except ValueError:
-        faults.append(f"row {number}, column {column}: {text!r} is not allowed: a number")
+        faults.append(f"row {number}, column {column}: must be a number (got {text!r})")
         return 0.0
 
 

@@ -169,7 +169,7 @@ STATUSES = (SCORED, "missing", *SET_ASIDE)
 Subset = Literal["gpu", "cpu", "cpu_oversubscribed"]
 
 SUBSETS: tuple[Subset, ...] = ("gpu", "cpu", "cpu_oversubscribed")
-"""What ``subset`` can be limited to."""
+"""Names of the subsets of a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +200,7 @@ class MeasuredRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What a table says of a device it was measured on; the device's own facts are in its spec file."""
+    """A device as its measurement table describes it; the device's own facts are in its spec file."""
 
     device: str
     kind: str
@@ -241,7 +241,7 @@ class MeasurementTable:
         return iter(self.rows)
 
     def run(self, framework: str, network: str, *, batch_size: int | None = None) -> Run:
-        """Return what was executed for a framework and a network."""
+        """Return the run of a framework and a network."""
         found = [run for run in self.runs if (run.framework, run.network) == (framework, network)]
         found = [run for run in found if batch_size in (None, run.batch_size)]
         if not found:
@@ -255,7 +255,7 @@ class MeasurementTable:
         return found[0]
 
     def run_of(self, row: MeasuredRow) -> Run:
-        """Return what was executed to measure ``row``."""
+        """Return the run behind a row."""
         return self.run(row.framework, row.network, batch_size=row.batch_size)
 
     def where(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from perfmodel.graph import LayerGraph
-    from perfmodel.hardware.wired import Wired
+    from perfmodel.hardware.wiring import Wired
     from perfmodel.measurements.table import Run
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.presentation.lanes import Curve

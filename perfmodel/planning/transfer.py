@@ -16,7 +16,7 @@ from perfmodel.hardware.catalogue import load_device, load_link, load_system
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.part_catalogue import negotiated_link
 from perfmodel.hardware.topology import Route
-from perfmodel.hardware.wired import Wired
+from perfmodel.hardware.wiring import Wired
 from perfmodel.prediction.arguments.checks import flag, one_of, positive, whole_number
 from perfmodel.prediction.device.system_part import saturated_channels
 from perfmodel.presentation.quantities import byte_rate_text, bytes_text, percent_text, seconds_text

@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 
 
 IDENTITY_FIELDS = frozenset({"sockets.count", "memory.capacity_gib"})
-"""Fields that say which machine it was, which only the table can tell, and not how fast anything runs."""
+"""Fields that identify the machine and say nothing of its speed; only the table can state them."""
 
 
 def marks_of(table: MeasurementTable) -> tuple[str, ...]:
-    """Return the texts by which a source betrays that it is the table or its laboratory."""
+    """Return the texts that mark a source as the table or its laboratory."""
     listed = tuple(mark.strip().lower() for mark in table.source.get("marks", "").split(";") if mark.strip())
     own_key = (table.key.lower(),) if table.key in measurements.names() else ()
     return (*own_key, *listed)
@@ -82,7 +82,7 @@ def _mentions(text: str, mark: str) -> bool:
 
 
 def estimated_fields(specs: Iterable[SpecFile]) -> tuple[str, ...]:
-    """Return the fields of the files that are estimates, not data: the weight they carry belongs beside a score."""
+    """Return the fields of the files that are estimates; they are shown beside the score."""
     return tuple(
         sorted(
             f"{spec.name}: {field}"
@@ -172,7 +172,7 @@ def hold_out(
 def _baselines(
     outcomes: Sequence[FoldOutcome], *, subset: str, table: MeasurementTable, told_all: bool
 ) -> tuple[Baseline, ...]:
-    """Ask the naive rules in the same folds; where nothing is held out they are told every cell."""
+    """Predict by the naive rules in the same folds; where nothing is held out they may use every cell."""
     rules = baselines.RULES[subset]
     if subset == "cpu_oversubscribed":
         below = [predict_cell(cell)[0] for cell in prepare_cells(table, table.subset("cpu"))]
@@ -213,8 +213,8 @@ def _with_cores(table: MeasurementTable) -> MeasurementTable:
 def nothing_to_score(table: MeasurementTable, only: str | None) -> TableError:
     """Return the error for a table without a measured cell of a subset."""
     having = [repr(subset) for subset in SUBSETS if table.subset(subset)]
-    allowed = f"; it has cells of only={' and '.join(having)}" if having else ""
-    return TableError(f"{table.key}: no measured cell is left to score (only={only!r}){allowed}")
+    allowed = f"; pass only={' or '.join(having)}" if having else ""
+    return TableError(f"{table.key}: no measured cell has only={only!r}{allowed}")
 
 
 def _suited(subsets: Sequence[Subset], *, protocol: str) -> list[Subset]:
@@ -222,7 +222,7 @@ def _suited(subsets: Sequence[Subset], *, protocol: str) -> list[Subset]:
     only = PROTOCOLS[protocol].subsets if protocol in PROTOCOLS else ()
     suited = [subset for subset in subsets if not only or subset in only]
     if not suited:
-        raise ArgumentError("protocol", protocol, f"a protocol for these cells; this one scores {', '.join(only)}")
+        raise ArgumentError("protocol", protocol, f"a protocol for these cells; this one is for {', '.join(only)}")
     return suited
 
 
@@ -239,9 +239,7 @@ def validate_steps(
     if fit_share is not None:
         check_share(fit_share)
         if protocol != NOTHING_FITTED:
-            raise ArgumentError(
-                "fit_share", fit_share, f"None beside protocol={protocol!r}: one of them says what is fitted"
-            )
+            raise ArgumentError("fit_share", fit_share, f"None with protocol={protocol!r}; give only one of the two")
     if only is not None and only not in SUBSETS:
         raise UnknownNameError(kind="subset", name=only, known=SUBSETS)
     loaded = checked_table(table)
@@ -334,5 +332,5 @@ def validate(
         refuse_beside(own, [name for name, is_given in given.items() if is_given])
         return own.report()
     if data is not None:
-        raise ArgumentError("data", str(data), "None beside a table that is given itself")
+        raise ArgumentError("data", str(data), "None with a table that needs no folder")
     return validate_steps(table, protocol=protocol, only=only, fit_share=fit_share, progress=progress)

@@ -115,7 +115,7 @@ def test_command_prints_rows_beside_their_predictions(reports):
     content = json.loads(told.stdout)
     assert len(content["rows"]) == 6
     assert content["mape_percent"] == pytest.approx(reports["paleo2017"].mape)
-    refused = runner.invoke(app, ["validate", "paleo2017", "--ablate"])
+    refused = runner.invoke(app, ["validate", "paleo2017", "--sensitivity"])
     assert refused.exit_code != 0
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.cli.validate import RECORDS
-from perfmodel.validation.scoreboard import PERFMODEL, load_scoreboard
-from perfmodel.validation.scores.kernels import MEAN_OF_BOARDS
+from board_records import load_scoreboard
+from perfmodel.validation.scores.table_report import PERFMODEL
+from score_kernels import MEAN_OF_BOARDS
+from scoreboard import RECORDS
 
 BOARD = load_scoreboard(Path(__file__).resolve().parents[2] / "docs" / RECORDS)
 MEAN = ("mape", "typical_factor_percent")

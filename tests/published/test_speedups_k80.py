@@ -10,8 +10,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import TableError, UnknownNameError
-from perfmodel.validation.scoreboard import PERFMODEL
-from perfmodel.validation.scores.table_report import EVERY_ROW
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL
 from perfmodel.validation.tables.own_tables import own_table
 from perfmodel.validation.tables.speedup import (
     LINEAR,

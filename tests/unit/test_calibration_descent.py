@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from perfmodel import zoo
-from perfmodel.calibration.fit import fit_unknowns
+from perfmodel.fitting.fit import fit_unknowns
 from perfmodel.framework.profile import load_framework
-from perfmodel.hardware.calibration import UnknownTable, load_fit_plan
 from perfmodel.hardware.catalogue import load_system
+from perfmodel.hardware.fit_file import UnknownTable, load_fit_plan
 from perfmodel.layers.optimizers import load_optimizer
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.job.prepare import prepare

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
-from perfmodel.calibration import fit
 from perfmodel.errors import ArgumentError, CalibrationError, SpecError, UnknownNameError
-from perfmodel.hardware.calibration import load_calibration
+from perfmodel.fitting import fit
+from perfmodel.hardware.fit_file import load_calibration
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.validation.validate import require_independence, sources_from
 
@@ -146,9 +146,9 @@ def test_what_a_fit_follows_from_makes_another(counted, tmp_path, monkeypatch):
     assert fit_again(table_of(0.1, 0.2001)) == 1  # a time
     assert fit_again(table_of(0.1, 0.2, 0.3)) == 1  # a row
     specs = tmp_path / "specs"
-    (specs / "fits").mkdir(parents=True)
-    plan = (shipped_folder() / "fits" / "gpu.toml").read_text()
-    (specs / "fits" / "gpu.toml").write_text(plan.replace("noise = 0.05", "noise = 0.06"))
+    (specs / "fit_plans").mkdir(parents=True)
+    plan = (shipped_folder() / "fit_plans" / "gpu.toml").read_text()
+    (specs / "fit_plans" / "gpu.toml").write_text(plan.replace("noise = 0.05", "noise = 0.06"))
     monkeypatch.setenv("PERFMODEL_SPECS", str(specs))
     assert fit_again() == 1  # the plan
     (specs / "frameworks").mkdir()

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
-from perfmodel.calibration.fit import Z_80, fit_unknowns, robust_loss
-from perfmodel.calibration.problem import Problem
 from perfmodel.errors import CalibrationError, SpecError, UnknownNameError
-from perfmodel.hardware.calibration import FitPlan, factors_by_constant, load_fit_plan
+from perfmodel.fitting.fit import Z_80, fit_unknowns, robust_loss
+from perfmodel.fitting.problem import Problem
+from perfmodel.hardware.fit_file import FitPlan, factors_by_constant, load_fit_plan
 from perfmodel.validation.protocols.cells import predict_cell, prepare_cells
 from perfmodel.validation.protocols.protocols import compiled, folds_of
 

@@ -15,7 +15,6 @@ from perfmodel.cli.app import app, run
 from perfmodel.cli.output import check_plot, check_writable, key_values, number_as_typed
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.validation.scoreboard import Scoreboard, ScoredTable, save_scoreboard
 
 RESNET = ["predict", "resnet50", "--framework", "torch_423cfba", "--batch-size", "16"]
 RESNET_ON_1080 = [*RESNET, "--device", "gtx_1080"]
@@ -80,7 +79,7 @@ class TestWords:
         folder.mkdir()
         device.symlink_to(os.devnull)
         for wrong, allowed in ((pipe, "regular file"), (folder, "not a folder"), (device, "regular file")):
-            with pytest.raises(ArgumentError, match=f"--plot=.*{allowed}"):
+            with pytest.raises(ArgumentError, match=f"--plot must.*{allowed}"):
                 check_plot(wrong)
         assert pipe.is_fifo()
         assert device.is_symlink()
@@ -409,7 +408,7 @@ class TestValidate:
             (["shi2016", "--only", "gpus"], "Did you mean 'gpu'"),
             (["shi2016", "--protocol", "nothing_fited"], "Did you mean 'nothing_fitted'"),
             (["shi2016", "--plot", "parity.jpeg"], ".png"),
-            (["shi2016", "--plot", "/nowhere/parity.png"], "--plot="),
+            (["shi2016", "--plot", "/nowhere/parity.png"], "--plot must"),
         ],
     )
     def test_wrong_input(self, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
@@ -520,9 +519,8 @@ class TestFitting:
         assert len(content["cells"]) == 2
         assert content["protocol"] == "fitted on 50% of the rows"
 
-    def test_sensitivity_and_ablation(self, own: str) -> None:
+    def test_sensitivity(self, own: str) -> None:
         assert "dispatch" in printed("validate", own, "--sensitivity", "--only", "gpu")
-        assert "FFT convolution" in printed("validate", own, "--ablate", "--only", "gpu")
 
     def test_a_saved_fit_serves_predict(self, own: str, tmp_path: Path) -> None:
         path = tmp_path / "x.toml"
@@ -544,12 +542,11 @@ class TestFitting:
     @pytest.mark.parametrize(
         ("words", "said"),
         [
-            (["--fit", "1.5"], "fit_share=1.5"),
+            (["--fit", "1.5"], "fit_share must be a share"),
             (["--fit", "0.5", "--protocol", "all_fitted"], "protocol='all_fitted'"),
             (["--fit", "0.5", "--protocol", "all"], "--fit"),
-            (["--sensitivity", "--ablate"], "--sensitivity --ablate"),
             (["--sensitivity", "--rows"], "--rows"),
-            (["--ablate", "--max-mape", "10"], "--max-mape"),
+            (["--protocol", "all", "--max-mape", "10"], "--max-mape"),
             (["--protocol", "leave_one_thread_count_out"], "GPU rows have none"),
             (["--protocol", "leave_one_framework_aut"], "Did you mean 'leave_one_framework_out'"),
             (["--sensitivity", "--only", "gpus"], "gpus"),
@@ -582,104 +579,6 @@ def test_warnings_are_one_line(tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
     (line,) = done.stderr.splitlines()
     assert line.startswith("perfmodel: warning: Net: no layer is aten.linalg_qr")
-
-
-SCORE_ALL = ["validate", "--all", "--no-progress"]
-GEMM_CSV = (
-    "device,version,precision,phase,M,N,K,transA,transB,seconds\n"
-    "Tesla M40,CUDA 7.5; cuDNN 5,Float,gemm,1760,16,1024,N,N,0.000192\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["validate"], "a table"),
-        (["validate", "shi2016", "--data", "."], "--all"),
-        (["validate", "shi2016", "--quick"], "--all"),
-        ([*SCORE_ALL, "--max-mape", "5"], "--max-mape"),
-        (["validate", "shi2016", "--to", "."], "--all"),
-        (["validate", "shi2016", "--all"], "a table"),
-        ([*SCORE_ALL, "--protocol", "nonsense"], "'--protocol' is not allowed: none beside --all"),
-        ([*SCORE_ALL, "--protocol", "nothing_fitted"], "--protocol"),
-        ([*SCORE_ALL, "--only", "gpu", "--fit", "0.5"], "'--only, --fit'"),
-        ([*SCORE_ALL, "--sensitivity", "--ablate", "--rows"], "'--sensitivity, --ablate, --rows'"),
-        ([*SCORE_ALL, "--json", "--quick", "--plot", "a.png", "--out", "a.json"], "'--plot, --out'"),
-        ([*SCORE_ALL, "--new-tables"], "only with --data"),
-        ([*SCORE_ALL, "--to", "/nowhere/at/all"], "--to must be an existing folder"),
-        ([*SCORE_ALL, "--data", "/nowhere/at/all", "--to", "{folder}"], "/nowhere/at/all: is no folder"),
-    ],
-)
-def test_the_scoreboard_refuses_before_any_work(capsys, tmp_path, words, told):
-    assert told in refused(capsys, *(word.format(folder=tmp_path) for word in words))
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (GEMM_CSV.replace("transB", "trans_B"), "lacks column transB (nearest: trans_B)"),
-        (GEMM_CSV.replace("1760,16", "1760,sixteen"), "row 2, column N: 'sixteen'"),
-    ],
-)
-def test_a_wrong_table_of_kernels_is_refused_before_any_work(capsys, tmp_path, text, told):
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels" / "mine.csv").write_text(text)
-    assert told in refused(capsys, *SCORE_ALL, "--data", str(tmp_path), "--to", str(tmp_path))
-
-
-SYSTEMS_CSV = (
-    "framework,framework_version,network,device,n_devices,batch_size,phase,seconds,data\n"
-    "tensorflow,1.1,resnet50,Tesla K80 (one GK210),1,32,step,0.65,synthetic\n"
-)
-
-
-@pytest.mark.parametrize(
-    ("folder", "text", "told"),
-    [
-        ("kernels", GEMM_CSV.replace("M40", "M4O"), ["row 2, column device", "tesla_m4o", "Did you mean 'tesla_m40'"]),
-        ("kernels", GEMM_CSV.replace("N,N", "T,T"), ["row 2", "('T', 'T') are not allowed"]),
-        ("kernels", GEMM_CSV.replace("Tesla M40", "Xeon E5 2630 v3"), ["row 2", "xeon_e5_2630_v3"]),
-        ("systems", SYSTEMS_CSV.replace("seconds", "second"), ["row 1", "lacks column seconds (nearest: second)"]),
-        ("systems", SYSTEMS_CSV.replace("resnet50", "resnet51"), ["row 2, column network", "Did you mean 'resnet"]),
-        ("systems", SYSTEMS_CSV.replace("K80", "K81"), ["row 2, column device", "Did you mean 'tesla_k80"]),
-        (
-            "systems",
-            SYSTEMS_CSV.replace("tensorflow", "tensorflaw"),
-            ["row 2, column framework", "Did you mean 'tensor"],
-        ),
-        ("systems", SYSTEMS_CSV.replace(",synthetic", ""), ["row 2: 8 values where the header has 9"]),
-        ("systems", SYSTEMS_CSV.replace("0.65", "-1"), ["row 2, column seconds: '-1'"]),
-        ("systems", SYSTEMS_CSV.replace(",step,", ",stepp,"), ["row 2, column phase", "Did you mean 'step'"]),
-    ],
-)
-def test_a_fault_in_a_folder_is_told_before_any_table_is_scored(capsys, monkeypatch, tmp_path, folder, text, told):
-    def nothing_may_be_scored(*_, **__):
-        raise AssertionError
-
-    monkeypatch.setattr("perfmodel.validation.all_tables.score_shipped", nothing_may_be_scored)
-    (tmp_path / folder).mkdir()
-    (tmp_path / folder / "mine.csv").write_text(text)
-    line = refused(capsys, *SCORE_ALL, "--data", str(tmp_path), "--to", str(tmp_path))
-    assert all(each in line for each in ("mine.csv", *told)), line
-
-
-def test_the_figures_of_the_scoreboard_are_printed_as_json(monkeypatch, tmp_path):
-    monkeypatch.setattr("perfmodel.validation.all_tables.score_shipped", lambda *_, **__: None)
-    monkeypatch.setattr("perfmodel.validation.all_tables.score_shipped_own", lambda *_, **__: None)
-    content = json.loads(printed(*SCORE_ALL, "--json", "--quick", "--to", str(tmp_path)))
-    assert content == json.loads((tmp_path / "scoreboard.json").read_text())
-    assert content["scores"] == []
-
-
-def test_a_table_that_is_not_the_one_scored_before_is_refused(capsys, tmp_path):
-    (tmp_path / "kernels").mkdir()
-    (tmp_path / "kernels" / "mine.csv").write_text(GEMM_CSV)
-    table = ScoredTable(name="mine", kind="kernels", is_shipped=False, sha256="f" * 64, rows=1)
-    save_scoreboard(Scoreboard(version="1", code="c", tables=(table,)), tmp_path / "scoreboard.json")
-    told = refused(capsys, *SCORE_ALL, "--data", str(tmp_path), "--to", str(tmp_path))
-    assert "mine: SHA-256" in told
-    assert "where ffffffffffffffff was scored" in told
-    assert "--new-tables" in told
 
 
 class TestJobs:

@@ -13,7 +13,7 @@ import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.hardware.wired import with_links_scaled
+from perfmodel.hardware.wiring import with_links_scaled
 from perfmodel.planning.formulas.system import in_stretches
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import place

@@ -8,7 +8,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.wired import with_links_scaled
+from perfmodel.hardware.wiring import with_links_scaled
 from perfmodel.prediction.device.step_time import PARTS
 
 GRAPH = pm.zoo.lenet5()

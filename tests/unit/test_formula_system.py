@@ -4,7 +4,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
-from perfmodel.hardware.wired import with_links_scaled
+from perfmodel.hardware.wiring import with_links_scaled
 
 GRAPH = pm.zoo.alexnet()
 

@@ -123,7 +123,7 @@ def test_wide_simd_lowers_the_clock_of_the_xeon():
 
 @pytest.mark.parametrize("active_cores", [0, 5])
 def test_more_or_less_active_cores_than_there_are(active_cores):
-    with pytest.raises(ArgumentError, match="1 to 4 cores"):
+    with pytest.raises(ArgumentError, match="from 1 to 4"):
         load_device("i7_3820").clock_hz(active_cores=active_cores)
 
 
@@ -187,10 +187,10 @@ def test_a_link_that_does_not_exist():
 
 
 def test_a_link_without_its_width():
-    with pytest.raises(ArgumentError, match=r"pcie_3 needs one of 1, 2, 4, 8, 16, e.g. pcie_3_x16"):
+    with pytest.raises(ArgumentError, match=r"one of 1, 2, 4, 8, 16 with pcie_3; or name the link pcie_3_x16"):
         load_link("pcie_3")
     assert load_link("pcie_3", lane_count=8) == load_link("pcie_3_x8")
-    with pytest.raises(ArgumentError, match="pcie_3_x8 has 8"):
+    with pytest.raises(ArgumentError, match="8 with pcie_3_x8"):
         load_link("pcie_3_x8", lane_count=4)
 
 

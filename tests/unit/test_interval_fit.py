@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from perfmodel.calibration.interval_fit import conformal_quantile, fit_spread, stacked
 from perfmodel.cost.interval import (
     WAYS_TO_EXTRAPOLATE,
     Exposure,
@@ -13,6 +12,7 @@ from perfmodel.cost.interval import (
     regime_of,
 )
 from perfmodel.errors import CalibrationError
+from perfmodel.fitting.interval_fit import conformal_quantile, fit_spread, stacked
 from perfmodel.hardware.interval_scale import Unseen
 from perfmodel.validation.scores.metrics import coverage, interval_score
 

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
-from perfmodel.calibration.fit import fit_unknowns
-from perfmodel.calibration.kernel_boards import boards_of
-from perfmodel.calibration.problem import KernelProblem
 from perfmodel.errors import CalibrationError
-from perfmodel.hardware.calibration import load_fit_plan
+from perfmodel.fitting.fit import fit_unknowns
+from perfmodel.fitting.kernel_boards import boards_of
+from perfmodel.fitting.problem import KernelProblem
+from perfmodel.hardware.fit_file import load_fit_plan
 from perfmodel.hardware.spec_files import ENVIRONMENT_VARIABLE, shipped_folder
 from perfmodel.layers import Dense
 from perfmodel.measurements.kernel_tables import FORMATS, KernelMeasurements, MeasuredKernel
-from perfmodel.validation.scores.kernels import AS_SHIPPED, FIVE_FOLD, kernel_scores, of_others, shape_folds
+from score_kernels import AS_SHIPPED, FIVE_FOLD, kernel_scores, of_others, shape_folds
 
 (GEMM,) = (each for each in FORMATS if each.name == "gemm")
 SOFTWARE = "CUDA 7.5.18; cuDNN 5"

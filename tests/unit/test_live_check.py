@@ -11,10 +11,10 @@ import pytest
 
 import perfmodel as pm
 from perfmodel import measurements, zoo
-from perfmodel.calibration.machine.calibrate import CalibrationInterrupted
+from perfmodel.calibration.calibrate import CalibrationInterrupted
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, PerfmodelWarning, UnknownNameError
-from perfmodel.hardware.calibration import load_calibration
+from perfmodel.hardware.fit_file import load_calibration
 from perfmodel.records import Contraction, MemoryPass
 from perfmodel.validation.live import check as live
 from perfmodel.validation.live.check import ChildMeasurer, check_device, gathered
@@ -268,7 +268,7 @@ class TestCheck:
             ({"device": "cuda:7"}, "finds no CUDA GPU|one of cuda:0|or cpu"),
             ({"device": "gpu"}, "cuda:N for the GPU"),
             ({"device": 0}, "cuda:N for the GPU"),
-            ({"calibration": "shi2016_gpu"}, "not factors fitted on a table"),
+            ({"calibration": "shi2016_gpu"}, "a measured machine; a fit"),
             ({"dtypes": ["bf16"]}, "unknown data type of 'made-up"),
             ({"dtypes": ["fp16"]}, "unknown data type of the live check"),
             ({"datasheet": "gtx_1081"}, "gtx_1080"),
@@ -496,7 +496,7 @@ class TestProcess:
         # 64 MB taken and given back five times: 16,384 pages each time that they are mapped anew
         code = (
             "import resource, sys\n"
-            "from perfmodel.calibration.machine.facts import KEPT, keep_freed_memory\n"
+            "from perfmodel.calibration.facts import KEPT, keep_freed_memory\n"
             "told = keep_freed_memory() if sys.argv[1] == 'kept' else KEPT\n"
             "for _ in range(5):\n"
             "    bytearray(64_000_000)\n"

@@ -8,11 +8,11 @@ import pytest
 pytest.importorskip("torch")
 
 import perfmodel as pm
-from perfmodel.calibration.machine import surroundings
-from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
-from perfmodel.calibration.machine.benchmark import Point, Sequence
-from perfmodel.calibration.machine.calibrate import calibrate
-from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
+from perfmodel.calibration import surroundings
+from perfmodel.calibration.backends.torch_backend import TorchBackend
+from perfmodel.calibration.benchmark import Point, Sequence
+from perfmodel.calibration.calibrate import calibrate
+from perfmodel.calibration.journal import Journal, journal_of, read_journal
 from perfmodel.cli.app import run
 from perfmodel.framework.kernel_classes import pooled_classes
 from perfmodel.hardware import spec_files

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from perfmodel.calibration.machine.backends.base import Backend
-from perfmodel.calibration.machine.journal import Journal
-from perfmodel.calibration.machine.report import report_text, surroundings
-from perfmodel.calibration.machine.session import Session
-from perfmodel.calibration.machine.surroundings import PROCESSES_BUDGET_S
+from perfmodel.calibration.backends.base import Backend
+from perfmodel.calibration.journal import Journal
+from perfmodel.calibration.report import report_text, surroundings
+from perfmodel.calibration.session import Session
+from perfmodel.calibration.surroundings import PROCESSES_BUDGET_S
 from perfmodel.errors import CalibrationError
-from perfmodel.hardware.calibration import load_calibration
+from perfmodel.hardware.fit_file import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine, measured_text
 from tests.fake_machine import FakeBackend
 from tests.measured_machines import FILE
@@ -20,7 +20,7 @@ TOLD = {"library": "gloo", "process_count": 2, "latency_s": 2e-4, "bytes_per_s":
 
 @pytest.fixture(autouse=True)
 def _no_disk(monkeypatch):
-    monkeypatch.setattr("perfmodel.calibration.machine.surroundings.measure_storage", list)
+    monkeypatch.setattr("perfmodel.calibration.surroundings.measure_storage", list)
 
 
 class Reducing(FakeBackend):
@@ -47,7 +47,7 @@ def _session(backend, budget_s):
 
 def test_two_processes_sum_a_tensor():
     pytest.importorskip("torch")
-    from perfmodel.calibration.machine.backends import torch_overheads
+    from perfmodel.calibration.backends import torch_overheads
 
     (told,) = torch_overheads.all_reduces(library="gloo", process_count=2, threads=1)
     assert (told["library"], told["process_count"]) == ("gloo", 2)
@@ -59,7 +59,7 @@ def test_two_processes_sum_a_tensor():
 def test_the_gpus_of_a_box_sum_a_tensor():
     import torch
 
-    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+    from perfmodel.calibration.backends.torch_backend import TorchBackend
 
     found = TorchBackend("cuda:0").all_reduces()
     assert [each["process_count"] for each in found] == [torch.cuda.device_count()] * (torch.cuda.device_count() > 1)
@@ -67,7 +67,7 @@ def test_the_gpus_of_a_box_sum_a_tensor():
 
 def test_a_process_that_fails_is_quoted_and_none_is_left_behind():
     pytest.importorskip("torch")
-    from perfmodel.calibration.machine.backends import torch_overheads
+    from perfmodel.calibration.backends import torch_overheads
 
     with pytest.raises(CalibrationError, match="ended with code"):
         torch_overheads.all_reduces(library="absent", process_count=1, threads=1)
@@ -78,7 +78,7 @@ def test_processes_that_do_not_meet_are_ended_in_time(monkeypatch):
     import sys
     import time
 
-    from perfmodel.calibration.machine.backends import torch_overheads
+    from perfmodel.calibration.backends import torch_overheads
 
     started = []
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
-from perfmodel.calibration.machine.backends.base import check_result, smallest_sizes
-from perfmodel.calibration.machine.backends.numpy_backend import NumpyBackend
-from perfmodel.calibration.machine.benchmark import Prepared, shapes
-from perfmodel.calibration.machine.calibrate import benchmark_table, calibrate
+from perfmodel.calibration.backends.base import check_result, smallest_sizes
+from perfmodel.calibration.backends.numpy_backend import NumpyBackend
+from perfmodel.calibration.benchmark import Prepared, shapes
+from perfmodel.calibration.calibrate import benchmark_table, calibrate
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from tests.timed_operations import class_of
 
@@ -82,7 +82,7 @@ def test_no_operation_of_a_network_with_an_even_batch_is_timed(name, table):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_torch_kernels_agree_with_their_references(device):
-    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+    from perfmodel.calibration.backends.torch_backend import TorchBackend
 
     backend = TorchBackend(device)
     for benchmark in backend.benchmarks("fp32").values():
@@ -94,7 +94,7 @@ def test_torch_kernels_agree_with_their_references(device):
 @pytest.mark.parametrize("device", DEVICES)
 def test_halves_are_measured_where_torch_has_them(device, dtype):
     """Products, convolutions, recurrent layers and attention all exist in both halves."""
-    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+    from perfmodel.calibration.backends.torch_backend import TorchBackend
 
     backend = TorchBackend(device)
     assert dtype in backend.dtypes
@@ -104,7 +104,7 @@ def test_halves_are_measured_where_torch_has_them(device, dtype):
 
 
 def test_tf32_has_every_class_with_products_and_no_other(table):
-    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+    from perfmodel.calibration.backends.torch_backend import TorchBackend
 
     found = set(TorchBackend("cpu").benchmarks("tf32"))
     assert {"gemm_output", "batched_gemm_output", "conv2d_3x3_s1_input_gradient", "depthwise_small_output"} <= found
@@ -115,7 +115,7 @@ def test_tf32_has_every_class_with_products_and_no_other(table):
 
 
 def test_tf32_is_switched_on_for_its_points_alone():
-    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+    from perfmodel.calibration.backends.torch_backend import TorchBackend
 
     backend, switches = TorchBackend("cpu"), (torch.backends.cuda.matmul, torch.backends.cudnn)
     before = [switch.allow_tf32 for switch in switches]
@@ -128,8 +128,8 @@ def test_tf32_is_switched_on_for_its_points_alone():
 
 
 def test_tf32_takes_passes_from_fp32_and_products_from_nowhere_else():
-    from perfmodel.calibration.machine.benchmark import Point
-    from perfmodel.calibration.machine.classes import Machine, fitted_classes, grouped
+    from perfmodel.calibration.benchmark import Point
+    from perfmodel.calibration.classes import Machine, fitted_classes, grouped
     from tests.fake_machine import FACTS, LAW, FakeBackend
 
     law = {name: LAW[name] for name in ("gemm_output", "gemm_input_gradient", "relu")}
@@ -158,7 +158,7 @@ def test_numpy_kernels_agree_with_their_references():
 
 def test_a_gradient_is_that_of_autograd(table):
     """The calls that time gradients, held against autograd of the layer itself."""
-    from perfmodel.calibration.machine.backends.torch_passes import TorchTools
+    from perfmodel.calibration.backends.torch_passes import TorchTools
 
     tools = TorchTools(torch, device="cpu", dtype="float64", seed=3, pool=4096)
     sizes = {"batch": 3, "inputs": 16, "outputs": 24, "extent": 6, "kernel": 3, "stride": 1}
@@ -179,7 +179,7 @@ def test_a_gradient_is_that_of_autograd(table):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_tiny_calibration_of_torch_is_a_device(device, tmp_path, monkeypatch):
-    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+    from perfmodel.calibration.backends.torch_backend import TorchBackend
 
     few = ("gemm_output", "gemm_input_gradient", "gemm_weight_gradient", "relu", "relu_backward", "sgd",
            "cross_entropy", "cross_entropy_backward", "bias_gradient_backward")  # fmt: skip
@@ -212,7 +212,7 @@ def _predicts(out):
 
 
 def test_a_kernel_prepared_twice_has_memory_of_its_own(table):
-    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+    from perfmodel.calibration.backends.torch_backend import TorchBackend
 
     backend = TorchBackend("cpu")
     prepared = backend.prepare(table["relu"], {"elements": 65, "one": 1}, dtype="fp32")

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
-from perfmodel.calibration.machine import calibrate as module
-from perfmodel.calibration.machine.benchmark import Axis, Benchmark, Point
-from perfmodel.calibration.machine.calibrate import CalibrationInterrupted, calibrate
-from perfmodel.calibration.machine.classes import ClassPoints, best_rates, columns_of
-from perfmodel.calibration.machine.families import contraction
-from perfmodel.calibration.machine.journal import Journal, journal_of, read_journal
-from perfmodel.calibration.machine.report import datasheet_gaps
-from perfmodel.calibration.machine.session import MOST_BEYOND_S, Session
+from perfmodel.calibration import calibrate as module
+from perfmodel.calibration.benchmark import Axis, Benchmark, Point
+from perfmodel.calibration.calibrate import CalibrationInterrupted, calibrate
+from perfmodel.calibration.classes import ClassPoints, best_rates, columns_of
+from perfmodel.calibration.families import contraction
+from perfmodel.calibration.journal import Journal, journal_of, read_journal
+from perfmodel.calibration.report import datasheet_gaps
+from perfmodel.calibration.session import MOST_BEYOND_S, Session
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.measured_machine import MeasuredMachine
@@ -29,9 +29,9 @@ from tests.timed_operations import recorded_operations
 
 @pytest.fixture(autouse=True)
 def _no_disk(monkeypatch, tmp_path_factory):
-    monkeypatch.setattr("perfmodel.calibration.machine.surroundings.measure_storage", list)
+    monkeypatch.setattr("perfmodel.calibration.surroundings.measure_storage", list)
     spare = tmp_path_factory.mktemp("spare")  # records of tests before this one are no earlier session's
-    monkeypatch.setattr("perfmodel.calibration.machine.journal.tempfile.tempdir", str(spare))
+    monkeypatch.setattr("perfmodel.calibration.journal.tempfile.tempdir", str(spare))
 
 
 def _measured(backend, **options):
@@ -123,7 +123,7 @@ class TestLaw:
             backend.elapsed_s += 10
             return []
 
-        monkeypatch.setattr("perfmodel.calibration.machine.surroundings.measure_storage", slow_disk)
+        monkeypatch.setattr("perfmodel.calibration.surroundings.measure_storage", slow_disk)
         for budget_s, beyond_s in ((3, 1.5), (10, MOST_BEYOND_S)):
             begin = backend.elapsed_s
             _measured(backend, budget_s=budget_s)
@@ -178,7 +178,7 @@ class TestLaw:
 
 
 def module_constants(machine):
-    from perfmodel.calibration.machine.report import constants_of
+    from perfmodel.calibration.report import constants_of
 
     return {"/".join(key): value for key, value in constants_of(machine).items()}
 
@@ -195,7 +195,7 @@ class TestFiles:
         assert pm.predict(pm.zoo.fcn5(), batch_size=16, device=str(out)).step_s > 0
 
     def test_the_figure_has_the_points_of_classes_that_follow_their_pooled_class(self, tmp_path):
-        from perfmodel.calibration.machine.report import measured_points, roofline_of
+        from perfmodel.calibration.report import measured_points, roofline_of
 
         out = tmp_path / "mine.toml"
         machine = _measured(FakeBackend(), out=out)
@@ -207,7 +207,7 @@ class TestFiles:
         assert roofline_of(out, none).axes  # nothing to show is no error
 
     def test_points_of_another_session_are_kept_and_taken_for_no_others(self, tmp_path):
-        from perfmodel.calibration.machine.report import roofline_of
+        from perfmodel.calibration.report import roofline_of
 
         out = tmp_path / "mine.toml"
         first = _measured(FakeBackend(), out=out, budget_s=5)
@@ -288,7 +288,7 @@ class TestFiles:
         content["header"]["software"] = FakeBackend().software()
         content["header"]["machine"]["memory_gib"] = 8.0
         record.write_text(json.dumps(content))
-        with pytest.raises(ArgumentError, match=r"same machine: it was memory_gib 8\.0, and is memory_gib 16\.0 now"):
+        with pytest.raises(ArgumentError, match=r"same machine; it was memory_gib 8\.0, and is memory_gib 16\.0 now"):
             _measured(FakeBackend(), resume=record)
         with pytest.raises(ArgumentError, match="can be read"):
             _measured(FakeBackend(), resume=tmp_path / "absent.json")
@@ -391,7 +391,7 @@ class TestBadInput:
     @pytest.mark.usefixtures("on_fake_time")
     def test_a_disk_that_is_filled_meanwhile_costs_no_point(self, tmp_path, monkeypatch):
         """The record goes to the folder of temporary files; the message's own command ends the calibration."""
-        from perfmodel.calibration.machine import journal
+        from perfmodel.calibration import journal
 
         full, spare = tmp_path / "full", tmp_path / "spare"
         full.mkdir()
@@ -415,7 +415,7 @@ class TestBadInput:
         assert not list(full.iterdir())
         words = shlex.split(str(caught.value).partition("go on with: perfmodel ")[2])
         monkeypatch.undo()
-        monkeypatch.setattr("perfmodel.calibration.machine.surroundings.measure_storage", list)
+        monkeypatch.setattr("perfmodel.calibration.surroundings.measure_storage", list)
         monkeypatch.setattr(module, "load_backend", lambda name, target: FakeBackend())
         assert run([*words, "--no-progress"]) == 0
         assert pm.load_calibration(full / "mine.toml").session.point_count >= count
@@ -515,7 +515,7 @@ class TestCommandLine:
 
 def test_batches_are_odd_and_so_share_nothing_with_even_ones():
     torch_like = Axis(3, 4096, "odd")
-    from perfmodel.calibration.machine.benchmark import Benchmark, Sequence
+    from perfmodel.calibration.benchmark import Benchmark, Sequence
 
     drawn = Sequence(
         Benchmark(name="any", axes={"batch": torch_like}, operation=lambda sizes: None, prepare=lambda *given: None)
@@ -527,8 +527,8 @@ def test_batches_are_odd_and_so_share_nothing_with_even_ones():
 
 
 def test_recorded_operations_are_those_of_the_points(tmp_path):
-    from perfmodel.calibration.machine.benchmark import Point
-    from perfmodel.calibration.machine.calibrate import benchmark_table
+    from perfmodel.calibration.benchmark import Point
+    from perfmodel.calibration.calibrate import benchmark_table
 
     table = benchmark_table("numpy")
     sizes = {"rows": 5, "inputs": 32, "outputs": 64}

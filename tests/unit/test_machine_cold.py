@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from perfmodel.calibration.machine.benchmark import Point
-from perfmodel.calibration.machine.calibrate import calibrate
-from perfmodel.calibration.machine.classes import Machine, columns_of, fitted_classes, grouped
-from perfmodel.calibration.machine.surroundings import cold_rate, flushed_bytes, reuse_of
+from perfmodel.calibration.benchmark import Point
+from perfmodel.calibration.calibrate import calibrate
+from perfmodel.calibration.classes import Machine, columns_of, fitted_classes, grouped
+from perfmodel.calibration.surroundings import cold_rate, flushed_bytes, reuse_of
 from tests.fake_machine import FACTS, REUSE_BYTES, FakeBackend
 
 RATE = 4e-11

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfmodel.calibration.machine import facts
-from perfmodel.calibration.machine.backends import torch_overheads, torch_passes
-from perfmodel.calibration.machine.backends.torch_passes import LAUNCHES, CudaClock
-from perfmodel.calibration.machine.session import Session
+from perfmodel.calibration import facts
+from perfmodel.calibration.backends import torch_overheads, torch_passes
+from perfmodel.calibration.backends.torch_passes import LAUNCHES, CudaClock
+from perfmodel.calibration.session import Session
 
 COLD_S = 3e-5
 
@@ -136,7 +136,7 @@ def test_no_driver_is_no_clock(monkeypatch):
 @pytest.fixture(scope="module")
 def backend():
     pytest.importorskip("torch")
-    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+    from perfmodel.calibration.backends.torch_backend import TorchBackend
 
     return TorchBackend("cuda:0")
 
@@ -193,7 +193,7 @@ class TestRealGpu:
 
     @pytest.mark.parametrize("dtype", ["tf32", "bf16"])
     def test_every_class_computes_what_it_says(self, backend, dtype):
-        from perfmodel.calibration.machine.journal import Journal
+        from perfmodel.calibration.journal import Journal
 
         if dtype not in backend.dtypes:
             pytest.skip(f"this GPU has no {dtype}")

@@ -5,9 +5,9 @@ import os
 import numpy as np
 import pytest
 
-from perfmodel.calibration.machine import facts, surroundings
-from perfmodel.calibration.machine.backends.base import DRIFT_LIMIT, DriftWatch, HostClock, Timing
-from perfmodel.calibration.machine.facts import keep_freed_memory, page_fault_s
+from perfmodel.calibration import facts, surroundings
+from perfmodel.calibration.backends.base import DRIFT_LIMIT, DriftWatch, HostClock, Timing
+from perfmodel.calibration.facts import keep_freed_memory, page_fault_s
 
 
 class Ticking:

@@ -13,7 +13,7 @@ import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.kernel_table import UPDATE_KIND
 from perfmodel.framework.lowering import LOWERING
-from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn, Unknown
+from perfmodel.hardware.fit_file import Factor, FitFile, FittedConstant, FittedOn, Unknown
 from perfmodel.hardware.interval_scale import KINDS_OF_OPERATION, Seen, SeenRow, load_interval_scale
 from perfmodel.hardware.spec_files import names, shipped_folder
 from perfmodel.prediction.certainty import variance as uncertainty
@@ -52,7 +52,7 @@ def calibration(**changes):
         ],
         "source": [{"fields": ["fitted_on", "factor"], "title": "a fit"}],
     }  # fmt: skip
-    return CalibrationFile.model_validate(content | changes)
+    return FitFile.model_validate(content | changes)
 
 
 def _mix(p):
@@ -150,7 +150,7 @@ def test_a_constant_that_is_less_certain_widens_it(alexnet):
     loose["factor"][0] |= {"low": 0.3, "high": 7.5}
     lstm = pm.zoo.lstm32()
     tight, wide = (
-        pm.predict(lstm, **PLACE, calibration=CalibrationFile.model_validate(each))
+        pm.predict(lstm, **PLACE, calibration=FitFile.model_validate(each))
         for each in (fitted.model_dump(mode="json"), loose)
     )
     assert wide.step_s == tight.step_s
@@ -274,7 +274,7 @@ def test_covariance_of_a_calibration():
 
 
 def test_a_constant_at_the_end_of_its_range_is_told():
-    limited = CalibratedConstant(name="libraries/a/b.gemm", unit="1", shipped=0.9, fitted=1.0, at_limit=True)
+    limited = FittedConstant(name="libraries/a/b.gemm", unit="1", shipped=0.9, fitted=1.0, at_limit=True)
     found = calibration(
         constant=[limited.model_dump()], source=[{"fields": ["fitted_on", "factor", "constant"], "title": "t"}]
     )

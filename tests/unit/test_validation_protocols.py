@@ -94,8 +94,8 @@ def cpu_table():
 @pytest.fixture
 def cpu_plan(tmp_path, monkeypatch):
     """A fit plan of two constants, whatever the shipped one has."""
-    (tmp_path / "fits").mkdir()
-    (tmp_path / "fits" / "cpu.toml").write_text(CPU_PLAN)
+    (tmp_path / "fit_plans").mkdir()
+    (tmp_path / "fit_plans" / "cpu.toml").write_text(CPU_PLAN)
     monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
 
 
@@ -151,8 +151,8 @@ def test_what_a_cpu_fold_holds_out_changes_nothing_in_it(cpu_table, protocol):
 
 
 def test_many_folds_on_several_processes_are_those_of_one(gpu_cells, monkeypatch):
-    from perfmodel.calibration import fit
-    from perfmodel.hardware.calibration import load_fit_plan
+    from perfmodel.fitting import fit
+    from perfmodel.hardware.fit_file import load_fit_plan
     from perfmodel.validation.protocols.protocols import compiled
 
     fit_folds = fit.fit_folds
@@ -330,7 +330,7 @@ def test_fitting_helps_where_it_is_scored_on_what_it_saw(gpu_table):
 def test_every_subset_names_a_plan_that_is_there():
     from perfmodel.validation.protocols.protocols import PLAN_OF_SUBSET
 
-    there = {path.stem for path in (shipped_folder() / "fits").glob("*.toml")}
+    there = {path.stem for path in (shipped_folder() / "fit_plans").glob("*.toml")}
     assert set(PLAN_OF_SUBSET.values()) <= there
 
 

@@ -239,7 +239,7 @@ def test_the_baselines_see_the_same_cells(report):
 def test_unknown_fields_and_senseless_bounds_are_refused(report):
     with pytest.raises(UnknownNameError, match=r"unknown field of a cell 'thread'. Did you mean 'threads'"):
         report.where(thread=[1])
-    with pytest.raises(ArgumentError, match="percent=-5"):
+    with pytest.raises(ArgumentError, match=r"percent must.*\(got -5"):
         report.within(-5)
 
 
@@ -261,9 +261,9 @@ WRONG_ROWS = [
     ([{name: value for name, value in ROW.items() if name != "step_s"}], "row 1: column step_s is missing"),
     (
         [ROW, ROW | {"device": "gtx_1080", "step_s": -0.1}],
-        "row 3, column step_s: '-0.1' is not allowed: seconds above 0",
+        "row 3, column step_s: must be seconds above 0",
     ),
-    ([ROW | {"step_s": "fast"}], "row 2, column step_s: 'fast' is not allowed"),
+    ([ROW | {"step_s": "fast"}], "row 2, column step_s: must be"),
     ([ROW | {"framework": "cafe_1_0_rc3"}], "row 2, column framework: .*nearest is caffe_1_0_rc3"),
     ([ROW | {"device": "gtx_1081"}], "row 2, column device: .*nearest is gtx_1080"),
     ([ROW, ROW | {"step_s": 0.06}], "row 3, column step_s: 0.06 contradicts row 2, which has 0.05"),

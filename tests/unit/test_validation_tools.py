@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 import perfmodel as pm
+from ablation import TERMS, Term, ablation, without
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.hardware.calibration import load_fit_plan
+from perfmodel.hardware.fit_file import load_fit_plan
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.measurements.table import SUBSETS
 from perfmodel.prediction.device.step_time import StepTime
-from perfmodel.validation.ablation import TERMS, Term, ablation, sensitivity, without
 from perfmodel.validation.protocols.board import protocol_board
 from perfmodel.validation.protocols.cells import prepare_cells
+from perfmodel.validation.protocols.sensitivity import sensitivity
 from perfmodel.validation.scores import metrics
 
 
@@ -80,9 +81,9 @@ meaning = "moves TensorFlow's fully connected networks alone"
 
 
 def test_a_constant_of_a_pair_is_found_out(tmp_path, monkeypatch):
-    (tmp_path / "fits").mkdir()
-    text = (shipped_folder() / "fits" / "gpu.toml").read_text()
-    (tmp_path / "fits" / "gpu.toml").write_text(text.replace("[[source]]", PLANTED.strip(), 1))
+    (tmp_path / "fit_plans").mkdir()
+    text = (shipped_folder() / "fit_plans" / "gpu.toml").read_text()
+    (tmp_path / "fit_plans" / "gpu.toml").write_text(text.replace("[[source]]", PLANTED.strip(), 1))
     monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
     rows = {row.unknown: row for row in sensitivity("shi2016", only="gpu")}
     assert rows["planted"].is_pair
@@ -94,11 +95,11 @@ def test_a_constant_of_a_pair_is_found_out(tmp_path, monkeypatch):
 
 def test_pairs_under_one_factor_are_still_pairs(tmp_path, monkeypatch):
     """A factor on the dispatch, which moves a framework's LSTM, and on its first step, which moves its FCN."""
-    (tmp_path / "fits").mkdir()
-    text = (shipped_folder() / "fits" / "gpu.toml").read_text()
+    (tmp_path / "fit_plans").mkdir()
+    text = (shipped_folder() / "fit_plans" / "gpu.toml").read_text()
     glued = '"frameworks/tensorflow_0_9/gpu.dispatch_us", "frameworks/tensorflow_0_9/gpu.first_step_ms"'
     planted = PLANTED.replace('"frameworks/tensorflow_0_9/gpu.serial_row_cycles"', glued)
-    (tmp_path / "fits" / "gpu.toml").write_text(text.replace("[[source]]", planted.strip(), 1))
+    (tmp_path / "fit_plans" / "gpu.toml").write_text(text.replace("[[source]]", planted.strip(), 1))
     monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
     rows = {row.unknown: row for row in sensitivity("shi2016", only="gpu")}
     assert rows["planted"].moves == "tensorflow_0_9: FCN, LSTM"

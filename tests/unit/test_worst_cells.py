@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import perfmodel as pm
-from perfmodel.validation.all_tables import COUNT, worst_cells
 from perfmodel.validation.protocols.cells import predict_cell, prepare_cells
+from score_tables import COUNT, worst_cells
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.hardware.library import LibraryProfile
-    from perfmodel.hardware.wired import Wired
+    from perfmodel.hardware.wiring import Wired
     from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.device.target import Target
     from perfmodel.prediction.job.job import Job

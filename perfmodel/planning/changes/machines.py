@@ -28,7 +28,7 @@ from perfmodel.prediction.job.data_path import HOST_MEMORY
 if TYPE_CHECKING:
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.system import SystemFile
-    from perfmodel.hardware.wired import Wired
+    from perfmodel.hardware.wiring import Wired
 
 PEER_WIRED = "its GPUs are joined by peer links, which such cards have not; system= names another machine"
 

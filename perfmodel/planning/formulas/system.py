@@ -19,7 +19,7 @@ import sympy
 from perfmodel.cost.collective import pipelined_time
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.wired import Wired, with_links_scaled
+from perfmodel.hardware.wiring import Wired, with_links_scaled
 from perfmodel.numeric import exceeds, maximum, where
 from perfmodel.planning.formulas.values import Definitions
 from perfmodel.prediction.device.step_time import PARTS, TOTALS

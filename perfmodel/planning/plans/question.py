@@ -14,7 +14,7 @@ from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.price import InstancePrice
-from perfmodel.hardware.wired import Wired
+from perfmodel.hardware.wiring import Wired
 from perfmodel.planning.asked import listed, options_of
 from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Job, Terms
 from perfmodel.planning.plans.report import MEMORY, Limits, PlanRow, with_front

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.hardware.gpu import Gpu
-    from perfmodel.hardware.wired import Wired
+    from perfmodel.hardware.wiring import Wired
     from perfmodel.planning.sweeps.space import Space
     from perfmodel.prediction.device.target import Target
     from perfmodel.prediction.memory.footprint import MemoryFootprint

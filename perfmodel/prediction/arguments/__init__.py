@@ -4,5 +4,5 @@ Map of the folder, lowest module first:
 
 - ``checks``: what is allowed of a single value.
 - ``table``: the record of one argument, ``ARGUMENTS``, the one list of all, and what they must be to one another.
-- ``typed``: the same for type checkers and completion; written by ``docs/generate_arguments.py``.
+- ``typed``: the same for type checkers and completion; written by ``tools/generate_arguments.py``.
 """

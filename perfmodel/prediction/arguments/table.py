@@ -124,7 +124,7 @@ def _optimizer(name: str, value: Any) -> Any:
 
 
 def _load_fit(value: Any) -> Any:
-    from perfmodel.hardware.calibration import load_fit
+    from perfmodel.hardware.fit_file import load_fit
 
     return load_fit(value)
 
@@ -387,7 +387,7 @@ _ROWS: Final = (
         help="Standard deviation over mean of the time that preparing a mini-batch takes.",
     ),
     Argument(
-        name="calibration", type="str | Path | CalibrationFile | None", unit="-", group="constants",
+        name="calibration", type="str | Path | FitFile | None", unit="-", group="constants",
         loads=_loaded(_load_fit), check=_named, means=lambda job: None if job.calibration is None else job.fit.name,
         help="Fitted factors on the constants of the spec files, e.g. shi2016_gpu.",
     ),

@@ -1,4 +1,4 @@
-"""Arguments of predict for type checkers and completion. By docs/generate_arguments.py."""
+"""Arguments of predict for type checkers and completion. By tools/generate_arguments.py."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.hardware.calibration import CalibrationFile
     from perfmodel.hardware.dataset import Dataset
     from perfmodel.hardware.device import Runnable
+    from perfmodel.hardware.fit_file import FitFile
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.storage import Storage
-    from perfmodel.hardware.wired import Wired
+    from perfmodel.hardware.wiring import Wired
     from perfmodel.layers.optimizers import Optimizer
     from perfmodel.prediction.job.straggler import Straggler
 
@@ -60,7 +60,7 @@ class JobArguments(TypedDict, total=False):
     pinned: bool
     decode_cores: int | None
     input_variation: float
-    calibration: str | Path | CalibrationFile | None
+    calibration: str | Path | FitFile | None
 
 
 class JobAttributes:
@@ -103,4 +103,4 @@ class JobAttributes:
     pinned: bool = True
     decode_cores: int | None = None
     input_variation: float = 0.0
-    calibration: str | Path | CalibrationFile | None = None
+    calibration: str | Path | FitFile | None = None

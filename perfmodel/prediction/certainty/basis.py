@@ -15,7 +15,7 @@ from perfmodel.presentation.quantities import bytes_text
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.hardware.fit_file import FitFile
     from perfmodel.prediction.certainty.interval import Interval
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import TimedStep
@@ -28,7 +28,7 @@ class Basis:
     prepared: Prepared
     factors: Factors
     timed: TimedStep
-    calibration: CalibrationFile | None = None
+    calibration: FitFile | None = None
     job: Job | None = None
 
     @derived_property
@@ -90,7 +90,7 @@ def timed_prediction(
     prepared: Prepared,
     *,
     factors: Factors | None = None,
-    calibration: CalibrationFile | None = None,
+    calibration: FitFile | None = None,
     job: Job | None = None,
 ) -> Prediction:
     """Time a prepared step and keep its basis."""
@@ -118,7 +118,7 @@ def timed_prediction(
     )
 
 
-def _factors_of(calibration: CalibrationFile, prepared: Prepared, target: str) -> dict[str, float]:
+def _factors_of(calibration: FitFile, prepared: Prepared, target: str) -> dict[str, float]:
     """Factors of a calibration; raise if none applies, since it was then meant for other hardware."""
     factors = calibration.factors_for(prepared.constant_names)
     if not factors:

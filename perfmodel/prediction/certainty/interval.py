@@ -22,7 +22,7 @@ from perfmodel.hardware.interval_scale import ExchangeSpreads, IntervalScale, Se
 from perfmodel.prediction.certainty.variance import KnownConstants, Uncertainty, known_constants, uncertainty_of
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.calibration import FittedOn
+    from perfmodel.hardware.fit_file import FittedOn
     from perfmodel.prediction.certainty.basis import Basis
     from perfmodel.prediction.job.prepared import Prepared, TimedStep
 

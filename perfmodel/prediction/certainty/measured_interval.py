@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from perfmodel.cost.interval import interval_ends
-from perfmodel.hardware.calibration import Z_80
+from perfmodel.hardware.fit_file import Z_80
 from perfmodel.prediction.certainty.interval import Interval
 from perfmodel.prediction.certainty.variance import Uncertainty
 from perfmodel.prediction.device.factors import StatedConstant

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.hardware.calibration import Unknown, load_fit_plan
+from perfmodel.hardware.fit_file import Unknown, load_fit_plan
 from perfmodel.prediction.device.factors import StatedConstant, stated_constant
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.hardware.fit_file import FitFile
     from perfmodel.hardware.interval_scale import ConstantSpreads
     from perfmodel.hardware.source import Source
     from perfmodel.prediction.device.factors import Factors
@@ -36,7 +36,7 @@ class KnownConstants:
     covariance: NDArray[np.float64]
 
 
-def known_constants(prepared: Prepared, calibration: CalibrationFile | None) -> KnownConstants:
+def known_constants(prepared: Prepared, calibration: FitFile | None) -> KnownConstants:
     """Uncertainty of a step's constants, from the fit plan and, where there is one, the calibration."""
     planned = load_fit_plan(prepared.target.processor).unknowns(prepared.constant_names)
     if calibration is None:
@@ -259,7 +259,7 @@ def _row(
     constant: StatedConstant,
     *,
     factor: float,
-    calibration: CalibrationFile | None,
+    calibration: FitFile | None,
     spread: float,
     sensitivity: float,
     share: float,

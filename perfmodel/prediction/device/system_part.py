@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.topology import Topology
-    from perfmodel.hardware.wired import Wired
+    from perfmodel.hardware.wiring import Wired
 
 
 @dataclass(frozen=True, kw_only=True)

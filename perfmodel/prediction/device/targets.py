@@ -13,7 +13,7 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.source import SpecFile
 from perfmodel.hardware.spec_files import folders_asked_for, kept_while_unchanged
 from perfmodel.hardware.system import System
-from perfmodel.hardware.wired import Wired
+from perfmodel.hardware.wiring import Wired
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.device.cpu_target import CpuTarget
 from perfmodel.prediction.device.gpu_target import GpuTarget
@@ -79,9 +79,9 @@ def resolve_by_name(asked: Any) -> tuple[Target, FrameworkProfile]:
 def _loaded(device: Any) -> Runnable:
     """Load a device by name or path."""
     if isinstance(device, SpecFile):
-        from perfmodel.hardware.calibration import CalibrationFile
+        from perfmodel.hardware.fit_file import FitFile
 
-        if isinstance(device, CalibrationFile):
+        if isinstance(device, FitFile):
             allowed = "a device or a measured machine; pass fitted factors as calibration="
             raise ArgumentError("device", device.name, allowed)
     return load_device(device)

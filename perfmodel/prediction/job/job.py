@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, short_repr
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.wired import Wired
+from perfmodel.hardware.wiring import Wired
 from perfmodel.measurements.table import Run
 from perfmodel.parallelism.base import SIZES, Layout
 from perfmodel.prediction.arguments.checks import NO_SYNC, resolved_batch_size
@@ -27,7 +27,7 @@ from perfmodel.records import Phase
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
-    from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.hardware.fit_file import FitFile
     from perfmodel.parallelism.base import Placement
     from perfmodel.prediction.device.target import Target
     from perfmodel.prediction.job.data_path import DataPath
@@ -284,9 +284,9 @@ class Job(JobAttributes):
         return resolved_batch_size(batch_size, self.global_batch_size, workers=self.workers)
 
     @derived_property
-    def fit(self) -> CalibrationFile:
+    def fit(self) -> FitFile:
         """Fitted factors on the constants of the files."""
-        from perfmodel.hardware.calibration import load_fit
+        from perfmodel.hardware.fit_file import load_fit
 
         assert self.calibration is not None
         return load_fit(self.calibration)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.device import Runnable
     from perfmodel.hardware.library import LibraryProfile
-    from perfmodel.hardware.wired import Wired
+    from perfmodel.hardware.wiring import Wired
     from perfmodel.layers.optimizers import Optimizer
 
 

@@ -15,8 +15,8 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from perfmodel.calibration.machine.calibrate import calibrate
-from perfmodel.calibration.machine.facts import child_environment
+from perfmodel.calibration.calibrate import calibrate
+from perfmodel.calibration.facts import child_environment
 from perfmodel.errors import (
     ArgumentError,
     CalibrationError,
@@ -24,7 +24,7 @@ from perfmodel.errors import (
     PerfmodelWarning,
     check_known,
 )
-from perfmodel.hardware.calibration import load_calibration
+from perfmodel.hardware.fit_file import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.validation.live.prediction import (
     LIVE_DTYPES,
@@ -41,7 +41,7 @@ from perfmodel.validation.live.prediction import (
 from perfmodel.validation.live.report import LiveReport
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.calibration import CalibrationFile
+    from perfmodel.hardware.fit_file import FitFile
 
 
 Progress = Callable[[int, int], None]
@@ -56,7 +56,7 @@ class Measurer(Protocol):
     """Times networks on a device."""
 
     def facts(self, device: str) -> Mapping[str, Any]:
-        """Return what tells ``device`` from another: ``model``, ``core_count`` [1], version of ``torch``."""
+        """Return the facts that distinguish a device: ``model``, ``core_count`` [1], version of ``torch``."""
 
     def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
         """Return the times of every case of ``plan``; ``progress`` is told the visits done, and of how many."""
@@ -66,7 +66,7 @@ class ChildMeasurer:
     """Times networks in a process of its own, whose threads and allocator are set before it begins."""
 
     def facts(self, device: str) -> Mapping[str, Any]:
-        """Return what tells ``device`` from another: ``model``, ``core_count`` [1], version of ``torch``."""
+        """Return the facts that distinguish a device: ``model``, ``core_count`` [1], version of ``torch``."""
         return device_facts(device)
 
     def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
@@ -110,7 +110,7 @@ def gathered(plan: LivePlan, events: Iterator[Mapping[str, Any]], *, progress: P
 
 
 def _events(plan: LivePlan) -> Iterator[Mapping[str, Any]]:
-    """Yield what the process reports; it is ended with the block, also after an interrupt."""
+    """Yield the events of the measuring process, and end it when the block ends."""
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as messages:
         process = subprocess.Popen(
             [sys.executable, "-m", WORKER],
@@ -145,7 +145,7 @@ def _events(plan: LivePlan) -> Iterator[Mapping[str, Any]]:
 def _backend(device: Any) -> Any:
     """Return torch on a device, as the calibrator sees it; an error names the argument of the live check."""
     require_torch()
-    from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
+    from perfmodel.calibration.backends.torch_backend import TorchBackend
 
     if not isinstance(device, str):
         raise ArgumentError("device", device, "cpu, or cuda:N for the GPU of that number")
@@ -161,30 +161,29 @@ def check_device(device: str) -> str:
 
 
 def device_facts(device: str) -> dict[str, Any]:
-    """Return what tells a device from another, as a calibration of it says."""
+    """Return the facts that distinguish a device, in the terms of a calibration."""
     backend = _backend(device)
     facts = backend.facts()
     return {"model": facts["model"], "core_count": facts["core_count"], "torch": backend.software()["torch"]}
 
 
 def _machine_of(
-    calibration: str | Path | CalibrationFile | MeasuredMachine, *, device: str, here: Mapping[str, Any]
+    calibration: str | Path | FitFile | MeasuredMachine, *, device: str, here: Mapping[str, Any]
 ) -> MeasuredMachine:
     """Return a calibration of this very device, made with torch; warn where it may be another, or another torch."""
     machine = load_calibration(calibration)
     if not isinstance(machine, MeasuredMachine):
-        raise ArgumentError("calibration", machine.name, "a measured machine, not factors fitted on a table")
+        raise ArgumentError("calibration", machine.name, "a measured machine; a fit goes to pm.predict")
     on, backend = machine.machine, machine.software.backend
     if on.processor != processor_of(device):
-        allowed = (
-            f"one of a {processor_of(device).upper()}, as device={device!r} is; this one is of a {on.processor.upper()}"
-        )
+        wanted, measured = processor_of(device).upper(), on.processor.upper()
+        allowed = f"of a {wanted} with device={device!r}; this one is of a {measured}"
         raise ArgumentError("calibration", machine.name, allowed)
     if on.model != here["model"]:
-        allowed = f"one of {here['model']!r}; this one was measured on {on.model!r}"
+        allowed = f"of {here['model']!r}; this one was measured on {on.model!r}"
         raise ArgumentError("calibration", machine.name, allowed)
     if backend != "torch":
-        raise ArgumentError("calibration", machine.name, f"one of backend torch, which the networks use; not {backend}")
+        raise ArgumentError("calibration", machine.name, f"made with backend torch (it was with {backend})")
     _check_cores(machine, core_count=here["core_count"])
     if machine.software.torch != here["torch"]:
         told = (
@@ -201,7 +200,7 @@ def _check_cores(machine: MeasuredMachine, *, core_count: int) -> None:
         return
     others = f"{on.core_count} cores; there are {core_count} here"
     if on.threads is None or core_count < min(on.threads, on.core_count):
-        raise ArgumentError("calibration", machine.name, f"one of this very device; this one was measured on {others}")
+        raise ArgumentError("calibration", machine.name, f"of this device; this one was measured on {others}")
     told = f"{machine.name!r} was measured on {others}: its caches and memory may be shared otherwise"
     warnings.warn(told, PerfmodelWarning, stacklevel=4)
 
@@ -212,7 +211,7 @@ def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str,
         check_known(f"data type of {machine.name!r}", dtype, machine.dtypes)
     chosen = tuple(asked or (dtype for dtype in machine.dtypes if dtype in LIVE_DTYPES))
     if not chosen:
-        allowed = f"one in a data type that networks are run in ({', '.join(LIVE_DTYPES)})"
+        allowed = f"in one of {', '.join(LIVE_DTYPES)}"
         raise ArgumentError("calibration", machine.name, f"{allowed}; this one has {', '.join(machine.dtypes)}")
     return chosen
 
@@ -232,7 +231,7 @@ def _whole(argument: str, given: Any, *, least: int) -> int:
 def validate_live(
     device: str = "cpu",
     *,
-    calibration: str | Path | CalibrationFile | MeasuredMachine | None = None,
+    calibration: str | Path | FitFile | MeasuredMachine | None = None,
     networks: Sequence[str] | None = None,
     dtypes: Sequence[str] | None = None,
     datasheet: str | None = None,

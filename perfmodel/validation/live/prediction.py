@@ -130,7 +130,7 @@ class LiveCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePlan:
-    """How the cases are measured."""
+    """Settings of the measurement of all cases."""
 
     device: str
     threads: int
@@ -203,7 +203,7 @@ class LiveSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """What a naive roofline knows of a machine."""
+    """Peak and bandwidth of a naive roofline."""
 
     name: str
     flop_per_s: float
@@ -212,7 +212,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivePrediction:
-    """What is said of a case before it is measured."""
+    """Prediction of a case, with its naive rooflines."""
 
     case: LiveCase
     predicted_s: float
@@ -276,7 +276,7 @@ def measured_rates(machine: MeasuredMachine, *, dtype: str) -> Rates:
 
 
 def datasheet_rates(device: str, *, threads: int | None, dtype: str) -> Rates:
-    """Return what a vendor states."""
+    """Read peak and bandwidth from a vendor's data sheet."""
     target = resolve_target(device=device, system=None, threads=threads)
     return Rates(name=target.name, flop_per_s=target.peak_flop_per_s(dtype), bytes_per_s=target.bandwidth_bytes_per_s)
 
@@ -285,11 +285,11 @@ def check_datasheet(device: str, *, processor: str) -> None:
     """Refuse a data sheet that there is not, or of another kind of processor, before anything is measured."""
     kind = load_device(device).kind
     if kind != processor:
-        raise ArgumentError("datasheet", device, f"one of a {processor.upper()}; this one is of kind {kind!r}")
+        raise ArgumentError("datasheet", device, f"a data sheet of a {processor.upper()}; this one is of a {kind}")
 
 
 def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | None) -> LivePrediction:
-    """Return what a calibration and the naive rooflines say of a case; nothing is fitted on it."""
+    """Predict a case by a calibration and by naive rooflines; nothing is fitted on it."""
     graph, remarks = imported(case.network, case.phase)
     optimizer = LIVE_NETWORKS[case.network].optimizer
     p = predict(

@@ -85,7 +85,7 @@ class LiveRow:
 
     @property
     def is_scored(self) -> bool:
-        """Whether the row counts."""
+        """Whether the row counts in the scores."""
         return self.status == SCORED
 
     @property
@@ -322,7 +322,7 @@ _SUFFIXES: Final = {"step": "", "forward": "_inference"}
 
 
 def _table_network(row: LiveRow) -> str:
-    """Return what the table calls a row's network."""
+    """Name a row's network as the table does."""
     return f"{row.network}{_SUFFIXES[row.phase]}" + ("" if row.dtype == "fp32" else f"_{row.dtype}")
 
 

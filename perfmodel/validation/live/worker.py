@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import torch
 
-from perfmodel.calibration.machine.facts import keep_freed_memory
+from perfmodel.calibration.facts import keep_freed_memory
 from perfmodel.validation.live.modules import OPTIMIZERS, WithLoss, tensors
 from perfmodel.validation.live.prediction import LIVE_DTYPES, LIVE_NETWORKS, LiveCase, LivePlan
 
@@ -41,7 +41,7 @@ class _Clock:
     device: torch.device
 
     def seconds(self, call: Callable[[], object], *, steps: int, at_least_s: float) -> list[float]:
-        """Return how long each of at least ``steps`` calls took, going on until ``at_least_s`` have passed."""
+        """Time at least ``steps`` calls, and more until ``at_least_s`` have passed."""
         timed = self._on_gpu if self.device.type == "cuda" else self._on_cpu
         times: list[float] = []
         while len(times) < steps or (sum(times) < at_least_s and len(times) < MOST_STEPS):
@@ -80,7 +80,7 @@ class _Trial:
         self.loss = torch.zeros(())
 
     def call(self, case: LiveCase) -> Callable[[], None]:
-        """Return what runs one step of a case: autocast around each forward pass, as its manual says."""
+        """Return a function that runs one step of a case, each forward pass under autocast, as its manual says."""
         training = case.phase == "step"
         self.module.train(training)
         halves = case.dtype == "bf16"

@@ -1,1 +1,1 @@
-"""What is fitted on what before the rest is scored, cell by cell."""
+"""Protocols: the cells that are fitted before the others are scored."""

@@ -29,19 +29,19 @@ FACTORS = {"mape": ("MAPE", factor_of_least_mape), "log": ("log error", factor_o
 """Error -> its name, and the factor on predictions that makes it smallest."""
 
 RIDGE = 0.1
-"""How strongly the numbers of a filled-in table are drawn to zero. [1]"""
+"""Strength that draws the numbers of a filled-in table to zero. [1]"""
 
 Cells = Sequence["PredictedCell"]
 Rule = Callable[[Cells, Cells], Floats]
-"""Trained cells, and cells to be predicted -> predicted times, NaN where the rule has nothing to say. [s]"""
+"""Trained cells, and cells to be predicted -> predicted times, NaN where the rule has none. [s]"""
 
 Sisters = Callable[["PredictedCell", Cells], Iterable["PredictedCell"]]
-"""A cell and the other trained ones -> those whose times tell of it."""
+"""A cell and the other trained ones -> those that predict its time."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Baseline:
-    """What a naive rule predicts."""
+    """Predictions of a naive rule."""
 
     name: str
     predicted_s: Floats
@@ -72,7 +72,7 @@ def _threads(cell: PredictedCell) -> int:
 
 
 def plain_roofline(trained: Cells, tested: Cells) -> Floats:
-    """Arithmetic at the peak or compulsory traffic at the bandwidth, whichever takes longer: told nothing."""
+    """Arithmetic at the peak or compulsory traffic at the bandwidth, whichever takes longer; nothing is fitted."""
     times: Floats = roofline_time(
         compute_s=column(tested, "flop_count") / column(tested, "peak_flop_per_s"),
         memory_s=column(tested, "moved_bytes") / column(tested, "bandwidth_bytes_per_s"),
@@ -186,7 +186,7 @@ def nearest_work(trained: Cells, tested: Cells) -> Floats:
 def sister_times(
     trained: Cells, tested: Cells, *, sisters: Sisters, speed: Callable[[PredictedCell], float] = lambda cell: 1.0
 ) -> Floats:
-    """Geometric mean of the sisters' times, each over its speed; every cell is asked about by itself."""
+    """Predict each cell by the geometric mean of its sisters' times, each scaled by its device's speed."""
     predicted_s = np.full(len(tested), np.nan)
     for place, one in enumerate(tested):
         logs = [
@@ -209,14 +209,14 @@ def device_speed(cell: PredictedCell) -> float:
 
 
 def on_other_cpus(one: PredictedCell, others: Cells, *, same_threads: bool) -> list[PredictedCell]:
-    """Return what the other CPU ran with as many threads, or else with its most threads below that."""
+    """Return the other CPU's cells with as many threads, or else with the most threads below that."""
     below = [cell for cell in on_other_devices(one, others) if _threads(cell) <= _threads(one)]
     used = _threads(one) if same_threads else max(map(_threads, below), default=0)
     return [cell for cell in below if _threads(cell) == used]
 
 
 def on_all_cores(one: PredictedCell, others: Cells, *, below: Cells, cores: Mapping[str, int]) -> list[PredictedCell]:
-    """Return, for more threads than cores, what ran with as many threads as cores; ``below`` are such cells."""
+    """Return the cells of ``below`` that ran the same with as many threads as cores."""
     try:
         is_beyond = _threads(one) > cores[one.device]
     except KeyError as error:
@@ -308,13 +308,13 @@ RULES: dict[str, tuple[NaiveRule, ...]] = {
 
 
 def all_cores_rule(below: Cells, cores: Mapping[str, int]) -> NaiveRule:
-    """Return the rule for more threads than cores: as fast as with as many threads as cores, ``below`` among them."""
+    """Return the rule that more threads than cores are as fast as one thread per core, measured in ``below``."""
     sisters = partial(on_all_cores, below=below, cores=cores)
     return NaiveRule("same as all physical cores", partial(sister_times, sisters=sisters))
 
 
 def in_folds(rules: Sequence[NaiveRule], trained: Sequence[Cells], tested: Sequence[Cells]) -> tuple[Baseline, ...]:
-    """Return what naive rules predict when each fold tells them its trained cells, fold after fold."""
+    """Predict by naive rules inside each fold, from its trained cells."""
     return tuple(
         Baseline(
             name=rule.name,

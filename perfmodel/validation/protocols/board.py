@@ -50,7 +50,7 @@ APART: Final[dict[str, tuple[CellsApart, ...]]] = {
         CellsApart(label="leave_one_device_out, threads 8 and 16", subsets=("cpu",), which={"threads": [8, 16]}),
     ),
 }
-"""Protocol -> lines of their own: other networks have a near copy that stays in; only one CPU has more cores."""
+"""Protocol -> cells with their own line: networks without a near copy in the fit, and threads of the larger CPU."""
 
 COVERS: Final = 0.9
 """Share of the cells that a naive rule must have a prediction for to stand beside a score. [1]"""
@@ -97,7 +97,7 @@ Jobs = list[tuple[str, str]]
 def protocol_jobs(
     table: MeasurementTable, *, only: str | None = None, protocols: Sequence[str] | None = None
 ) -> tuple[Jobs, Jobs]:
-    """Return which protocols a table can be scored under."""
+    """Split the protocols into those a table can be scored under, and those that leave nothing to fit."""
     subsets = [subset for subset in SUBSETS if only in (None, subset) and table.subset(subset)]
     if not subsets:
         raise nothing_to_score(table, only)
@@ -121,14 +121,14 @@ def protocol_reports(
 
 
 def reports_apart(report: ValidationReport, protocol: str) -> list[tuple[str, ValidationReport]]:
-    """Return a report, and those of its folds that get a line of their own."""
+    """Return a report, and the parts of it that get their own line."""
     parts = ((cells.label, cells.part_of(report)) for cells in APART.get(protocol, ()))
     apart = [(label, part) for label, part in parts if part is not None]
     return [(protocol, report), *apart]
 
 
 def _senseless(table: MeasurementTable, jobs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the jobs of which a fold would have nothing to fit, as on a table of one device."""
+    """Return the jobs with a fold that has nothing to fit, as on a table of one device."""
     found = []
     for subset, protocol in jobs:
         cells = prepare_cells(table, table.subset(subset, set_aside=True))  # type: ignore[arg-type]

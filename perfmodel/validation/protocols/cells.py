@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 
 
 def progress_of_part(progress: Progress | None, place: int, count: int) -> Progress:
-    """Return what tells how far one of ``count`` equal parts is [1], in hundredths of it, the first being at 0."""
+    """Return the progress of one of ``count`` equal parts [1], counted in hundredths; parts are numbered from 0."""
 
     def told(done: int, total: int) -> None:
         if progress is not None:
@@ -50,7 +50,7 @@ class MeasuredCell:
 
     @property
     def is_scored(self) -> bool:
-        """Whether it counts: cells set aside are predicted and shown, and neither fitted nor scored."""
+        """Whether the cell is scored and fitted; one set aside is only predicted and shown."""
         return self.row.status == SCORED
 
     @property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from perfmodel.errors import UnknownNameError
-from perfmodel.hardware.calibration import CalibratedConstant, CalibrationFile, Factor, FittedOn, factors_by_constant
+from perfmodel.hardware.fit_file import Factor, FitFile, FittedConstant, FittedOn, factors_by_constant
 from perfmodel.hardware.source import Source
 from perfmodel.measurements.table import SUBSETS, MeasurementTable
 from perfmodel.prediction.device.factors import stated_constant
@@ -40,7 +40,7 @@ def fit(
     *,
     only: Literal["gpu", "cpu", "cpu_oversubscribed"] | str = "gpu",
     progress: Callable[[int, int], None] | None = None,
-) -> CalibrationFile:
+) -> FitFile:
     """Fit the constants of device, library and framework files to all measured cells of a subset.
 
     Parameters
@@ -54,7 +54,7 @@ def fit(
 
     Returns
     -------
-    CalibrationFile
+    FitFile
         Factors with intervals and the residual; ``save()`` it, and give it to ``predict(calibration=)``.
 
     Raises
@@ -83,7 +83,7 @@ def fit(
     return _calibration(fitted, loaded, only)
 
 
-def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> CalibrationFile:
+def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> FitFile:
     found, unknowns = fitted.fits[0], fitted.problem.unknowns
     factors = []
     for index, unknown in enumerate(unknowns):
@@ -105,7 +105,7 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
     measured = [cell.measured_s for cell in predicted]
     times = [cell.predicted_s for cell in predicted]
     published = table.source.get("publication", "")
-    return CalibrationFile(
+    return FitFile(
         schema_version=1,
         name=f"{table.key}, {subset}",
         kind="fit",
@@ -135,7 +135,7 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
     )
 
 
-def _constants(fitted: FittedSubset, factors: dict[str, float]) -> tuple[CalibratedConstant, ...]:
+def _constants(fitted: FittedSubset, factors: dict[str, float]) -> tuple[FittedConstant, ...]:
     """Return every single constant that a factor moved, before and after."""
     names = sorted({name for cell in fitted.cells for name in cell.prepared.constant_names})
     specs = {key: spec for cell in fitted.cells for key, spec in cell.prepared.specs.items()}
@@ -150,7 +150,7 @@ def _constants(fitted: FittedSubset, factors: dict[str, float]) -> tuple[Calibra
         low, high = stated.described.valid_min, stated.described.valid_max
         asked = stated.value * factor
         rows.append(
-            CalibratedConstant(
+            FittedConstant(
                 name=name,
                 unit=stated.unit,
                 shipped=float(stated.value),

@@ -6,15 +6,15 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
-from perfmodel.calibration.fit import cached_fits, fingerprint
-from perfmodel.calibration.problem import Problem
 from perfmodel.errors import ArgumentError, CalibrationError, check_known
-from perfmodel.hardware.calibration import FitPlan, factors_by_constant, load_fit_plan
+from perfmodel.fitting.fit import cached_fits, fingerprint
+from perfmodel.fitting.problem import Problem
+from perfmodel.hardware.fit_file import FitPlan, factors_by_constant, load_fit_plan
 from perfmodel.prediction.job.subject import Subject
 from perfmodel.validation.protocols.cells import MeasuredCell, PredictedCell, predict_cell
 
 if TYPE_CHECKING:
-    from perfmodel.calibration.fit import Fit
+    from perfmodel.fitting.fit import Fit
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.table import Subset
 
@@ -25,7 +25,7 @@ ALL_FITTED: Final = "all_fitted"
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """One fit and what it is scored on."""
+    """Indices of the cells of one fit, and of those that it is scored on."""
 
     label: str
     scored: tuple[int, ...]
@@ -46,7 +46,7 @@ def _label(value: Hashable) -> str:
 
 
 def _fold(label: str, cells: Sequence[MeasuredCell], held_out: Sequence[bool]) -> Fold:
-    """Return the fold that scores what is held out, and is fitted on the rest."""
+    """Return the fold that scores the cells held out, and fits the rest."""
     places = range(len(cells))
     scored = tuple(index for index in places if held_out[index])
     return Fold(label, scored, tuple(index for index in places if not held_out[index] and _is_fitted(cells[index])))
@@ -68,7 +68,7 @@ def _all_fitted(cells: Sequence[MeasuredCell]) -> list[Fold]:
 
 
 def _one_device(cells: Sequence[MeasuredCell]) -> list[Fold]:
-    """See a framework on one device only, all others on all devices; score it on the devices it was not seen on."""
+    """Fit a framework on one device and all others on all devices; score it on its other devices."""
     folds = []
     for framework, device in dict.fromkeys((cell.row.framework, cell.row.device) for cell in cells):
         held_out = [cell.row.framework == framework and cell.row.device != device for cell in cells]
@@ -154,7 +154,7 @@ def folds_of(name: str, cells: Sequence[MeasuredCell]) -> list[Fold]:
     empty = [fold.label for fold in folds if not fold.trained]
     if empty or not folds:
         held = f"holding out {empty[0]!r}" if empty else f"{len(cells)} cell(s)"
-        message = f"protocol {name}: nothing is left to fit ({held} of {len(cells)} cells); take another protocol"
+        message = f"protocol {name}: nothing is left to fit ({held} of {len(cells)} cells); pass another protocol"
         raise CalibrationError(message)
     return folds
 
@@ -186,7 +186,7 @@ PLAN_OF_SUBSET = {"gpu": "gpu", "cpu": "cpu", "cpu_oversubscribed": "cpu"}
 """Subset -> fit plan; GPU and CPU rows are fitted apart."""
 
 FACTS_OF_RUN = tuple(field.name for field in fields(Subject) if field.name != "graph")
-"""What a fit follows from besides the graph, which has a fingerprint of its own."""
+"""Inputs of a fit, but for the graph, which has its own fingerprint."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

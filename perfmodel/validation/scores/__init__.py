@@ -1,1 +1,1 @@
-"""How far off predictions are: errors, their intervals, kernels, collectives."""
+"""Scores of predictions: errors, intervals, collectives."""

@@ -16,8 +16,7 @@ from perfmodel.hardware.library import load_collective_library
 from perfmodel.measurements.kernel_tables import CollectiveMeasurements, MeasuredCollective, read_collectives
 from perfmodel.presentation.tables import Table
 from perfmodel.sync.collectives import collective, place_library
-from perfmodel.validation.scoreboard import PERFMODEL
-from perfmodel.validation.scores.table_report import EVERY_ROW, PartScore, RowReport, score
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, score
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,14 +37,14 @@ ALL_SYSTEMS: Final = "all systems"
 
 
 def predicted_times(rows: Sequence[MeasuredCollective]) -> NDArray[np.float64]:
-    """Return what the shipped library files say of calls."""
+    """Predict calls by the shipped library files."""
     calls = {(row.system, row.library, row.operation, row.worker_count) for row in rows}
     placed = {}
     for system, library, operation, workers in calls:
         topology = load_system(system).topology
         ranks = topology.devices()[:workers]
         if len(ranks) < workers:
-            message = f"{workers} devices where system {system} has {len(ranks)}"
+            message = f"a call must be of at most {len(ranks)} devices on system {system} (got {workers})"
             raise TableError(message)
         found = place_library(load_collective_library(library), operation, topology, ranks)
         placed[system, library, operation, workers] = found
@@ -55,7 +54,7 @@ def predicted_times(rows: Sequence[MeasuredCollective]) -> NDArray[np.float64]:
 
 
 def wire_bytes(row: MeasuredCollective) -> float:
-    """Return the bytes that each device must send at least, by which a bus bandwidth is told."""
+    """Return the fewest bytes that each device must send, the basis of a bus bandwidth."""
     name = "ring_all_reduce" if row.operation == "all_reduce" else row.operation
     return float(collective(name).wire_bytes(row.size_bytes, row.worker_count))
 
@@ -72,7 +71,7 @@ def nearest_scaled(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]
 
 
 def interpolated(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> float:
-    """Return the time between those of the fitted calls that put the next fewer and the next more bytes on the wire."""
+    """Interpolate between the fitted calls with the next fewer and the next more bytes on the wire."""
     alike = _alike(row, fitted)
     nearest = min((abs(math.log(other.worker_count / row.worker_count)), other.worker_count) for other in alike)[1]
     known: dict[float, list[float]] = {}
@@ -143,7 +142,7 @@ def _parts(scored: Sequence[MeasuredCollective]) -> list[tuple[str, str, NDArray
 
 
 def _constant_counts(table: CollectiveMeasurements) -> dict[str, int]:
-    """Return how many numbers each model takes from the fitted rows."""
+    """Count the numbers that each model takes from the fitted rows."""
     libraries = {row.library for row in table.rows}
     named = 0
     for name in libraries:
@@ -171,7 +170,7 @@ class CallRow:
 
 
 def not_scored(table: CollectiveMeasurements) -> str:
-    """Return what of a table is not scored, and why [-]."""
+    """Say which rows of a table are not scored, and why [-]."""
     reasons = [f"{sum(row.is_fitted for row in table.rows)} rows that constants were fitted to"]
     return "; ".join([*reasons, *(f"{count} rows {reason}" for reason, count in table.left_out.items())])
 
@@ -180,7 +179,7 @@ def collective_report(file: Path) -> RowReport:
     """Score a file of measured collectives."""
     table = read_collectives(file)
     if table is None:
-        message = f"{file}: no table of measured collectives by its columns"
+        message = f"{file}: must be a table of measured collectives; its columns are those of none"
         raise TableError(message)
     fitted, scored = ([row for row in table.rows if row.is_fitted is told] for told in (True, False))
     parts = collective_scores(table)

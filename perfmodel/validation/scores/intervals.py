@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from perfmodel.calibration.interval_fit import FittedSpread, conformal_quantile, fit_spread
 from perfmodel.cost.interval import Exposure
 from perfmodel.errors import TableError
+from perfmodel.fitting.interval_fit import FittedSpread, conformal_quantile, fit_spread
 from perfmodel.hardware import spec_files
-from perfmodel.hardware.calibration import factors_by_constant
+from perfmodel.hardware.fit_file import factors_by_constant
 from perfmodel.hardware.interval_scale import IntervalScale, Seen, SeenRow, load_interval_scale
 from perfmodel.prediction.certainty.interval import exposure_of, mix_of, parameters_of, shrunk_ratio
 from perfmodel.prediction.certainty.variance import KnownConstants, known_constants, uncertainty_of
@@ -26,7 +26,7 @@ from perfmodel.validation.scores.metrics import coverage, interval_score, median
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.hardware.calibration import Unknown
+    from perfmodel.hardware.fit_file import Unknown
     from perfmodel.hardware.source import SpecFile
     from perfmodel.validation.protocols.cells import MeasuredCell, PredictedCell
     from perfmodel.validation.protocols.protocols import Fold
@@ -38,7 +38,7 @@ CellKey = tuple[str, str, str, int, str, int | None]
 """Table, framework, network, batch size, device and threads of a cell."""
 
 EXPOSURE: Final = tuple(field.name for field in fields(Exposure) if field.name != "exchange_variance")
-"""What the file has of an exposure: its rows are of single devices, which exchange nothing."""
+"""Fields of an exposure that the file keeps; its rows are of single devices, which exchange nothing."""
 EXPOSURE_COLUMNS: Final = tuple(f"exposure_{name}" for name in EXPOSURE)
 KEY_COLUMNS: Final = ("table", "framework", "network", "batch_size", "device", "threads")
 COLUMNS: Final = ("protocol", *KEY_COLUMNS, "log_ratio", *EXPOSURE_COLUMNS)
@@ -75,12 +75,12 @@ class Residuals:
         return Residuals(tuple(row for row in self.rows if row.key not in left_out))
 
     def of(self, protocol: str, *, oversubscribed: bool = False) -> Residuals:
-        """Return the residuals of one protocol, of cells with more threads than cores or of the others."""
+        """Select the residuals of one protocol, either with more threads than cores or with no more."""
         kept = (row for row in self.rows if row.protocol == protocol)
         return Residuals(tuple(row for row in kept if bool(row.exposure.oversubscription) == oversubscribed))
 
     def fitted(self) -> FittedSpread:
-        """Return the spread and quantile that follow from them."""
+        """Fit spread and quantile to the residuals."""
         log_ratios = np.array([row.log_ratio for row in self.rows])
         return fit_spread([row.exposure for row in self.rows], log_ratios)
 
@@ -227,13 +227,13 @@ class HeldOut:
 
 
 def key_of(cell: MeasuredCell) -> CellKey:
-    """Return what tells a cell from others."""
+    """Return the key of a cell, unique in the file."""
     row = cell.row
     return row.table, row.framework, row.network, row.batch_size, row.device, row.threads
 
 
 def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
-    """Say how certain each prediction of each fold is."""
+    """Compute the exposure of each prediction of each fold."""
     cells, unknowns = held.cells, held.unknowns
     seen_of_cell = [_seen_of(cell) for cell in cells]
     measured = scale.measured
@@ -279,7 +279,7 @@ def _seen_of(cell: MeasuredCell) -> SeenRow:
 
 
 def seen_in(cells: Sequence[MeasuredCell]) -> Seen:
-    """Return what measured cells tell about."""
+    """Collect devices, frameworks, data types and mixes of operations of measured cells."""
     return Seen.of(_seen_of(cell) for cell in cells)
 
 
@@ -341,7 +341,7 @@ def _shipped(scale: IntervalScale) -> FittedSpread:
 
 
 def _apart(fold: Fold, cells: Sequence[MeasuredCell], *, together: bool) -> list[list[int]]:
-    """Return the places of a fold's scored cells that share a scale: all of them, or, of all cells, each device's."""
+    """Group a fold's scored cells by interval scale: together, or by device where the fold holds out all cells."""
     places = range(len(fold.scored))
     if together or len(fold.scored) < len(cells):
         return [list(places)]

@@ -1,4 +1,4 @@
-"""How far predicted times are from measured ones: pure functions of arrays.
+"""Errors of predicted times: pure functions of arrays.
 
 Errors are relative: |predicted / measured - 1|. Because that ratio punishes high predictions without limit
 and low ones with at most 100 %, rankings use the mean absolute logarithm of the ratio, which treats both
@@ -77,7 +77,7 @@ def mean_abs_log_ratio(predicted: ArrayLike, *, measured: ArrayLike) -> float:
 
 
 def typical_factor_percent(predicted: ArrayLike, *, measured: ArrayLike) -> float:
-    r"""Mean absolute log ratio, said as a percentage: by which factor a prediction is typically off.
+    r"""Mean absolute log ratio as a percentage: the typical factor between prediction and measurement.
 
     Examples
     --------

@@ -342,7 +342,7 @@ class ValidationReport(Drawn):
         return parity_plot(**self.shown(), title=f"{self.table}, {self.protocol}: MAPE {scores}")
 
     def shown(self) -> dict[str, Any]:
-        """Return what a parity plot shows of the cells, those that are set aside hollow."""
+        """Return the arguments of the parity plot; cells that are set aside are hollow."""
         cells = (*self.cells, *self.set_aside)
         return {
             "predicted": [cell.predicted_s for cell in cells],

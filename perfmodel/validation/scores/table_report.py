@@ -1,4 +1,4 @@
-"""What a table comes to that is scored in a way of its own: rows beside predictions, scores beside naive rules."""
+"""Reports of tables that are scored in their own way: rows beside predictions, scores beside naive rules."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from numpy.typing import ArrayLike
 
 from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table
-from perfmodel.validation.scoreboard import PERFMODEL
 from perfmodel.validation.scores import metrics
 
 if TYPE_CHECKING:
-    from perfmodel.calibration.fit import Fit
+    from perfmodel.fitting.fit import Fit
     from perfmodel.validation.protocols.cells import PredictedCell
     from perfmodel.validation.scores.report import ValidationReport
     from perfmodel.validation.tables.mullapudi import Illustration
+
+
+PERFMODEL: Final = "perfmodel"
+"""Name of this library beside naive rules. [-]"""
+
+WITH_SET_ASIDE: Final = "perfmodel, with the cells set aside"
+"""The same, scored on the cells that are set aside, too. [-]"""
 
 
 def percent_within(predicted: ArrayLike, *, measured: ArrayLike, percent: float) -> float:
@@ -69,7 +75,7 @@ def score_rows(report: ValidationReport) -> tuple[ScoreRow, ...]:
         cells = [cell for cell, of in zip(report.cells, report.subset_of_cell, strict=True) if of == subset]
         aside = [cell for cell, of in zip(report.set_aside, report.subset_of_set_aside, strict=True) if of == subset]
         fitted = report.fitted.get(subset, 0)
-        for model, scored in (("perfmodel", cells), ("perfmodel, with the cells set aside", [*cells, *aside])):
+        for model, scored in ((PERFMODEL, cells), (WITH_SET_ASIDE, [*cells, *aside])):
             if model == "perfmodel" or aside:
                 times, measured_s = [cell.predicted_s for cell in scored], [cell.measured_s for cell in scored]
                 rows.append(score(subset, model, times, measured_s=measured_s, fitted=fitted))
@@ -259,7 +265,7 @@ def _score_text(name: str, row: object) -> str:
 
 
 def report_text(report: ValidationReport) -> str:
-    """Return what ``print(report)`` shows."""
+    """Return the text of ``print(report)``."""
     board = printed(report.scoreboard, SCORES, title=f"{report.table}, protocol {report.protocol}")
     parts = [f"{board.to_text()}\n{LEGEND}"]
     if len(report.intervals):
@@ -305,7 +311,7 @@ class PartScore:
 
 
 OwnReport: TypeAlias = "RowReport | Illustration"
-"""What a table that is scored in a way of its own comes to: prints as text, has rows, scores and an error."""
+"""Report of a table that is scored in its own way: prints as text; has rows, scores and an error."""
 
 
 def compared(

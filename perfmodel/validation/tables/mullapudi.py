@@ -26,8 +26,7 @@ from perfmodel.simulation.asynchronous import play_asynchronous
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.units import BITS_PER_BYTE, GIGA
-from perfmodel.validation.scoreboard import PERFMODEL
-from perfmodel.validation.scores.table_report import PartScore, compared, mean_error, parts_text
+from perfmodel.validation.scores.table_report import PERFMODEL, PartScore, compared, mean_error, parts_text
 
 KEY: Final = "mullapudi2017"
 
@@ -62,7 +61,7 @@ class EpochRow:
 
 @dataclass(frozen=True, slots=True)
 class GrowthRow:
-    """What a batch size, and a view of the server's queues, makes of the growth and of the compensation's price."""
+    """Growth and price of compensation for one batch size and one view of the server's queues."""
 
     batch_size: int | None
     queues: str
@@ -97,12 +96,12 @@ class Illustration(Result):
 
     @property
     def not_scored(self) -> str:
-        """What of the table is not scored, and why."""
+        """Rows that are not scored, and why."""
         return "1 time that a worker's own step was fitted to"
 
     @property
     def growth_factors(self) -> dict[str, float]:
-        """How far off the growth from 4 to 12 machines is, by scheme: the larger over the smaller [1]."""
+        """Error of the growth from 4 to 12 machines by scheme: the larger growth over the smaller [1]."""
         measured, model = (
             next(row for row in self.sensitivity if (row.queues, row.batch_size) == wanted)
             for wanted in ((MEASURED, None), (MODEL_VIEW, self.batch_size))
@@ -138,7 +137,7 @@ ASSUMED_BATCH_SIZE: Final = 128
 """The one in the middle of those: assumed, as one time does not tell it from the time per step. [samples]"""
 
 ADAPTER_GBIT_PER_S: Final = 8.0
-"""What a machine of four virtual CPUs might send in 2017: 2 Gbit/s for each. [Gbit/s]"""
+"""Rate of a machine of four virtual CPUs in 2017: 2 Gbit/s for each. [Gbit/s]"""
 
 OPERATIONS_PER_VARIABLE: Final = 3
 """A server receives a gradient, applies it, and sends parameters: an operation each, for each variable. [1]"""
@@ -149,7 +148,7 @@ PARAMETER_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Server:
-    """What the parameter server does for one update. [s]"""
+    """Times of the parameter server's work for one update. [s]"""
 
     transfer_s: float
     dispatch_s: float
@@ -280,7 +279,7 @@ _VIEWS: Final[dict[str, dict[str, Any]]] = {
 
 
 def _calibrated(server: _Server, *, step_s: float, **changes: Any) -> float:
-    """Return how long a worker computes, so that Downpour on four machines has the measured step. [s]"""
+    """Solve for the worker's computing time with which Downpour on four machines has the measured step. [s]"""
     from scipy.optimize import brentq
 
     scheme, workers = CALIBRATED
@@ -290,7 +289,7 @@ def _calibrated(server: _Server, *, step_s: float, **changes: Any) -> float:
         return float(SCHEMES[scheme].times(numbers).step_s) - step_s
 
     if longer_s(0.0) > 0:
-        message = f"{KEY}: a step of {step_s * 1e3:.2f} ms is shorter than what the server does in it"
+        message = f"{KEY}: a step of {step_s * 1e3:.2f} ms is shorter than the server's work for it"
         raise CalibrationError(message)
     return float(brentq(longer_s, 0.0, step_s, xtol=1e-12))
 

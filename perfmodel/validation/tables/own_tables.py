@@ -15,12 +15,17 @@ from perfmodel import measurements
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
 from perfmodel.measurements import scaling_tables
 from perfmodel.measurements.kernel_tables import read_collectives
-from perfmodel.validation.scoreboard import COLLECTIVES, MANY_DEVICES
 from perfmodel.validation.scores.collectives import collective_report
 from perfmodel.validation.scores.table_report import OwnReport
 from perfmodel.validation.tables import mullapudi
 from perfmodel.validation.tables.parallel_report import doubling_claims, parallel_report
 from perfmodel.validation.tables.speedup import speedup_report
+
+COLLECTIVES: Final = "collectives"
+"""Kind of a table of timed calls of collectives. [-]"""
+
+MANY_DEVICES: Final = "many_devices"
+"""Kind of a table of networks on several devices. [-]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +98,7 @@ def help_text() -> str:
 def refuse_beside(table: OwnTable, options: Sequence[str]) -> None:
     """Refuse options that have no effect on a table that is scored in a way of its own."""
     if options:
-        allowed = f"none of these with {table.name}, which is scored in a way of its own"
+        allowed = f"left out with {table.name}, which has scores of its own"
         raise ArgumentError("options", ", ".join(options), allowed)
 
 
@@ -102,7 +107,7 @@ def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | N
     known = OWN_TABLES.get(str(table))
     if data is not None:
         if str(table) in measurements.names() or (known is not None and known.is_shipped):
-            raise ArgumentError("data", str(data), f"left out: the table {table} comes with perfmodel; or pass --all")
+            raise ArgumentError("data", str(data), f"left out, as the table {table} comes with perfmodel")
         return _in_folder(str(table), known, Path(data))
     if known is None:
         path = Path(table)
@@ -113,7 +118,7 @@ def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | N
             raise UnknownNameError(kind="measurement table (or path of a CSV)", name=str(table), known=table_names())
         return None
     if not known.is_shipped:
-        raise ArgumentError("data", None, f"a folder with {known.file}: {known.name} does not come with perfmodel")
+        raise ArgumentError("data", None, f"the folder that holds {known.file}, which does not come with perfmodel")
     return known
 
 
@@ -135,10 +140,10 @@ def _in_folder(name: str, known: OwnTable | None, folder: Path) -> OwnTable:
         return tables[0]
     if len(found) == 1:
         named = f" but {', '.join(each.name for each in tables)}" if tables else " of its own"
-        message = f"{there[found[0]]}: is scored under no name{named}; perfmodel validate --all scores steps in it"
+        message = f"{there[found[0]]}: no table of this file has that name{named}; tools/scoreboard.py scores its steps"
     else:
         listed = ", ".join(there) or "none"
-        message = f"{folder}: {len(found)} tables in systems/ are named {name}*; there are {listed}"
+        message = f"{folder}: one table in systems/ must be named {name}*, but {len(found)} are; there are {listed}"
     raise TableError(message)
 
 

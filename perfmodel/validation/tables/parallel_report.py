@@ -23,8 +23,7 @@ from perfmodel.presentation.quantities import percent_text
 from perfmodel.presentation.tables import Table
 from perfmodel.sync.collectives import collective
 from perfmodel.units import GIGA
-from perfmodel.validation.scoreboard import PERFMODEL
-from perfmodel.validation.scores.table_report import EVERY_ROW, PartScore, RowReport, compared
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
@@ -44,7 +43,7 @@ NEARLY_FULL: Final = 0.9
 """Share of a device's memory beyond which a row is named: what allocators and buffers leave is about that. [1]"""
 
 _STRATEGIES: Final = {"tree": "binomial_tree"}
-"""What a source calls a strategy -> its name here, where that is another."""
+"""A source's name of a strategy -> its name here, where they differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +101,7 @@ def parallel_report(file: Path) -> RowReport:
 
 
 def _nearly_full(rows: Sequence[ParallelRow], scores: Sequence[ParallelScore]) -> list[str]:
-    """Say which rows need nearly all memory of their device, or more: allocators and buffers may not leave so much."""
+    """Name the rows that need nearly all of their device's memory, of which allocators may leave too little."""
     found = []
     for row, score in zip(rows, scores, strict=True):
         target = resolve_target(device=row.device, system=None, threads=None, workers=1)
@@ -117,7 +116,7 @@ def _nearly_full(rows: Sequence[ParallelRow], scores: Sequence[ParallelScore]) -
 
 
 def _naive(rows: Sequence[ParallelRow], graphs: Sequence[LayerGraph]) -> list[float]:
-    """Return what the naive rule says of each row: its workers, or its FLOP at the typical rate of all rows."""
+    """Predict each row by the naive rule: as many times faster as workers, or FLOP at the typical rate of all rows."""
     work = {}
     for row, graph in zip(rows, graphs, strict=True):
         if row.measured_s is not None:

@@ -19,11 +19,10 @@ from perfmodel.measurements.scaling_tables import SpeedupJob, load_speedup_job
 from perfmodel.measurements.table import Evidence, FeedItem, MeasuredRow, MeasurementTable, Run
 from perfmodel.prediction.predict import predict
 from perfmodel.presentation.tables import Table
-from perfmodel.validation.scoreboard import PERFMODEL
-from perfmodel.validation.scores.table_report import EVERY_ROW, PartScore, RowReport, score
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, score
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.wired import Wired
+    from perfmodel.hardware.wiring import Wired
     from perfmodel.prediction.prediction import Prediction
 
 
@@ -114,7 +113,7 @@ def read_system_table(path: str | Path) -> SystemTable | None:
 
 
 def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTable]) -> Run | None:
-    """Return what a table from the same page says that the scripts ran."""
+    """Return the run that a table from the same page states."""
     for table in tables:
         address = table.source.get("url", "").partition("://")[2].removeprefix("www.").rstrip("/")
         found = next((run for run in table.runs if run.network == network), None)
@@ -214,7 +213,7 @@ def speedup_report(file: Path) -> RowReport:
     job = load_speedup_job(file.stem)
     read = read_system_table(file)
     if read is None or not read.several:
-        message = f"{file}: no step of several devices beside one of a single device"
+        message = f"{file}: must have a step of several devices and the same step of one"
         raise TableError(message)
     alone = {(row.network, row.batch_size): row for row in read.measurements.rows}
     scored = [each for each in read.several if (each.row.network, each.row.batch_size) in alone]
@@ -274,7 +273,7 @@ def _without_boards(system: Wired) -> Wired:
 
 
 def _steps(job: SpeedupJob, system: Wired) -> Callable[[Run, int], Prediction]:
-    """Return what predicts the step of a run by a number of workers [1] on a system, each once."""
+    """Return a cached function from a number of workers [1] to the predicted step of a run on a system."""
     known: dict[tuple[str, int, int], Prediction] = {}
 
     def step(run: Run, workers: int) -> Prediction:

@@ -1,0 +1,473 @@
+"""Memory-bound passes of torch: one entry each, the layer that has it and the calls of torch that run it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final
+
+from perfmodel import layers
+from perfmodel.calibration.backends.base import Clock, Timing
+from perfmodel.calibration.benchmark import Benchmark, Prepared, Run, Sizes
+from perfmodel.calibration.families import (
+    BATCHED_AXES,
+    CONTRACTION_AXES,
+    CONVOLUTIONS,
+    ELEMENTS,
+    MAPS,
+    ROLES,
+    TWO_OF_ELEMENTS,
+    Family,
+    batched_contraction,
+    contraction,
+    in_role,
+    of_layer,
+)
+from perfmodel.layers import Layer
+from perfmodel.layers.passes import elementwise
+from perfmodel.records import Convolution, Operation, Role
+
+POOL: Final = 1 << 22
+"""Random numbers that are drawn; larger tensors repeat them [1]."""
+
+
+class TorchTools:
+    """Makes operands on a device in a data type."""
+
+    def __init__(self, torch: Any, *, device: str, dtype: str, seed: int, pool: int = POOL) -> None:
+        self.torch = torch
+        self.device = torch.device(device)
+        self.dtype = getattr(torch, dtype)
+        self._seed = seed
+        self._generator = torch.Generator(device=self.device).manual_seed(seed)
+        self._pool = torch.randn(pool, generator=self._generator, device=self.device).to(self.dtype)
+        self._shift = 0
+
+    def restart(self) -> None:
+        """Begin again, so that the same operands come as the first time."""
+        self._generator.manual_seed(self._seed)
+        self.torch.manual_seed(self._seed)
+        self._shift = 0
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether kernels run on a GPU."""
+        return bool(self.device.type == "cuda")
+
+    def normal(self, *shape: int, grad: bool = False) -> Any:
+        """Return a tensor of random normal numbers [1] in its own memory, that wants a gradient or not."""
+        count = math.prod(shape)
+        self._shift = (self._shift + 9973) % (len(self._pool) // 2)
+        tensor = self.torch.empty(count, dtype=self.dtype, device=self.device)
+        start = self._shift
+        for first in range(0, count, len(self._pool) - start):
+            piece = tensor[first : first + len(self._pool) - start]
+            piece.copy_(self._pool[start : start + piece.numel()])
+        return tensor.view(shape).requires_grad_(grad)
+
+    def integers(self, high: int, *shape: int) -> Any:
+        """Return a tensor of random whole numbers below ``high`` [1]."""
+        return self.torch.randint(high, shape, generator=self._generator, device=self.device)
+
+    def full(self, value: float, *shape: int) -> Any:
+        """Return a tensor of one value [1]."""
+        return self.torch.full(shape, value, dtype=self.dtype, device=self.device)
+
+
+LAUNCHES: Final = 20
+"""Back-to-back launches between two events, of kernels that are not long [1]."""
+
+BATCHES: Final = 3
+"""Pairs of events whose median is taken [1]."""
+
+BATCH_S: Final = 0.02
+"""Time after which a batch of long kernels may end: thousands of times what an event resolves [s]."""
+
+FEWEST_LAUNCHES: Final = 3
+"""Launches of a kernel however long [1]."""
+
+LONG_RUN_S: Final = 0.02
+"""A kernel that takes longer is timed in one batch [s]."""
+
+AHEAD: Final = 2.0
+"""Times that the host needs for its launches during which the queue is held, in case it falters [1]."""
+
+LONGEST_HOLD_S: Final = 0.1
+"""Longest time for which the queue is held [s]."""
+
+HOLD_CYCLES: Final = 2_000_000
+"""Cycles of the waiting kernel by which its clock is learnt [1]."""
+
+
+class CudaClock(Clock):
+    """Device time of kernels.
+
+    A kernel that only waits is launched first, so that the host is ahead with all launches before the first of them
+    starts: what is timed is the device, not the host that feeds it. A run that launches more kernels than a queue has
+    room for, or that waits for the device itself, is timed as the host feeds it.
+    """
+
+    def __init__(self, torch: Any, device: Any) -> None:
+        self._torch, self._device = torch, device
+        self._cycles_per_s: float | None = None
+
+    def _event(self) -> Any:
+        return self._torch.cuda.Event(enable_timing=True)
+
+    def _learnt_cycles_per_s(self) -> float:
+        """Return the clock by which the waiting kernel counts [1/s]."""
+        start, end = self._event(), self._event()
+        self._torch.cuda._sleep(HOLD_CYCLES)  # the first one loads it
+        start.record()
+        self._torch.cuda._sleep(HOLD_CYCLES)
+        end.record()
+        end.synchronize()
+        return HOLD_CYCLES / max(float(start.elapsed_time(end)) * 1e-3, 1e-9)
+
+    def hold_queue(self, seconds: float) -> None:
+        """Let the device wait, so that what is launched meanwhile queues up; at most a tenth of a second [s]."""
+        if self._cycles_per_s is None:
+            self._cycles_per_s = self._learnt_cycles_per_s()
+        self._torch.cuda._sleep(int(min(seconds, LONGEST_HOLD_S) * self._cycles_per_s))
+
+    def _batch(self, run: Run, launches: int, *, hold_s: float) -> float:
+        start, end = self._event(), self._event()
+        self.hold_queue(hold_s)
+        start.record()
+        for _ in range(launches):
+            run()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) * 1e-3 / launches
+
+    def _host_s(self, run: Run) -> float:
+        """Time the launch of a kernel on the host [s]."""
+        self._torch.cuda.synchronize(self._device)
+        begin = time.perf_counter()
+        run()
+        launched = time.perf_counter() - begin
+        self._torch.cuda.synchronize(self._device)
+        return launched
+
+    def time(self, run: Run) -> Timing:
+        """Return the device time of a kernel: warmed up, then events around several batches of launches."""
+        for _ in range(3):
+            run()
+        host_s = self._host_s(run)
+        once = self._batch(run, 1, hold_s=AHEAD * host_s + 1e-4)
+        enough = math.ceil(BATCH_S / max(once, 1e-9))
+        launches = min(LAUNCHES, max(FEWEST_LAUNCHES, enough))
+        batches = BATCHES if once < LONG_RUN_S else 1
+        hold_s = AHEAD * launches * host_s + 1e-4
+        return Timing.of([self._batch(run, launches, hold_s=hold_s) for _ in range(batches)])
+
+    def time_after(self, before: Run, run: Run, *, samples: int = 3) -> Timing:
+        """Return the device time of single launches, each after a run of ``before``."""
+        run()
+        hold_s = AHEAD * (self._host_s(before) + self._host_s(run)) + 1e-4
+        taken = []
+        for _ in range(samples):
+            start, end = self._event(), self._event()
+            self.hold_queue(hold_s)
+            before()
+            start.record()
+            run()
+            end.record()
+            end.synchronize()
+            taken.append(max(float(start.elapsed_time(end)) * 1e-3, 1e-9))
+        return Timing.of(taken)
+
+
+Forward = Callable[..., Any]
+Backward = Callable[..., Any]
+
+
+def passes(
+    name: str,
+    family: Family,
+    layer: Layer | Callable[[Sizes], Layer],
+    forward: Forward,
+    backward: Backward | None = None,
+    *,
+    random: bool = False,
+    weight: float = 1.0,
+) -> Iterator[Benchmark]:
+    """Yield the benchmark of a pass and that of its gradient."""
+
+    def inputs(tools: TorchTools, sizes: Sizes) -> list[Any]:
+        return [tools.normal(*family.tensor(sizes)) for _ in range(family.inputs)]
+
+    def prepare(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+        return Prepared(partial(forward, tools.torch, *inputs(tools, sizes)), random=random)
+
+    yield Benchmark(
+        name=name, axes=family.axes, operation=of_layer(name, family, layer), prepare=prepare, weight=weight
+    )
+    if backward is None:
+        return
+
+    def prepare_backward(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+        given = inputs(tools, sizes)
+        result = forward(tools.torch, *given)
+        gradient = tools.normal(*result.shape)
+        return Prepared(partial(backward, tools.torch, gradient, result, *given))
+
+    name = f"{name}_backward"
+    operation = of_layer(name, family, layer)
+    yield Benchmark(name=name, axes=family.axes, operation=operation, prepare=prepare_backward, weight=weight)
+
+
+Call = tuple[Any, ...]
+"""A function of torch by its dotted name and what it takes: ``x`` and ``z`` the inputs, ``y`` the result, ``g`` its
+gradient, other things as they are."""
+
+ELEMENT_PASSES: Final[tuple[tuple[str, Family, Layer, Call, Call | None, float], ...]] = (
+    ("relu", ELEMENTS, layers.ReLU(), ("relu", "x"), ("ops.aten.threshold_backward", "g", "y", 0), 2),
+    (
+        "relu6",
+        ELEMENTS,
+        layers.ReLU6(),
+        ("nn.functional.relu6", "x"),
+        ("ops.aten.hardtanh_backward", "g", "x", 0, 6),
+        1,
+    ),
+    (
+        "leaky_relu",
+        ELEMENTS,
+        layers.LeakyReLU(),
+        ("nn.functional.leaky_relu", "x"),
+        ("ops.aten.leaky_relu_backward", "g", "x", 0.01, False),
+        1,
+    ),
+    ("gelu", ELEMENTS, layers.GELU(), ("nn.functional.gelu", "x"), ("ops.aten.gelu_backward", "g", "x"), 1.5),
+    ("silu", ELEMENTS, layers.SiLU(), ("nn.functional.silu", "x"), ("ops.aten.silu_backward", "g", "x"), 1),
+    ("sigmoid", ELEMENTS, layers.Sigmoid(), ("sigmoid", "x"), ("ops.aten.sigmoid_backward", "g", "y"), 1),
+    ("tanh", ELEMENTS, layers.Tanh(), ("tanh", "x"), ("ops.aten.tanh_backward", "g", "y"), 1),
+    (
+        "hard_swish",
+        ELEMENTS,
+        layers.Unary(function="hard_swish"),
+        ("nn.functional.hardswish", "x"),
+        ("ops.aten.hardswish_backward", "g", "x"),
+        1,
+    ),
+    (
+        "elu",
+        ELEMENTS,
+        layers.Unary(function="elu"),
+        ("nn.functional.elu", "x"),
+        ("ops.aten.elu_backward", "g", 1.0, 1.0, 1.0, False, "x"),
+        1,
+    ),
+    ("add", TWO_OF_ELEMENTS, layers.Add(), ("add", "x", "z"), None, 2),
+    ("multiply", TWO_OF_ELEMENTS, layers.Binary(function="multiply"), ("mul", "x", "z"), ("mul", "g", "z"), 1),
+    ("subtract", TWO_OF_ELEMENTS, layers.Binary(function="subtract"), ("sub", "x", "z"), None, 1),
+    ("divide", TWO_OF_ELEMENTS, layers.Binary(function="divide"), ("div", "x", "z"), None, 1),
+    ("exp", ELEMENTS, layers.Unary(function="exp"), ("exp", "x"), ("mul", "g", "y"), 1),
+    ("square", ELEMENTS, layers.Unary(function="square"), ("square", "x"), None, 1),
+    (
+        "multiply_by_number",
+        ELEMENTS,
+        layers.Unary(function="multiply_by_number"),
+        ("mul", "x", 0.7),
+        ("mul", "g", 0.7),
+        1,
+    ),
+    ("add_number", ELEMENTS, layers.Unary(function="add_number"), ("add", "x", 0.7), None, 1),
+    ("copy", ELEMENTS, layers.Copy(), ("clone", "x"), None, 1),
+)
+"""Name of a pass, its shapes and its layer, what runs it and its gradient if that has a pass of its own, its weight."""
+
+
+def _bound(call: Call, torch: Any, operands: Mapping[str, Any]) -> Run:
+    name, *given = call
+    return partial(attrgetter(name)(torch), *(operands[each] if isinstance(each, str) else each for each in given))
+
+
+def called_passes(
+    name: str, family: Family, layer: Layer, forward: Call, gradient: Call | None, weight: float
+) -> Iterator[Benchmark]:
+    """Yield the benchmark of a pass that one function of torch runs, and that of its gradient."""
+
+    def prepare(call: Call, tools: TorchTools, sizes: Sizes, _: Operation) -> Prepared:
+        inputs = [tools.normal(*family.tensor(sizes)) for _ in range(family.inputs)]
+        operands = dict(zip("xz", inputs, strict=False))
+        run = _bound(forward, tools.torch, operands)
+        if call is forward:
+            return Prepared(run)
+        operands["y"] = run()
+        operands["g"] = tools.normal(*operands["y"].shape)
+        return Prepared(_bound(call, tools.torch, operands))
+
+    for own, call in ((name, forward), (f"{name}_backward", gradient)):
+        if call is not None:
+            operation = of_layer(own, family, layer)
+            yield Benchmark(
+                name=own, axes=family.axes, operation=operation, prepare=partial(prepare, call), weight=weight
+            )
+
+
+def _element_wise() -> Iterator[Benchmark]:
+    for row in ELEMENT_PASSES:
+        yield from called_passes(*row)
+    yield Benchmark(
+        name="gradient_sum_backward",
+        axes=ELEMENTS.axes,
+        operation=lambda sizes: elementwise(
+            "gradient_sum", sizes["elements"], reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT
+        ),
+        prepare=lambda tools, sizes, _: Prepared(
+            partial(tools.torch.add, *(tools.normal(*ELEMENTS.tensor(sizes)) for _ in range(2)))
+        ),
+        weight=1.5,
+    )
+    yield from passes(
+        "dropout",
+        ELEMENTS,
+        layers.Dropout(rate=0.3),
+        lambda torch, x: torch.nn.functional.dropout(x, 0.3, True),
+        random=True,
+        weight=1.5,
+    )
+    yield Benchmark(
+        name="dropout_backward",
+        axes=ELEMENTS.axes,
+        operation=of_layer("dropout_backward", ELEMENTS, layers.Dropout(rate=0.3)),
+        prepare=_dropout_gradient,
+    )
+    yield from passes("bernoulli", ELEMENTS, layers.Unary(function="bernoulli"), _bernoulli, random=True)
+
+
+def _bernoulli(torch: Any, x: Any) -> Any:
+    return torch.empty_like(x).bernoulli_(0.5)
+
+
+def _dropout_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare the gradient by what was dropped: kept as truth values on a GPU, as numbers on a CPU."""
+    gradient, kept = (tools.normal(*ELEMENTS.tensor(sizes)) for _ in range(2))
+    if tools.on_gpu:
+        return Prepared(partial(tools.torch.ops.aten.native_dropout_backward, gradient, kept > 0, 1.4))
+    return Prepared(partial(tools.torch.mul, gradient, kept))
+
+
+def _maps() -> Iterator[Benchmark]:
+    yield from passes(
+        "concat",
+        Family(MAPS.axes, batch="batch", sample=MAPS.sample, inputs=3),
+        layers.Concat(),
+        lambda torch, *parts: torch.cat(parts, 1),
+        lambda torch, g, _, *parts: g.chunk(len(parts), 1),  # autograd hands on parts of the gradient as they lie
+    )
+    yield from passes(
+        "transpose",
+        MAPS,
+        layers.Transpose(axes=(1, 2, 0), copies=True),
+        lambda torch, x: x.permute(0, 2, 3, 1).contiguous(),
+        lambda torch, g, y, x: g.permute(0, 3, 1, 2).contiguous(),
+    )
+    yield from passes(
+        "rearrange",
+        MAPS,
+        lambda sizes: layers.Rearrange(shape=(sizes["height"], sizes["width"], sizes["channels"])),
+        lambda torch, x: x.permute(0, 2, 3, 1).contiguous(),
+        lambda torch, g, y, x: g.permute(0, 3, 1, 2).contiguous(),
+    )
+    yield from passes(
+        "pad",
+        MAPS,
+        layers.Pad(padding=((0, 0), (1, 2), (1, 2))),
+        lambda torch, x: torch.nn.functional.pad(x, (1, 2, 1, 2)),
+        lambda torch, g, y, x: torch.nn.functional.pad(g, (-1, -2, -1, -2)),
+    )
+    yield from passes(
+        "upsample",
+        MAPS,
+        layers.Upsample(scale_factor=2),
+        lambda torch, x: torch.nn.functional.interpolate(x, scale_factor=2),
+        lambda torch, g, y, x: torch.ops.aten.upsample_nearest2d_backward(g, list(y.shape[2:]), list(x.shape)),
+    )
+
+
+def pass_benchmarks() -> Iterator[Benchmark]:
+    """Yield the benchmarks of element-wise passes and copies."""
+    yield from _element_wise()
+    yield from _maps()
+
+
+DENSE_POINTS: Final = 60
+"""Shapes of each product of a dense layer, which most networks spend most of their time in [1]."""
+
+
+def _dense(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare the products of ``F.linear`` and its autograd; weights are kept by outputs."""
+    rows, inputs, outputs = sizes["rows"], sizes["inputs"], sizes["outputs"]
+    if operation.role is Role.OUTPUT:
+        linear = tools.torch.nn.functional.linear
+        return Prepared(
+            partial(linear, tools.normal(rows, inputs), tools.normal(outputs, inputs), tools.normal(outputs))
+        )
+    gradient = tools.normal(rows, outputs)
+    if operation.role is Role.INPUT_GRADIENT:
+        return Prepared(partial(tools.torch.mm, gradient, tools.normal(outputs, inputs)))
+    return Prepared(partial(tools.torch.mm, gradient.t(), tools.normal(rows, inputs)))
+
+
+def _batched(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare a batched product; a gradient reads one operand transposed."""
+    count, m, n, k = sizes["count"], sizes["rows"], sizes["columns"], sizes["inner"]
+    if operation.role is Role.OUTPUT:
+        left, right = tools.normal(count, m, k), tools.normal(count, k, n)
+    elif operation.role is Role.INPUT_GRADIENT:
+        left, right = tools.normal(count, m, k), tools.normal(count, n, k).transpose(1, 2)
+    else:
+        left, right = tools.normal(count, k, m).transpose(1, 2), tools.normal(count, k, n)
+    return Prepared(partial(tools.torch.bmm, left, right))
+
+
+def _convolution(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare a convolution, or one of its gradients by the output mask of ``convolution_backward``."""
+    assert isinstance(operation, Convolution)
+    op, torch = operation, tools.torch
+    along = len(op.kernel_size)
+    maps = tools.normal(op.batch_size, op.in_channels, *op.input_size)
+    filters = tools.normal(op.out_channels, op.in_channels // op.groups, *op.kernel_size)
+    padding = [first for first, _ in op.padding]
+    stride, dilation = list(op.stride), list(op.dilation)
+    if op.role is Role.OUTPUT:
+        convolve = getattr(torch.nn.functional, f"conv{along}d")
+        return Prepared(partial(convolve, maps, filters, None, stride, padding, dilation, op.groups))
+    wanted = [op.role is Role.INPUT_GRADIENT, op.role is Role.WEIGHT_GRADIENT, False]
+    gradient = tools.normal(op.batch_size, op.out_channels, *op.output_size)
+    geometry = (stride, padding, dilation, False, [0] * along, op.groups, wanted)
+    return Prepared(partial(torch.ops.aten.convolution_backward, gradient, maps, filters, None, *geometry))
+
+
+def product_benchmarks() -> Iterator[Benchmark]:
+    """Yield the benchmarks of products."""
+    for role in ROLES:
+        yield Benchmark(
+            name=f"gemm_{role.value}",
+            axes=CONTRACTION_AXES,
+            operation=partial(in_role, contraction, role),
+            prepare=_dense,
+            point_count=DENSE_POINTS,
+            weight=4,
+        )
+        if role is not Role.WEIGHT_GRADIENT:  # the layer of batched products calls both its gradients input gradients
+            yield Benchmark(
+                name=f"batched_gemm_{role.value}",
+                axes=BATCHED_AXES,
+                operation=partial(in_role, batched_contraction, role),
+                prepare=_batched,
+            )
+        for family in CONVOLUTIONS:
+            yield Benchmark(
+                name=f"{family.name}_{role.value}",
+                axes=family.axes,
+                operation=partial(in_role, family.operation, role),
+                prepare=_convolution,
+                weight=family.weight,
+            )

@@ -1,0 +1,485 @@
+"""Passes of torch in which elements depend on one another: norms, softmax, losses, pools, sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from perfmodel import layers
+from perfmodel.calibration.backends.torch_passes import TorchTools, called_passes, passes
+from perfmodel.calibration.benchmark import Axis, Benchmark, Prepared, Sizes
+from perfmodel.calibration.families import (
+    ATTENTION_AXES,
+    GATHER_AXES,
+    MAPS,
+    RECURRENT_AXES,
+    ROLES,
+    ROWS,
+    SEQUENCES,
+    TWO_ROWS,
+    UPDATE_AXES,
+    Family,
+    attention,
+    gather,
+    in_role,
+    of_layer,
+    recurrence,
+    update,
+)
+from perfmodel.layers import Layer
+from perfmodel.records import Operation, Recurrence, Role
+
+EPSILON = 1e-5
+"""Term that norms add to a variance [1]."""
+
+CLASSES = Family(
+    {"rows": Axis(3, 4097, "odd"), "features": Axis(10, 40_000, "features"), "over": Axis(values=(0, 1))},
+    batch="rows",
+    sample=("features",),
+)
+"""Scores of classes, up to a vocabulary; ``over`` says whether they are logarithms of probabilities already."""
+
+WINDOWS = Family(
+    {**MAPS.axes, "window": Axis(values=(2, 3, 3)), "stride": Axis(values=(1, 2, 2))},
+    batch="batch",
+    sample=MAPS.sample,
+)
+
+WHOLE_OR_WINDOWS = Family(
+    {**MAPS.axes, "window": Axis(values=(0, 2, 3)), "stride": Axis(values=(1, 2))}, batch="batch", sample=MAPS.sample
+)
+"""The same, with 0 for a pool over the whole map."""
+
+NORMALISED = Family({**SEQUENCES.axes, "part": Axis(values=(0, 1))}, batch="batch", sample=SEQUENCES.sample)
+"""Sequences; ``part`` says which of the gradients is meant: that of the input, or those of scale and shift."""
+
+GROUPED_MAPS = Family({**MAPS.axes, "groups": Axis(values=(2, 4, 8))}, batch="batch", sample=MAPS.sample)
+"""Maps whose channels are normalised in groups."""
+
+BIASED = Family({**MAPS.axes, "maps": Axis(values=(0, 0, 1))}, batch="batch", sample=MAPS.sample)
+"""Operand of a bias: maps, or rows of features."""
+
+
+def by_autograd(tools: TorchTools, forward: Callable[..., Any], *inputs: Any) -> Prepared:
+    """Return the gradients of all inputs by autograd, where torch has no call for them alone."""
+    result = forward(*inputs)
+    gradient = tools.normal(*result.shape)
+    return Prepared(partial(tools.torch.autograd.grad, result, inputs, gradient, retain_graph=True))
+
+
+def _single(
+    name: str,
+    family: Family,
+    layer: Layer | Callable[[Sizes], Layer],
+    prepare: Callable[[TorchTools, Sizes, Operation], Prepared],
+    *,
+    shapes: Callable[[Sizes], tuple[layers.Shape, ...]] | None = None,
+    role: Callable[[Sizes], Role] | None = None,
+    weight: float = 1.0,
+) -> Benchmark:
+    operation = of_layer(name, family, layer, shapes=shapes, role=role)
+    return Benchmark(name=name, axes=family.axes, operation=operation, prepare=prepare, weight=weight)
+
+
+def _batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    channels = sizes["channels"]
+    backward = operation.role is not Role.OUTPUT
+    x = tools.normal(*MAPS.tensor(sizes), grad=backward and tools.on_gpu)
+    scale, shift = (tools.normal(channels, grad=backward and tools.on_gpu) for _ in range(2))
+    mean, variance = tools.full(0.0, channels), tools.full(1.0, channels)
+    norm = tools.torch.nn.functional.batch_norm
+    if not backward:
+        return Prepared(partial(norm, x, mean, variance, scale, shift, True, 0.1, EPSILON))
+    if tools.on_gpu:  # the library's own kernels, which only autograd chooses
+        return by_autograd(tools, lambda *given: norm(given[0], mean, variance, *given[1:], True), x, scale, shift)
+    aten = tools.torch.ops.aten
+    _, saved_mean, saved_deviation = aten.native_batch_norm(x, scale, shift, mean, variance, True, 0.1, EPSILON)
+    given = (tools.normal(*x.shape), x, scale, mean, variance, saved_mean, saved_deviation, True, EPSILON)
+    return Prepared(partial(aten.native_batch_norm_backward, *given, [True, True, True]))
+
+
+def _frozen_batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    channels = sizes["channels"]
+    vectors = [tools.normal(channels) for _ in range(2)]
+    mean, variance = tools.full(0.1, channels), tools.full(1.1, channels)
+    norm = tools.torch.nn.functional.batch_norm
+    return Prepared(partial(norm, tools.normal(*MAPS.tensor(sizes)), mean, variance, *vectors, False))
+
+
+def _layer_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    features = [sizes["features"]]
+    x = tools.normal(*SEQUENCES.tensor(sizes))
+    scale, shift = tools.normal(*features), tools.normal(*features)
+    if operation.role is Role.OUTPUT:
+        return Prepared(partial(tools.torch.nn.functional.layer_norm, x, features, scale, shift))
+    aten = tools.torch.ops.aten
+    _, mean, deviation = aten.native_layer_norm(x, features, scale, shift, EPSILON)
+    to_input = operation.role is Role.INPUT_GRADIENT
+    wanted = [to_input, not to_input, not to_input]
+    gradient = tools.normal(*x.shape)
+    return Prepared(
+        partial(aten.native_layer_norm_backward, gradient, x, features, mean, deviation, scale, shift, wanted)
+    )
+
+
+def _rms_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    backward = operation.role is not Role.OUTPUT
+    x = tools.normal(*SEQUENCES.tensor(sizes), grad=operation.role is Role.INPUT_GRADIENT)
+    scale = tools.normal(sizes["features"], grad=operation.role is Role.WEIGHT_GRADIENT)
+    norm = partial(tools.torch.nn.functional.rms_norm, normalized_shape=[sizes["features"]])
+    if not backward:
+        return Prepared(partial(norm, x, weight=scale))
+    if operation.role is Role.INPUT_GRADIENT:
+        return by_autograd(tools, lambda given: norm(given, weight=scale), x)
+    return by_autograd(tools, lambda given: norm(x, weight=given), scale)
+
+
+def _group_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    channels, groups = sizes["channels"] // sizes["groups"] * sizes["groups"], sizes["groups"]
+    x = tools.normal(sizes["batch"], channels, sizes["height"], sizes["width"])
+    scale, shift = tools.normal(channels), tools.normal(channels)
+    if operation.role is Role.OUTPUT:
+        return Prepared(partial(tools.torch.nn.functional.group_norm, x, groups, scale, shift))
+    aten, places = tools.torch.ops.aten, sizes["height"] * sizes["width"]
+    _, mean, deviation = aten.native_group_norm(x, scale, shift, sizes["batch"], channels, places, groups, EPSILON)
+    to_input = operation.role is Role.INPUT_GRADIENT
+    shape = (sizes["batch"], channels, places, groups, [to_input, not to_input, not to_input])
+    gradient = tools.normal(*x.shape)
+    return Prepared(partial(aten.native_group_norm_backward, gradient, x, mean, deviation, scale, *shape))
+
+
+def _group_shapes(sizes: Sizes) -> tuple[layers.Shape, ...]:
+    channels = sizes["channels"] // sizes["groups"] * sizes["groups"]
+    return ((channels, sizes["height"], sizes["width"]),)
+
+
+def _part_of_gradient(sizes: Sizes) -> Role:
+    return Role.WEIGHT_GRADIENT if sizes["part"] else Role.INPUT_GRADIENT
+
+
+def _local_response_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    norm = partial(tools.torch.nn.functional.local_response_norm, size=5)
+    x = tools.normal(*MAPS.tensor(sizes), grad=operation.role is not Role.OUTPUT)
+    return Prepared(partial(norm, x)) if operation.role is Role.OUTPUT else by_autograd(tools, norm, x)
+
+
+def _norms() -> Iterator[Benchmark]:
+    for suffix in ("", "_backward"):
+        part = _part_of_gradient if suffix else None
+        sequences = NORMALISED if suffix else SEQUENCES
+        groups = {**GROUPED_MAPS.axes, **({"part": Axis(values=(0, 1))} if suffix else {})}
+        grouped = Family(groups, batch="batch", sample=MAPS.sample)
+        yield _single(f"batch_norm{suffix}", MAPS, layers.BatchNorm(), _batch_norm, weight=2)
+        yield _single(f"layer_norm{suffix}", sequences, layers.LayerNorm(), _layer_norm, role=part, weight=1.5)
+        yield _single(f"rms_norm{suffix}", sequences, layers.RMSNorm(), _rms_norm, role=part, weight=0.5)
+        yield _single(
+            f"group_norm{suffix}",
+            grouped,
+            lambda sizes: layers.GroupNorm(groups=sizes["groups"]),
+            _group_norm,
+            shapes=_group_shapes,
+            role=part,
+            weight=0.5,
+        )
+        yield _single(
+            f"local_response_norm{suffix}", MAPS, layers.LocalResponseNorm(), _local_response_norm, weight=0.5
+        )
+    frozen = layers.BatchNorm(statistics="given")
+    yield _single("frozen_batch_norm", MAPS, frozen, _frozen_batch_norm, weight=1.5)
+
+
+def _cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare the loss over logits, which makes log-probabilities first, or over log-probabilities."""
+    functional = tools.torch.nn.functional
+    loss = functional.nll_loss if sizes["over"] else functional.cross_entropy
+    labels = tools.integers(sizes["features"], sizes["rows"])
+    scores = tools.normal(sizes["rows"], sizes["features"], grad=operation.role is not Role.OUTPUT)
+    if operation.role is Role.OUTPUT:
+        return Prepared(partial(loss, scores, labels))
+    return by_autograd(tools, lambda given: loss(given, labels), scores)
+
+
+def _entropy_layer(sizes: Sizes) -> Layer:
+    return layers.CrossEntropy(over="log_probabilities" if sizes["over"] else "logits")
+
+
+def _binary_cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    target = tools.normal(*ROWS.tensor(sizes)).sigmoid()
+    loss = partial(tools.torch.nn.functional.binary_cross_entropy_with_logits, target=target)
+    scores = tools.normal(*ROWS.tensor(sizes), grad=operation.role is not Role.OUTPUT)
+    return Prepared(partial(loss, scores)) if operation.role is Role.OUTPUT else by_autograd(tools, loss, scores)
+
+
+def _softmaxes() -> Iterator[Benchmark]:
+    yield from passes(
+        "softmax",
+        ROWS,
+        layers.Softmax(),
+        lambda torch, x: torch.softmax(x, -1),
+        lambda torch, g, y, x: torch.ops.aten._softmax_backward_data(g, y, -1, x.dtype),
+    )
+    yield from passes(
+        "log_softmax",
+        ROWS,
+        layers.LogSoftmax(),
+        lambda torch, x: torch.log_softmax(x, -1),
+        lambda torch, g, y, x: torch.ops.aten._log_softmax_backward_data(g, y, -1, x.dtype),
+    )
+    squares = ("nn.functional.mse_loss", "x", "z"), ("ops.aten.mse_loss_backward", "g", "x", "z", 1)
+    yield from called_passes("mean_squared_error", TWO_ROWS, layers.MeanSquaredError(), *squares, 0.5)
+    for suffix in ("", "_backward"):
+        yield _single(f"cross_entropy{suffix}", CLASSES, _entropy_layer, _cross_entropy)
+        yield _single(
+            f"binary_cross_entropy{suffix}",
+            TWO_ROWS,
+            layers.BinaryCrossEntropy(),
+            _binary_cross_entropy,
+            weight=0.5,
+        )
+
+
+def _max_pool(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    window, stride, aten = sizes["window"], sizes["stride"], tools.torch.ops.aten
+    x = tools.normal(*MAPS.tensor(sizes))
+    geometry = ([window, window], [stride, stride], [0, 0], [1, 1], False)
+    if operation.role is Role.OUTPUT:
+        return Prepared(partial(aten.max_pool2d_with_indices, x, *geometry))
+    largest, places = aten.max_pool2d_with_indices(x, *geometry)
+    gradient = tools.normal(*largest.shape)
+    return Prepared(partial(aten.max_pool2d_with_indices_backward, gradient, x, *geometry, places))
+
+
+def _average_pool(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    functional, window = tools.torch.nn.functional, sizes["window"]
+    pool = (
+        partial(functional.avg_pool2d, kernel_size=window, stride=sizes["stride"])
+        if window
+        else partial(functional.adaptive_avg_pool2d, output_size=1)
+    )
+    x = tools.normal(*MAPS.tensor(sizes), grad=operation.role is not Role.OUTPUT)
+    return Prepared(partial(pool, x)) if operation.role is Role.OUTPUT else by_autograd(tools, pool, x)
+
+
+def _average_layer(sizes: Sizes) -> Layer:
+    if not sizes["window"]:
+        return layers.AveragePool2d(kernel_size=None)
+    return layers.AveragePool2d(kernel_size=sizes["window"], stride=sizes["stride"])
+
+
+def _pools() -> Iterator[Benchmark]:
+    for suffix in ("", "_backward"):
+        yield _single(
+            f"max_pool{suffix}",
+            WINDOWS,
+            lambda sizes: layers.MaxPool2d(kernel_size=sizes["window"], stride=sizes["stride"]),
+            _max_pool,
+            weight=1.5,
+        )
+        yield _single(f"avg_pool{suffix}", WHOLE_OR_WINDOWS, _average_layer, _average_pool)
+
+
+def _bias_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    if sizes["maps"]:
+        return Prepared(partial(tools.torch.sum, tools.normal(*MAPS.tensor(sizes)), (0, 2, 3)))
+    rows = tools.normal(sizes["batch"] * sizes["height"] * sizes["width"], sizes["channels"])
+    return Prepared(partial(tools.torch.sum, rows, 0))
+
+
+def _biased_layer(sizes: Sizes) -> Layer:
+    return layers.Convolution2d(out_channels=sizes["channels"], kernel_size=1)
+
+
+def _sums() -> Iterator[Benchmark]:
+    yield _single("bias_gradient_backward", BIASED, _biased_layer, _bias_gradient, weight=1.5)
+    yield from passes(
+        "positional_embedding",
+        SEQUENCES,
+        lambda sizes: layers.PositionalEmbedding(positions=sizes["steps"]),
+        lambda torch, x: torch.add(x, x[0]),
+        lambda torch, g, y, x: torch.sum(g, 0),
+        weight=0.5,
+    )
+    yield _single(
+        "broadcast_sum_backward",
+        SEQUENCES,
+        layers.Binary(function="add"),
+        lambda tools, sizes, operation: Prepared(partial(tools.torch.sum, tools.normal(*SEQUENCES.tensor(sizes)), 1)),
+        shapes=lambda sizes: ((sizes["steps"], sizes["features"]), (1, sizes["features"])),
+    )
+    for name in ("sum", "mean", "argmax"):
+        layer = layers.Reduction(function=name, axes=(-1,))
+        yield from called_passes(name, SEQUENCES, layer, (name, "x", -1), None, 0.5)
+
+
+def _slices() -> Iterator[Benchmark]:
+    def prepare(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+        batch, steps, features = SEQUENCES.tensor(sizes)
+        gradient = tools.normal(batch, 1, features)
+        return Prepared(partial(tools.torch.ops.aten.slice_backward, gradient, [batch, steps, features], 1, 2, 3, 1))
+
+    yield _single(
+        "slice_backward", SEQUENCES, lambda sizes: layers.Slice(shape=(1, sizes["features"])), prepare, weight=0.5
+    )
+
+
+def reduction_benchmarks() -> Iterator[Benchmark]:
+    """Yield the benchmarks of norms, softmaxes, losses, pools and sums."""
+    yield from _norms()
+    yield from _softmaxes()
+    yield from _pools()
+    yield from _sums()
+    yield from _slices()
+
+
+MODULE_OF = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN"}
+
+
+def _pointwise_flop_count(cell: str) -> int:
+    kinds: dict[str, Any] = {"lstm": layers.LSTM, "gru": layers.GRU, "rnn": layers.RNN}
+    count: int = kinds[cell](hidden_size=8).pointwise_flop_count
+    return count
+
+
+def _recurrent(cell: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare a layer over a sequence; both gradients come of one call, and share its time by their arithmetic."""
+    assert isinstance(operation, Recurrence)
+    torch = tools.torch
+    module = getattr(torch.nn, MODULE_OF[cell])(sizes["inputs"], sizes["hidden"], device=tools.device)
+    module = module.to(tools.dtype)
+    x = tools.normal(sizes["steps"], sizes["batch"], sizes["inputs"], grad=True)
+    if operation.role is Role.OUTPUT:
+        return Prepared(lambda: module(x)[0])
+    backward = (Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
+    flop = [
+        recurrence(cell, sizes, role, pointwise_flop_count=_pointwise_flop_count(cell)).product_flop_count
+        for role in backward
+    ]
+    share = flop[backward.index(operation.role)] / sum(flop)
+    weights = list(module.parameters())
+    result = module(x)[0]
+    gradient = tools.normal(*result.shape)
+    run = partial(torch.autograd.grad, result, [x, *weights], gradient, retain_graph=True)
+    return Prepared(run, share=share)
+
+
+def _attention(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    shape = (sizes["batch"], sizes["heads"], sizes["queries"], sizes["head_size"])
+    backward = operation.role is not Role.OUTPUT
+    drops = bool(sizes["drops"])
+    attend = partial(
+        tools.torch.nn.functional.scaled_dot_product_attention,
+        dropout_p=0.1 if drops else 0.0,
+        is_causal=bool(sizes["causal"]),
+    )
+    operands = [tools.normal(*shape, grad=backward) for _ in range(3)]
+    prepared = by_autograd(tools, attend, *operands) if backward else Prepared(partial(attend, *operands))
+    return Prepared(prepared.run, random=drops)
+
+
+def _gather(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    rows = tools.integers(sizes["table_rows"], sizes["rows"])
+    if operation.role is Role.OUTPUT:
+        table = tools.normal(sizes["table_rows"], sizes["features"])
+        return Prepared(partial(tools.torch.nn.functional.embedding, rows, table))
+    gradient = tools.normal(sizes["rows"], sizes["features"])
+    backward = tools.torch.ops.aten.embedding_dense_backward
+    return Prepared(partial(backward, gradient, rows, sizes["table_rows"], -1, False))
+
+
+def _sgd(torch: Any, weight: Any, gradient: Any, *states: Any) -> Any:
+    return weight.add_(gradient, alpha=-1e-6)
+
+
+def _momentum(torch: Any, weight: Any, gradient: Any, velocity: Any, *states: Any) -> Any:
+    velocity.mul_(0.9).add_(gradient)
+    return weight.add_(velocity, alpha=-1e-6)
+
+
+def _nesterov(torch: Any, weight: Any, gradient: Any, velocity: Any, *states: Any) -> Any:
+    velocity.mul_(0.9).add_(gradient)
+    return weight.add_(gradient.add(velocity, alpha=0.9), alpha=-1e-6)
+
+
+def _adam(torch: Any, weight: Any, gradient: Any, mean: Any, square: Any) -> Any:
+    mean.lerp_(gradient, 0.1)
+    square.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+    return weight.addcdiv_(mean, square.sqrt().div(0.9).add_(1e-8), value=-1e-6)
+
+
+def _norm(torch: Any, weight: Any, gradient: Any, *states: Any) -> Any:
+    return torch.linalg.vector_norm(gradient)
+
+
+def _scaled(torch: Any, weight: Any, gradient: Any, *states: Any) -> Any:
+    return gradient.mul_(1.0)
+
+
+UPDATES: dict[str, Callable[..., Any]] = {
+    "sgd": _sgd,
+    "momentum": _momentum,
+    "nesterov": _nesterov,
+    "adam": _adam,
+    "gradient_norm": _norm,
+    "gradient_scale": _scaled,
+}
+"""Pass of an optimizer -> the calls by which ``torch.optim`` updates one tensor on a CPU."""
+
+OPTIMIZER_OF: dict[str, tuple[str, dict[str, Any]]] = {
+    "sgd": ("SGD", {"lr": 1e-6}),
+    "momentum": ("SGD", {"lr": 1e-6, "momentum": 0.9}),
+    "nesterov": ("SGD", {"lr": 1e-6, "momentum": 0.9, "nesterov": True}),
+    "adam": ("Adam", {"lr": 1e-6}),
+}
+"""Pass of an optimizer -> the class of ``torch.optim`` and its options."""
+
+TENSORS_AT_ONCE = 16
+"""Tensors that one step of an optimizer updates on a GPU, in few launches for all of them [1]."""
+
+
+def _update(name: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+    """Prepare an update: call by call on a CPU; on a GPU a share of a step over several tensors."""
+    elements = sizes["elements"]
+    if tools.on_gpu and name in OPTIMIZER_OF:
+        weights = [tools.normal(elements, grad=True) for _ in range(TENSORS_AT_ONCE)]
+        for weight in weights:
+            weight.grad = tools.normal(elements)
+        kind, options = OPTIMIZER_OF[name]
+        optimizer = getattr(tools.torch.optim, kind)(weights, **options)
+        optimizer.step()
+        return Prepared(partial(_stepped, optimizer, weights[0]), share=1 / TENSORS_AT_ONCE)
+    tensors = [tools.normal(elements) for _ in range(3)]
+    return Prepared(partial(UPDATES[name], tools.torch, *tensors, tools.normal(elements).square_()))
+
+
+def _stepped(optimizer: Any, weight: Any) -> Any:
+    optimizer.step()
+    return weight
+
+
+def sequence_benchmarks() -> Iterator[Benchmark]:
+    """Yield the benchmarks of recurrent layers, attention, tables and optimizers."""
+    for cell, weight in (("lstm", 2.0), ("gru", 0.5), ("rnn", 0.5)):
+        flop = _pointwise_flop_count(cell)
+        for role in ROLES:
+            yield Benchmark(
+                name=f"{cell}_{role.value}",
+                axes=RECURRENT_AXES,
+                operation=lambda sizes, cell=cell, role=role, flop=flop: recurrence(  # type: ignore[misc]
+                    cell, sizes, role, pointwise_flop_count=flop
+                ),
+                prepare=partial(_recurrent, cell),
+                weight=weight,
+            )
+    for role, name in ((Role.OUTPUT, "attention"), (Role.INPUT_GRADIENT, "attention_backward")):
+        yield Benchmark(
+            name=name,
+            axes=ATTENTION_AXES,
+            operation=partial(in_role, attention, role),
+            prepare=_attention,
+            weight=2,
+        )
+    for role, name in ((Role.OUTPUT, "gather"), (Role.WEIGHT_GRADIENT, "scatter_add")):
+        yield Benchmark(name=name, axes=GATHER_AXES, operation=partial(in_role, gather, role), prepare=_gather)
+    for name in UPDATES:
+        yield Benchmark(name=name, axes=UPDATE_AXES, operation=update(name), prepare=partial(_update, name))

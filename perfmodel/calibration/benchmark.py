@@ -1,0 +1,202 @@
+"""Benchmarks: one for each kernel class, the sizes it is drawn over, and its timed points.
+
+A benchmark knows sizes by name, the neutral operation that they make (the same record that a network's layer yields, so
+that fitting and predicting lower it alike), and how a backend runs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from perfmodel.records import Operation
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+Sizes = Mapping[str, int]
+"""Name of a size -> its value. [1]"""
+
+Run = Callable[[], Any]
+"""Runs a kernel once and returns what it makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A size that is drawn.
+
+    Whatever counts samples is odd, and so is every size of a pass whose operation is told by its number of elements
+    alone. So a network with an even mini-batch has no operation in common with a calibration.
+    """
+
+    low: int = 1
+    high: int = 1
+    rule: Literal["odd", "features", "any"] = "any"
+    values: tuple[int, ...] = ()
+
+    def has(self, size: int) -> bool:
+        """Tell whether a size [1] may be of this axis; rounding takes drawn ones a little beyond its ends."""
+        return size in self.values if self.values else size >= 1
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A kernel with its operands in memory."""
+
+    run: Run
+    share: float = 1.0
+    random: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """Benchmark of one kernel class: its sizes, and how to prepare a kernel."""
+
+    name: str
+    axes: Mapping[str, Axis]
+    operation: Callable[[Sizes], Operation]
+    prepare: Callable[[Any, Sizes, Operation], Prepared]
+    point_count: int = 20
+    weight: float = 1.0
+
+    def has_sizes(self, sizes: Sizes) -> bool:
+        """Tell whether sizes fit this benchmark; an earlier version may have had another under its name."""
+        return set(sizes) == set(self.axes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One kernel as it was timed."""
+
+    name: str
+    dtype: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    seconds: float
+    spread: float = 0.0
+    cold_seconds: float | None = None
+    window: int = 0
+    retaken: bool = False
+    again_seconds: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the point as plain values."""
+        return asdict(self)
+
+
+SEED: Final = 20190408
+"""Seed of every generator of a calibration, so that two calibrations draw the same sequences [1]."""
+
+LEAST_ODD: Final = 3
+"""Smallest size under the rule ``odd`` [1]."""
+
+FEATURE_STEPS: Final = ((0.6, 32), (0.85, 8), (1.0, 1))
+"""Upper ends of the shares of features that are drawn as multiples, and the multiples [1]."""
+
+MOST_DRAWS: Final = 400
+"""Draws after which a benchmark has no shape within the limits [1]."""
+
+
+def _rounded(value: float, axis: Axis, fraction: float) -> int:
+    """Return a whole number under the axis's rule; ``fraction`` chooses among the ways to round."""
+    whole = max(1, round(value))
+    if axis.rule == "odd":
+        return max(LEAST_ODD, whole | 1)
+    if axis.rule == "features":
+        step = next(step for share, step in FEATURE_STEPS if fraction < share)
+        whole = max(1, round(whole / step)) * step if whole >= step else whole
+    return int(min(max(whole, axis.low), axis.high))
+
+
+class Sequence:
+    """Low-discrepancy sizes of one benchmark: multiples of irrational numbers, shifted by the benchmark's name.
+
+    Parameters
+    ----------
+    benchmark : Benchmark
+        Whose axes are drawn. [-]
+    seed : int
+        Of the shift. [1]
+
+    Notes
+    -----
+    The n-th point is the fractional part of (shift + n alpha), alpha_j = g^-j with g^(d + 1) = g + 1 [1]_.
+
+    References
+    ----------
+    .. [1] Roberts, The unreasonable effectiveness of quasirandom sequences, 2018.
+
+    Examples
+    --------
+    >>> from perfmodel.calibration.benchmark import Axis
+    >>> axes = {"rows": Axis(3, 999, "odd"), "features": Axis(8, 512, "features")}
+    >>> one = Benchmark(name="relu", axes=axes, operation=lambda sizes: None, prepare=lambda *given: None)
+    >>> drawn = Sequence(one)
+    >>> all(next(drawn)["rows"] % 2 == 1 for _ in range(50))
+    True
+    """
+
+    def __init__(self, benchmark: Benchmark, *, seed: int = SEED) -> None:
+        self._axes = benchmark.axes
+        dimensions = 2 * len(self._axes)  # a place on each axis, and a way to round there
+        self._shift = np.random.default_rng([seed, *benchmark.name.encode()]).random(dimensions)
+        root = 2.0
+        for _ in range(40):
+            root = (1 + root) ** (1 / (dimensions + 1))
+        self._alpha = root ** -np.arange(1.0, dimensions + 1)
+        self._count = 0
+
+    def __next__(self) -> Sizes:
+        self._count += 1
+        row = (self._shift + self._count * self._alpha) % 1
+        sizes = {}
+        for index, (name, axis) in enumerate(self._axes.items()):
+            place, fraction = float(row[2 * index]), float(row[2 * index + 1])
+            if axis.values:
+                sizes[name] = axis.values[int(place * len(axis.values))]
+            else:
+                sizes[name] = _rounded(axis.low * (axis.high / axis.low) ** place, axis, fraction)
+        return sizes
+
+    def __iter__(self) -> Iterator[Sizes]:
+        return self
+
+
+def shapes(
+    benchmark: Benchmark,
+    *,
+    allowed: Callable[[Operation], bool],
+    taken: Collection[Sizes] = (),
+    seed: int = SEED,
+) -> Iterator[Sizes]:
+    """Yield sizes of a benchmark that are within the limits, each once; ends where there are no more."""
+    sequence = Sequence(benchmark, seed=seed)
+    known = {tuple(sorted(sizes.items())) for sizes in taken}
+    refused = 0
+    while refused < MOST_DRAWS:
+        sizes = next(sequence)
+        key = tuple(sorted(sizes.items()))
+        operation = None if key in known else benchmark.operation(sizes)
+        if operation is None or not allowed(operation):
+            refused += 1
+            continue
+        known.add(key)
+        refused = 0
+        yield sizes
+
+
+def most_telling(sensitivities: NDArray[np.float64], candidates: NDArray[np.float64], *, prior: float) -> int:
+    """Return the candidate that a fit is least sure of.
+
+    Examples
+    --------
+    >>> most_telling(np.array([[1.0, 0.0]]), np.array([[0.9, 0.1], [0.1, 0.9]]), prior=0.1)
+    1
+    """
+    count = candidates.shape[1]
+    information = sensitivities.T @ sensitivities + prior * np.eye(count)
+    leverage = np.einsum("ij,ji->i", candidates, np.linalg.solve(information, candidates.T))
+    return int(np.argmax(leverage))

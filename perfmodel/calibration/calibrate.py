@@ -1,0 +1,314 @@
+"""``pm.calibrate``: kernels of this machine timed for about a minute, and a device that predictions run on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel import __version__
+from perfmodel.atomic_write import replacement_of
+from perfmodel.calibration.benchmark import Benchmark
+from perfmodel.calibration.classes import best_rates, fitted_classes, grouped, session_repeat_spread
+from perfmodel.calibration.facts import keep_freed_memory
+from perfmodel.calibration.journal import Journal, digest_of, journal_of, temporary_journal
+from perfmodel.calibration.session import Session
+from perfmodel.errors import ArgumentError, CalibrationError, check_known
+from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.units import MIB
+
+if TYPE_CHECKING:
+    from perfmodel.calibration.backends.base import Backend
+
+BACKENDS: Final[dict[str, str]] = {
+    "torch": "perfmodel.calibration.backends.torch_backend:TorchBackend",
+    "numpy": "perfmodel.calibration.backends.numpy_backend:NumpyBackend",
+}
+"""Name of a backend -> its class, imported when it is asked for."""
+
+SOURCE_TITLE: Final = "Measured on this machine by perfmodel"
+"""Title of the source that a calibration names for all of its numbers."""
+
+SOURCED: Final = ("machine", "session", "peaks", "overheads", "host_copy", "all_reduce", "storage", "kernel")
+"""Tables of a calibration that hold numbers."""
+
+FEWEST_POINTS: Final = 20
+"""Fewest points of a fit [1]."""
+
+RECORD_BYTES: Final = 4 * 2**20
+"""Space that the record and the result of a session need at most [B]."""
+
+
+USUAL_BUDGET_S: Final = 60.0
+"""Time that measuring usually may take [s]."""
+
+
+class _TooFewPointsError(CalibrationError):
+    """There is nothing to fit yet."""
+
+
+class CalibrationInterrupted(KeyboardInterrupt):
+    """A calibration was interrupted; says where its points are kept and how to go on."""
+
+    def __init__(self, message: str, journal: Path) -> None:
+        self.journal = journal
+        super().__init__(message)
+
+
+def load_backend(name: str, target: str) -> Backend:
+    """Return a backend on a device."""
+    check_known("backend", name, BACKENDS)
+    module, _, kind = BACKENDS[name].partition(":")
+    backend: Backend = getattr(import_module(module), kind)(target)
+    return backend
+
+
+def calibrate(
+    target: str = "cpu",
+    *,
+    backend: str | Backend = "torch",
+    budget_s: float = 60,
+    progress: bool | Callable[[int, int], None] = True,
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    dtypes: str | Sequence[str] | None = None,
+) -> MeasuredMachine:
+    """Measure small kernels on this machine and fit what predictions need.
+
+    Parameters
+    ----------
+    target : str
+        ``cpu``, or ``cuda:N`` for a GPU (``torch`` only). [-]
+    backend : str or Backend
+        ``torch``: the kernels that PyTorch runs; ``numpy``: on any machine. [-]
+    budget_s : float
+        Time that measuring may take. Kernels get half of it in any case, at most 4 s: a small one is overrun. [s]
+    progress : bool or callable
+        Whether to show a bar on the error stream, or what to tell how much of how much is done. [-]
+    out : str, Path or None
+        Where to write the result (TOML); the measured points are kept beside it, for ``resume`` and figures. Points
+        of another session that lie there are renamed, with a warning. [-]
+    resume : str, Path or None
+        Record of an interrupted calibration to go on with. [-]
+    dtypes : str, sequence of str or None
+        Data types; None for ``fp32`` on a CPU, and ``tf32`` and ``bf16`` too on a GPU that has them. [-]
+
+    Returns
+    -------
+    MeasuredMachine
+        A device for ``predict``. [-]
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is not allowed, there is no such device, or ``out`` cannot be written.
+    MissingPackageError
+        If the backend's library is not installed.
+    CalibrationInterrupted
+        After Ctrl-C: what was measured is kept.
+
+    Notes
+    -----
+    No network is run. Nothing of the machine is set; the allocator of this process is told to keep freed memory.
+    """
+    begin = time.monotonic()
+    _check_budget(budget_s)
+    _check_writable(out)
+    library = load_backend(backend, target) if isinstance(backend, str) else backend
+    chosen = _chosen_dtypes(library, dtypes)
+    allocator = keep_freed_memory()
+    journal = Journal(_journal_path(out, resume), _header(library, target, chosen))
+    if resume is not None:
+        benchmarks = {dtype: library.benchmarks(dtype) for dtype in chosen}
+        journal.resume(Path(resume).expanduser(), benchmarks=benchmarks)
+    with _shown(progress, library) as told:
+        session = Session(
+            library,
+            dtypes=chosen,
+            budget_s=budget_s,
+            journal=journal,
+            progress=told,
+            already_s=time.monotonic() - begin,
+        )
+        try:
+            session.run()
+            machine = machine_of(session, allocator=allocator)
+            if out is not None:
+                _save(machine, out, kept=_kept(journal, library, out=out, budget_s=1))
+        except KeyboardInterrupt:  # also while it is fitted
+            message = f"interrupted: {_kept(journal, library, out=out, budget_s=budget_s)}"
+            raise CalibrationInterrupted(message, journal.path or temporary_journal()) from None
+        except _TooFewPointsError as error:
+            kept = _kept(journal, library, out=out, budget_s=max(budget_s, USUAL_BUDGET_S))
+            message = f"{error}. {kept}"
+            raise CalibrationError(message) from None
+    if out is None and resume is None and journal.path is not None:
+        journal.path.unlink(missing_ok=True)  # it was there for an interrupt alone
+    return machine
+
+
+def benchmark_table(backend: str) -> Mapping[str, Benchmark]:
+    """Return the benchmarks of a backend by class, without asking whether its library or device is there."""
+    check_known("backend", backend, BACKENDS)
+    kinds = import_module(BACKENDS[backend].partition(":")[0]).BENCHMARKS
+    return {each.name: each for kind in kinds for each in kind()}
+
+
+def _check_budget(budget_s: Any) -> None:
+    is_number = isinstance(budget_s, int | float) and not isinstance(budget_s, bool)
+    if not is_number or not 0 < budget_s < float("inf"):
+        raise ArgumentError(argument="budget_s", given=budget_s, allowed="a number of seconds above 0; 60 is usual")
+
+
+def _check_writable(out: str | Path | None) -> None:
+    """Refuse a path where the result or its record could not be written, before anything is measured."""
+    if out is None:
+        return
+    path = Path(out).expanduser()
+    if path.suffix != ".toml":  # no other is read again
+        raise ArgumentError(argument="out", given=str(out), allowed="a file whose name ends in .toml")
+    record = journal_of(path)
+    if not path.parent.is_dir():
+        raise ArgumentError(argument="out", given=str(out), allowed="a file in an existing folder")
+    for each in (path, record):
+        if each.exists() and not each.is_file():
+            allowed = "a regular file, not a folder, device or pipe" + (f" as {record} is" if each is record else "")
+            raise ArgumentError(argument="out", given=str(out), allowed=allowed)
+    trial = path.with_name(f".{path.name}.{os.getpid()}.trial")
+    try:
+        with replacement_of(trial) as temporary:
+            temporary.write_bytes(bytes(RECORD_BYTES))  # a full disk refuses it, or what follows
+    except ArgumentError as error:
+        raise ArgumentError(argument="out", given=str(out), allowed=error.allowed) from error
+    finally:
+        with suppress(OSError):
+            trial.unlink(missing_ok=True)
+
+
+def _chosen_dtypes(library: Backend, dtypes: str | Sequence[str] | None) -> tuple[str, ...]:
+    if dtypes is None:
+        return library.default_dtypes
+    chosen = tuple(dict.fromkeys((dtypes,) if isinstance(dtypes, str) else dtypes))
+    for dtype in chosen:
+        check_known(f"data type of {library.name} on this device", dtype, library.dtypes)
+    if not chosen:
+        raise ArgumentError(argument="dtypes", given=dtypes, allowed=f"some of {', '.join(library.dtypes)}")
+    return chosen
+
+
+def _header(library: Backend, target: str, dtypes: Sequence[str]) -> dict[str, Any]:
+    return {
+        "perfmodel": __version__,
+        "target": target,
+        "backend": library.name,
+        "dtypes": list(dtypes),
+        "machine": library.facts(),
+        "software": library.software(),
+    }
+
+
+def _journal_path(out: str | Path | None, resume: str | Path | None) -> Path:
+    if out is not None:
+        return journal_of(out)
+    if resume is not None:
+        return Path(resume).expanduser()
+    return temporary_journal()
+
+
+@contextmanager
+def _shown(
+    progress: bool | Callable[[int, int], None], library: Backend
+) -> Iterator[Callable[[int, int], None] | None]:
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    if not progress:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(f"measuring kernels of {library.name}", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _save(machine: MeasuredMachine, out: str | Path, *, kept: str) -> None:
+    try:
+        machine.save(out)
+    except ArgumentError as error:  # as where the disk was filled meanwhile
+        message = f"{out} was not written: it {error.allowed}. {kept}"
+        raise CalibrationError(message) from error
+
+
+def _kept(journal: Journal, library: Backend, *, out: str | Path | None, budget_s: float) -> str:
+    """Say in words where the points are, and how to go on with them."""
+    words = ["perfmodel", "calibrate", journal.header["target"], "--backend", library.name]
+    for dtype in journal.header["dtypes"]:
+        words += ["--dtype", dtype]
+    words += ["--budget", f"{budget_s:g}", "--out", "my_machine.toml" if out is None else str(out)]
+    return f"{len(journal.points)} points are kept in {journal.path}; go on with: " + shlex.join(
+        [*words, "--resume", str(journal.path)]
+    )
+
+
+def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
+    """Fit what a session measured and return the device."""
+    journal, library = session.journal, session.backend
+    if len(journal.points) < FEWEST_POINTS:
+        message = (
+            f"only {len(journal.points)} kernels were timed within {session.budget_s:g} s, fewer than the "
+            f"{FEWEST_POINTS} that a fit needs: give a larger budget_s ({USUAL_BUDGET_S:g} s is usual)"
+        )
+        raise _TooFewPointsError(message)
+    header, found, watch = journal.header, journal.found, session.watch
+    classes = grouped(journal.points, {dtype: library.benchmarks(dtype) for dtype in header["dtypes"]})
+    facts = header["machine"]
+    threads = f", {facts['threads']} threads" if facts.get("threads") else ""
+    tables = {name: found.get(name, []) for name in ("overheads", "host_copy", "all_reduce", "storage")}
+    tables["kernel"] = fitted_classes(
+        classes, machine=session.machine, cold_of_copy=found.get("reuse", {}).get("cold_s_per_byte")
+    )
+    content = {
+        "schema_version": 1,
+        "name": f"{facts['model']}{threads}, {library.name} {header['software'].get(library.name, '')}".strip(),
+        "kind": "measured",
+        "machine": facts | {"reuse_mib": session.machine.reuse_bytes / MIB},
+        "software": {"backend": library.name, **header["software"]},
+        "session": {
+            "measured_at": datetime.now().replace(microsecond=0),  # the clock on the wall where it ran
+            "seconds": round(journal.seconds, 1),
+            "point_count": len(journal.points),
+            "points_digest": digest_of(journal.points),
+            "retaken": sum(point.retaken for point in journal.points),
+            "reference_spread_percent": round(watch.spread_percent, 2),
+            "drift_percent": round(watch.drift_percent, 2),
+            "repeat_spread_percent": round(100 * session_repeat_spread(journal.points), 2),
+            "clock_mhz": found.get("clock_mhz"),
+            "allocator": "; ".join(each for each in (allocator, library.allocator()) if each),
+            "notes": tuple(session.notes) + _resumed(session.resumed_count),
+            "complete": session.short_class_count == 0,
+            "short_class_count": session.short_class_count,
+        },
+        "peaks": found["peaks"] | {"gemm_flop_per_s": best_rates(classes, found["peaks"]["gemm_flop_per_s"])},
+        **tables,
+        "source": [
+            {
+                "title": SOURCE_TITLE,
+                "fields": [name for name in SOURCED if name in ("machine", "session", "peaks") or tables[name]],
+                "provenance": "measured",
+            }
+        ],
+    }
+    return MeasuredMachine.model_validate(content)
+
+
+def _resumed(earlier: int) -> tuple[str, ...]:
+    return (f"resumed: {earlier:,} of the points are of a session that was interrupted",) if earlier else ()

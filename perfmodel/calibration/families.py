@@ -1,0 +1,290 @@
+"""Shapes that benchmarks of one kind share, and the neutral operations that they make, for every backend alike.
+
+An operation is made by the layer that networks have, so that a calibration counts what it fits on as what it predicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from perfmodel.calibration.benchmark import Axis, Sizes
+from perfmodel.framework.kernel_classes import measured_kernel
+from perfmodel.layers import OPTIMIZERS, Layer, Shape
+from perfmodel.records import Attention, Contraction, Convolution, Gather, Operation, Recurrence, Role
+
+ROLES: Final = (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
+"""Roles of a product; the last two belong to back-propagation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Shapes of one kind."""
+
+    axes: Mapping[str, Axis]
+    batch: str
+    sample: tuple[str, ...]
+    inputs: int = 1
+
+    def shape(self, sizes: Sizes) -> Shape:
+        """Return the shape of a sample."""
+        return tuple(sizes[name] for name in self.sample)
+
+    def tensor(self, sizes: Sizes) -> tuple[int, ...]:
+        """Return the shape of a tensor of all samples."""
+        return (sizes[self.batch], *self.shape(sizes))
+
+
+ROWS: Final = Family(
+    {"rows": Axis(3, 8193, "odd"), "features": Axis(10, 8192, "odd")}, batch="rows", sample=("features",)
+)
+"""Rows of features: dense layers, words of a sequence."""
+
+ELEMENTS: Final = Family(
+    {"elements": Axis(65, 40_000_001, "odd"), "one": Axis(values=(1,))}, batch="elements", sample=("one",)
+)
+"""Elements in a row, for functions that ignore shapes; odd, unlike any tensor of an even mini-batch."""
+
+TWO_OF_ELEMENTS: Final = Family(ELEMENTS.axes, batch="elements", sample=("one",), inputs=2)
+
+TWO_ROWS: Final = Family(ROWS.axes, batch="rows", sample=("features",), inputs=2)
+
+SEQUENCES: Final = Family(
+    {"batch": Axis(3, 65, "odd"), "steps": Axis(5, 400), "features": Axis(16, 1024, "features")},
+    batch="batch",
+    sample=("steps", "features"),
+)
+
+MAPS: Final = Family(
+    {
+        "batch": Axis(3, 65, "odd"),
+        "channels": Axis(8, 1024, "odd"),
+        "height": Axis(5, 120, "odd"),
+        "width": Axis(5, 120, "odd"),
+    },
+    batch="batch",
+    sample=("channels", "height", "width"),
+)
+"""Maps of channels: images inside a convolutional network."""
+
+
+def of_layer(
+    name: str,
+    family: Family,
+    layer: Layer | Callable[[Sizes], Layer],
+    *,
+    shapes: Callable[[Sizes], tuple[Shape, ...]] | None = None,
+    role: Callable[[Sizes], Role] | None = None,
+) -> Callable[[Sizes], Operation]:
+    """Return a function from sizes to the operation of a class, taken from its layer."""
+
+    def operation(sizes: Sizes) -> Operation:
+        made = layer if isinstance(layer, Layer) else layer(sizes)
+        inputs = (family.shape(sizes),) * family.inputs if shapes is None else shapes(sizes)
+        wanted = None if role is None else role(sizes)
+        operations = made.operations(inputs, batch_size=sizes[family.batch], phase="forward_backward")
+        return next(
+            each
+            for each in operations
+            if measured_kernel(each, element_bytes=4).efficiency == name and wanted in (None, each.role)
+        )
+
+    return operation
+
+
+CONTRACTION_AXES: Final = {
+    "rows": Axis(3, 8193, "odd"),
+    "inputs": Axis(10, 8192, "features"),
+    "outputs": Axis(10, 8192, "features"),
+}
+
+BATCHED_AXES: Final = {
+    "count": Axis(3, 257, "odd"),
+    "rows": Axis(5, 512),
+    "columns": Axis(5, 512),
+    "inner": Axis(5, 512, "features"),
+}
+"""Sizes of batched products."""
+
+
+def in_role(make: Callable[[Sizes, Role], Operation], role: Role, sizes: Sizes) -> Operation:
+    """Return the operation of some sizes [1] in a role; ``partial`` turns it into a benchmark's."""
+    return make(sizes, role)
+
+
+def contraction(sizes: Sizes, role: Role) -> Contraction:
+    """Return the product of a dense layer in a role."""
+    rows, inputs, outputs = sizes["rows"], sizes["inputs"], sizes["outputs"]
+    if role is Role.OUTPUT:
+        return Contraction(m=rows, n=outputs, k=inputs, bias_elements=outputs)
+    m, n, k = (rows, inputs, outputs) if role is Role.INPUT_GRADIENT else (inputs, outputs, rows)
+    return Contraction(m=m, n=n, k=k, role=role)
+
+
+def batched_contraction(sizes: Sizes, role: Role) -> Contraction:
+    """Return ``count`` products of ``rows`` x ``inner`` by ``inner`` x ``columns``."""
+    return Contraction(m=sizes["rows"], n=sizes["columns"], k=sizes["inner"], count=sizes["count"], role=role)
+
+
+def _convolution_axes(kernels: tuple[int, ...], strides: tuple[int, ...], axes: int) -> dict[str, Axis]:
+    extent = {1: Axis(16, 2000), 2: Axis(5, 120), 3: Axis(5, 40)}[axes]
+    return {
+        "batch": Axis(3, 33, "odd"),
+        "inputs": Axis(16, 1024 if axes > 1 else 512, "features"),
+        "outputs": Axis(16, 1024 if axes > 1 else 512, "features"),
+        "extent": extent,
+        "kernel": Axis(values=kernels),
+        "stride": Axis(values=strides),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvolutionFamily:
+    """Convolutions whose kernels are of one class but for the role."""
+
+    name: str
+    spatial_axes: int = 2
+    kernels: tuple[int, ...]
+    strides: tuple[int, ...] = (1,)
+    inputs: Axis | None = None
+    depthwise: bool = False
+    groups: tuple[int, ...] = (1,)
+    weight: float = 1.0
+    axes: Mapping[str, Axis] = field(init=False)
+
+    def __post_init__(self) -> None:
+        axes = _convolution_axes(self.kernels, self.strides, self.spatial_axes)
+        if self.inputs is not None:
+            axes["inputs"] = self.inputs
+        if self.depthwise:
+            del axes["outputs"]
+        if self.groups != (1,):
+            axes["groups"] = Axis(values=self.groups)
+        object.__setattr__(self, "axes", axes)
+
+    def operation(self, sizes: Sizes, role: Role) -> Convolution:
+        """Return the convolution of sizes in a role."""
+        groups = sizes["inputs"] if self.depthwise else sizes.get("groups", 1)
+        channels_in = sizes["inputs"] if self.depthwise else max(1, sizes["inputs"] // groups) * groups
+        outputs = sizes["inputs"] if self.depthwise else max(1, sizes["outputs"] // groups) * groups
+        kernel, stride, extent = sizes["kernel"], sizes["stride"], max(sizes["extent"], sizes["kernel"])
+        padding = kernel // 2
+        produced = (extent + 2 * padding - kernel) // stride + 1
+        along = self.spatial_axes
+        return Convolution(
+            batch_size=sizes["batch"],
+            in_channels=channels_in,
+            out_channels=outputs,
+            input_size=(extent,) * along,
+            output_size=(produced,) * along,
+            kernel_size=(kernel,) * along,
+            stride=(stride,) * along,
+            padding=((padding, padding),) * along,
+            dilation=(1,) * along,
+            groups=groups,
+            bias_elements=0,
+            role=role,
+        )
+
+
+CONVOLUTIONS: Final = (
+    ConvolutionFamily(name="conv2d_1x1_s1", kernels=(1,), weight=3),
+    ConvolutionFamily(name="conv2d_1x1_s2", kernels=(1,), strides=(2,)),
+    ConvolutionFamily(name="conv2d_3x3_s1", kernels=(3, 3, 2), weight=4),
+    ConvolutionFamily(name="conv2d_3x3_s2", kernels=(3, 3, 2), strides=(2,), weight=1.5),
+    ConvolutionFamily(name="conv2d_large_s1", kernels=(5, 5, 7), weight=1.5),
+    ConvolutionFamily(name="conv2d_large_s2", kernels=(5, 7, 4), strides=(2,), weight=0.5),
+    ConvolutionFamily(
+        name="conv2d_3x3_s1_grouped", kernels=(3,), groups=(2, 4, 8, 32), inputs=Axis(64, 1024, "features"), weight=0.5
+    ),
+    ConvolutionFamily(name="depthwise_small", kernels=(3,), strides=(1, 1, 2), depthwise=True),
+    ConvolutionFamily(name="depthwise_large", kernels=(5, 5, 7), strides=(1, 1, 2), depthwise=True, weight=0.5),
+    ConvolutionFamily(
+        name="stem", kernels=(3, 5, 7, 7, 11, 16), strides=(1, 2, 2, 4, 16), inputs=Axis(values=(1, 3, 3)), weight=1.5
+    ),
+    ConvolutionFamily(name="conv1d_3x3_s1", kernels=(3,), spatial_axes=1, weight=0.5),
+    ConvolutionFamily(name="conv3d_3x3_s1", kernels=(3,), spatial_axes=3, weight=0.5),
+)
+"""Convolutions that are timed, in all three roles each; the others fall back to the nearest of these."""
+
+RECURRENT_AXES: Final = {
+    "batch": Axis(3, 129, "odd"),
+    "steps": Axis(3, 80),
+    "inputs": Axis(16, 768, "features"),
+    "hidden": Axis(16, 768, "features"),
+}
+
+CELLS: Final = {"lstm": (4, 2), "gru": (3, 1), "rnn": (1, 1)}
+"""Cell -> gates and states. [1]"""
+
+
+def recurrence(cell: str, sizes: Sizes, role: Role, *, pointwise_flop_count: int) -> Recurrence:
+    """Return one recurrent layer in a role."""
+    gates, states = CELLS[cell]
+    return Recurrence(
+        batch_size=sizes["batch"],
+        steps=sizes["steps"],
+        input_size=sizes["inputs"],
+        hidden_size=sizes["hidden"],
+        gate_count=gates,
+        pointwise_flop_count=pointwise_flop_count + gates,
+        state_count=states,
+        bias_vectors=2,
+        role=role,
+    )
+
+
+ATTENTION_AXES: Final = {
+    "batch": Axis(3, 33, "odd"),
+    "heads": Axis(1, 16),
+    "queries": Axis(9, 600),
+    "head_size": Axis(values=(16, 32, 40, 64, 64, 80)),
+    "causal": Axis(values=(0, 0, 1)),
+    "drops": Axis(values=(0, 0, 1)),
+}
+
+
+def attention(sizes: Sizes, role: Role) -> Attention:
+    """Return self-attention of sizes in a role; dropped probabilities go through memory."""
+    return Attention(
+        batch_size=sizes["batch"],
+        heads=sizes["heads"],
+        key_heads=sizes["heads"],
+        queries=sizes["queries"],
+        keys=sizes["queries"],
+        head_size=sizes["head_size"],
+        value_size=sizes["head_size"],
+        causal=bool(sizes["causal"]),
+        scores="materialised" if sizes["drops"] else "recomputed",
+        drops=bool(sizes["drops"]),
+        role=role,
+    )
+
+
+GATHER_AXES: Final = {
+    "rows": Axis(3, 16385, "odd"),
+    "features": Axis(16, 1024, "features"),
+    "table_rows": Axis(100, 50_000),
+}
+
+
+def gather(sizes: Sizes, role: Role) -> Gather:
+    """Return a look-up of rows, or the sum of their gradients."""
+    return Gather(rows=sizes["rows"], width=sizes["features"], table_rows=sizes["table_rows"], role=role)
+
+
+UPDATE_AXES: Final = {"elements": Axis(3, 20_000_001, "odd")}
+"""Elements of one parameter tensor; odd, unlike those of usual networks."""
+
+
+def update(name: str) -> Callable[[Sizes], Operation]:
+    """Return a function from a tensor's size to its update, ``gradient_norm`` or ``gradient_scale``."""
+    if name in OPTIMIZERS:
+        return lambda sizes: OPTIMIZERS[name]().operations({"one": sizes["elements"]}, batch_size=1)[0]
+    clipped = OPTIMIZERS["sgd"](clipping="per_batch")
+    return lambda sizes: next(
+        each
+        for each in clipped.operations({"one": sizes["elements"]}, batch_size=1)
+        if measured_kernel(each, element_bytes=4).efficiency == name
+    )

@@ -1,0 +1,251 @@
+"""The record of a session beside its result: every point as it was timed, written whole again and again as it grows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import Field, ValidationError, field_validator
+
+from perfmodel.atomic_write import replacement_of
+from perfmodel.calibration.benchmark import Benchmark, Point
+from perfmodel.errors import ArgumentError, PerfmodelWarning
+from perfmodel.hardware.measured_machine import AllReduce, HostCopy, MeasuredStorage, Overheads, Peaks
+from perfmodel.hardware.source import NonNegativeNumber, PositiveNumber, SpecTable
+from perfmodel.hardware.spec_files import faults_of
+
+VERSION: Final = 2
+
+Size = Annotated[int, Field(ge=0, strict=True)]
+
+
+class RecordedPoint(SpecTable):
+    """A point as it is written; see :class:`~perfmodel.calibration.benchmark.Point`."""
+
+    name: str
+    dtype: str
+    sizes: dict[str, Size]
+    seconds: PositiveNumber
+    spread: NonNegativeNumber = 0.0
+    cold_seconds: PositiveNumber | None = None
+    window: Annotated[int, Field(ge=0, strict=True)] = 0
+    retaken: Annotated[bool, Field(strict=True)] = False
+    again_seconds: PositiveNumber | None = None
+
+
+class Reuse(SpecTable):
+    """Traffic after which a copy became slow, and the cost of its bytes then."""
+
+    moved_bytes: PositiveNumber
+    hot_s: PositiveNumber
+    distances: tuple[PositiveNumber, ...]
+    seconds: tuple[PositiveNumber, ...]
+    capacity_bytes: PositiveNumber | None = None
+    cold_s_per_byte: NonNegativeNumber | None = None
+
+
+class Surroundings(SpecTable):
+    """Measurements around the kernels; a resumed session measures those that are missing."""
+
+    peaks: Peaks | None = None
+    overheads: Overheads = Overheads()
+    host_copy: tuple[HostCopy, ...] = ()
+    storage: tuple[MeasuredStorage, ...] = ()
+    all_reduce: tuple[AllReduce, ...] = ()
+    clock_mhz: PositiveNumber | None = None
+    reuse: Reuse | None = None
+
+    @field_validator("peaks", "reuse", mode="before")
+    @classmethod
+    def _is_not_empty(cls, given: Any) -> Any:
+        if given is None:
+            message = "must be a table, or left out"
+            raise ValueError(message)
+        return given
+
+
+class Record(SpecTable):
+    """The whole record."""
+
+    version: int
+    header: dict[str, Any]
+    seconds: NonNegativeNumber
+    found: Surroundings
+    reference_s: tuple[PositiveNumber, ...]
+    points: tuple[RecordedPoint, ...]
+
+
+SUFFIX: Final = ".points.json"
+"""Ending of a calibration's record, in place of ``.toml``."""
+
+
+def journal_of(out: str | Path) -> Path:
+    """Path of a calibration's record, beside its file.
+
+    Examples
+    --------
+    >>> journal_of("my_machine.toml").name
+    'my_machine.points.json'
+    """
+    path = Path(out).expanduser()
+    return path.with_name(path.name.removesuffix(".toml") + SUFFIX)
+
+
+def temporary_journal() -> Path:
+    """Default path of the record of this process."""
+    return Path(tempfile.gettempdir()) / f"perfmodel_calibration_{os.getpid()}{SUFFIX}"
+
+
+def set_aside(path: Path) -> None:
+    """Rename the record of another session at ``path``, and warn of it, so that its points are kept."""
+    if not path.is_file() or _is_without_points(path):
+        return
+    kept = next(each for number in count(1) if not (each := path.with_name(f"{path.name}.{number}")).exists())
+    try:
+        path.rename(kept)
+    except OSError as error:
+        raise ArgumentError("out", str(path), f"in a folder where records can be renamed ({error.strerror})") from error
+    told = f"{path} had points of an earlier session: they are kept as {kept}, with which --resume goes on"
+    warnings.warn(told, PerfmodelWarning, stacklevel=2)
+
+
+def _is_without_points(path: Path) -> bool:
+    try:
+        return not read_journal(path)["points"]
+    except ArgumentError:  # no record that we know: it is kept
+        return False
+
+
+def digest_of(points: Iterable[Point]) -> str:
+    """Return a digest of a session's sizes and times, the same in any order.
+
+    Examples
+    --------
+    >>> first, second = (Point(name="relu", dtype="fp32", sizes={"n": 3}, seconds=each) for each in (1e-5, 2e-5))
+    >>> digest_of([first, second]) == digest_of([second, first]) != digest_of([first, first])
+    True
+    """
+    lines = sorted(json.dumps([each.name, each.dtype, each.sizes, each.seconds], sort_keys=True) for each in points)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+class Journal:
+    """Points of a session, and its other measurements."""
+
+    def __init__(self, path: Path | None, header: Mapping[str, Any]) -> None:
+        self.path = path
+        self.header = dict(header)
+        self.found: dict[str, Any] = {}
+        self.points: list[Point] = []
+        self.reference_s: list[float] = []
+        self._own: set[Path] = set()
+        self.seconds = 0.0
+
+    def write(self) -> None:
+        """Replace the file; where its disk is full, write to the folder of temporary files."""
+        if self.path is None:
+            return
+        try:
+            self._write(self.path)
+        except ArgumentError:
+            elsewhere = temporary_journal()
+            if self.path == elsewhere:
+                raise
+            self.path = elsewhere
+            self._write(elsewhere)
+
+    def _write(self, path: Path) -> None:
+        if path.resolve() not in self._own:
+            set_aside(path)
+            self._own.add(path.resolve())
+        content = {
+            "version": VERSION,
+            "header": self.header,
+            "seconds": self.seconds,
+            "found": self.found,
+            "reference_s": self.reference_s,
+            "points": [point.to_dict() for point in self.points],
+        }
+        with replacement_of(path) as temporary:
+            temporary.write_text(json.dumps(content), encoding="utf-8")
+
+    def resume(self, path: Path, *, benchmarks: Mapping[str, Mapping[str, Benchmark]]) -> None:
+        """Take over what an earlier session measured on the same machine with the same software."""
+        content = read_journal(path)
+        for key, value in self.header.items():
+            if content["header"].get(key) != value:
+                earlier, now = _differing(content["header"].get(key), value)
+                allowed = f"a record of the same {key}; it was {earlier}, and is {now} now"
+                raise ArgumentError(argument="resume", given=str(path), allowed=allowed)
+        fault = next(_faults(content, benchmarks), None)
+        if fault is not None:
+            raise _spoilt("resume", path, fault)
+        self.found = content["found"]
+        self.seconds = content["seconds"]
+        self.points = content["points"]
+        self.reference_s = content["reference_s"]
+        self._own.add(path.resolve())
+
+
+def _faults(content: Mapping[str, Any], benchmarks: Mapping[str, Mapping[str, Benchmark]]) -> Iterator[str]:
+    """Yield the contradictions in a record, in words."""
+    rates = content["found"].get("peaks", {}).get("gemm_flop_per_s", benchmarks)
+    for dtype in benchmarks:
+        if dtype not in rates:
+            yield f"found.peaks.gemm_flop_per_s: required key is missing: {dtype}"
+    windows = len(content["reference_s"])
+    for index, point in enumerate(content["points"]):
+        place, known = f"points[{index}]", benchmarks.get(point.dtype, {})
+        if point.name not in known:
+            yield f"{place}.name: value {point.name!r}: no class of kernels in {point.dtype}"
+        elif not known[point.name].has_sizes(point.sizes):
+            names = ", ".join(known[point.name].axes)
+            yield f"{place}.sizes: value {dict(point.sizes)!r}: a {point.name} has {names}"
+        elif wrong := [name for name, size in point.sizes.items() if not known[point.name].axes[name].has(size)]:
+            yield f"{place}.sizes.{wrong[0]}: value {point.sizes[wrong[0]]}: no size of a {point.name}"
+        elif point.window >= windows:
+            yield f"{place}.window: value {point.window}: must be below {windows}, the times in reference_s"
+
+
+def _differing(earlier: Any, now: Any) -> tuple[str, str]:
+    """Return two values in words; of two tables only what differs."""
+    if not (isinstance(earlier, Mapping) and isinstance(now, Mapping)):
+        return _told(earlier), _told(now)
+    keys = [key for key in {**earlier, **now} if earlier.get(key) != now.get(key)]
+    texts = [", ".join(f"{key} {_told(table.get(key))}" for key in keys) for table in (earlier, now)]
+    return texts[0], texts[1]
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "not told" if value is None else str(value)
+
+
+def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any]:
+    """Read a record, its points as :class:`Point`."""
+    try:
+        content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or content.get("version") != VERSION:
+            message = f"its version must be {VERSION}"
+            raise ValueError(message)  # noqa: TRY301 - told as other faults of the file are
+        Record.model_validate(content)
+    except OSError as error:
+        raise ArgumentError(argument, str(path), f"a record that can be read ({error.strerror or error})") from error
+    except ValidationError as error:
+        raise _spoilt(argument, path, faults_of(error, Record)[0]) from error
+    except ValueError as error:  # no JSON, no text
+        raise _spoilt(argument, path, str(error)) from error
+    return content | {"points": [Point(**point) for point in content["points"]]}
+
+
+def _spoilt(argument: str, path: str | Path, fault: str) -> ArgumentError:
+    allowed = f"a record of points that a calibration wrote ({fault})"
+    return ArgumentError(argument, str(path), allowed)

@@ -1,1 +1,0 @@
-"""What runs the kernels that are timed: a library behind one interface, with a table of benchmarks each."""

@@ -1,0 +1,318 @@
+"""Tables of a calibration: its classes, and the differences between two calibrations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from perfmodel.calibration.benchmark import Point
+from perfmodel.calibration.classes import Machine, agreement, columns_of
+from perfmodel.calibration.journal import digest_of, journal_of, read_journal
+from perfmodel.cost.measured_kernel import measured_kernel_time
+from perfmodel.errors import ArgumentError
+from perfmodel.framework.kernel_classes import pooled_classes
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.fit_file import Z_80
+from perfmodel.presentation.figures import RooflinePoint
+from perfmodel.presentation.quantities import byte_rate_text, seconds_text
+from perfmodel.presentation.tables import Table, facts_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from perfmodel.hardware.measured_machine import KernelClass, MeasuredMachine
+
+
+MAIN: Final = ("s_per_flop", "s_per_byte", "s_per_far_byte", "s_per_read_byte", "call_s")
+"""Constants in order of precedence: the first that a class has is its main one."""
+
+SAME_CLOCK: Final = 0.02
+"""Change of the clock below which nothing is said [1]."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassLine:
+    """One class of kernels as a person reads it."""
+
+    kernel_class: str
+    dtype: str
+    points: int
+    residual_percent: float
+    call_us: float
+    rate: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedConstant:
+    """A constant whose intervals in two calibrations do not meet."""
+
+    kernel_class: str
+    dtype: str
+    constant: str
+    old: str
+    new: str
+    ratio: float
+
+
+def _rate(kernel: KernelClass) -> str:
+    name = next((each for each in MAIN[:-1] if kernel.constants.get(each)), None)
+    if name is None:
+        return ""
+    value = kernel.constants[name]
+    low, high = kernel.low.get(name, value), kernel.high.get(name, value)
+    unit = "GFLOP/s" if name == "s_per_flop" else "GB/s"
+    return f"{1e-9 / value:.3g} {unit} ({1e-9 / high:.3g} to {1e-9 / low:.3g})"
+
+
+def class_table(machine: MeasuredMachine) -> Table[ClassLine]:
+    """Return the quality of a calibration class by class."""
+    rows = [
+        ClassLine(
+            kernel_class=each.name,
+            dtype=each.dtype,
+            points=each.point_count,
+            residual_percent=each.residual_percent,
+            call_us=1e6 * each.constants.get("call_s", 0.0),
+            rate=_rate(each),
+        )
+        for each in machine.kernel
+    ]
+    return Table(rows, title="classes of kernels", headings={"kernel_class": "class"}, row_type=ClassLine)
+
+
+def session_facts(machine: MeasuredMachine) -> dict[str, Any]:
+    """Return facts of the measuring session by name."""
+    session, peaks = machine.session, machine.peaks
+    best = ", ".join(f"{rate / 1e9:.4g} GFLOP/s in {dtype}" for dtype, rate in peaks.gemm_flop_per_s.items())
+    given: dict[str, Any] = {
+        "machine": machine.describe(),
+        "versions": _versions(machine),
+        "measuring": f"{session.seconds:.0f} s, {session.point_count:,} points, {session.retaken} of them taken twice",
+        "reference kernel": f"spread {session.reference_spread_percent:.1f} %, drift {session.drift_percent:.1f} %",
+        "repeats": f"within {Z_80 * math.sqrt(2) * session.repeat_spread_percent:.1f} % of each other, 80 % of them"
+        if session.repeat_spread_percent is not None
+        else None,
+        "best rates": f"{best}; {peaks.stream_bytes_per_s / 1e9:.3g} GB/s",
+        **surroundings(machine),
+        "allocator": session.allocator,
+        "notes": "; ".join(session.notes) or None,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+CALLS: Final = {
+    "grad_forward_s": "recording an operation",
+    "backward_s": "a backward operation",
+    "parameter_s": "an optimizer's tensor",
+    "step_s": "a step",
+    "dispatch_s": "a launch",
+}
+"""Overhead -> its description."""
+
+
+def surroundings(machine: MeasuredMachine) -> dict[str, str]:
+    """Describe the measurements around the kernels: calls, fresh memory, copies, processes, the disk."""
+    calls = [
+        f"{seconds_text(seconds)} for {of}"
+        for name, of in CALLS.items()
+        if (seconds := getattr(machine.overheads, name)) > 0
+    ]
+    copies = [
+        f"{byte_rate_text(each.bytes_per_s)} {each.direction.replace('_', ' ')}, "
+        f"{'pinned' if each.pinned else 'pageable'} (the smallest {seconds_text(each.latency_s)})"
+        for each in machine.host_copy
+    ]
+    sums = [
+        f"{byte_rate_text(each.bytes_per_s)} over {each.process_count} processes by {each.library} "
+        f"(the smallest {seconds_text(each.latency_s)})"
+        for each in machine.all_reduce
+    ]
+    disks = [
+        f"{byte_rate_text(each.sequential_bytes_per_s)}, {seconds_text(each.random_read_s)} for a random read; "
+        f"{each.note}"
+        for each in machine.storage
+    ]
+    page_s = machine.overheads.page_fault_s
+    page = [f"{seconds_text(page_s)} for the first touch of a page; in no prediction"] if page_s else []
+    told = {"calls": calls, "fresh memory": page, "host copies": copies, "all-reduce": sums, "disk": disks}
+    return {name: "; ".join(words) for name, words in told.items() if words}
+
+
+def _versions(machine: MeasuredMachine) -> str:
+    content = machine.software.model_dump(exclude_none=True, exclude={"backend"})
+    return ", ".join(f"{name} {version}" for name, version in content.items())
+
+
+def report_text(machine: MeasuredMachine) -> str:
+    """Return a calibration in words: the session, and a table of its classes."""
+    table = class_table(machine)
+    return f"{facts_text(session_facts(machine))}\n\n{table.to_text(max_rows=len(table))}"
+
+
+def constants_of(machine: MeasuredMachine) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+    """Return (class, data type, constant) -> value and the ends of its interval."""
+    return {
+        (each.name, each.dtype, name): (value, each.low.get(name, value), each.high.get(name, value))
+        for each in machine.kernel
+        for name, value in each.constants.items()
+    }
+
+
+def _changed(old: MeasuredMachine, new: MeasuredMachine) -> Iterator[ChangedConstant]:
+    before, after = constants_of(old), constants_of(new)
+    for key in before:
+        if key not in after:
+            continue
+        (value, low, high), (now, now_low, now_high) = before[key], after[key]
+        if low <= now_high and now_low <= high:
+            continue
+        yield ChangedConstant(
+            *key,
+            old=f"{value:.3g} ({low:.3g} to {high:.3g})",
+            new=f"{now:.3g} ({now_low:.3g} to {now_high:.3g})",
+            ratio=now / value if value else math.inf,
+        )
+
+
+def _differing(old: dict[str, Any], new: dict[str, Any]) -> str:
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return "; ".join(f"{name}: {old.get(name)} -> {new.get(name)}" for name in names)
+
+
+def _clock_change(old: MeasuredMachine, new: MeasuredMachine) -> str | None:
+    before, after = old.session.clock_mhz, new.session.clock_mhz
+    if not before or not after:
+        return None
+    change = after / before - 1
+    return f"{before:.0f} -> {after:.0f} MHz ({100 * change:+.1f} %)" if abs(change) > SAME_CLOCK else "the same"
+
+
+def datasheet_gaps(machine: MeasuredMachine) -> dict[str, str]:
+    """Return the share of the data sheet's peak that was reached, by data type; empty where the file names none.
+
+    The peak is that of the cores that worked, on as many sockets as they take.
+    """
+    on = machine.machine
+    if on.datasheet is None:
+        return {}
+    from perfmodel.hardware.catalogue import load_device
+
+    vendor: Any = load_device(on.datasheet)
+    if vendor.kind != on.processor:
+        kinds = f"is of a {vendor.kind.upper()}, not of a {on.processor.upper()}"
+        return {"data sheet": f"not compared: {on.datasheet} {kinds}"}
+    cores, sockets = {}, 1
+    if on.threads is not None:
+        working = min(on.threads, on.core_count)  # two threads of a core have one peak
+        sockets = math.ceil(working / vendor.core_count)
+        cores = {"active_cores": math.ceil(working / sockets)}
+    several = f" of {sockets} sockets" if sockets > 1 else ""
+    gaps = {}
+    for dtype, rate in machine.peaks.gemm_flop_per_s.items():
+        if dtype in vendor.dtypes:
+            peak = sockets * vendor.peak_flop_per_s(dtype, **cores)
+            gaps[f"data sheet {dtype}"] = f"{100 * rate / peak:.0f} % of {peak / 1e9:.4g} GFLOP/s{several}"
+    bandwidth = sockets * vendor.memory_bandwidth_bytes_per_s
+    share = machine.peaks.stream_bytes_per_s / bandwidth
+    return gaps | {"data sheet bandwidth": f"{100 * share:.0f} % of {bandwidth / 1e9:.4g} GB/s{several}"}
+
+
+def _diff_facts(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
+    agreed = agreement(
+        {"/".join(key): value for key, value in constants_of(old).items()},
+        {"/".join(key): value for key, value in constants_of(new).items()},
+    )
+    rates = {
+        dtype: f"{100 * (new.peaks.gemm_flop_per_s[dtype] / rate - 1):+.1f} %"
+        for dtype, rate in old.peaks.gemm_flop_per_s.items()
+        if dtype in new.peaks.gemm_flop_per_s
+    }
+    stream = 100 * (new.peaks.stream_bytes_per_s / old.peaks.stream_bytes_per_s - 1)
+    return {
+        "machine": _differing(_plain(old.machine), _plain(new.machine)) or "the same",
+        "software": _differing(_plain(old.software), _plain(new.software)) or "the same",
+        "clock": _clock_change(old, new) or "not recorded",
+        "best products": ", ".join(f"{dtype} {change}" for dtype, change in rates.items()) or "no data type in common",
+        "best stream": f"{stream:+.1f} %",
+        "constants": f"{agreed['shared']} in common; the intervals of {100 * agreed['overlapping']:.0f} % overlap, and "
+        f"{100 * agreed['inside']:.0f} % are now inside the earlier interval (median half width "
+        f"{agreed['half_width_percent']:.0f} %)",
+        **datasheet_gaps(new),
+    }
+
+
+def _diff_rows(old: MeasuredMachine, new: MeasuredMachine) -> list[ChangedConstant]:
+    return sorted(_changed(old, new), key=lambda each: -abs(math.log(each.ratio)) if each.ratio > 0 else 0)
+
+
+def diff_text(old: MeasuredMachine, new: MeasuredMachine) -> str:
+    """Describe the differences between two calibrations: software, clock, constants beyond their intervals."""
+    facts, changed = facts_text(_diff_facts(old, new)), _diff_rows(old, new)
+    headings = {"kernel_class": "class"}
+    table = Table(changed, title="constants beyond their intervals", headings=headings, row_type=ChangedConstant)
+    return f"{facts}\n\n{table.to_text()}" if changed else facts
+
+
+def diff_content(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
+    """Return the differences as plain values: facts by name, and ``changed`` constants."""
+    return {**_diff_facts(old, new), "changed": [asdict(each) for each in _diff_rows(old, new)]}
+
+
+def _plain(table: Any) -> dict[str, Any]:
+    content: dict[str, Any] = table.model_dump(exclude_none=True)
+    return content
+
+
+def measured_points(
+    machine: MeasuredMachine, points: Sequence[Point], benchmarks: Callable[[str], Mapping[str, Any]]
+) -> list[RooflinePoint]:
+    """Return the points of a calibration with their fitted times."""
+    on = Machine.of(machine.machine.model_dump())
+    by_dtype = {dtype: benchmarks(dtype) for dtype in machine.dtypes}
+    found = []
+    for point in points:
+        benchmark = by_dtype.get(point.dtype, {}).get(point.name)
+        if benchmark is None or not benchmark.has_sizes(point.sizes):
+            continue
+        columns = columns_of([benchmark.operation(point.sizes)], dtype=point.dtype, machine=on)
+        of_dtype = machine.classes(point.dtype)
+        curves = [of_dtype[name] for name in (point.name, *pooled_classes(point.name)) if name in of_dtype]
+        curve = next((each for each in curves if each.family == columns.family), None)
+        if curve is None:
+            continue
+        features = dict(zip(columns.names, columns.features[0].tolist(), strict=True))
+        found.append(
+            RooflinePoint(
+                intensity=columns.flop_count[0] / columns.moved_bytes[0],
+                flop_per_s=columns.flop_count[0] / point.seconds,
+                measured_s=point.seconds,
+                fitted_s=float(measured_kernel_time(features, curve.constants)),
+                group=columns.family,
+            )
+        )
+    return found
+
+
+def roofline_of(file: str | Path, machine: MeasuredMachine) -> Figure:
+    """Draw a calibration: a roofline with its points, and fitted against measured times."""
+    from perfmodel.calibration.calibrate import benchmark_table
+    from perfmodel.presentation.figures import measured_roofline
+
+    record = journal_of(spec_files.find("calibrations", file))
+    if not record.is_file():
+        allowed = f"a calibration with its record {record.name} in the same folder; the points are not in the TOML"
+        raise ArgumentError(argument="file", given=str(file), allowed=allowed)
+    table = benchmark_table(machine.software.backend)
+    read = read_journal(record, argument="file")["points"]
+    digest, session = digest_of(read), machine.session
+    if digest != (session.points_digest or digest) or len(read) != session.point_count:
+        allowed = f"a calibration with its own record; the points of {record} are of another session"
+        raise ArgumentError(argument="file", given=str(file), allowed=allowed)
+    points = measured_points(machine, read, lambda _: table)
+    peaks = machine.peaks
+    return measured_roofline(
+        points, flop_per_s=max(peaks.gemm_flop_per_s.values()), bytes_per_s=peaks.stream_bytes_per_s, title=machine.name
+    )

@@ -1,0 +1,412 @@
+"""The fit: robust least squares on log times, held near the sourced constants by their priors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cache, partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from perfmodel.atomic_write import replacement_of
+from perfmodel.errors import CalibrationError
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.fit_file import Z_80
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.fitting.problem import KernelProblem, Problem
+
+
+Stages = tuple[tuple[float, float], ...]
+"""Reach of the central differences in ln(factor), and relative change at which a stage ends, one after the other."""
+
+DESCENTS: Final[tuple[Stages, ...]] = (
+    ((1e-4, 1e-4),),
+    ((0.2, 1e-4), (0.1, 1e-4), (0.05, 1e-4), (0.02, 1e-4), (0.01, 1e-4)),
+)
+"""Stages of each descent from the priors. [1]"""
+
+DESCENTS_FROM_START: Final[tuple[Stages, ...]] = (((0.4, 1e-3), (0.2, 1e-3), (0.05, 1e-3), (0.01, 1e-4)),)
+"""The same where the fit starts near its end. [1]"""
+
+MOST_EVALUATIONS: Final = 60
+"""Evaluations after which a stage that has not converged stops. [1]"""
+
+
+FitProblem: TypeAlias = "Problem | KernelProblem"
+"""Rows of a fit: steps one by one, or kernels board by board."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Fit:
+    """Fitted unknowns.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names of the unknowns. [-]
+    log_factors : ndarray, shape (unknowns,)
+        Logarithms of the factors. [1]
+    covariance : ndarray, shape (unknowns, unknowns)
+        Of the logarithms, from the curvature of the cost. [1]
+    parameter_count : int
+        Unknowns that scale a constant of at least one row of the fit, at a limit of that constant or not; the others
+        stay where their prior and group put them. [1]
+    converged : bool
+        Whether the cost stopped falling. [-]
+    mean_abs_log_ratio : float
+        Mean of abs ln(predicted / measured) over the fitted rows. [1]
+    """
+
+    names: tuple[str, ...]
+    log_factors: NDArray[np.float64]
+    covariance: NDArray[np.float64]
+    parameter_count: int
+    converged: bool
+    mean_abs_log_ratio: float
+
+    @property
+    def spreads(self) -> NDArray[np.float64]:
+        """Standard deviations of the logarithms, shape (unknowns,). [1]"""
+        deviations: NDArray[np.float64] = np.sqrt(np.diag(self.covariance))
+        return deviations
+
+    @property
+    def factors(self) -> dict[str, float]:
+        """Factor of each unknown. [1]"""
+        return dict(zip(self.names, np.exp(self.log_factors).tolist(), strict=True))
+
+    def interval(self, name: str) -> tuple[float, float]:
+        """Return the 80 % interval of a factor."""
+        index = self.names.index(name)
+        reach = Z_80 * self.spreads[index]
+        low, high = np.exp([self.log_factors[index] - reach, self.log_factors[index] + reach])
+        return float(low), float(high)
+
+
+def fit_unknowns(problem: FitProblem, rows: Sequence[int], *, start: NDArray[np.float64] | None = None) -> Fit:
+    r"""Fit the unknowns to some rows of a problem.
+
+    .. math:: \min_x \sum_i \rho\!\left(\frac{\ln t_i(x) - \ln m_i}{s}\right) + \lVert W x \rVert^2, \qquad
+              \rho(z) = 2 c^2 \left(\sqrt{1 + z^2 / c^2} - 1\right)
+
+    Parameters
+    ----------
+    problem : FitProblem
+        Compiled rows, with noise s, outlier c and prior root W. [-]
+    rows : sequence of int
+        Rows to fit. [1]
+    start : ndarray, shape (unknowns,), or None
+        Where to start, near the end; None for the priors. Never a fit that has seen a row which this one must
+        not see. [1]
+
+    Returns
+    -------
+    Fit
+        Factors with their spreads.
+
+    Raises
+    ------
+    CalibrationError
+        If no row, or no unknown, is left to fit.
+
+    Notes
+    -----
+    A step time has kinks wherever another bound takes over (compute or memory, one core's bandwidth or all cores'), and
+    a local gradient may lead a fit into a kink, where it stays. So a second descent takes central differences over
+    steps that shrink from 20 to 1 %, each stage from the best point so far (implicit filtering): kinks narrower than
+    the step do not stop it. The lower end of the two counts. Only rows are treated robustly: a prior is quadratic
+    however far it is strained. Standard deviations come from the Gauss-Newton matrix at the minimum, so they hold for
+    small errors.
+
+    References
+    ----------
+    .. [1] B. Triggs et al., Bundle adjustment - a modern synthesis, 2000, section 4.3 (robustified least squares).
+    .. [2] C. T. Kelley, Implicit filtering, SIAM, 2011, doi:10.1137/1.9781611971903.
+    """
+    if not rows or not problem.unknowns:
+        message = f"nothing to fit: {len(rows)} row(s) and {len(problem.unknowns)} unknown(s) are left"
+        raise CalibrationError(message)
+    rows = tuple(rows)
+    begin = np.zeros(len(problem.unknowns)) if start is None else start
+    descents = DESCENTS if start is None else DESCENTS_FROM_START
+    best = min((_descent(problem, rows, begin, stages=stages) for stages in descents), key=lambda end: end.cost)
+    times, gradients = problem.log_times(best.log_factors, rows)
+    residuals = (times - problem.log_measured[list(rows)]) / problem.plan.noise
+    weights = np.ones(len(rows) + len(problem.unknowns))
+    weights[: len(rows)] = robust_loss(residuals**2, row_count=len(rows), outlier=problem.plan.outlier)[1]
+    jacobian = np.concatenate([gradients / problem.plan.noise, problem.prior_root()])
+    covariance = np.linalg.inv(jacobian.T @ (weights[:, None] * jacobian))
+    problem.forget(keep=best.log_factors if start is None else start)
+    return Fit(
+        names=tuple(unknown.name for unknown in problem.unknowns),
+        log_factors=best.log_factors,
+        covariance=covariance,
+        parameter_count=len(problem.reached_by(rows)),
+        converged=best.converged,
+        mean_abs_log_ratio=float(problem.plan.noise * np.mean(np.abs(residuals))),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stage:
+    """Where one stage of a fit ended, its cost and whether the cost stopped falling."""
+
+    log_factors: NDArray[np.float64]
+    cost: float
+    converged: bool
+
+
+def _descent(problem: FitProblem, rows: tuple[int, ...], begin: NDArray[np.float64], *, stages: Stages) -> _Stage:
+    """Run stages one after another, each from the best point so far, and return the best."""
+    best = _Stage(begin, np.inf, converged=False)
+    for step, tolerance in stages:
+        reached = _descend(problem, rows, best.log_factors, step=step, tolerance=tolerance)
+        best = reached if reached.cost <= best.cost else best
+    return best
+
+
+def _descend(
+    problem: FitProblem, rows: tuple[int, ...], begin: NDArray[np.float64], *, step: float, tolerance: float
+) -> _Stage:
+    """Minimise by robust least squares with gradients over one step."""
+    from scipy.optimize import least_squares  # scipy loads only where something is fitted
+
+    root, noise = problem.prior_root(), problem.plan.noise
+    measured = problem.log_measured[list(rows)]
+
+    def residuals(log_factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        times, _ = problem.log_times(log_factors, rows, step=step)
+        return np.concatenate([(times - measured) / noise, root @ log_factors])
+
+    def jacobian(log_factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        _, gradients = problem.log_times(log_factors, rows, step=step)
+        return np.concatenate([gradients / noise, root])
+
+    loss: Any = partial(robust_loss, row_count=len(rows), outlier=problem.plan.outlier)
+    solved: Any = least_squares(
+        residuals,
+        begin,
+        jac=jacobian,
+        loss=loss,
+        ftol=tolerance,
+        xtol=tolerance,
+        gtol=tolerance,
+        max_nfev=MOST_EVALUATIONS,
+    )
+    return _Stage(solved.x, float(solved.cost), converged=bool(solved.status > 0))
+
+
+def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float) -> NDArray[np.float64]:
+    """Return the loss of squared residuals with its two derivatives, as scipy wants it.
+
+    Examples
+    --------
+    >>> robust_loss(np.array([0.0, 8.0, 8.0]), row_count=2, outlier=1.0)[0]
+    array([0., 4., 8.])
+    """
+    loss = np.stack([squared, np.ones_like(squared), np.zeros_like(squared)])
+    of_rows = 1 + squared[:row_count] / outlier**2
+    loss[0, :row_count] = 2 * outlier**2 * (np.sqrt(of_rows) - 1)
+    loss[1, :row_count] = of_rows**-0.5
+    loss[2, :row_count] = -0.5 * of_rows**-1.5 / outlier**2
+    return loss
+
+
+ENVIRONMENT_VARIABLE: Final = "PERFMODEL_CACHE"
+"""Names the folder of kept fits; empty to keep none."""
+
+
+def cache_folder() -> Path | None:
+    """Return the folder of kept fits; None to keep none."""
+    given = os.environ.get(ENVIRONMENT_VARIABLE)
+    if given is not None:
+        return Path(given) if given else None
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "perfmodel" / "fits"
+
+
+FOLLOWING_FOLDERS: Final = frozenset({"calibrations", "fit_plans", "intervals"})
+"""Kind folders that no fit depends on, and fit plans, which the caller's key names."""
+
+
+ASIDE: Final = (
+    "cli/",
+    "importers/",
+    "presentation/",
+    "validation/",
+    "calibration/",
+    "fitting/interval_fit.py",
+    "cost/interval.py",
+    "hardware/interval_scale.py",
+    "prediction/certainty/basis.py",
+    "prediction/certainty/interval.py",
+    "prediction/words/",
+)
+"""Parts of the package that no fit of shipped tables passes through, but for the modules of ``PREPARING``."""
+
+PREPARING: Final = frozenset(
+    f"validation/{module}.py" for module in ("protocols/cells", "protocols/protocols", "tables/speedup")
+)
+"""Modules of the validation that prepare the fitted rows; the others only score."""
+
+
+@cache
+def code_fingerprint() -> str:
+    """Return a fingerprint of every module that a fit may use: another formula is another fit."""
+    root = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for path in sorted([*root.rglob("*.py"), *root.glob("measurements/formats/*.toml")]):
+        name = path.relative_to(root).as_posix()
+        if name in PREPARING or not name.startswith(ASIDE):
+            digest.update(name.encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def fingerprint(parts: Iterable[object]) -> str:
+    """Return a fingerprint of everything that a fit depends on: code, spec files, and the caller's own parts."""
+    digest = hashlib.sha256(code_fingerprint().encode())
+    for folder in sorted(spec_files.NOUN_BY_FOLDER.keys() - FOLLOWING_FOLDERS):
+        for path in spec_files.files(folder):
+            digest.update(f"{folder}/{path.name}".encode())
+            digest.update(path.read_bytes())
+    for part in parts:
+        digest.update(repr(part).encode())
+    return digest.hexdigest()[:32]
+
+
+def kept_fits(key: str) -> list[Fit] | None:
+    """Read the fits that are kept under a key."""
+    folder = cache_folder()
+    if folder is None:
+        return None
+    try:
+        content = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
+        return [_fit_of(entry) for entry in content]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def keep_fits(key: str, fits: Iterable[Fit]) -> None:
+    """Keep fits under a key; a folder that cannot be written is no fault."""
+    folder = cache_folder()
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacement_of(folder / f"{key}.json") as path:
+            path.write_text(json.dumps([asdict(fit) for fit in fits], default=np.ndarray.tolist), encoding="utf-8")
+    except OSError:
+        return
+
+
+def _fit_of(entry: dict[str, Any]) -> Fit:
+    arrays = {name: np.array(entry[name]) for name in ("log_factors", "covariance")}
+    return Fit(**{**entry, "names": tuple(entry["names"]), **arrays})
+
+
+FEW = 80
+"""Folds up to which every fit starts at its priors. [1]"""
+
+GROUPS = 8
+"""Groups of many folds; those of one start from a fit without any row that one of them holds out. [1]"""
+
+_SHARED: dict[str, FitProblem] = {}
+"""The problem that forked workers inherit: it need not be sent to them."""
+
+
+def fit_folds(
+    problem: FitProblem,
+    trained: Sequence[tuple[int, ...]],
+    *,
+    progress: Callable[[], None] | None = None,
+    processes: int | None = None,
+) -> list[Fit]:
+    """Fit the unknowns to each set of rows.
+
+    Every fit starts at its priors, or, where there are many, from the fit of a group of folds. The minimum of a fit to
+    all rows would be nearer, but it has seen the rows that a fold holds out, and a cost with kinks has several minima:
+    the start would tell the fold of them. The fit of a group is made without the rows that any fold of it holds out.
+    """
+    jobs = _jobs(trained)
+    fits: list[Fit | None] = [None] * len(trained)
+    for job, found in zip(jobs, _in_turn(problem, jobs, processes=processes), strict=True):
+        for place, fit in zip(job.places, found, strict=True):
+            fits[place] = fit
+            if progress is not None:
+                progress()
+    return [fit for fit in fits if fit is not None]
+
+
+def cached_fits(
+    problem: FitProblem,
+    trained: Sequence[tuple[int, ...]],
+    key: str,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Fit]:
+    """Return the fit to each set of rows, from the cache where the same was fitted before."""
+    told = progress or (lambda done, total: None)
+    fits = kept_fits(key)
+    if fits is None or len(fits) != len(trained):
+        done = count(1)
+        fits = fit_folds(problem, trained, progress=lambda: told(next(done), len(trained)))
+        keep_fits(key, fits)
+    else:
+        told(len(trained), len(trained))
+    return fits
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """Folds that one process fits one after the other."""
+
+    places: tuple[int, ...]
+    trained: tuple[tuple[int, ...], ...]
+    common: tuple[int, ...]
+
+
+def _jobs(trained: Sequence[tuple[int, ...]]) -> list[_Job]:
+    """Deal folds to jobs: one each where there are few, groups where there are many."""
+    if len(trained) <= FEW:
+        return [_Job((place,), (rows,), ()) for place, rows in enumerate(trained)]
+    jobs = []
+    for group in range(GROUPS):
+        places = tuple(range(group, len(trained), GROUPS))
+        common = set(trained[places[0]]).intersection(*(trained[place] for place in places))
+        jobs.append(_Job(places, tuple(trained[place] for place in places), tuple(sorted(common))))
+    return jobs
+
+
+def _in_turn(problem: FitProblem, jobs: Sequence[_Job], *, processes: int | None) -> Iterator[list[Fit]]:
+    process_count = min(processes or os.cpu_count() or 1, len(jobs))
+    if process_count == 1 or "fork" not in multiprocessing.get_all_start_methods():
+        for job in jobs:
+            yield _fits_of(problem, job)
+        return
+    _SHARED["problem"] = problem
+    try:
+        with ProcessPoolExecutor(process_count, mp_context=multiprocessing.get_context("fork")) as pool:
+            yield from pool.map(_fits_shared, jobs)
+    finally:
+        _SHARED.clear()
+
+
+def _fits_of(problem: FitProblem, job: _Job) -> list[Fit]:
+    start = fit_unknowns(problem, job.common).log_factors if job.common else None
+    return [fit_unknowns(problem, rows, start=start) for rows in job.trained]
+
+
+def _fits_shared(job: _Job) -> list[Fit]:
+    return _fits_of(_SHARED["problem"], job)

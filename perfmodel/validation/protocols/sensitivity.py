@@ -1,0 +1,112 @@
+"""Which cells of a table each fitted constant moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from perfmodel.hardware.fit_file import factors_by_constant
+from perfmodel.presentation.tables import Table
+from perfmodel.validation.protocols.cells import prepare_cells
+from perfmodel.validation.protocols.protocols import ALL_FITTED, FittedSubset, predict_subset
+from perfmodel.validation.validate import checked_table, nothing_to_score
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.measurements.table import MeasurementTable
+
+
+CHANGE: Final = 0.10
+"""By how much a constant is changed. [1]"""
+
+MOVED: Final = 0.01
+"""Relative change of a predicted time from which a cell counts as moved. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SensitivityRow:
+    """Cells that one fitted constant moves."""
+
+    unknown: str
+    factor: float
+    cells: int
+    most_percent: float
+    moves: str
+    is_pair: bool
+
+
+def sensitivity(
+    table: str | Path | MeasurementTable = "shi2016",
+    *,
+    only: str = "gpu",
+    progress: Callable[[int, int], None] | None = None,
+) -> Table[SensitivityRow]:
+    """List for every fitted constant the cells that it moves by more than 1 % when it changes by 10 % up or down."""
+    loaded = checked_table(table)
+    cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]  # type: ignore[arg-type]
+    if not cells:
+        raise nothing_to_score(loaded, only)
+    fitted = predict_subset(cells, subset=only, protocol=ALL_FITTED, progress=progress)
+    return Table(
+        tuple(_row(fitted, index) for index in range(len(fitted.problem.unknowns))),
+        title=f"{loaded.key}, {only}: cells that a change of {CHANGE:.0%} moves by more than {MOVED:.0%}",
+    )
+
+
+def _row(fitted: FittedSubset, unknown: int) -> SensitivityRow:
+    found = fitted.fits[0]
+    moves = _moves(fitted, unknown)
+    pairs = _pairs(fitted, moves)
+    kinds = {_kind(name) for cell in range(len(fitted.cells)) for name in _names(fitted, cell, unknown=unknown)}
+    of_kinds = [_pairs(fitted, _moves(fitted, unknown, kind=kind)) for kind in kinds] if len(kinds) > 1 else [pairs]
+    frameworks = dict.fromkeys(framework for framework, _ in pairs)
+    told = "; ".join(
+        f"{framework}: {', '.join(family for other, family in pairs if other == framework)}" for framework in frameworks
+    )
+    return SensitivityRow(
+        unknown=found.names[unknown],
+        factor=float(np.exp(found.log_factors[unknown])),
+        cells=int(np.sum(moves > MOVED)),
+        most_percent=100 * float(moves.max()),
+        moves=told or "none",
+        is_pair=bool(pairs) and all(len(each) <= 1 for each in of_kinds),
+    )
+
+
+def _kind(name: str) -> str:
+    """Reduce a full name to its constant, without file and entry."""
+    return name.rsplit("/", 1)[-1].split(".")[1]
+
+
+def _names(fitted: FittedSubset, cell: int, *, unknown: int) -> list[str]:
+    """Return the constants of a cell that an unknown scales."""
+    of_cell = fitted.problem.rows[cell].unknowns_of
+    return [name for name, indices in of_cell.items() if unknown in indices]
+
+
+def _moves(fitted: FittedSubset, unknown: int, *, kind: str | None = None) -> NDArray[np.float64]:
+    """Return the relative change of each cell's time when an unknown, or one kind of its constants, changes."""
+    moves = np.zeros(len(fitted.cells))
+    for index, cell in enumerate(fitted.cells):
+        names = [name for name in _names(fitted, index, unknown=unknown) if kind in (None, _kind(name))]
+        if not names:
+            continue
+        prepared = cell.prepared
+        factors = factors_by_constant(fitted.problem.unknowns, fitted.fits[0].factors, prepared.constant_names)
+        # a constant at a bound, or behind another one, moves cells one way only: the larger change counts
+        ways = np.array([1.0, 1 + CHANGE, 1 - CHANGE])
+        times = prepared.step(factors | {name: factors[name] * ways for name in names}).parts.step_s
+        times = np.broadcast_to(times, len(ways))
+        moves[index] = np.abs(times[1:] / times[0] - 1).max()
+    return moves
+
+
+def _pairs(fitted: FittedSubset, moves: NDArray[np.float64]) -> list[tuple[str, str]]:
+    """Return the frameworks and families of the cells that move."""
+    moved = (cell for cell, move in zip(fitted.cells, moves, strict=True) if move > MOVED)
+    return sorted({(cell.row.framework, cell.family) for cell in moved})

@@ -1,0 +1,217 @@
+"""The page of a scoreboard: every table, protocol and naive rule, pictures, and the worst cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from board_records import KERNELS, KINDS, STEPS, SYSTEMS, BoardScore, Scoreboard, ScoredTable, WorstCell
+from perfmodel.presentation.quantities import seconds_text
+from perfmodel.presentation.tables import Block, Bullets, Grid, Heading, Paragraph, Picture
+from perfmodel.validation.scores.table_report import PERFMODEL, WITH_SET_ASIDE
+from perfmodel.validation.tables.own_tables import COLLECTIVES, MANY_DEVICES
+from score_kernels import MEAN_OF_BOARDS
+
+SUBSET_TEXT: Final = {
+    "gpu": "GPU",
+    "cpu": "CPU, threads up to the cores",
+    "cpu_oversubscribed": "CPU, more threads than cores",
+}
+"""Subset -> what people call it."""
+
+INTRODUCTION: Final = (
+    "Predicted against measured, under every protocol, beside rules that know nothing of networks or kernels. "
+    "`python tools/scoreboard.py` computes this page for the tables that come with perfmodel; with `--data FOLDER` "
+    "also the scores on tables that do not. Errors are |predicted / measured - 1| in percent; the log error is "
+    "100 (exp(mean |ln(predicted / measured)|) - 1), which low predictions cannot lower; bias is the geometric mean of "
+    "predicted / measured. `constants` are numbers fitted in one fold at most. What each protocol holds out of its "
+    "fits is said in [validation.md](validation.md), and how the 80 % intervals of predictions are made and scored."
+)
+
+METRICS: Final[tuple[tuple[str, Callable[[BoardScore], str]], ...]] = (
+    ("cells", lambda score: str(score.cells)),
+    ("constants", lambda score: str(score.fitted)),
+    ("MAPE", lambda score: f"{score.mape:.1f}"),
+    ("log error", lambda score: f"{score.typical_factor_percent:.1f}"),
+    ("median", lambda score: f"{score.median_ape:.1f}"),
+    ("p90", lambda score: f"{score.p90_ape:.1f}"),
+    ("bias", lambda score: f"{score.geometric_mean_ratio:.2f}"),
+    ("in 10 %", lambda score: f"{score.percent_within_10:.0f}"),
+    ("in 25 %", lambda score: f"{score.percent_within_25:.0f}"),
+)
+
+INTERVAL_COLUMNS: Final = ("in 80 % interval", "high / low", "interval score, constant ratio's")
+
+MOST_FIGURES: Final = 2000
+"""Characters of an explanation that are shown. [1]"""
+
+
+def page_blocks(board: Scoreboard, *, pictures: Sequence[str]) -> list[Block]:
+    """Return the page of a scoreboard."""
+    blocks: list[Block] = [Heading("Scoreboard", 1), Paragraph(INTRODUCTION), *_tables(board)]
+    for table in sorted(board.tables, key=lambda each: KINDS.index(each.kind)):
+        own = board.of_table(table.name)
+        shown = [path for path in pictures if Path(path).name.startswith(f"{table.name}_")]
+        kind = _KINDS[table.kind]
+        blocks += [Heading(f"{table.name}{'' if table.is_shipped else ' (not in this repository)'}"), *kind(own, table)]
+        blocks += [Picture(path, f"predicted against measured: {Path(path).stem}") for path in shown]
+    return blocks
+
+
+def _tables(board: Scoreboard) -> Iterator[Block]:
+    rows = [
+        (
+            table.name,
+            str(table.rows),
+            "yes" if table.is_shipped else "computed on a table that is not in this repository",
+            f"`{table.sha256[:16]}`",
+            table.not_scored or "-",
+        )
+        for table in board.tables
+    ]
+    yield Grid(("table", "rows scored", "comes with perfmodel", "SHA-256", "not scored, and why"), rows)
+    yield Paragraph(
+        f"Computed by version {board.version}, code `{board.code}`. A hash is that of the table's CSV (and its "
+        "description), its first 16 digits; all of it is in `scoreboard.json`, with every figure of this page."
+    )
+
+
+def _steps(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
+    for subset in dict.fromkeys(score.subset for score in board.scores):
+        scores = [score for score in board.scores if score.subset == subset]
+        yield Heading(f"{table.name}: {SUBSET_TEXT[subset]}", 3)
+        yield _protocols(scores)
+        yield Paragraph("Every naive rule, told the same cells as each fold:")
+        yield _naive_rules(scores)
+        worst = [cell for cell in board.worst if cell.subset == subset]
+        if worst:
+            yield Paragraph(
+                f"The {len(worst)} worst cells, nothing fitted, each with what the prediction and the table's "
+                "description say of it:"
+            )
+            yield Bullets(tuple(_worst(cell) for cell in worst), numbered=True)
+
+
+def _protocols(scores: Sequence[BoardScore]) -> Grid:
+    aside = {score.protocol: score for score in scores if score.model == WITH_SET_ASIDE}
+    own = [score for score in scores if score.model == PERFMODEL]
+    head = ("protocol", *(name for name, _ in METRICS), "90 % interval of MAPE", *INTERVAL_COLUMNS)
+    head = (*head, "with the cells set aside") if aside else head
+    rows = []
+    for score in own:
+        with_aside = aside.get(score.protocol)
+        extra = f"{with_aside.mape:.1f}, {with_aside.typical_factor_percent:.1f}" if with_aside else "-"
+        cells = (score.protocol, *(text(score) for _, text in METRICS), _interval(score), *_intervals(score))
+        rows.append((*cells, extra) if aside else cells)
+    return Grid(head, rows)
+
+
+def _interval(score: BoardScore) -> str:
+    if score.mape_low is None or score.mape_high is None:
+        return "-"
+    return f"{score.mape_low:.1f} to {score.mape_high:.1f}"
+
+
+def _intervals(score: BoardScore) -> tuple[str, str, str]:
+    covered, width, own = score.interval_coverage_percent, score.interval_width, score.interval_score
+    constant = score.constant_interval_score
+    if covered is None or width is None or own is None:
+        return "-", "-", "-"
+    return f"{covered:.0f}", f"{width:.2f}", f"{own:.2f}, {'-' if constant is None else f'{constant:.2f}'}"
+
+
+def _naive_rules(scores: Sequence[BoardScore]) -> Grid:
+    """Return MAPE and typical error of every naive rule, a line for each protocol."""
+    naive = [score for score in scores if not score.model.startswith(PERFMODEL)]
+    rules = list(dict.fromkeys(score.model for score in naive))
+    found = {(score.protocol, score.model): score for score in naive}
+    protocols = dict.fromkeys(score.protocol for score in scores)
+    own = {score.protocol: score for score in scores if score.model == PERFMODEL}
+    rows = []
+    for protocol in protocols:
+        of_rules = [found.get((protocol, rule)) for rule in rules]
+        rows.append((protocol, *(_both(each, own[protocol]) for each in (own[protocol], *of_rules))))
+    return Grid(("protocol: MAPE, log error", PERFMODEL, *rules), rows)
+
+
+def _both(score: BoardScore | None, own: BoardScore) -> str:
+    if score is None:
+        return "-"
+    fewer = f" ({score.cells} cells)" if score.cells != own.cells else ""
+    return f"{score.mape:.1f}, {score.typical_factor_percent:.1f}{fewer}"
+
+
+def _worst(cell: WorstCell) -> str:
+    times = f"measured {seconds_text(cell.measured_s)}, predicted / measured {cell.ratio:.2f}"
+    return f"**{cell.cell}**: {times}. {cell.explanation[:MOST_FIGURES]}"
+
+
+def _kernels(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
+    yield Paragraph(
+        "Each row is one call, lowered and timed as a prediction does it. `as_shipped` uses the constants of the "
+        "files; a note says where they were fitted on the very board. The other protocols fit the constants that "
+        "`hardware_specs/fit_plans` names anew without what they hold out, from starts that no row of the table has "
+        "told. Beside each score stands a roofline with a share of the peak, a share of the "
+        "bandwidth and a launch, fitted on the same rows."
+    )
+    for protocol in dict.fromkeys(score.protocol for score in board.scores):
+        yield Heading(f"{table.name}: {protocol}", 3)
+        yield _kernel_grid([score for score in board.scores if score.protocol == protocol])
+
+
+def _kernel_grid(scores: Sequence[BoardScore]) -> Grid:
+    own = [score for score in scores if score.model == PERFMODEL]
+    naive = {(score.subset, score.part): score for score in scores if score.model != PERFMODEL}
+    noted = any(score.note for score in own)
+    head = ("board", "rows", *(name for name, _ in METRICS), "roofline: median", "its MAPE")
+    head = (*head, "note") if noted else head
+    rows = []
+    for score in own:
+        other = naive[score.subset, score.part]
+        cells = (score.subset, score.part, *(text(score) for _, text in METRICS))
+        cells = (*cells, f"{other.median_ape:.1f}", f"{other.mape:.1f}")
+        rows.append((*cells, score.note or "-") if noted else cells)
+    strong = frozenset(place for place, score in enumerate(own) if score.subset.startswith(MEAN_OF_BOARDS))
+    return Grid(head, rows, strong=strong)
+
+
+def _collectives(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
+    yield Paragraph(
+        "Each row is one call among the devices of a host. Constants are those of the library's file, whose source "
+        "says which rows they were fitted to; none of these is scored. Beside each score stand naive rules, told the "
+        "rows that constants were fitted to."
+    )
+    yield _own_grid(board)
+
+
+def _many_devices(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
+    if not board.scores:
+        yield Paragraph(f"Nothing is scored: {table.not_scored}. `perfmodel validate {table.name}` prints them.")
+        return
+    data = "" if table.is_shipped else " --data FOLDER"
+    yield Paragraph(
+        f"Each row is a network on several devices; `perfmodel validate {table.name}{data}` prints them. Beside each "
+        "score of perfmodel stands a naive rule on the same rows."
+    )
+    yield _own_grid(board)
+    notes = tuple(score.note for score in board.scores if score.note)
+    if notes:
+        yield Bullets(notes)
+
+
+def _own_grid(board: Scoreboard) -> Grid:
+    head = ("systems", "rows", "predictions", *(name for name, _ in METRICS))
+    rows = [(score.subset, score.part, score.model, *(text(score) for _, text in METRICS)) for score in board.scores]
+    strong = frozenset(place for place, score in enumerate(board.scores) if score.model == PERFMODEL)
+    return Grid(head, rows, strong=strong)
+
+
+_KINDS: Final[dict[str, Callable[[Scoreboard, ScoredTable], Iterator[Block]]]] = {
+    STEPS: _steps,
+    KERNELS: _kernels,
+    SYSTEMS: _steps,
+    COLLECTIVES: _collectives,
+    MANY_DEVICES: _many_devices,
+}
+"""Kind of table -> its part of the page."""

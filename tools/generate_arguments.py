@@ -1,0 +1,112 @@
+"""Write docs/arguments.md and perfmodel/prediction/arguments/typed.py from the table of arguments.
+
+Run:  python tools/generate_arguments.py
+
+tests/test_argument_table.py holds both files to this script, so that help, completion, types and page cannot disagree
+with what predict checks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from perfmodel.prediction.arguments.table import ARGUMENTS, GROUPS, Argument
+
+PAGE = Path(__file__).parent.parent / "docs" / "arguments.md"
+TYPED = Path(__file__).parent.parent / "perfmodel" / "prediction" / "arguments" / "typed.py"
+
+IMPORTS = {
+    "Any": "typing",
+    "Mapping": "collections.abc",
+    "Path": "pathlib",
+    "FrameworkProfile": "perfmodel.framework.profile",
+    "Dataset": "perfmodel.hardware.dataset",
+    "Runnable": "perfmodel.hardware.device",
+    "FitFile": "perfmodel.hardware.fit_file",
+    "LibraryProfile": "perfmodel.hardware.library",
+    "Storage": "perfmodel.hardware.storage",
+    "Wired": "perfmodel.hardware.wiring",
+    "Optimizer": "perfmodel.layers.optimizers",
+    "Straggler": "perfmodel.prediction.job.straggler",
+}
+"""Name in an annotation -> where it is imported from."""
+
+TYPED_HEAD = '''"""Arguments of predict for type checkers and completion. By tools/generate_arguments.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+'''
+
+PAGE_HEAD = """# Arguments of a prediction
+
+Written by `python tools/generate_arguments.py` from the table `perfmodel/prediction/arguments/table.py`.
+[`pm.predict`](../README.md), `pm.Job`, `pm.sweep` (each one value or several), `pm.advise`, `pm.formula`, `pm.scaling`
+and `pm.plan` take them by these names; so does the command line, with `-` for `_`.
+"""
+
+
+def typed() -> str:
+    """Return the text of the module of types."""
+    imports = [f"    from {module} import {name}\n" for name, module in IMPORTS.items() if _is_used(name)]
+    standard = [line for line in imports if "perfmodel" not in line]
+    ours = [line for line in imports if "perfmodel" in line]
+    keys = "".join(f"    {row.name}: {row.type}\n" for row in ARGUMENTS.values())
+    fields = "".join(
+        f"    {row.name}: {_attribute_type(row)} = {_literal(row.default)}\n" for row in ARGUMENTS.values()
+    )
+    return (
+        TYPED_HEAD + "".join(sorted(standard, key=lambda line: line.split()[1])) + "\n" + "".join(ours) + "\n\n"
+        'class JobArguments(TypedDict, total=False):\n    """Arguments by name, as callers give them."""\n\n'
+        + keys
+        + '\n\nclass JobAttributes:\n    """Arguments as a Job has them, with their defaults."""\n\n'
+        + fields
+    )
+
+
+def _is_used(name: str) -> bool:
+    return any(name in row.type.replace("[", " ").replace("]", " ").split() for row in ARGUMENTS.values())
+
+
+def _attribute_type(row: Argument) -> str:
+    """Return the type that a value has once it is checked: a mapping has become the record that it describes."""
+    return " | ".join(part for part in row.type.split(" | ") if not part.startswith("Mapping"))
+
+
+def _literal(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _conditions(row: Argument) -> str:
+    """Say in words which arguments an argument needs and excludes, and where it applies."""
+    said = [f"needs `{need.argument}`" + _among(need.values) for need in row.needs]
+    said += [f"not beside `{other}`" for other in row.excludes]
+    if row.takers:
+        said.append(f"with `sync` {' or '.join(row.takers)}")
+    return "; ".join(said)
+
+
+def _among(values: tuple[object, ...]) -> str:
+    return f" {' or '.join(f'`{value}`' for value in values)}" if values else ""
+
+
+def page() -> str:
+    """Return the text of the page."""
+    lines = [PAGE_HEAD]
+    for group, meaning in GROUPS.items():
+        rows = [row for row in ARGUMENTS.values() if row.group == group]
+        lines += [f"## {meaning[0].upper()}{meaning[1:]}", ""]
+        lines += ["| argument | type | unit | default | needs | |", "|---|---|---|---|---|---|"]
+        for row in rows:
+            kind = row.type.replace("|", "\\|")
+            cells = (f"`{row.name}`", kind, row.unit, f"`{row.default!r}`", _conditions(row), row.help)
+            lines.append(f"| {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    TYPED.write_text(typed(), encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")

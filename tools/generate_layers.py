@@ -1,0 +1,115 @@
+"""Write docs/layers.md from the layer registry: what each layer counts, what back-propagation keeps, other names of it.
+
+Run:  python tools/generate_layers.py
+
+Every formula is computed, not typed: a layer's ``symbolic_example`` is counted with letters for its sizes and a batch
+of N samples, so the page cannot disagree with the code. tests/test_pages.py holds the committed page to this script.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import sympy
+
+from perfmodel.graph.node import INDEX_BYTES
+from perfmodel.layers import LAYERS, Layer
+from perfmodel.layers.shapes import shape_text
+
+PAGE = Path(__file__).parent.parent / "docs" / "layers.md"
+BATCH_SIZE = sympy.Symbol("N", positive=True, integer=True)
+INTRODUCTION = """# Layers
+
+Written by `python tools/generate_layers.py` from the layer registry. Every formula is what the code counts for the
+example beside it, with letters for its sizes and a mini-batch of $N$ samples: FLOP (one multiply-add is 2), bytes moved
+forward in fp32 with every operand read once and every result written once, and bytes that back-propagation keeps
+besides the tensors named. Gradients are those of the input and of the parameters, if any.
+"""
+
+
+def _size(given: Any) -> Any:
+    """Replace single capital letters by symbols, also in a shape."""
+    if isinstance(given, str) and len(given) == 1 and given.isupper():
+        return sympy.Symbol(given, positive=True, integer=True)
+    return tuple(map(_size, given)) if isinstance(given, tuple) else given
+
+
+def _formula(count: object) -> str:
+    """Write a count as LaTeX."""
+    return f"${sympy.latex(sympy.factor_terms(sympy.expand(sympy.sympify(count))))}$"
+
+
+def _kept(layer: Layer, input_count: int, saved_bytes: object) -> str:
+    """Name what stays in memory until back-propagation."""
+    kept = {place for place, keeps in enumerate(layer.kept_inputs([True] * input_count, is_trained=True)) if keeps}
+    words = {
+        "mask": kept & set(layer.mask_inputs),
+        "inputs": kept - set(layer.mask_inputs),
+        "output": layer.keeps_output,
+    }
+    parts = [word for word, keeps in words.items() if keeps]
+    if saved_bytes != 0:
+        parts.append(f"{_formula(saved_bytes)} B")
+    return ", ".join(parts) or "nothing"
+
+
+def _example_text(options: dict[str, object], shapes: tuple[tuple[Any, ...], ...]) -> str:
+    given = ", ".join(f"{name}={value}" for name, value in options.items())
+    return (
+        (f"`{given}`" if given else "no options") + " on " + " and ".join(f"`{shape_text(shape)}`" for shape in shapes)
+    )
+
+
+def _summary(kind: type[Layer]) -> str:
+    """First paragraph of a layer's docstring as Markdown, with links to the classes that it inherits from."""
+    bases = {each.__name__: each for each in kind.__mro__}
+
+    def markdown(name: re.Match[str]) -> str:
+        if name[1] not in bases:
+            return f"`{name[1]}`"
+        return f"[`{name[1]}`](../{bases[name[1]].__module__.replace('.', '/')}.py)"
+
+    first = (kind.__doc__ or "").strip().split("\n\n")[0]
+    return re.sub("``(.+?)``", markdown, " ".join(first.split()))
+
+
+def _section(kind: type[Layer]) -> list[str]:
+    """Write the section of one layer."""
+    letters, letter_shapes = kind.symbolic_example
+    options = {name: _size(value) for name, value in letters.items()}
+    shapes = tuple(_size(shape) for shape in letter_shapes)
+    layer = kind(**options)
+    forward, backward = (layer.work(shapes, batch_size=BATCH_SIZE, phase=part) for part in ("forward", "backward"))
+    saved_bytes = layer.saved_bytes(shapes, batch_size=BATCH_SIZE, element_bytes=4)
+    saved_bytes += INDEX_BYTES * layer.saved_index_count(shapes, batch_size=BATCH_SIZE)
+    rows = [
+        ("example", _example_text(dict(letters), letter_shapes)),
+        ("parameters", _formula(layer.parameter_count(shapes))),
+        ("FLOP forward", _formula(forward.flop_count)),
+        ("FLOP backward", _formula(backward.flop_count)),
+        ("bytes forward, fp32", _formula(forward.moved_bytes)),
+        ("kept for backward", _kept(layer, len(shapes), saved_bytes)),
+        ("in torch", ", ".join(f"`{name}`" for name in kind.torch_operators) or "-"),
+        ("in ONNX", ", ".join(f"`{name}`" for name in kind.onnx_operators) or "-"),
+    ]
+    table = ["| | |", "|---|---|", *(f"| {name} | {text} |" for name, text in rows)]
+    return [f"### `{kind.kind}`: {kind.__name__}", "", _summary(kind), "", *table, ""]
+
+
+def page() -> str:
+    """Write the whole page."""
+    families: dict[str, list[type[Layer]]] = {}
+    for kind in LAYERS.values():
+        families.setdefault(kind.__module__.split(".")[2], []).append(kind)
+    lines = [INTRODUCTION]
+    for family in sorted(families):
+        lines += [f"## {family}", ""]
+        for kind in sorted(families[family], key=lambda each: each.kind):
+            lines += _section(kind)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

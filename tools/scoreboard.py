@@ -1,0 +1,329 @@
+"""Compute the scoreboard, and write the pages that quote it.
+
+Run:  python tools/scoreboard.py             (every protocol; some 13 minutes on two cores, seconds when kept)
+
+That scores every table, writes scoreboard.json, .md, .html and the parity plots in docs/, and fills the marked blocks
+of docs/accuracy.md and docs/physics.md. ``--help`` lists the options; ``--to FOLDER`` writes elsewhere and
+leaves the quoting pages alone. tests/test_scoreboard.py holds the committed figures to the code, the pages to the
+figures, and the changelog to both.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import score_tables
+from board_page import SUBSET_TEXT, page_blocks
+from board_records import KINDS, STEPS, BoardScore, Collected, Scoreboard, load_scoreboard, save_scoreboard
+from perfmodel.atomic_write import replacement_of
+from perfmodel.cli.output import ProgressOption, progress_bar
+from perfmodel.errors import ArgumentError, PerfmodelError
+from perfmodel.measurements.kernel_tables import read_data_folder
+from perfmodel.prediction.arguments.checks import one_of
+from perfmodel.presentation.figures import parity_plot, save
+from perfmodel.presentation.tables import html_page, markdown_page
+from perfmodel.validation.protocols.board import COVERS
+from perfmodel.validation.scores.table_report import PERFMODEL
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+RELEASED = DOCS / "scoreboard_released.json"
+QUOTED = "shi2016"
+UNFITTED = "nothing_fitted"
+
+RECORDS = "scoreboard.json"
+"""File of every figure."""
+
+PICTURES = "scoreboard"
+"""Folder of the parity plots, beside the page."""
+
+PICTURE_DOTS_PER_INCH = 80
+"""Resolution of the plots: low, as they are committed. [1]"""
+
+
+def line(*cells: object) -> str:
+    """Return a line of a Markdown table."""
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def head(*cells: str) -> list[str]:
+    """Return the first two lines of a Markdown table."""
+    return [line(*cells), "|" + "---|" * len(cells)]
+
+
+def figures(score: BoardScore) -> tuple[str, ...]:
+    """Return mean and log error of a score as a page quotes them."""
+    return f"{score.mape:.1f}", f"{score.typical_factor_percent:.1f}"
+
+
+def scores_of(board: Scoreboard) -> list[BoardScore]:
+    """Return the scores of the quoted table."""
+    return [score for score in board.scores if score.table == QUOTED]
+
+
+def unfitted(board: Scoreboard) -> str:
+    """Return the scores with nothing fitted, beside every naive rule."""
+    lines = head(
+        "cells", "predictions", "cells", "MAPE", "median", "90th percentile", "100 (exp(mean abs ln) - 1)", "bias"
+    )
+    for score in scores_of(board):
+        if score.protocol == UNFITTED:
+            name = f"**{score.model}, nothing fitted**" if score.model == PERFMODEL else score.model
+            mape, log_error = figures(score)
+            errors = (mape, f"{score.median_ape:.1f}", f"{score.p90_ape:.1f}", log_error)
+            lines.append(
+                line(SUBSET_TEXT[score.subset], name, score.cells, *errors, f"{score.geometric_mean_ratio:.2f}")
+            )
+    orders = [order for order in board.orders if order.table == QUOTED]
+    right = [f"{SUBSET_TEXT[order.subset]} {order.right_percent:.0f}% of {order.pairs}" for order in orders]
+    plain = [
+        f"{SUBSET_TEXT[order.subset]} {order.feedforward_mape:.1f} ({order.feedforward_cells} cells)"
+        for order in orders
+        if order.feedforward_mape is not None and order.subset != "cpu_oversubscribed"
+    ]
+    lines += ["", f"Pairs of frameworks on one network and device in the right order: {'; '.join(right)}."]
+    lines += ["", f"MAPE of perfmodel on the cells without LSTM, as for Paleo's rule: {'; '.join(plain)}."]
+    return "\n".join(lines)
+
+
+def best_naive(scores: list[BoardScore], own: BoardScore) -> BoardScore | None:
+    """Return the naive rule with the least log error among those that cover nearly all cells of a score."""
+    rules = [
+        score
+        for score in scores
+        if (score.subset, score.protocol) == (own.subset, own.protocol)
+        and not score.model.startswith(PERFMODEL)
+        and score.cells >= COVERS * own.cells
+    ]
+    return min(rules, key=lambda score: score.typical_factor_percent, default=None)
+
+
+def protocols(board: Scoreboard) -> str:
+    """Return the scores under every protocol, beside the best naive rule that was told the same."""
+    lines = head(
+        "cells", "protocol", "cells", "constants", "MAPE", "100 (exp(mean abs ln) - 1)", "median", "90th percentile",
+        "bias", "best naive rule, told the same", "its MAPE", "its 100 (exp(mean abs ln) - 1)",
+    )  # fmt: skip
+    scores = scores_of(board)
+    for score in scores:
+        if score.model != PERFMODEL:
+            continue
+        naive = best_naive(scores, score)
+        mape, log_error = figures(score)
+        lines.append(
+            line(
+                SUBSET_TEXT[score.subset],
+                score.protocol,
+                score.cells,
+                score.fitted,
+                f"**{mape}**",
+                log_error,
+                f"{score.median_ape:.1f}",
+                f"{score.p90_ape:.1f}",
+                f"{score.geometric_mean_ratio:.2f}",
+                *((naive.model, *figures(naive)) if naive else ("-", "-", "-")),
+            )
+        )
+    return "\n".join(lines)
+
+
+def ratios(board: Scoreboard) -> str:
+    """Return the lowest and highest predicted / measured of each network and framework, nothing fitted."""
+    found = {
+        (row.subset, row.network, row.framework): row
+        for row in board.ratios
+        if row.table == QUOTED and row.subset != "cpu_oversubscribed"
+    }
+    frameworks = sorted({framework for _, _, framework in found})
+    lines = head("cells", "network", *frameworks)
+    for subset, network in dict.fromkeys((subset, network) for subset, network, _ in found):
+        rows = [found.get((subset, network, framework)) for framework in frameworks]
+        texts = [f"{row.lowest:.2f} to {row.highest:.2f}" if row else "-" for row in rows]
+        lines.append(line(SUBSET_TEXT[subset], network, *texts))
+    return "\n".join(lines)
+
+
+def factors(board: Scoreboard) -> str:
+    """Return the factors of fits to all cells."""
+    lines = head("cells", "factor on", "value", "80 % interval")
+    lines += [
+        line(SUBSET_TEXT[row.subset], row.name, f"{row.factor:.2f}", f"{row.low:.2f} to {row.high:.2f}")
+        for row in board.factors
+        if row.table == QUOTED and row.subset != "cpu_oversubscribed"
+    ]
+    return "\n".join(lines)
+
+
+def terms(board: Scoreboard) -> str:
+    """Tabulate the worth of each physical term."""
+    lines = head("cells", "protocol", "without", "MAPE", "100 (exp(mean abs ln) - 1)", "change")
+    lines += [
+        line(
+            SUBSET_TEXT[row.subset],
+            row.protocol,
+            row.without,
+            f"{row.mape:.1f}",
+            f"{row.typical_factor_percent:.1f}",
+            f"{row.change:+.1f}",
+        )
+        for row in board.terms
+        if row.table == QUOTED
+    ]
+    return "\n".join(lines)
+
+
+def kernels(board: Scoreboard) -> str:
+    """Return the scores on measured kernels, means over boards or the only board."""
+    names = [table.name for table in board.tables if table.kind == "kernels"]
+    lines = head("table", "rows", "protocol", "median error", "strongest plain roofline")
+    for name in names:
+        scores = [score for score in board.scores if score.table == name]
+        averaged = [score for score in scores if score.subset.startswith("mean of the boards")] or scores
+        naive = {(score.part, score.protocol): score for score in averaged if score.model != PERFMODEL}
+        for score in averaged:
+            if score.model == PERFMODEL:
+                other = naive[score.part, score.protocol]
+                errors = (f"{score.median_ape:.1f}", f"{other.median_ape:.1f}")
+                lines.append(line(name, f"{score.part} ({score.cells})", score.protocol, *errors))
+    return "\n".join(lines)
+
+
+BLOCKS: dict[str, Callable[[Scoreboard], str]] = {
+    "scoreboard": unfitted,
+    "protocols": protocols,
+    "ratios": ratios,
+    "factors": factors,
+    "terms": terms,
+    "kernels": kernels,
+}
+PAGES = {
+    "docs/accuracy.md": ("scoreboard", "protocols", "ratios", "factors", "kernels"),
+    "docs/physics.md": ("terms", "kernels"),
+}
+
+
+def with_block(text: str, name: str, block: str) -> str:
+    """Replace the text between the markers of a name."""
+    start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
+    before, rest = text.split(start)
+    _, after = rest.split(end)
+    return f"{before}{start}\n{block}\n{end}{after}"
+
+
+def page_text(page: str, board: Scoreboard) -> str:
+    """Return a page, a path below the root, with its blocks written from a scoreboard."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for name in PAGES[page]:
+        text = with_block(text, name, BLOCKS[name](board))
+    return text
+
+
+def write_scoreboard(
+    to: Path = DOCS,
+    *,
+    data: Path | None = None,
+    quick: bool = False,
+    terms: bool = False,
+    new_tables: bool = False,
+    sections: str | None = None,
+    progress: bool | None = None,
+) -> Scoreboard:
+    """Score every table, and write records, pages and pictures to a folder."""
+    if not to.is_dir():
+        raise ArgumentError("--to", str(to), "an existing folder")
+    if new_tables and data is None:
+        raise ArgumentError("--new-tables", new_tables, "left out without --data")
+    kinds = frozenset(KINDS if sections is None else [one_of("sections", name, KINDS) for name in sections.split(",")])
+    kept = load_scoreboard(to / RECORDS) if (to / RECORDS).is_file() else None
+    folder = None if data is None else read_data_folder(data)
+    if folder is not None:
+        score_tables.check_folder(folder)
+        if kept is not None and not new_tables:
+            score_tables.check_hashes(folder, kept)
+    collected = Collected(tell=_tell if progress is not False else None)
+    with progress_bar("scoring", shown=progress) as show:
+        score_tables.score_shipped_own(collected, kinds=kinds)
+        if STEPS in kinds:
+            score_tables.score_shipped(collected, protocols=score_tables.QUICK if quick else None, progress=show)
+        if folder is not None:
+            score_tables.score_folder(folder, collected, kinds=kinds, progress=show)
+        if terms:
+            score_tables.score_terms(collected, progress=show)
+    board = collected.board()
+    if kept is not None:
+        board = board.with_slow_scores(kept) if quick else board
+        board = board.with_kept(kept)
+    save_scoreboard(board, to / RECORDS)
+    (to / PICTURES).mkdir(exist_ok=True)
+    for picture in collected.pictures:
+        path = to / PICTURES / f"{picture.name}.png"
+        save(parity_plot(**picture.shown), path, dots_per_inch=PICTURE_DOTS_PER_INCH)
+    write_pages(board, to)
+    _tell(f"wrote {to / RECORDS}, its pages and {len(collected.pictures)} pictures")
+    return board
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(f"scoreboard: {text}\n")
+
+
+def pages(board: Scoreboard, to: Path) -> dict[str, str]:
+    """Name and text of each page of a scoreboard, with the pictures that are in its folder."""
+    pictures = [f"{PICTURES}/{path.name}" for path in sorted((to / PICTURES).glob("*.png"))]
+    blocks = page_blocks(board, pictures=pictures)
+    return {"scoreboard.md": markdown_page(blocks), "scoreboard.html": html_page(blocks, title="perfmodel: scoreboard")}
+
+
+def write_pages(board: Scoreboard, to: Path) -> None:
+    """Write the Markdown and the HTML page of a scoreboard."""
+    for name, text in pages(board, to).items():
+        with replacement_of(to / name) as temporary:
+            temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def main(
+    data: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of tables that are not in this repository.")
+    ] = None,
+    to: Annotated[
+        Path, typer.Option(metavar="FOLDER", show_default="docs", help="Folder of the page and of kept results.")
+    ] = DOCS,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Compute only what takes a minute or two; slow scores stay as they are.")
+    ] = False,
+    terms: Annotated[bool, typer.Option("--terms", help="Leave out each physical term, too.")] = False,
+    new_tables: Annotated[
+        bool, typer.Option("--new-tables", help="With --data: accept tables that differ from those scored before.")
+    ] = False,
+    sections: Annotated[str | None, typer.Option(metavar="NAME,...", help=f"Only these of {', '.join(KINDS)}.")] = None,
+    pages_only: Annotated[bool, typer.Option("--pages-only", help="Compute nothing: write the pages again.")] = False,
+    released: Annotated[
+        bool, typer.Option("--released", help="Compute nothing: make today's scores the ones to be held against.")
+    ] = False,
+    progress: ProgressOption = None,
+) -> None:
+    """Score every table under every protocol, and write the pages that quote the scores."""
+    if not (pages_only or released):
+        write_scoreboard(
+            to, data=data, quick=quick, terms=terms, new_tables=new_tables, sections=sections, progress=progress
+        )
+    board = load_scoreboard(to / RECORDS)
+    if released:
+        own = tuple(score for score in board.scores if score.model == PERFMODEL)
+        save_scoreboard(Scoreboard(version=board.version, code=board.code, tables=board.tables, scores=own), RELEASED)
+    write_pages(board, to)
+    for page in PAGES if to.resolve() == DOCS else ():
+        (ROOT / page).write_text(page_text(page, board), encoding="utf-8", newline="\n")
+        _tell(f"wrote {page}")
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except PerfmodelError as error:
+        sys.exit(f"scoreboard: {error}")
