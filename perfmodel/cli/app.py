@@ -1,4 +1,4 @@
-"""The command line: its commands, its version, and how it ends."""
+"""The command line: its commands, its version, and its exit codes."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ _UsageError: Any = typer.BadParameter.__base__
 
 
 class _TwoWordCommands(TyperGroup):
-    """Commands some of whose names are two words: ``validate live`` has options of its own."""
+    """Commands whose names may have two words: ``validate live`` has options of its own."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the command of the first two words where there is one, else that of the first."""
+        """Return the command named by the first two words, else that of the first."""
         two_words = " ".join(args[:2])
         if two_words in self.commands:
             args = [two_words, *args[2:]]
@@ -99,7 +99,7 @@ def _perfmodel(
 
 
 def _app_for(words: Sequence[str]) -> typer.Typer:
-    """Return the command line with the one command that is asked for, as each takes time to build; else with all."""
+    """Return the command line with only the requested command, as each takes time to build; with all if unknown."""
     asked = [info for info in app.registered_commands if words and (info.name or "").split()[0] == words[0]]
     Command.only_listed = len(asked) != 1 or asked[0].name != words[0]
     if Command.only_listed:
@@ -110,7 +110,7 @@ def _app_for(words: Sequence[str]) -> typer.Typer:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; every error of the user becomes one line."""
+    """Run the command line and return its exit code; every user error becomes one line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter must not end the program
@@ -141,7 +141,7 @@ def _refused(message: str) -> int:
 
 
 def _shown(message: Warning | str, category: type[Warning], *_where: object, **_more: object) -> None:
-    """Print a warning of ours as one line, without the source line that Python shows to programmers."""
+    """Print one of our warnings as one line, without Python's source line."""
     kind = "" if issubclass(category, PerfmodelWarning) else f"{category.__name__}: "
     sys.stderr.write(f"perfmodel: warning: {kind}{' '.join(str(message).split())}\n")
 

@@ -1,4 +1,4 @@
-"""What every command shares: text or JSON, to the terminal or to a file; numbers as typed; progress."""
+"""Parts shared by all commands: typed values, text or JSON output, files, progress."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def takes_arguments(
     several: bool = False,
     plot: str | None = None,
 ) -> Callable[[Callable[..., Any]], Command]:
-    """Return a decorator: a command whose parameter ``arguments`` is what was typed for arguments of ``predict``."""
+    """Return a decorator for a command whose parameter ``arguments`` receives the typed arguments of ``predict``."""
     return lambda function: Command(function, besides=besides, own=own, only=only, several=several, plot=plot)
 
 
 @dataclass(eq=False)
 class Command:
-    """A command whose answer is printed, written and drawn, with options for arguments of ``predict`` if it takes any.
+    """A command that prints, writes and draws its answer, with options for arguments of ``predict`` if it takes any.
 
     Options are made when somebody asks for its signature.
 
@@ -83,7 +83,7 @@ class Command:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Arguments that are options."""
+        """Names of the arguments that are options."""
         from perfmodel.prediction.arguments.table import ARGUMENTS
 
         return self.only or tuple(name for name in (*ARGUMENTS, *self.besides) if name not in self.own)
@@ -121,7 +121,7 @@ class Command:
         return _optional(name, Annotated[kind, typer.Option(*flags, **shown)])
 
     def __call__(self, **typed: Any) -> None:
-        """Run the command with what was typed, and write what it answers."""
+        """Run the command with the typed options, and print or write its answer."""
         as_json, out = typed.pop("as_json"), typed.pop("out")
         check_writable(out, argument="--out")
         plot = None
@@ -135,7 +135,7 @@ class Command:
         emit(lambda: str(answer), lambda: answer.to_dict(), as_json=as_json, out=out)
 
     def _arguments(self, typed: dict[str, Any]) -> dict[str, Any]:
-        """Take arguments of ``predict`` out of what was typed."""
+        """Take the arguments of ``predict`` out of the typed options."""
         given = {name: typed.pop(name) for name in self.names}
         given = {name: value for name, value in given.items() if value is not None}
         if not self.several:
@@ -154,7 +154,7 @@ def _optional(name: str, annotation: Any) -> Parameter:
 
 
 def value_as_typed(name: str, typed: Any) -> Any:
-    """Return the value of an argument for what was typed: a number, a truth value, a text, a mapping.
+    """Convert a typed text to the argument's value: a number, a truth value, a text, a mapping.
 
     Parameters
     ----------
@@ -237,7 +237,7 @@ def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...]
 
 
 def changed_arguments(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments with some of them changed; one that stands instead of another drops that one.
+    """Return arguments with some of them changed; an argument that replaces another drops it.
 
     Parameters
     ----------
@@ -270,7 +270,7 @@ OutOption: TypeAlias = Annotated[
 
 
 def number_as_typed(text: str | None) -> Any:
-    """Return the number a text spells, or the text itself for the library to refuse by name.
+    """Convert a text to a number if it spells one; other texts are left for the library to refuse.
 
     Parameters
     ----------
@@ -296,7 +296,7 @@ def number_as_typed(text: str | None) -> Any:
 
 
 def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
-    """Return ``key=value`` texts as a dictionary of numbers, tuples of numbers, truth values and texts.
+    """Convert ``key=value`` texts to a dictionary of numbers, tuples of numbers, truth values and texts.
 
     Parameters
     ----------
@@ -334,7 +334,7 @@ def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
 
 
 def _numbers_as_typed(text: str) -> Any:
-    """Return a number, numbers between commas as a tuple (one with a comma behind it), or the text itself."""
+    """Convert a text to a number, to a tuple of numbers if it has commas (also a trailing one), else leave it."""
     numbers = tuple(number_as_typed(part) for part in text.removesuffix(",").split(","))
     if any(isinstance(number, str) for number in numbers):
         return text
@@ -342,7 +342,7 @@ def _numbers_as_typed(text: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON knows it: a number that is not finite becomes null."""
+    """Convert a value to JSON types; numbers that are not finite become null."""
     if isinstance(value, Mapping):
         return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -371,7 +371,7 @@ def check_writable(path: Path | None, *, argument: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a command says, where it is not what its report prints and holds by itself.
+    """Answer of a command, where that is not a report that prints itself.
 
     Parameters
     ----------
@@ -389,7 +389,7 @@ class Answer:
         return self.text()
 
     def to_dict(self) -> Any:
-        """Return it for JSON."""
+        """Return the answer for JSON."""
         return self.content()
 
 

@@ -54,7 +54,7 @@ FITTED_SUBSETS = ("gpu", "cpu")
 
 
 def percent_bound(given: float | None) -> float | None:
-    """Return a bound [%]; refuse one that no error could be held against."""
+    """Return a typed bound [%]; refuse one that no error can exceed or meet."""
     if given is not None and not 0 <= given < math.inf:
         message = f"{given:g} is not allowed: a finite percentage of at least 0"
         raise typer.BadParameter(message)
@@ -80,10 +80,10 @@ ParityOption: TypeAlias = Annotated[
 
 
 class ValidateCommand(TyperCommand):
-    """``perfmodel validate``, whose help lists all tables; they are looked up only then."""
+    """``perfmodel validate``; its help lists all tables, which are looked up only then."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help with the tables below."""
+        """Write the help, followed by the list of tables."""
         from perfmodel.validation.tables.own_tables import help_text
 
         self.epilog = help_text()
@@ -117,7 +117,7 @@ def validate_command(
     new_tables: NewTablesOption = False,
     sections: SectionsOption = None,
 ) -> None:
-    """Predict every measured cell of a table and score the predictions beside naive baselines."""
+    """Predict every measured cell of a table, and score the predictions beside naive baselines."""
     from perfmodel.validation.validate import validate_steps
 
     given = _given(context)
@@ -152,7 +152,7 @@ def validate_command(
 
 
 def _own(name: str, data: Path | None, *, given: dict[str, str], max_mape: float | None) -> tuple[Any, float | None]:
-    """Return the report of a table that is scored in a way of its own, and its error [%]; None where it is none."""
+    """Return the report and the error [%] of a table with its own kind of score; None for other tables."""
     from perfmodel.validation.tables.own_tables import own_table, refuse_beside
 
     table = own_table(name, data)
@@ -166,7 +166,7 @@ def _own(name: str, data: Path | None, *, given: dict[str, str], max_mape: float
 
 
 def _all_of(tables: list[Table[Any]]) -> Answer:
-    """Return tables of scores as one answer."""
+    """Return the score tables as one answer."""
     from perfmodel.validation.scores.table_report import score_lines
 
     return Answer(
@@ -176,7 +176,7 @@ def _all_of(tables: list[Table[Any]]) -> Answer:
 
 
 def _with_rows(report: Report) -> Answer:
-    """Return a report with every cell below it."""
+    """Return a report followed by all its cells."""
     from perfmodel.validation.scores.table_report import cell_lines
 
     return Answer(
@@ -185,14 +185,14 @@ def _with_rows(report: Report) -> Answer:
 
 
 def _check_error(mape: float | None, most: float | None) -> None:
-    """End with exit code 1 if the error is above what is allowed, or none."""
+    """Exit with code 1 if the error is above the bound, or there is none."""
     if most is not None and mape is not None and not mape <= most:
         sys.stderr.write(f"perfmodel: check failed: MAPE {mape:.1f} % is above {most:g} %\n")
         raise typer.Exit(CHECK_FAILED)
 
 
 def _given(context: typer.Context) -> dict[str, str]:
-    """Return what was typed: names of parameters with what people call them, the table or an option."""
+    """Return the options that were typed, and the table: parameter names with their spelling on the command line."""
     typed = {}
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name) if parameter.name else None
@@ -210,7 +210,7 @@ def _refuse(given: dict[str, str], *, allowed: frozenset[str], told: str) -> Non
 
 
 def _refuse_together(**given: Any) -> None:
-    """Refuse options that a table of many scores cannot serve."""
+    """Refuse options that cannot be combined with a table of several scores."""
     both = given.pop("sensitivity") and given.pop("ablate")
     told = [
         f"--{name.replace('_', '-')}"
@@ -299,7 +299,7 @@ def write_scoreboard(
     sections: str | None,
     progress: bool | None,
 ) -> Scoreboard:
-    """Score every table, and write page, records and pictures."""
+    """Score every table, and write page, records and figures."""
     from perfmodel.measurements.kernel_tables import read_data_folder
     from perfmodel.prediction.arguments.checks import one_of
     from perfmodel.validation.all_tables import QUICK, score_shipped, score_shipped_own, score_terms
@@ -416,7 +416,7 @@ def validate_live_command(
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
-    """Measure whole torch networks on this machine and predict them from its calibration, which never saw them."""
+    """Measure whole torch networks on this machine, and predict them from a calibration that never saw them."""
     from perfmodel.validation.live.check import validate_live
     from perfmodel.validation.live.report import check_table_path, save_live_table
 

@@ -1,4 +1,4 @@
-"""The structure of a layer graph: named layers, what they read, their shapes, parameters; and what is missing in it."""
+"""Structure of a layer graph: named layers, their inputs, shapes and parameters; and checks for missing ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Node]) -> None:
-    """Raise GraphError for an empty graph, an input nobody reads, a layer that leads to no loss."""
+    """Refuse an empty graph, an input that nothing reads, and a layer that leads to no loss."""
     if not nodes:
         problem = f"graph {name!r} has no layers"
         raise GraphError(problem)
@@ -38,7 +38,7 @@ def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Nod
 
 
 def check_frozen(node: Node) -> None:
-    """Raise UnknownNameError unless the parameters that a graph freezes are the layer's."""
+    """Refuse to freeze parameters that a layer does not have."""
     known = node.layer.parameter_shapes(node.input_shapes)
     for name in node.usage.frozen_parameters:
         if name not in known:
@@ -47,7 +47,7 @@ def check_frozen(node: Node) -> None:
 
 
 def check_sharing(node: Node, *, owner: Node | None, parameter: str, of: ParameterName) -> None:
-    """Raise ShapeError unless a layer's parameter can be another layer's."""
+    """Refuse to share a parameter between layers that it does not fit."""
     wanted = node.layer.parameter_shapes(node.input_shapes).get(parameter)
     shapes = {} if owner is None else owner.parameter_shapes
     if wanted is None:
@@ -145,7 +145,7 @@ class GraphStructure:
         return name
 
     def take(self, node: Node) -> None:
-        """Add a layer as another graph has it, where what it reads has the same shapes, and no parameter an owner."""
+        """Add a layer of another graph, whose inputs have the same shapes here and which shares no parameters."""
         self._nodes[node.name] = node
         self._readers[node.name] = []
         for input_name in dict.fromkeys(node.input_names):
@@ -153,14 +153,14 @@ class GraphStructure:
         self._derived.clear()
 
     def _once(self, key: Hashable, derive: Callable[[], Derived]) -> Derived:
-        """Return what follows from the layers that are there, derived at the first question after one was added."""
+        """Return a value derived from the present layers; it is derived again after a layer is added."""
         if key not in self._derived:
             self._derived[key] = derive()
         derived: Derived = self._derived[key]
         return derived
 
     def kept(self, what: str) -> dict[Any, Any]:
-        """Return the mapping in which others keep what they made of the graph, empty again when a layer is added."""
+        """Return a cache for values made from the graph; it is emptied when a layer is added."""
         return self._once(("kept", what), dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class GraphStructure:
 
     @property
     def digraph(self) -> nx.DiGraph[str]:
-        """Names of inputs and layers as a networkx graph of its own, for its algorithms."""
+        """Names of inputs and layers as a new networkx graph."""
         import networkx as nx
 
         digraph: nx.DiGraph[str] = nx.DiGraph()
@@ -249,7 +249,7 @@ class GraphStructure:
         return self._once("labels", lambda: sum(node.layer.label_bytes(node.input_shapes) for node in self.layers))
 
     def samples(self, batch_size: Any) -> Any:
-        """Return a batch size that the graph holds for [samples]. [samples]"""
+        """Check a batch size against the graph and return it. [samples]"""
         if self.fixed_batch_size is None:
             return checked_batch_size(1 if batch_size is None else batch_size)
         if batch_size is not None and not (np.ndim(batch_size) == 0 and batch_size == self.fixed_batch_size):

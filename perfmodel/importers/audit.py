@@ -35,7 +35,7 @@ def audit(
     batch_axis: int | None = 0,
     progress: bool | None = None,
 ) -> Audit:
-    """Return our counts of matrix products, beside torch's where a torch module is given.
+    """Count the matrix products of a network, beside torch's counts where it is a torch module.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def _audit_of_module(imported: Imported, *, phase: str) -> Audit:
 
 
 def _recomputed(graph: LayerGraph, *, batch_size: int, phase: str) -> Counter[str]:
-    """Return the products of layers in checkpointed regions that the backward phase runs again [FLOP]."""
+    """Return the products in checkpointed regions that the backward phase runs again [FLOP]."""
     counts: Counter[str] = Counter()
     if Phase.BACKWARD in Phase(phase).parts:
         for layer, operation in graph.operations(batch_size=batch_size, phase=Phase.BACKWARD):
@@ -237,7 +237,7 @@ class AuditRow:
 
     @property
     def difference_flop_count(self) -> int | None:
-        """Ours less torch's over both phases, known faults of torch's aside [FLOP]; None where it has no count."""
+        """Our count less torch's over both phases, torch's known faults aside [FLOP]; None without a count by torch."""
         if self.torch_forward_flop_count is None or self.torch_backward_flop_count is None or self.torch_has_no_formula:
             return None
         ours = self.forward_flop_count + self.backward_flop_count
@@ -246,7 +246,7 @@ class AuditRow:
 
     @property
     def agrees(self) -> bool:
-        """Whether both phases are equal to the last digit, torch's known faults aside, or there was no module."""
+        """Whether both phases agree to the last digit, torch's known faults aside, or there was no module."""
         if self.torch_has_no_formula:
             return True
         if self.torch_forward_flop_count is None or self.torch_backward_flop_count is None:
@@ -256,14 +256,14 @@ class AuditRow:
 
     @property
     def has_products(self) -> bool:
-        """Whether anybody counts a product here."""
+        """Whether we or torch count any product here."""
         theirs = (self.torch_forward_flop_count, self.torch_backward_flop_count)
         return any((self.forward_flop_count, self.backward_flop_count, *theirs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditHole:
-    """An opaque layer: an operator that no layer is."""
+    """An opaque layer: an operator without a layer of its own."""
 
     layer: str
     operator: str
@@ -273,7 +273,7 @@ class AuditHole:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A row as it is printed: FLOP to the last digit."""
+    """A row as printed, FLOP to the last digit."""
 
     layer: str
     operator: str
@@ -345,7 +345,7 @@ class Audit:
 
     @property
     def torch_excess_flop_count(self) -> int:
-        """What torch's formulas are known to count too much [FLOP]."""
+        """Arithmetic that torch's formulas are known to overcount [FLOP]."""
         return sum(row.torch_excess_flop_count for row in self.rows)
 
     @property
@@ -381,7 +381,7 @@ class Audit:
         return Table(self.rows, row_type=AuditRow).to_frame()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values, for JSON.
+        """Return the audit as plain values, for JSON.
 
         Returns
         -------

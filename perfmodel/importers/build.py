@@ -1,4 +1,4 @@
-"""From a program to a layer graph: what is of use, what it is called, who owns which parameter."""
+"""From a translated program to a layer graph: needed layers, their names, and the owners of shared parameters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES_SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
-    """A call that no layer takes."""
+    """A call that no layer translates."""
 
     layer: str
     step: int
@@ -32,7 +32,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A graph and where its layers came from."""
+    """A graph and the calls that its layers came from."""
 
     graph: LayerGraph
     steps: dict[str, int]
@@ -84,7 +84,7 @@ def _starts(program: Program, output: Operand) -> bool:
 
 
 def _of_use(nodes: Sequence[PlannedNode], ends: Iterable[Source]) -> list[PlannedNode]:
-    """Return the layers that lead to an output, and those that are computed from an input although nobody reads them.
+    """Return the layers that lead to an output, and those that are computed from an input although nothing reads them.
 
     Left out are views that nobody reads, and counters and tables that depend on no input.
     """
@@ -106,7 +106,7 @@ def _inputs_read(program: Program, nodes: Sequence[PlannedNode]) -> dict[str, Sh
 
 
 def _names(nodes: Sequence[PlannedNode], *, taken: Iterable[str]) -> dict[int, str]:
-    """Return a name for each layer: the path of its place, with the operator where the place holds several."""
+    """Return a name for each layer: the path of its place, with the operator appended where that is not unique."""
     parts = [node.path.split(".") for node in nodes]
     holders = {".".join(each[:count]) for each in parts for count in range(len(each))}
     visits = Counter((node.path, node.visit) for node in nodes if not node.layer.is_view)
@@ -133,7 +133,7 @@ def _names(nodes: Sequence[PlannedNode], *, taken: Iterable[str]) -> dict[int, s
 
 
 class _Emission:
-    """The graph while its layers are added."""
+    """A graph under construction."""
 
     def __init__(self, graph: LayerGraph, plan: Plan, names: Mapping[int, str]) -> None:
         self.graph = graph
@@ -174,7 +174,7 @@ class _Emission:
             self.holes.append(Hole(layer=name, step=node.step, operator=operator, reason=node.problem))
 
     def _can_share(self, owner: ParameterName, shape: Shape) -> bool:
-        """Tell whether a layer can use another's parameter; warn where one tensor has two different sizes."""
+        """Tell whether a layer can share another's parameter; warn where one tensor has two sizes."""
         own = self.graph.node(owner[0]).parameter_shapes[owner[1]]
         if math.prod(own) == math.prod(shape):
             return True
@@ -184,14 +184,14 @@ class _Emission:
         return False
 
     def _training(self, node: PlannedNode) -> dict[str, Any]:
-        """Return which of a layer's parameters are frozen."""
+        """Return the parameters of a layer that are frozen."""
         frozen = tuple(name for name, key in node.parameters.items() if not self.plan.parameter(key).is_trained)
         if frozen and len(frozen) == len(node.parameters):
             return {"is_trained": False}
         return {"frozen_parameters": frozen}
 
     def add_sink(self, node: PlannedNode) -> None:
-        """Add a reader to a result that nobody minimises, so that no gradient starts there."""
+        """Add a reader to a result that no loss depends on, so that no gradient starts there."""
         name = self.names[id(node)]
         sink = f"{name}.output"
         while sink in self.graph:
@@ -211,12 +211,12 @@ class _Emission:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first few names, and dots where there are more."""
+    """Return the first few names, with dots if there are more."""
     return ", ".join(names[:NAMES_SHOWN]) + (" ..." if len(names) > NAMES_SHOWN else "")
 
 
 def counted_by_bytes(graph: LayerGraph, layers: Sequence[str], *, batch_size: int) -> str:
-    """Return in words how the FLOP of layers that perfmodel does not know are counted, and how many they may be."""
+    """Describe how the FLOP of opaque layers are counted, and within which bounds they lie."""
     bounds = [hole_bounds(graph, layer, batch_size=batch_size) for layer in layers]
     least, most = (sum(each) for each in zip(*bounds, strict=True))
     return (
@@ -226,7 +226,7 @@ def counted_by_bytes(graph: LayerGraph, layers: Sequence[str], *, batch_size: in
 
 
 def hole_bounds(graph: LayerGraph, layer: str, *, batch_size: int) -> tuple[int, int]:
-    """Return the least and most arithmetic of an opaque layer forward."""
+    """Return the least and the most forward arithmetic of an opaque layer."""
     node = graph.node(layer)
     runs = node.runs(batch_size)
     work = node.layer.work(node.input_shapes, batch_size=runs, phase="forward")

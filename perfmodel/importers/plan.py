@@ -1,4 +1,4 @@
-"""From calls of operators to layers: which layer each call is, what it reads, and where gradients flow."""
+"""Translation of operator calls to layers, with their inputs and the flow of gradients."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ParameterTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One call of an operator in its place."""
+    """One operator call of a program."""
 
     call: OperatorCall
     path: str = ""
@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A network as another program runs it."""
+    """A network as a program of operator calls."""
 
     name: str
     inputs: Mapping[str, Operand]
@@ -80,7 +80,7 @@ REFUSALS: Final = (PerfmodelError, ArithmeticError, LookupError, TypeError, Valu
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PlannedNode:
-    """A layer that will be added to the graph."""
+    """A layer to be added to the graph."""
 
     layer: Layer
     inputs: tuple[PlannedNode | str, ...]
@@ -102,7 +102,7 @@ Source = PlannedNode | str
 
 
 def is_seen_otherwise(source: Source) -> bool:
-    """Tell whether a tensor is a view with its axes in another order of something that was reshaped before.
+    """Tell whether a tensor is a view, with its axes reordered, of something that was reshaped before.
 
     The gradient of a copy of it comes in the new order. Before it can be reshaped back it is copied once more. Where
     nothing was reshaped, whoever wants the gradient reads it as it lies.
@@ -119,7 +119,7 @@ def is_seen_otherwise(source: Source) -> bool:
 
 
 def translators_of(program: str) -> dict[str, tuple[Translator, ...]]:
-    """Return what reads each operator, over all layer kinds."""
+    """Return the translators of each operator, from all layer kinds."""
     found: dict[str, list[Translator]] = defaultdict(list)
     for layer in LAYERS.values():
         operators: Mapping[str, Translator] = getattr(layer, f"{program}_operators")
@@ -156,12 +156,12 @@ class Plan:
         self._region = ("", False)
 
     def parameter(self, key: str) -> ParameterTensor:
-        """Return a trained tensor by the key of an operand; parts carry their name in brackets after the key."""
+        """Return the trained tensor of an operand's key; the key of a part has the part's name in brackets."""
         parameters = self.program.parameters
         return parameters[key] if key in parameters else parameters[key.partition("[")[0]]
 
     def source(self, operand: Operand) -> Source:
-        """Return where a tensor comes from; parameters and constants get a layer of their own."""
+        """Return the source of a tensor; parameters and constants get a layer of their own."""
         found = self._sources.get(operand.key)
         if operand.is_parameter:
             return self._held_parameter(operand, found)
@@ -175,7 +175,7 @@ class Plan:
         return self._input_shapes[source] if isinstance(source, str) else source.shape
 
     def result(self, operand: Operand) -> Source:
-        """Return where an output of the network comes from [-]."""
+        """Return the source of an output of the network [-]."""
         return self._sources.get(operand.key) or self.source(operand)
 
     def ended(self, source: PlannedNode) -> PlannedNode:
@@ -194,7 +194,7 @@ class Plan:
         return self._add(Reshape(shape=tuple(operand.shape)), (found,), path=self.parameter(operand.key).name)
 
     def _as_read(self, operand: Operand, found: Source) -> Source:
-        """Return samples as one tensor or one tensor as samples, where a network of one batch size asks for it."""
+        """Return one sample as a tensor or the reverse, where a network of one batch size asks for it."""
         is_whole = isinstance(operand.shape, SharedShape)
         if operand.key not in self.program.wholes or is_whole == isinstance(self.shape(found), SharedShape):
             return found
@@ -204,7 +204,7 @@ class Plan:
         return self._seen_otherwise[operand.key, is_whole]
 
     def _scalar(self, operand: Operand, found: Source) -> Source:
-        """Return the mean of a loss per sample, where the network goes on with one number."""
+        """Return the mean of a loss per sample, where the network continues with one number."""
         is_number = operand.shape == () and isinstance(operand.shape, SharedShape)
         if isinstance(found, str) or not (found.layer.is_loss and is_number):
             return found
@@ -223,7 +223,7 @@ class Plan:
         path: str = "",
         parameters: Mapping[str, str] | None = None,
     ) -> PlannedNode:
-        """Plan a layer that is no step of its own."""
+        """Add a layer that is not a call of the program."""
         node = self._placed(layer, inputs, parameters or {})
         node.path, node.operator = path, layer.kind
         self.nodes.append(node)
@@ -251,7 +251,7 @@ class Plan:
         )
 
     def _inputs(self, operands: Sequence[Operand], step: Step) -> list[Source]:
-        """Return where the operands come from, cut off where no gradient flows back."""
+        """Return the sources of the operands, detached where no gradient flows back."""
         sources = []
         for operand in operands:
             source = self.source(operand)
@@ -264,7 +264,7 @@ class Plan:
         return sources
 
     def _moved(self, step: Step, translation: Translation, sources: list[Source]) -> list[Source]:
-        """Return the same, those copied into another order first that the call brings into one."""
+        """Return the sources; operands that the call reorders are copied first."""
         moved = {each.key for name in step.call.moved if isinstance(each := step.call[name], Operand)}
         if not moved or isinstance(translation.layer, Rearrange):
             return sources
@@ -289,7 +289,7 @@ class Plan:
             self._sources[output.key] = source
 
     def _further(self, index: int, step: Step, output: Operand, first: Source) -> Source:
-        """Return a further output of a call: a part of its input, or what its first output's layer makes beside it."""
+        """Return a further output of a call: a part of its input, or a side result of its layer."""
         for translation in self._translations(replace(step, call=replace(step.call, outputs=(output,)))):
             if translation.layer.is_view:
                 node = self._fitting(index, step, translation, output)
@@ -304,7 +304,7 @@ class Plan:
         return self._kept(self._of_step(node, index, step))
 
     def _planned(self, index: int, step: Step) -> Source:
-        """Return the layer of a call, or its input where the call is nothing."""
+        """Return the layer of a call, or its input if the call does nothing."""
         glue = {VIEW: self._view, OVERWRITE: self._overwritten}.get(step.call.operator)
         if glue is not None:
             return glue(index, step)
@@ -319,7 +319,7 @@ class Plan:
         return self._opaque(index, step, problems)
 
     def _whole(self, step: Step) -> Step:
-        """Return a call on whole tensors instead of samples, for what mixes samples."""
+        """Return the call on whole tensors instead of samples, for operators that mix samples."""
 
         def whole(value: Any) -> Any:
             if isinstance(value, tuple):
@@ -350,7 +350,7 @@ class Plan:
     def _fitting(
         self, index: int, step: Step, translation: Translation, output: Operand, problems: list[str] | None = None
     ) -> PlannedNode | None:
-        """Return the layer in its place, None where its output is not what the call makes."""
+        """Return the layer; None if its output differs from the call's."""
         parameters = {name: operand.key for name, operand in translation.parameters.items()}
         planned = len(self.nodes)
         try:
@@ -372,7 +372,7 @@ class Plan:
         return None
 
     def _forget(self) -> None:
-        """Drop sources whose layers are no longer planned."""
+        """Drop the sources whose layers were removed."""
         planned = set(map(id, self.nodes))
 
         def still(sources: dict[Any, Any]) -> dict[Any, Any]:
@@ -387,7 +387,7 @@ class Plan:
         return node
 
     def _kept(self, node: PlannedNode) -> Source:
-        """Plan a layer, unless it is a view that changes nothing."""
+        """Keep a layer, unless it is a view that changes nothing."""
         if self._changes_nothing(node):
             return node.inputs[0]
         self.nodes.append(node)
@@ -414,7 +414,7 @@ class Plan:
         return self._kept(self._of_step(node, index, step))
 
     def _made(self, index: int, step: Step) -> Source:
-        """Return what a call without inputs makes: a tensor that is the same in every step."""
+        """Return the layer of a call without inputs: a tensor that is the same in every step."""
         return self._kept(self._of_step(self._placed(_unmade(step.call.output), (), {}), index, step))
 
     def _opaque(self, index: int, step: Step, problems: Sequence[str]) -> Source:
@@ -426,7 +426,7 @@ class Plan:
 
 
 def _unmade(operand: Operand) -> Layer:
-    """Return the layer of a tensor that depends on no input: given once, or filled for as many samples as there are."""
+    """Return the layer of a tensor that depends on no input: a constant, or one filled to the batch size."""
     if operand.is_shared:
         return Constant(shape=tuple(operand.shape), is_index=operand.is_index)
     return Fill(shape=tuple(operand.shape), per_sample=True)

@@ -1,4 +1,4 @@
-"""advise(): what single changes of a job would be worth, and why."""
+"""advise(): single changes of a job, ranked by gain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_CHANGE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceRow:
-    """One change that can be made, and what it is worth."""
+    """A change that can be made, with its gain."""
 
     kind: str
     change: str
@@ -50,7 +50,7 @@ class AdviceRow:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A change that cannot be made, or says nothing here."""
+    """A change that is impossible, or does not apply to the job."""
 
     kind: str
     change: str
@@ -59,7 +59,7 @@ class Rejected:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Advice:
-    """Single changes of a job by what they gain. Made by :func:`perfmodel.advise`.
+    """Single changes of a job, ranked by gain. Made by :func:`perfmodel.advise`.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class Advice:
         return self.rows.to_frame()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the job, all rows and what was rejected as plain values, devices and systems by name. [s]"""
+        """Return the job, all rows and all rejected changes as plain values, devices and systems by name. [s]"""
         return {
             "job": plain(self.arguments),
             "step_s": self.base.step_s,
@@ -140,7 +140,7 @@ class Advice:
 
 
 def _reason(c: Comparison) -> str:
-    """Say which part of the step changed most the way the whole did, and what bounds it then."""
+    """Name the part of the step that explains most of the change, and the bottleneck after it."""
     total, second = c.total, c.second.bottleneck
     bound = f"{second} still bounds it" if second == c.first.bottleneck else f"{second} bounds it now"
     if abs(total.change_s) <= NO_CHANGE * total.first_s:
@@ -155,7 +155,7 @@ def _reason(c: Comparison) -> str:
 
 
 def _beware(base: Prediction, changed: Prediction, change: Change) -> str:
-    """Say what else changes with it, and what it presumes."""
+    """List the side effects of a change, and the assumptions behind it."""
     said = [change.presumes] if change.presumes else []
     if changed.framework != base.framework and "framework" not in change.changes:
         said.append(f"it runs with {changed.framework}, not {base.framework}")
@@ -170,13 +170,13 @@ def _beware(base: Prediction, changed: Prediction, change: Change) -> str:
 
 
 def _on_wiring(p: Prediction) -> tuple[str, ...]:
-    """Return remarks on the links of a system, which a change of them says itself."""
+    """Return the remarks on a system's links: a change of links says them itself."""
     machine = p.basis.prepared.target.machine
     return () if machine is None else machine.system.remarks
 
 
 def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
-    """Return what a change is worth, or why it cannot be."""
+    """Predict the job with a change; return its gain, or the reason why it is impossible."""
     try:
         changed = now.job.replace(**change.changes).predict()
     except PerfmodelError as error:
@@ -202,7 +202,7 @@ def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
 
 
 def _tried_of_kind(now: Situation, kind: str) -> Iterator[AdviceRow | Rejected]:
-    """Return all changes of a kind; a reason where it does not apply, or no more of it do."""
+    """Try every change of a kind; where the kind does not apply, yield the reason."""
     try:
         for change in CHANGES[kind](now):
             if any(now[name] != value for name, value in change.changes.items()):
@@ -287,7 +287,7 @@ NO_ROOM: Final = "It does not fit"
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """A change as it is shown."""
+    """A change as it is printed."""
 
     change: str
     speedup: str
@@ -310,12 +310,12 @@ def _heading(a: Advice) -> list[str]:
 
 
 def _is_worth_showing(a: Advice, row: AdviceRow) -> bool:
-    """Tell whether a change gains something, or makes a job fit that does not."""
+    """Tell whether a change gains something, or makes a job fit that did not."""
     return row.speedup >= SLIGHT or a.base.memory.fits is False
 
 
 def _little_gains(a: Advice) -> list[str]:
-    """Return lines of the kinds whose best change is not worth a row, those of one reason together."""
+    """List the kinds whose best change gains too little for a row, grouped by reason."""
     reasons: dict[str, list[AdviceRow]] = {}
     for row in a.best_of_each_kind:
         if not _is_worth_showing(a, row):
@@ -328,7 +328,7 @@ def _little_gains(a: Advice) -> list[str]:
 
 
 def _rejections(a: Advice) -> list[str]:
-    """Return lines of what cannot be, those of one reason together; the reasons themselves are in ``rejected``."""
+    """List the impossible changes, grouped by reason; ``rejected`` has every reason in full."""
     reasons: dict[str, list[Rejected]] = {}
     for entry in a.rejected:
         argument, refused, why = entry.reason.partition(" must be ")
@@ -344,7 +344,7 @@ def _rejections(a: Advice) -> list[str]:
 
 
 def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:
-    """Return the table of what gains, and lines for the rest."""
+    """Return the table of changes that gain something, and the lines below it."""
     found = a.best_of_each_kind if shown is None else a.rows[:shown]
     good = [row for row in found if _is_worth_showing(a, row)]
     heading = "the best change of each kind" if shown is None else f"the {len(good)} best changes"
@@ -357,7 +357,7 @@ def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:
 
 
 def report(a: Advice, *, shown: int | None = None) -> str:
-    """Return what ``print(advice)`` shows."""
+    """Return the text that ``print(advice)`` shows."""
     table, lines = _blocks(a, shown)
     below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
     return "\n\n".join(["\n".join(_heading(a)), table.to_text(), below])

@@ -58,7 +58,7 @@ class LayerChange:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """One kind of content of the memory in both predictions."""
+    """One kind of memory content in both predictions."""
 
     holds: str
     first_bytes: float
@@ -100,18 +100,18 @@ class Comparison:
 
     @property
     def total(self) -> TermChange:
-        """The whole step in both. [s]"""
+        """The whole step in both predictions. [s]"""
         first_s, second_s = (p.step_s / self._divisor(p) for p in (self.first, self.second))
         return self._change("step_s", self.per, first_s, second_s)
 
     @property
     def ratio(self) -> float:
-        """Time of the second over that of the first, of a step or of a sample. [1]"""
+        """Time of the second over time of the first, per step or per sample. [1]"""
         return self.total.second_s / self.total.first_s
 
     @cached_property
     def layers(self) -> Table[LayerChange]:
-        """Every operation of either prediction, the one whose time changed most first. [s]"""
+        """Every operation of either prediction, largest change first. [s]"""
         found: list[dict[tuple[Any, ...], tuple[str, float]]] = []
         for p in (self.first, self.second):
             own: dict[tuple[Any, ...], tuple[str, float]] = {}
@@ -132,7 +132,7 @@ class Comparison:
 
     @cached_property
     def memory(self) -> Table[MemoryChange]:
-        """What both keep in memory, kind by kind, and in all. [B]"""
+        """Memory of both predictions, by content and in total. [B]"""
         rows = []
         contents = [{**memory_contents(p), "total": float(p.memory.total_bytes)} for p in (self.first, self.second)]
         for name, first_bytes in contents[0].items():
@@ -142,17 +142,17 @@ class Comparison:
 
     @cached_property
     def inputs(self) -> Table[InputChange]:
-        """What was asked for differently, down to single numbers of spec files; none if nothing was. [-]"""
+        """Inputs in which the predictions differ, down to single numbers of spec files. [-]"""
         return Table(input_changes(self.first, self.second), row_type=InputChange)
 
     @property
     def main_term(self) -> TermChange:
-        """The part of the step that changed most the way the whole step did. [-]"""
+        """The part of the step that contributes most to the change of the whole. [-]"""
         return max(self.terms, key=lambda row: row.change_s if self.total.change_s > 0 else -row.change_s)
 
     @property
     def verdict(self) -> str:
-        """Two sentences: how much longer or shorter, and what makes up most of the change. [-]"""
+        """Two sentences: how much faster or slower the second is, and which part contributes most. [-]"""
         total = self.total
         if not total.change_s:
             return f"Both take {seconds_text(total.first_s)} a {self.per}."
@@ -201,7 +201,7 @@ class Comparison:
         }
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw the way from the first to the second as a waterfall, a bar for each part that changed.
+        """Draw the difference as a waterfall: one bar for each part that changed.
 
         Parameters
         ----------
@@ -225,7 +225,7 @@ class Comparison:
 
 
 def compare(first: Prediction, second: Prediction, *, per: str | None = None) -> Comparison:
-    """Say why two predictions differ: inputs, parts of the step, operations, memory.
+    """Explain why two predictions differ: inputs, parts of the step, operations, memory.
 
     Parameters
     ----------
@@ -289,13 +289,13 @@ def _heading(c: Comparison) -> str:
 
 
 def _input_text(change: InputChange, value: Any) -> str:
-    """Write a value with its unit, where the name of an argument tells it; fields of files tell theirs themselves."""
+    """Write a value with the unit that its argument's name implies; fields of spec files name their own."""
     scale = None if ":" in change.input else scale_of(change.input)
     return cell_text(value) if scale is None or not isinstance(value, float) else quantity_text(value, scale)
 
 
 def _tables(c: Comparison) -> list[tuple[Table[Any], list[str]]]:
-    """Return what is shown, with the columns."""
+    """Return the tables to print, with the columns of each."""
     texts = [InputChange(row.input, _input_text(row, row.first), _input_text(row, row.second)) for row in c.inputs]
     spent = [row for row in c.terms if row.first_s or row.second_s]
     where = {"meaning": f"where the time of a {c.per} goes"} | SECONDS
@@ -321,7 +321,7 @@ def _tables(c: Comparison) -> list[tuple[Table[Any], list[str]]]:
 
 @dataclass(frozen=True, slots=True)
 class InputChange:
-    """One thing that two predictions were asked differently."""
+    """One input in which the predictions differ."""
 
     input: str
     first: Any
@@ -329,7 +329,7 @@ class InputChange:
 
 
 def input_changes(first: Prediction, second: Prediction) -> list[InputChange]:
-    """Return what two predictions were asked differently."""
+    """Return the inputs in which two predictions differ."""
     facts = [_facts(p) for p in (first, second)]
     rows = [InputChange(name, value, facts[1][name]) for name, value in facts[0].items()]
     jobs = [p.basis.job for p in (first, second)]
@@ -343,7 +343,7 @@ def input_changes(first: Prediction, second: Prediction) -> list[InputChange]:
 
 
 def _facts(p: Prediction) -> dict[str, Any]:
-    """Return what a prediction itself says of its network and target."""
+    """Return the facts that a prediction states about its network and target."""
     job = p.basis.job
     return {
         "network": p.subject,
@@ -376,12 +376,12 @@ def _argument_changes(first: Job, second: Job) -> list[InputChange]:
 
 
 def _plain(value: Any) -> Any:
-    """Return an object of a spec file by its name."""
+    """Replace an object made from a spec file by its name."""
     return getattr(value, "name", value)
 
 
 def _field_changes(name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> list[InputChange]:
-    """Return the fields of two tables of one spec file, nested ones by their path."""
+    """Return the fields in which two tables of a spec file differ, nested ones by their path."""
     rows = []
     for key in dict.fromkeys([*first, *second]):
         own, other = first.get(key), second.get(key)

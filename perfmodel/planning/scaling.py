@@ -1,4 +1,4 @@
-"""scaling(): what more workers are worth, by how they agree."""
+"""scaling(): speed-up and efficiency over the number of workers, for each way to agree."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ OF_A_ROW: Final = ("graph", "system", "workers", "sync", "batch_size", "global_b
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What a caller says of how batch size and staleness slow down learning, and whether anything."""
+    """How batch size and staleness slow down learning, as the caller states it; all None if not stated."""
 
     critical_batch_size: float | None = None
     staleness_penalty: float = 0.0
     least_steps: float | None = None
 
     def seconds(self, p: Prediction) -> float:
-        """Return the time to the loss, for one least step where their number is not told. [s]"""
+        """Return the time to the loss; where ``least_steps`` is not known, per step of it. [s]"""
         assert self.critical_batch_size is not None
         updates = steps_to_target(
             least_steps=1.0 if self.least_steps is None else self.least_steps,
@@ -61,7 +61,7 @@ class Progress:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Question:
-    """What is the same in every row, with the one worker that all are compared with."""
+    """Everything that is the same in every row, with the single worker that all are compared with."""
 
     graph: LayerGraph | Run
     given: dict[str, Any]
@@ -72,7 +72,7 @@ class _Question:
 
     @cached_property
     def alone(self) -> Prediction:
-        """One worker that has nobody to agree with, nor a server."""
+        """The step of a single worker, which exchanges nothing and has no server."""
         options = dict(self.options)
         options.pop("group_size", None)
         if options.get("straggler") is not None:
@@ -81,7 +81,7 @@ class _Question:
         return predict(self.graph, workers=1, sync=NO_SYNC, **self.given, **options)
 
     def row(self, sync: str, workers: int) -> ScalingRow:
-        """Return one row; with the reason where it cannot be."""
+        """Return one row; an impossible one carries the reason."""
         options = options_of(self.options, sync, workers)
         try:
             p = predict(self.graph, workers=workers, sync=sync, **self.given, **options)
@@ -116,14 +116,14 @@ class _Question:
         )
 
     def _to_loss(self, p: Prediction) -> tuple[float | None, float | None]:
-        """Return the time to the loss, and that of one worker over it."""
+        """Return the time to the loss, and the speed-up over one worker."""
         if self.progress.critical_batch_size is None:
             return None, None
         seconds = self.progress.seconds(p)
         return None if self.progress.least_steps is None else seconds, self.progress.seconds(self.alone) / seconds
 
     def notes(self) -> tuple[str, ...]:
-        """Return what a reader must know of the numbers."""
+        """Return the caveats printed below the table."""
         straggler = self.options.get("straggler")
         unequal = straggler is not None and straggler_of(straggler).times.lasting_count is not None
         own = ", with a relative time of 1" if unequal else ""
@@ -144,7 +144,7 @@ class _Question:
 
 
 def _of_server(p: Prediction) -> tuple[float | None, float | None]:
-    """Return the knee of a server that workers visit, and how busy it is."""
+    """Return the knee of the parameter server (from how many workers on it bounds), and its utilisation."""
     visits = p.visits
     if visits is None:
         return None, None
@@ -153,7 +153,7 @@ def _of_server(p: Prediction) -> tuple[float | None, float | None]:
 
 
 def _progress(critical_batch_size: Any, staleness_penalty: Any, least_steps: Any, phase: str) -> Progress:
-    """Read what a caller says of progress."""
+    """Read the caller's figures of how batch size and staleness slow down learning."""
     if critical_batch_size is None:
         for name, value in (("staleness_penalty", staleness_penalty), ("least_steps", least_steps)):
             if value is not None:
@@ -184,7 +184,7 @@ def scaling(
     least_steps: float | None = None,
     **options: Any,
 ) -> ScalingReport:
-    """Say what more workers are worth, for each way to agree.
+    """Predict speed-up and efficiency over the number of workers, for each way to agree.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ HEADINGS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRow:
-    """One number of workers that agree in one way. What is not asked for, or cannot be, is None."""
+    """One number of workers that agree in one way. None where a value was not asked for, or the row is impossible."""
 
     sync: str
     workers: int
@@ -307,7 +307,7 @@ class ScalingRow:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScalingReport:
-    """What more workers are worth. Made by :func:`perfmodel.scaling`.
+    """Speed-up and efficiency over the number of workers. Made by :func:`perfmodel.scaling`.
 
     Parameters
     ----------
@@ -355,7 +355,7 @@ class ScalingReport:
         return self.rows.to_frame()
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw speed-up and efficiency over the number of workers, a line for each way to agree, the ideal beside.
+        """Draw speed-up and efficiency over the number of workers: one line for each way to agree, and the ideal.
 
         Parameters
         ----------
@@ -381,7 +381,7 @@ class ScalingReport:
         return saved(figure, path)
 
     def _curves(self, field: str) -> tuple[Curve, ...]:
-        """Return a line over the rows of each way to agree that can be."""
+        """Return one curve over the possible rows of each way to agree."""
         from perfmodel.presentation.lanes import Curve
 
         able = [row for row in self.rows if row.reason is None]
@@ -391,7 +391,7 @@ class ScalingReport:
         return tuple(Curve.of(sync, [row for row in able if row.sync == sync], field) for sync in syncs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was asked, the one worker, all rows and notes as plain values."""
+        """Return the question, the single worker, all rows and notes as plain values."""
         return {
             "title": self.title,
             "kind": self.kind,

@@ -1,4 +1,4 @@
-"""straggler_slowdown(): how much longer a step takes that waits for the slowest of ever more workers."""
+"""straggler_slowdown(): how waiting for the slowest worker lengthens a step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SlowdownRow:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StragglerSlowdown:
-    """How much longer steps take that wait for the slowest."""
+    """Slowdown of steps that wait for the slowest worker."""
 
     distribution: str
     backup_workers: int
@@ -83,7 +83,7 @@ def straggler_slowdown(
     distribution: str = "normal",
     backup_workers: int = 0,
 ) -> StragglerSlowdown:
-    """Say how much longer a step takes that waits for the slowest of its workers, by their number.
+    """Predict how much longer a step takes because it waits for the slowest worker, over the number of workers.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""transfer() and refresh(): how long copies over shared links take, what bounds them, and what devices wait."""
+"""transfer() and refresh(): copies over shared links, their bottlenecks, and how long devices wait for them."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Transfer:
 
 @dataclass(frozen=True, kw_only=True)
 class _Copy:
-    """A copy with its legs, and how its bytes flow."""
+    """A copy with its legs, and the channels that its bytes flow through."""
 
     source: str
     sink: str
@@ -151,7 +151,7 @@ def transfer(
     pinned: bool = True,
     chunk_bytes: float = CHUNK_BYTES,
 ) -> Transfer:
-    """Say how long copies between places of a system take that start at once.
+    """Predict how long copies between places of a system take that start at once.
 
     Devices copy straight to each other where the wiring lets them (GPUDirect P2P below one PCIe root or over NVLink;
     GPUDirect RDMA between machines whose adapters share the devices' roots); else a copy is staged in host memory.
@@ -245,7 +245,7 @@ def _ends(topology: Topology, copies: Any) -> list[tuple[str, str]]:
 
 
 def _listed(copies: Any) -> list[Any]:
-    """Return each copy that was asked for: a text is one, and so is a pair of names, neither of which is a copy."""
+    """Return the requested copies as a list; a text is one copy, and so is a pair of names."""
     is_pair = isinstance(copies, tuple) and len(copies) == 2 and all(isinstance(name, str) for name in copies)
     if isinstance(copies, str) or (is_pair and not any(":" in name for name in copies)):
         return [copies]
@@ -272,7 +272,7 @@ def _pairs(topology: Topology, copy: Any) -> Iterable[tuple[str, str]]:
 
 
 def _matching(topology: Topology, name: str) -> list[str]:
-    """Return the devices that a pattern matches; a name that is none stays itself."""
+    """Return the devices that match a pattern; a plain name stays as it is."""
     if not any(letter in name for letter in "*?["):
         return [name]
     found = [device for device in topology.devices() if fnmatchcase(device, name)]
@@ -308,7 +308,7 @@ def _copy(
 
 
 def _pageable_rate(topology: Topology, leg: Route) -> float:
-    """Return what copies between pageable memory and a device reach; as pinned between other places. [B/s]"""
+    """Return the rate of copies from or to pageable memory; that of pinned memory between other places. [B/s]"""
     kinds = {topology.places[end].kind for end in (leg.nodes[0], leg.nodes[-1])}
     if kinds != {"memory", "device"}:
         return leg.capacity_bytes_per_s
@@ -317,7 +317,7 @@ def _pageable_rate(topology: Topology, leg: Route) -> float:
 
 
 def _flows(topology: Topology, copies: list[_Copy]) -> tuple[list[tuple[str, ...]], dict[str, float]]:
-    """Return the channels that each copy's bytes pass, and what each channel carries [B/s].
+    """Return the channels that each copy uses, and the capacity of each channel [B/s].
 
     Besides those of the wiring: a copy's own pace where it is slower than its channels, and a device's only copy
     engine, which moves bytes in one direction at a time and so at the rate of its link in both together.
@@ -340,7 +340,7 @@ def _flows(topology: Topology, copies: list[_Copy]) -> tuple[list[tuple[str, ...
 
 
 def _engine_of(topology: Topology, leg: Route) -> tuple[str, float]:
-    """Return the device whose engine moves a leg, its source's if both ends have one, and its link's rate [B/s]."""
+    """Return the device whose copy engine moves a leg (the source between two devices), and its link's rate [B/s]."""
     ends = ((leg.nodes[0], leg.channels[0]), (leg.nodes[-1], leg.channels[-1]))
     found = [(name, channel.capacity_bytes_per_s) for name, channel in ends if topology.places[name].kind == "device"]
     crosses = topology.places[leg.nodes[0]].node != topology.places[leg.nodes[-1]].node
@@ -369,7 +369,7 @@ _SURVEY_REMARK = (
 
 @dataclass(frozen=True, kw_only=True)
 class Refresh:
-    """Devices that compute on what their memory holds, and have it renewed over one shared link.
+    """Devices that compute on the contents of their memory, which is renewed over one shared link.
 
     Parameters
     ----------
@@ -416,7 +416,7 @@ class Refresh:
         return self.compute_s / self.period_s
 
     def describe(self) -> str:
-        """Return the answer in words, with the remarks."""
+        """Return the result in words, with the remarks."""
         count = f"{self.device_count} device{'s' if self.device_count > 1 else ''}"
         lines = [
             f"{count} on a link of {byte_rate_text(self.bandwidth_bytes_per_s)}, {bytes_text(self.memory_bytes)} each, "
@@ -439,7 +439,7 @@ def refresh(
     device: str | Path | Gpu | None = None,
     link: str | Path | Link | None = None,
 ) -> Refresh:
-    """Say how long refreshing the memory of devices on one host link takes, and how much of the time they compute.
+    """Predict how long it takes to refresh the memory of devices on one host link, and how busy the devices are.
 
     Parameters
     ----------
@@ -522,7 +522,7 @@ def _gpu(device: Any) -> Gpu:
 
 
 def _bandwidth(given: float | None, gpu: Gpu | None, slot: Any) -> tuple[float, tuple[str, ...]]:
-    """Return the bandwidth of the shared link, and what there is to say about it."""
+    """Return the bandwidth of the shared link, and remarks on it."""
     if given is not None and slot is not None:
         raise ArgumentError("link", slot, "either link or bandwidth_bytes_per_s, not both")
     card = None if gpu is None else load_link(gpu.host_link.link_name)

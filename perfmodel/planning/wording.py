@@ -1,4 +1,4 @@
-"""Words and plain values that reports of differences share."""
+"""Values as text and as JSON, shared by reports of differences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def signed_seconds_text(seconds: float) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a value of an argument as JSON knows it: what was made in Python by its name.
+    """Convert an argument's value to JSON types; an object is replaced by its name.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def plain(value: Any) -> Any:
 
 
 def at_least(value: float) -> str:
-    """Return a number of four digits that is not below what it stands for, so that what it asks for is enough.
+    """Round up to four digits, so that a requirement stays sufficient.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def at_least(value: float) -> str:
 
 
 def cents_up(usd: float) -> str:
-    """Return an amount in cents that is not below what it stands for.
+    """Round an amount of money up to whole cents.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a change starts from; changes of batch size, micro-batches, accumulation, recomputation, sharing."""
+"""The job that changes start from; changes of batch size, micro-batches, accumulation, recomputation, sharing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_GPU: Final = "no GPU computes"
 
 
 class NotApplicableError(Exception):
-    """A change says nothing to a job; the message is the reason."""
+    """A kind of change does not apply to the job; the message is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Change:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Situation:
-    """A job as it was asked, and what is predicted of it."""
+    """The job that changes start from, and its prediction."""
 
     base: Prediction
 
@@ -67,38 +67,38 @@ class Situation:
         return self.base.job
 
     def __getitem__(self, argument: str) -> Any:
-        """Return the value of an argument, its default where it was not given."""
+        """Return the value of an argument; the default where the job did not give it."""
         return getattr(self.job, argument)
 
     @cached_property
     def libraries(self) -> tuple[LibraryProfile, ...]:
-        """All libraries that there is a file of."""
+        """All libraries that have a file."""
         return tuple(map(load_library, spec_files.names("libraries")))
 
     @property
     def prepared(self) -> Prepared:
-        """What the prediction was made of."""
+        """The prepared step behind the prediction."""
         assert self.base.basis is not None
         return self.base.basis.prepared
 
     @property
     def target(self) -> Target:
-        """What the job runs on."""
+        """The target that the job runs on."""
         return self.prepared.target
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """What a step does."""
+        """Phases of the job's step."""
         return self.job.subject.phase.parts
 
     @property
     def machine(self) -> Machine | None:
-        """The job's part of a system; None for a device by itself, or CPUs."""
+        """The part of a system that the job uses; None for a single device without a system, or CPUs."""
         return self.target.machine
 
     @property
     def system(self) -> Wired:
-        """The system whose GPUs work."""
+        """The system whose GPUs the job uses; refuse the change where there is none."""
         if self.machine is None:
             alone = "needs system=, which says how devices are wired"
             reason = alone if self.target.processor == "gpu" else NO_GPU
@@ -107,7 +107,7 @@ class Situation:
 
     @property
     def folder(self) -> Path:
-        """Folder of the system's file, where paths in it start."""
+        """Folder of the system's file, which its relative paths start from."""
         given = self["system"]
         if isinstance(given, str | Path):
             return spec_files.find("systems", given).parent
@@ -115,23 +115,23 @@ class Situation:
 
     @property
     def gpu(self) -> Gpu:
-        """The GPU that works, or each of them."""
+        """The GPU that the job uses, or each of them."""
         spec = self.target.processor_spec
         if not isinstance(spec, Gpu):
             raise NotApplicableError(NO_GPU)
         return spec
 
     def needs(self, condition: object, reason: str) -> None:
-        """Raise unless something holds."""
+        """Refuse the change, with a reason, unless a condition holds."""
         if not condition:
             raise NotApplicableError(reason)
 
     def needs_training(self) -> None:
-        """Raise unless there are gradients."""
+        """Refuse the change unless the job trains."""
         self.needs(Phase.BACKWARD in self.phases, "nothing is learnt in this phase")
 
     def needs_training_together(self) -> None:
-        """Raise unless several workers agree on gradients."""
+        """Refuse the change unless several workers combine gradients."""
         self.needs_training()
         self.needs(self.base.worker_count > 1, "one worker exchanges nothing")
         self.needs(self["sync"] != "none", "the workers exchange nothing")
@@ -142,7 +142,7 @@ MOST_SHARD_STAGE: Final = 3
 
 
 def _of_samples(now: Situation, samples: int, what: str) -> Change:
-    """Return another batch size, in the argument in which it was given."""
+    """Return another batch size, under the argument that the job gave."""
     workers = now.base.worker_count
     strong = now["global_batch_size"] is not None and now["batch_size"] is None
     name, value = ("global_batch_size", samples * workers) if strong else ("batch_size", samples)
@@ -152,7 +152,7 @@ def _of_samples(now: Situation, samples: int, what: str) -> Change:
 
 
 def batch_size(now: Situation) -> Iterator[Change]:
-    """Yield twice the batch size, half of it, and as many samples as memory holds."""
+    """Yield twice the batch size, half of it, and the largest that fits in memory."""
     now.needs(now.job.subject.graph.fixed_batch_size is None, "the graph holds for one batch size only")
     samples = now.base.batch_size
     yield _of_samples(now, 2 * samples, "twice as many")
@@ -172,7 +172,7 @@ def batch_size(now: Situation) -> Iterator[Change]:
 
 
 def recompute(now: Situation) -> Iterator[Change]:
-    """Yield activations made a second time going back, for their memory; or kept, where they are not."""
+    """Yield recomputation of activations, which saves memory; or none, where the job recomputes."""
     now.needs(Phase.BACKWARD in now.phases, "there is no backward phase that would need activations")
     for how in (None, *RECOMPUTE):
         yield Change(what=f"recompute {how or 'nothing'}", changes={"recompute": how})
@@ -187,7 +187,7 @@ def accumulation_steps(now: Situation) -> Iterator[Change]:
 
 
 def micro_batches(now: Situation) -> Iterator[Change]:
-    """Yield a pipeline's mini-batch in twice or half as many parts."""
+    """Yield twice and half as many micro-batches of a pipeline."""
     now.needs(now["parallelism"] == "pipeline", "there is no pipeline")
     parts = now["micro_batches"]
     for count in (2 * parts, parts // 2):
@@ -196,7 +196,7 @@ def micro_batches(now: Situation) -> Iterator[Change]:
 
 
 def schedule(now: Situation) -> Iterator[Change]:
-    """Yield another order of work of a pipeline."""
+    """Yield every other schedule of a pipeline."""
     now.needs(now["parallelism"] == "pipeline", "there is no pipeline")
     for name in SCHEDULES:
         interleave = max(2, now["interleave"]) if name == "interleaved" else 1
@@ -204,13 +204,13 @@ def schedule(now: Situation) -> Iterator[Change]:
 
 
 def sequence_parallel(now: Situation) -> Iterator[Change]:
-    """Yield what lies between the shared layers of a tensor group shared too, by positions."""
+    """Yield sequence parallelism: a tensor group also shares the layers between the shared ones, by positions."""
     now.needs(now["tensor_size"] > 1, "no devices share a layer")
     yield Change(what="positions shared between shared layers", changes={"sequence_parallel": True})
 
 
 def shard_stage(now: Situation) -> Iterator[Change]:
-    """Yield optimizer state, then gradients, then parameters shared by data-parallel workers."""
+    """Yield each stage of sharing among data-parallel workers: optimizer state, then gradients, then parameters."""
     now.needs_training_together()
     for stage in range(MOST_SHARD_STAGE + 1):
         yield Change(what=f"shard_stage {stage}", changes={"shard_stage": stage})
@@ -227,14 +227,14 @@ GROUPS: Final = "presumes a framework that shares layers"
 
 
 def _needs_devices(now: Situation) -> None:
-    """Raise unless several devices work, on a network that they share in a way that can be another."""
+    """Refuse jobs of a single device, and networks that cannot be laid out differently."""
     now.needs(now.machine is not None and len(now.machine.names) > 1, "one device works, which shares nothing")
     now.needs(Phase.BACKWARD not in now.phases or now["sync"] != "none", "each worker trains a network of its own")
     now.needs(now["parallelism"] in SPREAD, f"parallelism {now['parallelism']} shares the network in another way")
 
 
 def _sizes(now: Situation, size: str) -> tuple[list[int], list[int]]:
-    """Return the other sizes that the same devices allow, and those of them that do not divide the samples."""
+    """Return the other sizes that the same devices allow, and among them those that do not divide the samples."""
     shared = now.base.worker_count * now[size]
     sizes = [each for each in range(1, shared + 1) if not shared % each and each != now[size]]
     now.needs(sizes, f"one worker has all devices, and {size} is 1")
@@ -244,7 +244,7 @@ def _sizes(now: Situation, size: str) -> tuple[list[int], list[int]]:
 
 
 def _spread(now: Situation, size: str, count: int) -> dict[str, Any]:
-    """Return the arguments by which the same devices have another size, for the same samples in all."""
+    """Return the arguments that use the same devices in another size, for the same total of samples."""
     counts = {"stages": now["stages"], "tensor_size": now["tensor_size"], size: count}
     workers = now.base.worker_count * now[size] // count
     kind = "pipeline" if counts["stages"] > 1 else "tensor" if counts["tensor_size"] > 1 else "data"
@@ -265,7 +265,7 @@ def _of_workers(workers: int) -> str:
 
 
 def stages(now: Situation) -> Iterator[Change]:
-    """Yield the same devices in pipelines of every length, for the same samples in all."""
+    """Yield pipelines of every other length on the same devices, for the same total of samples."""
     _needs_devices(now)
     sizes, uneven = _sizes(now, "stages")
     for count in sizes:
@@ -283,7 +283,7 @@ def stages(now: Situation) -> Iterator[Change]:
 
 
 def tensor_size(now: Situation) -> Iterator[Change]:
-    """Yield the same devices in groups of every size that share each layer, for the same samples in all."""
+    """Yield tensor groups of every other size on the same devices, for the same total of samples."""
     _needs_devices(now)
     sizes, uneven = _sizes(now, "tensor_size")
     for count in sizes:
@@ -294,7 +294,7 @@ def tensor_size(now: Situation) -> Iterator[Change]:
 
 
 def _group_size(now: Situation) -> int:
-    """Return as many workers as a host has, where that divides all."""
+    """Return as many workers as a host has, where that divides the number of workers."""
     assert now.machine is not None
     of_host = max(host.worker_count for host in now.machine.hosts)
     return of_host if not now.base.worker_count % of_host else now.base.worker_count
@@ -311,7 +311,7 @@ PRESUMES: Final = {"in_network": "presumes switches that add up"}
 
 
 def sync(now: Situation) -> Iterator[Change]:
-    """Yield every other way to agree, with those options of the present one that it takes."""
+    """Yield every other way to agree, with those present options that it takes."""
     now.needs_training_together()
     for name in sync_names():
         if name in (NO_SYNC, now["sync"]):
@@ -328,7 +328,7 @@ def sync(now: Situation) -> Iterator[Change]:
 
 
 def of_one_argument(name: str) -> Callable[[Situation], Iterator[Change]]:
-    """Return what yields the other values of an argument that its row of the table says are worth trying."""
+    """Return a generator of the values that the argument's row of the table lists as worth trying."""
     row = ARGUMENTS[name]
     tries, takers = row.tries, TAKEN_BY[name]
     assert tries is not None
@@ -352,7 +352,7 @@ def _needs_one_of(now: Situation, syncs: tuple[str, ...]) -> None:
 
 
 def periods(now: Situation) -> Iterator[Change]:
-    """Yield half as many visits of the server."""
+    """Yield half as many visits to the server."""
     _needs_one_of(now, TAKEN_BY["push_period"])
     push, pull = 2 * now["push_period"], 2 * now["pull_period"]
     yield Change(what=f"a push every {push} steps", changes={"push_period": push})
@@ -403,7 +403,7 @@ def library(now: Situation) -> Iterator[Change]:
 
 
 def foreign_library(p: Prediction, known: Sequence[LibraryProfile]) -> str:
-    """Say which library of a prediction cannot run on its GPU, because it is another vendor's."""
+    """Return why a library of a prediction cannot run on its GPU: it is another vendor's. Empty if all can."""
     assert p.basis is not None
     prepared = p.basis.prepared
     architecture = prepared.target.architecture

@@ -1,4 +1,4 @@
-"""Changes of hardware: more or other GPUs, threads, faster links and networks, lanes of their own."""
+"""Changes of hardware: more or other GPUs, threads, faster links and networks, dedicated lanes, storage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _is_peer_wired(system: Wired) -> bool:
 
 
 def device(now: Situation) -> Iterator[Change]:
-    """Yield every other GPU, in place of the one that works, or in all slots of the system."""
+    """Yield every other GPU: in place of the single device, or in all slots of the system."""
     if now.machine is not None:
         now.needs(not _is_peer_wired(now.system), PEER_WIRED)
     for name in spec_files.names("devices"):
@@ -58,7 +58,7 @@ def device(now: Situation) -> Iterator[Change]:
 
 
 def workers(now: Situation) -> Iterator[Change]:
-    """Yield one more worker, and twice as many; where the system has no further GPU, with one more in it."""
+    """Yield one more worker, and twice as many; on a full system, one more GPU in each machine."""
     system, count = now.system, now["workers"]
     spread_over = now["stages"] * now["tensor_size"]
     devices = len(system.devices)
@@ -75,7 +75,7 @@ def workers(now: Situation) -> Iterator[Change]:
 
 
 def threads(now: Situation) -> Iterator[Change]:
-    """Yield a CPU thread for each physical core, and for each hardware thread."""
+    """Yield one CPU thread for each physical core, and one for each hardware thread."""
     target = now.target
     now.needs(isinstance(target, CpuTarget), "no CPU with a data sheet computes")
     assert isinstance(target, CpuTarget)
@@ -86,7 +86,7 @@ def threads(now: Situation) -> Iterator[Change]:
 
 
 def _settled(system: Wired) -> Link:
-    """Return the slowest link by which a card hangs off its slot."""
+    """Return the slowest link between a card and its slot."""
     wires = {wire.lower: wire for wire in system.topology.wires if not wire.peer}
     links = [load_link(wires[name].upward.link) for name, _ in system.devices]
     return min(links, key=lambda link: link.bandwidth_bytes_per_s)
@@ -97,7 +97,7 @@ def _next_generation(link: Link) -> str:
 
 
 def host_link(now: Situation) -> Iterator[Change]:
-    """Yield cards and slots of the next generation of PCIe."""
+    """Yield cards and slots of the next PCIe generation."""
     gpu = now.gpu
     if now.machine is None:
         name = _next_generation(load_link(gpu.host_link.link_name))
@@ -121,7 +121,7 @@ def _peer_names(system: Wired) -> set[str]:
 
 
 def _as_wide(family: str, link: Link) -> str | None:
-    """Return the link of a family that takes as much of a card: its widest for the widest, else of as many lanes."""
+    """Return the link of a family with the same number of lanes; for the widest link, the family's widest."""
     names, own = names_of_family(family), names_of_family(f"{link.family.protocol}_{link.family.generation}")
     if link.name == own[-1]:
         return names[-1]
@@ -129,7 +129,7 @@ def _as_wide(family: str, link: Link) -> str | None:
 
 
 def peer_link(now: Situation) -> Iterator[Change]:
-    """Yield every later generation of the links that join the GPUs of a machine, as wide; bridges where there are none.
+    """Yield every faster generation of the links between GPUs, equally wide; where there are none, bridges.
 
     A bridge is proposed where the file of the card says that it takes one.
     """
@@ -151,7 +151,7 @@ def peer_link(now: Situation) -> Iterator[Change]:
 
 
 def _bridged(now: Situation) -> Change:
-    """Return the cards of each machine joined in pairs."""
+    """Return the change that bridges the cards of each machine in pairs."""
     system, gpu = now.system, now.gpu
     without = "no link joins its GPUs to one another, and"
     now.needs(gpu.bridge, f"{without} no file says that {gpu.name} takes a bridge; system= names a machine with links")
@@ -164,7 +164,7 @@ def _bridged(now: Situation) -> Change:
 
 
 def own_lanes(now: Situation) -> Iterator[Change]:
-    """Yield no root or switch that several GPUs share."""
+    """Yield a system in which no GPUs share a root or switch."""
     files = _files(now.system)
     now.needs(any(with_own_lanes(file).device != file.device for file in files), "no GPUs share a root or switch")
     system = rewired(now.system, with_own_lanes, what="each GPU on lanes of its own", folder=now.folder)
@@ -173,7 +173,7 @@ def own_lanes(now: Situation) -> Iterator[Change]:
 
 
 def network(now: Situation) -> Iterator[Change]:
-    """Yield the next faster network of the same kind between machines."""
+    """Yield every faster network of the same kind between machines."""
     system = now.system
     now.needs(isinstance(system, Cluster), "there is one machine")
     assert isinstance(system, Cluster)
@@ -199,7 +199,7 @@ TIMES_DRIVES: Final = (2, 4)
 
 
 def prefetch(now: Situation) -> Iterator[Change]:
-    """Yield mini-batches read and decoded while the last one is computed on, and more of them."""
+    """Yield one mini-batch fetched ahead, and twice as many as now."""
     now.needs(now.target.processor == "gpu", "a CPU's mini-batches are in its memory")
     for depth in (1, 2 * now["prefetch"]):
         if depth > now["prefetch"]:
@@ -209,7 +209,7 @@ def prefetch(now: Situation) -> Iterator[Change]:
 
 
 def pinned(now: Situation) -> Iterator[Change]:
-    """Yield host buffers that the device may read by itself."""
+    """Yield pinned host buffers."""
     now.needs(now.target.processor == "gpu", "a CPU copies nothing to a device")
     now.needs(not now["pinned"], "buffers are pinned where the framework pins them; another framework may")
     yield Change(what="pinned host buffers", changes={"pinned": True})
@@ -221,14 +221,14 @@ def _needs_reading(now: Situation) -> None:
 
 
 def decode_cores(now: Situation) -> Iterator[Change]:
-    """Yield all cores of the hosts for decoding."""
+    """Yield decoding on all cores of the hosts."""
     _needs_reading(now)
     now.needs(now["decode_cores"] is not None, "all cores decode already")
     yield Change(what="all cores of the hosts decode", changes={"decode_cores": None})
 
 
 def storage(now: Situation) -> Iterator[Change]:
-    """Yield every storage there is a file of, and memory."""
+    """Yield every known storage, and host memory."""
     _needs_reading(now)
     for name in (HOST_MEMORY, *spec_files.names("storage")):
         what = "examples decoded in memory beforehand" if name == HOST_MEMORY else f"read from {name}"
@@ -236,7 +236,7 @@ def storage(now: Situation) -> Iterator[Change]:
 
 
 def raid(now: Situation) -> Iterator[Change]:
-    """Yield more drives of the kind there is, striped into one array."""
+    """Yield arrays of two and four times as many drives of the same kind."""
     _needs_reading(now)
     now.needs(now.system.storages, "the system has no drive")
     now.needs(now["input_from"] is None, "the data set is read from a storage of its own")

@@ -29,7 +29,7 @@ CANCELLING: Final = 1.5
 
 
 def on_branch(point: AtPoint, expression: Any, *, only: sympy.Symbol | None = None) -> sympy.Expr:
-    """Return what an expression is while the branches that count at a point do."""
+    """Return an expression with every Max, Min and choice replaced by the branch that is active at a point."""
     expression = sympy.sympify(expression)
     point.value(expression)
     known: dict[Any, Any] = {}
@@ -57,7 +57,7 @@ def _taken(point: AtPoint, node: Any, known: dict[Any, Any], *, keep_ceilings: b
 
 
 class Leading(NamedTuple):
-    """The terms of a sum that matter most at a point."""
+    """The largest terms of a sum at a point."""
 
     terms: tuple[sympy.Expr, ...]
     others: int
@@ -65,7 +65,7 @@ class Leading(NamedTuple):
 
 
 def leading_terms(point: AtPoint, expression: Any) -> Leading:
-    """Return the terms that matter most at a point of what an expression is there. [unit of the expression]"""
+    """Return the largest terms of an expression at a point. [unit of the expression]"""
     value = point.value(sympy.sympify(expression))
     terms = sympy.Add.make_args(on_branch(point, expression))
     values = {term: float(term.xreplace(dict(point.at))) for term in terms}
@@ -77,7 +77,7 @@ def leading_terms(point: AtPoint, expression: Any) -> Leading:
 
 
 def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
-    """Return the name of a free symbol of a formula, by its name or itself."""
+    """Return the name of a free symbol, given by name or as the symbol itself."""
     for name, each in formula.symbols.items():
         if symbol in (name, each) or str(symbol) == each.name:
             return name
@@ -86,7 +86,7 @@ def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
 
 
 def by_names(at: Mapping[Any, Any] | None) -> Mapping[Any, Any]:
-    """Return a point; None is one where nothing is said."""
+    """Return the values of a point; none for None."""
     if not isinstance(at, Mapping | None):
         raise ArgumentError("at", at, "values by names of symbols, e.g. {'batch_size': 64}")
     return at or {}
@@ -104,7 +104,7 @@ def common_shape(point: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, Any]:
-    """Return values by names of symbols, each above zero."""
+    """Return the values of a point by names of symbols; each must be above zero."""
     found = {}
     for given, value in by_names(at).items():
         name = known_symbol(formula, given)
@@ -123,7 +123,7 @@ def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, A
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoClosedForm:
-    """Something that a formula cannot have."""
+    """A case without a closed form."""
 
     argument: str
     what: str
@@ -192,7 +192,7 @@ MEASURED: Final = "a device of the catalogue; kernels of a measured machine are 
 
 
 def refuse_open_ended(free: Iterable[Any], arguments: Arguments, *, prepared: Prepared | None = None) -> None:
-    """Raise if something is asked for that has no closed form."""
+    """Refuse anything that has no closed form."""
     names = {str(each) for each in free}
     for limit in NO_CLOSED_FORM:
         if limit.applies(names, arguments):

@@ -1,4 +1,4 @@
-"""formula(): the time of a step in closed form, with numbers of the job and its hardware left open."""
+"""formula(): the time of a step in closed form, with some numbers of the job and its hardware as symbols."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MORE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elasticity:
-    """What one number is worth."""
+    """Elasticity of a quantity with respect to one symbol."""
 
     symbol: str
     total: float
@@ -87,7 +87,7 @@ def elasticities(formula: Formula, at: Mapping[str, float] | None) -> Elasticiti
 
 
 def _gain(formula: Formula, point: AtPoint, name: str, value: float) -> float:
-    """Return what a tenth more of a number takes off the quantity; not a number where there is no more of it. [1]"""
+    """Return how much the quantity falls with 10 % more of a number; not a number where more is not possible. [1]"""
     more = {each: point.at[symbol] for each, symbol in formula.symbols.items()}
     more[name] *= 1 + MORE
     limits = formula.opened.ranges.get(name)
@@ -146,7 +146,7 @@ class Formula:
 
     @property
     def stated(self) -> dict[str, float]:
-        """What each symbol stands for where nothing else is said. [unit of each]"""
+        """Value of each symbol unless another is given. [unit of each]"""
         return dict(self.opened.stated)
 
     @property
@@ -156,7 +156,7 @@ class Formula:
 
     @cached_property
     def expression(self) -> sympy.Expr:
-        """The quantity in free symbols alone, unevaluated; long, as nothing in it has a name."""
+        """The quantity in free symbols alone, without named subexpressions; unevaluated and long. [``unit``]"""
         return self.definitions.written_out(self.named_parts[self.quantity])
 
     @cached_property
@@ -201,16 +201,16 @@ class Formula:
         return self.definitions.function(list(self.opened.symbols.values()), [self.named_parts[self.quantity]])
 
     def __call__(self, *values: Any, **by_name: Any) -> Any:
-        """Return the quantity at values of symbols, by place or by name; see ``lambdify``. [``unit``]"""
+        """Return the quantity at values of symbols, by position or by name; see ``lambdify``. [``unit``]"""
         return _Function(self)(*values, **by_name)
 
     def point(self, at: Point | None = None) -> AtPoint:
-        """Return values, derivatives and branches at a point; symbols that are not given have their stated values."""
+        """Return values, derivatives and active branches at a point; symbols left out have their stated values."""
         merged = self.stated | single_values(checked_point(self, at))
         return AtPoint(self.definitions, {self.symbols[name]: value for name, value in merged.items()})
 
     def on_branch(self, at: Point | None = None) -> sympy.Expr:
-        """Return what the quantity is while the branches that count at a point do: without minima, maxima and choices.
+        """Return the quantity with every minimum, maximum and choice replaced by the branch that is active at a point.
 
         Parameters
         ----------
@@ -227,7 +227,7 @@ class Formula:
         return on_branch(self.point(at), self.named_parts[self.quantity])
 
     def active(self, at: Point | None = None) -> Active:
-        """Say which branch of each Max, Min and choice counts at a point, part by part.
+        """Name the active branch of each Max, Min and choice at a point, part by part.
 
         Parameters
         ----------
@@ -244,7 +244,7 @@ class Formula:
         return active_branches(self, self.point(at))
 
     def elasticities(self, at: Point | None = None) -> Elasticities:
-        """Return by how many per cent the quantity and each part of it change with one per cent of each symbol.
+        """Return the percentage change of the quantity and each part for one per cent more of each symbol.
 
         Parameters
         ----------
@@ -266,7 +266,7 @@ class Formula:
         at: Point | None = None,
         between: tuple[float, float] | None = None,
     ) -> Solution:
-        """Return the value of a symbol at which the quantity comes to a target.
+        """Return the value of a symbol at which the quantity reaches a target.
 
         Parameters
         ----------
@@ -305,7 +305,7 @@ class Formula:
         at: Point | None = None,
         between: tuple[float, float] | None = None,
     ) -> Solution:
-        """Return the value of a symbol at which the larger of two quantities is larger no more.
+        """Return the value of a symbol at which the larger of two quantities stops being larger.
 
         Parameters
         ----------
@@ -352,7 +352,7 @@ class Formula:
 
 
 class _Function:
-    """A numpy function of a formula's symbols, by place or by name."""
+    """A numpy function of a formula's symbols, given by position or by name."""
 
     def __init__(self, formula: Formula) -> None:
         self.formula = formula
@@ -378,7 +378,7 @@ class _Function:
 
 
 def known_quantity(quantity: str) -> str:
-    """Return the name of a quantity that there is a formula of."""
+    """Return the name of a quantity that formulas exist for."""
     if quantity not in QUANTITIES:
         kind = "quantity of a formula"
         raise UnknownNameError(kind, str(quantity), QUANTITIES)
@@ -392,7 +392,7 @@ def formula(
     free: Iterable[str | sympy.Symbol] | str = (),
     **arguments: Unpack[JobArguments],
 ) -> Formula:
-    """Return a quantity of a step in closed form, with numbers of the job and its hardware left open.
+    """Return a quantity of a step in closed form, with some numbers of the job and its hardware as symbols.
 
     Built by the composition of :func:`perfmodel.predict`, to which it is equal wherever numbers are put in. Every
     maximum, minimum, ceiling and choice is kept. Of a network in stages it keeps the cut that ``predict`` makes at the
@@ -464,7 +464,7 @@ def formula(
 
 
 def _composed(opened: Opened, definitions: Definitions) -> dict[str, sympy.Expr]:
-    """Return every quantity of a step in names and symbols, held against numbers where those of a system are free."""
+    """Return every quantity of a step in names and symbols, checked numerically where a system's numbers are free."""
     with naming(definitions):
         try:
             step = opened.prepared.step(opened.factors).parts

@@ -1,4 +1,4 @@
-"""Where a formula first comes to a target, or two of them to the same: closed where one branch counts, or bracketed."""
+"""Solving for a symbol: where a formula reaches a target or two formulas cross, in closed form or by bracketing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TARGET: Final = sympy.Symbol("T", real=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """Where a formula comes to a target, or two quantities cross."""
+    """The value at which a formula reaches a target, or two quantities cross."""
 
     symbol: str
     value: float
@@ -61,7 +61,7 @@ class Solution:
 
 @dataclass(frozen=True, kw_only=True)
 class _Question:
-    """What is solved: where the first less the second, or less a target, changes its sign."""
+    """The equation to solve: the first quantity less the second, or less a target, is zero."""
 
     first: Formula
     second: Formula | None
@@ -82,7 +82,7 @@ class _Question:
         return self.scaled(values)[0]
 
     def scaled(self, values: Any) -> tuple[Any, Any]:
-        """Return differences, and what they are small against."""
+        """Return differences, and the scale that rounding is measured against."""
         one = self.of(self.first, values)
         other = self.target if self.second is None else self.of(self.second, values)
         return one - other, np.maximum(np.abs(one), np.abs(other))
@@ -126,7 +126,7 @@ def solved(
     at: Mapping[str, float] | None,
     between: tuple[float, float] | None,
 ) -> Solution:
-    """Return where the first less the second, or less a target, changes its sign."""
+    """Return the first sign change of the first quantity less the second, or less a target."""
     name = known_symbol(first, symbol)
     if second is not None:
         known_symbol(second, symbol)
@@ -147,7 +147,7 @@ def solved(
 
 
 class _Met(NamedTuple):
-    """Where the sign first changes, what it is before and after, and where both are equal, if that is a stretch."""
+    """The first sign change, the signs around it, and the stretch on which both sides are equal, if any."""
 
     turn: Turn
     before: float
@@ -157,7 +157,7 @@ class _Met(NamedTuple):
 
 
 def _met(question: _Question, places: Any) -> _Met:
-    """Return where the difference first has another sign, and the stretch without a difference there."""
+    """Return the first sign change, and the stretch without a difference there."""
     search = Search(difference=question.scaled, bounds=question.bounds, unit=float(question.unit))
     start, ends = float(search.signs(places[:1])[0]), (float(places[0]), float(places[-1]))
     turn = search.first_turn(places)
@@ -186,7 +186,7 @@ def _met(question: _Question, places: Any) -> _Met:
 
 
 def _places(formula: Formula, name: str, between: tuple[float, float] | None, *, unit: int) -> Any:
-    """Return the places at which a formula is tried: multiples of a unit, else evenly apart in the logarithm."""
+    """Return the places to try: multiples of a unit, else evenly spaced on a logarithmic scale."""
     stated = formula.stated[name]
     if between is not None and (
         np.shape(between) != (2,) or not all(isinstance(end, int | float | np.number) for end in between)
@@ -225,7 +225,7 @@ def _nowhere(question: _Question, places: Any, *, proven: bool) -> ArgumentError
 
 
 def _told(question: _Question, met: _Met, value: float, how: str) -> str:
-    """Return a solution in words: of two quantities also which is the larger before and after."""
+    """Return a solution in words; of two quantities also which is larger on each side."""
     unit = FREE[question.name].unit.removeprefix("1") if question.name in FREE else ""
 
     def at(place: float) -> str:
@@ -275,7 +275,7 @@ def _whole(question: _Question, met: _Met) -> Solution:
 
 
 def _changes(question: _Question, low: float, high: float) -> tuple[str, ...]:
-    """Return what branches change between two values of the symbol."""
+    """Return the branches that change between two values of the symbol."""
     if low == high:
         return ()
     pairs = zip(question.points(low), question.points(high), strict=True)
@@ -310,7 +310,7 @@ def _real(question: _Question, met: _Met) -> Solution:
 
 
 def _closed(question: _Question, root: float, low: float, high: float) -> tuple[sympy.Expr | None, float]:
-    """Solve what is left of the difference where one branch counts, if it is a polynomial of the second degree."""
+    """Solve the difference on its active branch, if it is a polynomial of at most the second degree there."""
     x = sympy.Symbol(question.name, positive=True)
     left = -TARGET if question.second is None else sympy.Integer(0)
     for sign, (side, point) in zip((1, -1), question.points(root), strict=False):

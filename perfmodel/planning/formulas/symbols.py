@@ -1,4 +1,4 @@
-"""What a formula may leave open: how each free symbol takes the place of a number of a prediction."""
+"""Free symbols of a formula: which numbers of a prediction they replace, and the values they may take."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Range(NamedTuple):
-    """What a symbol may be.
+    """Values that a symbol may take.
 
     ``smallest`` and ``largest`` are its ends [unit of the symbol], ``why`` the reason [-].
     """
@@ -34,19 +34,19 @@ class Range(NamedTuple):
     why: str
 
     def holds(self, numbers: Any) -> bool:
-        """Tell whether all numbers lie in it."""
+        """Tell whether all numbers lie in the range."""
         return bool(((numbers >= self.smallest) & (numbers <= self.largest)).all())
 
     @property
     def allowed(self) -> str:
-        """What is allowed, in words."""
+        """The range in words."""
         ends = [f"at least {self.smallest:.6g}"] if self.smallest > 0 else []
         ends += [f"at most {self.largest:.6g}"] if math.isfinite(self.largest) else []
         return f"{' and '.join(ends)}, {self.why}"
 
 
 def range_of_peak(prepared: Prepared, device: Any, dtype: str) -> Range | None:
-    """Return how far a listed peak may be moved before a library computes in another type.
+    """Return the range of a listed peak within which libraries compute in the same types.
 
     Whether half precision runs on lanes or on tensor cores follows from its peak over that of single precision, and a
     library without kernels for tensor cores computes in a wider type: a step at the other side has other kernels.
@@ -71,7 +71,7 @@ def range_of_peak(prepared: Prepared, device: Any, dtype: str) -> Range | None:
 
 @dataclass(eq=False)
 class Opened:
-    """A prepared step whose numbers give way to symbols, one after the other."""
+    """A prepared step in which symbols replace numbers, one after the other."""
 
     prepared: Prepared
     factors: dict[str, Any]
@@ -84,23 +84,23 @@ class Opened:
 
     @property
     def largest(self) -> dict[str, float]:
-        """Most that a symbol may be, where that is limited. [unit of each]"""
+        """Largest value of each symbol that has a limit. [unit of each]"""
         return {name: each.largest for name, each in self.ranges.items() if each.largest < math.inf}
 
     def unit_of(self, name: str) -> int:
-        """Return what values of a symbol are multiples of: 1 of what counts things, 0 where any number will do. [1]"""
+        """Return the unit of which a symbol takes whole multiples; 0 where any number will do. [1]"""
         if name == "batch_size":
             return self.prepared.layout.parts
         return int(name in FREE and FREE[name].whole)
 
     def scale(self, constant: str, symbol: sympy.Symbol, value: float) -> float:
-        """Put a symbol in the place of a constant that has a value now; return that value with its factor."""
+        """Replace a constant by a symbol; return its present value with its factor."""
         factor = self.factor_of(constant, symbol)
         self.factors[constant] = symbol / value
         return factor * value
 
     def factor_of(self, constant: str, symbol: sympy.Symbol) -> float:
-        """Return the factor on a constant that gives way to a symbol; none may have done so before."""
+        """Return the factor on a constant; refuse a constant that another symbol already replaces."""
         factor = sympy.sympify(self.factors.get(constant, 1.0))
         before = [name for name, each in self.symbols.items() if each in factor.free_symbols]
         if before:
@@ -111,7 +111,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """A number that may be free."""
+    """A number that may be a free symbol."""
 
     latex: str
     unit: str
@@ -155,7 +155,7 @@ def _peak(opened: Opened, symbol: sympy.Symbol) -> float:
 
 
 def _limit_peak(opened: Opened, name: str, dtype: str, *, unit: float) -> None:
-    """Keep a free peak, in multiples of a unit [FLOP/s], where the step has the same kernels."""
+    """Restrict a free peak, in multiples of a unit [FLOP/s], to the range in which the step has the same kernels."""
     limits = range_of_peak(opened.prepared, opened.prepared.target.processor_spec, dtype)
     if limits is None:
         return
@@ -228,7 +228,7 @@ NOT_THE_FIELD: Final[Mapping[str, str]] = {
 
 
 def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
-    """Put symbols in the place of numbers."""
+    """Replace numbers by symbols."""
     prepared = opened.prepared
     for each in free:
         given = each.name if isinstance(each, sympy.Symbol) else str(each)
@@ -247,7 +247,7 @@ def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
 
 
 def _constant_name(given: str, prepared: Prepared) -> str:
-    """Return the full name of a constant, of which the last part is enough where no other has it."""
+    """Return the full name of a constant; the last part is enough if it is unique."""
     names = prepared.constant_names
     if given in names:
         return given
@@ -282,7 +282,7 @@ def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
 
 
 def refuse_fractions(opened: Opened, values: Mapping[str, Any]) -> None:
-    """Raise if a number that counts things is not whole, or micro-batches do not divide a mini-batch."""
+    """Refuse fractions of things that are counted, and mini-batches that micro-batches do not divide."""
     for name, value in values.items():
         unit = opened.unit_of(name)
         if unit and np.any(np.mod(value, unit) != 0):
@@ -293,12 +293,12 @@ def refuse_fractions(opened: Opened, values: Mapping[str, Any]) -> None:
 
 
 def words_of(name: str) -> str:
-    """Return what a symbol stands for, in words."""
+    """Return the meaning of a symbol in words."""
     return FREE[name].meaning if name in FREE else name
 
 
 def latex_of(name: str) -> str:
-    """Return how a symbol is written: by its letter, else by the last part of its name."""
+    """Return a symbol in LaTeX: its letter, else the last part of its name."""
     if name in FREE:
         return FREE[name].latex
     last = name.rsplit(".", 1)[-1].replace("_", r"\_")

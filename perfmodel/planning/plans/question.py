@@ -1,4 +1,4 @@
-"""What a plan asks of every candidate, and the rows that answer it."""
+"""Candidates of a plan, and the rows that predict the job on each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OWN: Final = "own"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Entry:
-    """A row with what it was made of."""
+    """A row with the prediction and bill behind it."""
 
     row: PlanRow
     candidate: Candidate
@@ -51,7 +51,7 @@ class Entry:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Question:
-    """What is the same in every row."""
+    """Everything that is the same in every row."""
 
     graph: LayerGraph | Run
     sizes: dict[str, Any]
@@ -64,7 +64,7 @@ class Question:
     predictions: dict[Any, Prediction | ArgumentError | UnknownNameError] = field(default_factory=dict)
 
     def predicted(self, candidate: Candidate, sync: str, workers: int) -> Prediction | ArgumentError | UnknownNameError:
-        """Return a step on a candidate, or why there is none; prices of the same hardware share it."""
+        """Return the prediction of a step on a candidate, or the reason why there is none; equal hardware shares it."""
         (kind, thing), *_ = candidate.hardware.items()
         feed = self.feed_of(candidate)
         fed = tuple((name, str(value)) for name, value in feed.items())
@@ -82,7 +82,7 @@ class Question:
         return self.predictions[key]
 
     def feed_of(self, candidate: Candidate) -> dict[str, Any]:
-        """Return how examples reach a candidate where that is its own; a device's host has the cores of its price."""
+        """Return the input arguments of a candidate; a device's host has as many cores as its price implies."""
         asked = {name: self.options.get(name) for name in FEED} | candidate.feed
         is_decoded = isinstance(self.job.dataset, Dataset) and self.job.dataset.decode_rate_per_core is not None
         if not is_decoded or asked["decode_cores"] is not None or asked["input_from"] == HOST_MEMORY:
@@ -91,7 +91,7 @@ class Question:
         return candidate.feed if cores is None else candidate.feed | {"decode_cores": cores}
 
     def entry(self, candidate: Candidate, sync: str, workers: int, purchase: str) -> Entry:
-        """Return one row with what it is made of."""
+        """Return one row with the prediction and bill behind it."""
         price = candidate.price
         bought = purchase
         if purchase == ON_DEMAND:
@@ -118,7 +118,7 @@ class Question:
         return Entry(row=self._billed(row, p, hired), candidate=candidate, hired=hired, prediction=p)
 
     def again(self, entry: Entry, *, amount: int | None = None, batch_size: int | None = None) -> Entry:
-        """Return an entry as it is for less work or another mini-batch."""
+        """Return the same entry for less work or another batch size."""
         row, question = entry.row, self
         if amount is not None:
             question = replace(question, job=question.job.of(amount))
@@ -129,7 +129,7 @@ class Question:
         return question.entry(entry.candidate, row.sync, row.workers, SPOT if row.purchase == SPOT else ON_DEMAND)
 
     def _work_s(self, p: Prediction) -> float:
-        """Return the time of all steps, with those that staleness costs. [s]"""
+        """Return the time of all steps, including those that staleness costs. [s]"""
         once_s = self.job.epochs * p.epoch_s(dataset_size=self.job.dataset_size)
         return once_s * (1 + self.staleness_penalty * p.mean_staleness)
 
@@ -166,7 +166,7 @@ class Question:
 
 
 def _with_remedy(error: ArgumentError) -> ArgumentError:
-    """Return an error with what a plan can do where nobody says how examples are read and decoded."""
+    """Add to an error how a plan can say how examples are read and decoded."""
     if error.argument not in FEED or error.given is not None:
         return error
     own = "a candidate says it for itself, as in {'price': ..., 'input_from': 'object_store', 'decode_cores': 8}"
@@ -174,7 +174,7 @@ def _with_remedy(error: ArgumentError) -> ArgumentError:
 
 
 def _at_fault(error: ArgumentError | UnknownNameError) -> str:
-    """Return the argument that a candidate cannot do: of names only that of a precision is left to a row."""
+    """Return the argument at fault in a whole plan; empty if the error concerns one row only."""
     return error.argument if isinstance(error, ArgumentError) else "dtype"
 
 
@@ -183,7 +183,7 @@ def _cannot(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) ->
 
 
 def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> list[Entry]:
-    """Return a row for each candidate, number of workers, way to agree and way to buy; one worker agrees with none."""
+    """Return a row for each candidate, number of workers, way to agree (of several workers) and purchase."""
     entries = [
         question.entry(candidate, sync, workers, purchase)
         for candidate in question.candidates
@@ -200,7 +200,7 @@ def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> li
 
 
 def _of_own(purchases: list[str]) -> list[str]:
-    """Return the ways to buy that a machine of one's own has a row for: nobody takes it away."""
+    """Return the purchases that a row is made for; your own machine has one, as nobody takes it away."""
     return [ON_DEMAND] if ON_DEMAND in purchases else purchases
 
 
@@ -229,7 +229,7 @@ class Candidate:
 
     @property
     def known_cores(self) -> int | None:
-        """Cores of the host by the virtual processors of its price; None if unknown, or a system has no more. [1]."""
+        """Host cores behind the price's virtual processors; None if unknown, or if a system has no more. [1]"""
         if not isinstance(self.price, InstancePrice) or self.price.processor_count is None:
             return None
         cores = max(1, self.price.processor_count // VCPUS_PER_CORE)
@@ -238,7 +238,7 @@ class Candidate:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know of it."""
+        """Caveats of the candidate."""
         price = self.price
         if not isinstance(price, InstancePrice):
             return ()
@@ -251,7 +251,7 @@ class Candidate:
 
 
 def read_candidates(given: Any, *, devices_per_worker: int = 1) -> list[Candidate]:
-    """Read what a caller says may be hired."""
+    """Read the caller's candidates."""
     if isinstance(given, str | Path | Mapping | InstancePrice):
         given = [given]
     if not isinstance(given, Iterable):
@@ -284,13 +284,13 @@ def _candidate(entry: CandidateLike, devices_per_worker: int) -> Candidate:
 
 
 def _name(stated: Mapping[str, Any]) -> str:
-    """Return what a machine of one's own is called: as its file, or as it calls itself."""
+    """Return the name of the caller's own machine: of its file, or its own name attribute."""
     thing = stated["device"] if stated.get("device") is not None else stated["system"]
     return Path(thing).stem if isinstance(thing, str | Path) else str(getattr(thing, "name", thing))
 
 
 def _hardware(stated: Mapping[str, Any], price: InstancePrice | float) -> dict[str, Any]:
-    """Return the device or system of a candidate: as given, else as its price says."""
+    """Return the device or system of a candidate: the stated one, else that of its price."""
     given = {key: stated[key] for key in ("device", "system") if stated.get(key) is not None}
     if len(given) == 2:
         raise ArgumentError("candidates", dict(stated), "one of device= and system=, not both")
@@ -312,7 +312,7 @@ def _loaded(hardware: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_devices(hardware: Mapping[str, Any], price: InstancePrice | float) -> None:
-    """Raise if a price is of other devices than the hardware has."""
+    """Refuse a price whose instance has other devices than the hardware."""
     if not isinstance(price, InstancePrice):
         return
     owned = None if price.accelerators is None else Path(price.accelerators.device).stem

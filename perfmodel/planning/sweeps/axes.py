@@ -1,4 +1,4 @@
-"""The axes of a sweep: which arguments there are, what they decide, and their values, checked one by one."""
+"""The axes of a sweep: the arguments that may vary, what each decides, and their checked values."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MOST_VALUES: Final = 10_000_000
 
 
 def _link(name: str, value: Any) -> Any:
-    """Load a link by its name or path; one that differs from the file of its name has no place in a system's file."""
+    """Load a link by name or path; refuse one that was changed in Python, as a system's file can only name it."""
     is_named = isinstance(value, str | Path | Number | Collection) or value is None
     link = load_link(value) if is_named else value
     if not is_named and not _has_file(link):
@@ -75,7 +75,7 @@ LOADED_BY: Final[Mapping[str, Check | None]] = {
 
 
 def label(value: Any) -> Any:
-    """Return a value of an axis as a table shows it: a number, truth value or text; of an object its name."""
+    """Return a value as a table shows it: a number, truth value or text; an object by its name."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
@@ -98,7 +98,7 @@ class Axis:
 
     @cached_property
     def labels(self) -> NDArray[Any]:
-        """What a table shows: numbers where all are numbers, else objects."""
+        """Values as a table shows them: a numeric array where all are numbers, else objects."""
         shown = [label(value) for value in self.values]
         if all(isinstance(each, int | float) and not isinstance(each, bool) for each in shown):
             return np.array(shown)
@@ -107,7 +107,7 @@ class Axis:
         return labels
 
     def loaded(self) -> tuple[Any, ...]:
-        """Return what predict would make of each value."""
+        """Return the values in the form that predict makes of them."""
         check = LOADED_BY[self.name]
         if check is None:
             return self.values
@@ -116,7 +116,7 @@ class Axis:
 
 
 def axis_of(name: str, given: Any) -> Axis:
-    """Return the axis of an argument: the members of a collection or iterator, else the one value."""
+    """Return the axis of an argument: the members of a collection or iterator, or the single value."""
     if name not in DEFAULTS:
         kind = "argument of a sweep"
         raise UnknownNameError(kind, name, DEFAULTS)

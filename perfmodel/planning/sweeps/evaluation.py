@@ -1,4 +1,4 @@
-"""From a task of a sweep to its columns: what has a fast way together, everything else as predict answers it."""
+"""Evaluation of a sweep's tasks: in arrays where that is possible, else one prediction at a time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROWS_PER_KIND: Final = 4
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """The columns of a task."""
+    """The result columns of a task."""
 
     columns: Columns
     reasons: list[str]
@@ -44,7 +44,7 @@ class Evaluated:
 
 @dataclass(eq=False)
 class Evaluation:
-    """What is asked of every configuration of a space."""
+    """The results asked of every configuration of a space."""
 
     space: Space
     columns: tuple[str, ...]
@@ -68,7 +68,7 @@ class Evaluation:
         return Evaluated(doing.columns, doing.reasons.texts)
 
     def workers(self, task: SweepTask) -> tuple[Block, Jobs]:
-        """Return the workers of a task, timed by themselves, and what times their jobs; of the last one, if alike."""
+        """Return the workers of a task, timed alone, and the evaluator of their jobs; kept from an equal last task."""
         last = self._last
         if last is None or not np.array_equal(last[0], task.workers):
             codes = Side.of(self.space, OF_WORKER).codes(task.workers)
@@ -79,7 +79,7 @@ class Evaluation:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Look for no cycles among objects meanwhile: millions are made of which all live on, or die by their counts."""
+    """Switch off cyclic garbage collection in the block: it makes millions of objects without cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -90,7 +90,7 @@ def _uncollected() -> Iterator[None]:
 
 
 class _Rows:
-    """Rows of a task while they are written."""
+    """Result rows of a task while they are written."""
 
     def __init__(self, evaluation: Evaluation, size: int) -> None:
         self.evaluation, self.space = evaluation, evaluation.space
@@ -98,7 +98,7 @@ class _Rows:
         self.columns = empty_columns(evaluation.columns, size)
 
     def layouts(self, layouts: Layouts, rows: NDArray[np.int64]) -> None:
-        """Write rows of layouts."""
+        """Evaluate rows of layouts."""
 
         def refuse(places: NDArray[np.int64], reason: str) -> None:
             self.columns[REASON][places] = self.reasons.code(reason)
@@ -115,7 +115,7 @@ class _Rows:
             self.columns[REASON][answer.places] = self.remarks(answer.outcome, answer.devices, answer.device_of_row)
 
     def remarks(self, outcome: Outcome, devices: Sequence[str], device_of_row: NDArray[Any]) -> NDArray[np.int32]:
-        """Return codes of what is to be said of configurations that can be: that they do not fit, or have no price."""
+        """Return reason codes of possible configurations: too little memory, or no known price."""
         unpriced = [self.price_reason(device) for device in devices]
         said = np.array([self.reasons.code(reason) for reason in unpriced], dtype=np.int32)[device_of_row]
         needed, offered = outcome.memory_bytes, outcome.capacity_bytes
@@ -132,7 +132,7 @@ class _Rows:
         return marked
 
     def predicted(self, row: int, codes: Mapping[str, int]) -> None:
-        """Write what predict says of one configuration."""
+        """Evaluate one configuration with predict."""
         try:
             arguments = self.space.resolved(codes)
             p = predict(self.space.graph, **arguments)
@@ -158,13 +158,13 @@ class _Rows:
         self.columns[REASON][row] = self.reasons.code(fit, self.price_reason(device))
 
     def price_reason(self, device: str) -> str:
-        """Return why a device has no price where one is asked for."""
+        """Return why a device has no price; empty if it has one or prices are not asked for."""
         asked = "usd_per_epoch" in self.evaluation.columns
         return self.evaluation.prices.missing(device) if asked else ""
 
 
 class _Doing:
-    """A task of workers and jobs while it is done."""
+    """A task of workers and jobs during evaluation."""
 
     def __init__(self, rows: _Rows, evaluation: Evaluation, task: SweepTask) -> None:
         self.rows, self.evaluation, self.task, self.space = rows, evaluation, task, evaluation.space
@@ -173,7 +173,7 @@ class _Doing:
         self.is_slow = self._is_sparse() or is_slow(self.space)
 
     def _is_sparse(self) -> bool:
-        """Tell whether hardly two configurations have a worker in common, whatever its batch size."""
+        """Tell whether hardly any two configurations share a worker, batch size aside."""
         batches = self.space.by_name.get("batch_size")
         kinds = np.unique(self.task.workers // (1 if batches is None else len(batches)))
         return self.task.pairs is not None and self.task.size < ROWS_PER_KIND * len(kinds)
@@ -193,7 +193,7 @@ class _Doing:
             start += len(everyone if places is None else places)
 
     def _together(self, job: Job, start: int, places: NDArray[np.int64] | None) -> None:
-        """Write what is said of a job for all its workers, or those at some places, of which one may be there twice."""
+        """Evaluate a job for all its workers at once, or for those at ``places``, which may repeat."""
         block, jobs = self.evaluation.workers(self.task)
         for refused, reason in block.refused:
             self.columns[REASON][self._rows(refused, start, places)[1]] = self.reasons.code(reason)
@@ -211,7 +211,7 @@ class _Doing:
     def _rows(
         among: NDArray[np.int64], start: int, places: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return which of some workers a job is for, and the rows where it is written."""
+        """Return the members of ``among`` that a job is for, and their rows in the table."""
         if places is None:
             return among, start + among
         wanted = np.isin(places, among)
@@ -228,7 +228,7 @@ class _Doing:
             column[rows] = self._remarks(section, outcome, memory) if name == REASON else RESULTS[name](outcome)
 
     def _remarks(self, section: Section, outcome: Outcome, memory: Hashable) -> NDArray[np.int32]:
-        """Return codes of what is to be said of configurations that can be: that they do not fit, or have no price."""
+        """Return reason codes of a section's configurations: too little memory, or no known price."""
         key = ("remarks", memory)
         kept = section.kept.get(key)
         if kept is None or kept[0] is not self.reasons:  # codes are of one task's list of reasons
@@ -237,13 +237,13 @@ class _Doing:
         return kept[1]
 
     def _one_by_one(self, job: Job, places: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
-        """Write what predict says of a job for the workers at some places."""
+        """Evaluate a job with predict, for each of the workers at ``places``."""
         for place, row in zip(places.tolist(), rows.tolist(), strict=True):
             worker = {name: int(codes[place]) for name, codes in self.of_workers.items()}
             self.rows.predicted(row, worker | dict(job.codes))
 
 
 def empty_columns(names: tuple[str, ...], size: int) -> Columns:
-    """Return columns of configurations of which nothing is known yet."""
+    """Return columns of configurations without results: zeros and NaN."""
     empty: Columns = {FITS: np.zeros(1, dtype=bool), REASON: np.zeros(1, dtype=np.int32)}
     return {name: np.repeat(empty.get(name, np.full(1, math.nan)), size) for name in names}

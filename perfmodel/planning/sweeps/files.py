@@ -1,4 +1,4 @@
-"""Where the table of a sweep can go: pandas, comma-separated values, Parquet; some rows at a time."""
+"""Exports of a sweep's table, in chunks: pandas, comma-separated values, Parquet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def frame_of(sweep: Sweep) -> pd.DataFrame:
-    """Return all columns as a pandas DataFrame; arguments that are no numbers, and reasons, are categorical."""
+    """Return all columns as a pandas DataFrame; non-numeric arguments and reasons are categorical."""
     try:
         import pandas as pd
     except ImportError as error:
@@ -34,7 +34,7 @@ def frame_of(sweep: Sweep) -> pd.DataFrame:
 
 
 def _categories(pd: Any, codes: NDArray[np.int64], labels: NDArray[Any]) -> Any:
-    """Return an argument's column for pandas: numbers as they are, else categories, each once."""
+    """Return an argument's column for pandas: numbers as they are, anything else as categories."""
     if labels.dtype != object:
         return labels[codes]
     place = {name: index for index, name in enumerate(dict.fromkeys(each for each in labels if each is not None))}
@@ -43,7 +43,7 @@ def _categories(pd: Any, codes: NDArray[np.int64], labels: NDArray[Any]) -> Any:
 
 
 def write_csv(sweep: Sweep, path: str | Path) -> None:
-    """Write all rows as comma-separated values; the file is there whole or not at all."""
+    """Write all rows as comma-separated values; the file appears complete or not at all."""
     check_path("path", path)
     with replacement_of(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream)
@@ -53,7 +53,7 @@ def write_csv(sweep: Sweep, path: str | Path) -> None:
 
 
 def write_parquet(sweep: Sweep, path: str | Path) -> None:
-    """Write all rows as a Parquet file; it is there whole or not at all."""
+    """Write all rows as a Parquet file, which appears complete or not at all."""
     check_path("path", path)
     try:
         import pyarrow as pa
@@ -73,7 +73,7 @@ def write_parquet(sweep: Sweep, path: str | Path) -> None:
 
 
 def _of_one_kind(labels: NDArray[Any]) -> list[Any]:
-    """Return the values of an argument, all as text where they are of several kinds."""
+    """Return the values of an argument; as text where their types differ."""
     kinds = {type(each) for each in labels.tolist() if each is not None}
     return labels.tolist() if len(kinds) <= 1 or kinds == {int, float} else _as_text(labels)
 

@@ -1,4 +1,4 @@
-"""What workers of a sweep do together: one evaluation for all workers that differ in batch size and device only."""
+"""Joint steps of a sweep's workers: evaluated once for all workers that differ only in batch size and device."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MOST_OUTCOMES: Final = 4
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What some workers do together.
+    """Values of the axes that decide what workers do together.
 
     Parameters
     ----------
@@ -57,42 +57,42 @@ class Job:
 
     @cached_property
     def size(self) -> Hashable:
-        """What tells it from jobs of other numbers of workers."""
+        """Key of the number of workers."""
         return self._key(("workers",))
 
     @cached_property
     def agreed(self) -> Hashable:
-        """What tells it from jobs whose workers agree another way."""
+        """Key of the way in which the workers agree."""
         return self._key(AGREED_BY)
 
     @cached_property
     def fed(self) -> Hashable:
-        """What tells it from jobs whose mini-batches come another way."""
+        """Key of the way in which mini-batches arrive."""
         return self._key(("workers", *FED_BY))
 
 
 class Refusal(Exception):  # noqa: N818 - no error: a row of the table
-    """Why a job cannot be, in the words of predict, and the system that these name."""
+    """Why a job is impossible, in the words of predict, and the system that they name."""
 
     def __init__(self, reason: str, system: str) -> None:
         self.reason, self.system = reason, system
         super().__init__(reason)
 
     def of(self, system: str) -> str:
-        """Return the reason for a worker of another system that is wired alike."""
+        """Return the reason for another system with the same wiring."""
         return self.reason.replace(self.system, system) if self.system else self.reason
 
 
 @dataclass(eq=False)
 class Jobs:
-    """Times jobs of sections, and keeps what further jobs want again."""
+    """Evaluates jobs of sections, and caches intermediate results for later jobs."""
 
     prices: Prices
     dataset_size: int | None
     _kept: dict[Hashable, Any] = field(default_factory=dict)
 
     def outcome(self, section: Section, job: Job) -> tuple[Outcome, Hashable]:
-        """Return what predict says of a job for each worker of a section."""
+        """Return the outcome of a job for each worker of a section, and the key of its memory."""
         try:
             return self._outcome(section, job)
         except PerfmodelError as error:
@@ -136,7 +136,7 @@ class Jobs:
         )
 
     def _once(self, section: Section, key: Hashable, make: Any) -> Any:
-        """Return what was made under a key, or raise what came of it, for whichever section it was asked first."""
+        """Return the cached value of a key, or raise its refusal; make either on first use."""
         if key not in self._kept:
             try:
                 self._kept[key] = make()
@@ -183,7 +183,7 @@ class Jobs:
         )
 
     def _feed(self, section: Section, job: Job, target: Target, path: DataPath) -> tuple[Any, Any, Any]:
-        """Return what copies take before a step and meanwhile, and how many mini-batches are on each device."""
+        """Return the time of copies before a step and during it, and the mini-batches on each device."""
         key = ("feed", job.size, path.prefetch > 0)
         if key not in section.kept:
             before_s, meanwhile_s, buffers = (np.zeros(len(section.batch_size)) for _ in range(3))
@@ -203,7 +203,7 @@ class Jobs:
         return section.kept[key]  # type: ignore[no-any-return]
 
     def _applied(self, section: Section, agreement: Agreement | None) -> Composed:
-        """Return the step in which workers agree, without copies."""
+        """Return the joint step, without copies."""
         last = section.kept.get("applied")
         if last is None or last[0] is not agreement:
             last = section.kept["applied"] = (agreement, _applied(section, agreement))
@@ -211,7 +211,7 @@ class Jobs:
 
 
 def _asked(section: Section, job: Job, names: tuple[str, ...]) -> AskedJob:
-    """Return some arguments of a job as predict checks them."""
+    """Return some arguments of a job, checked as predict checks them."""
     values: Any = {name: job.values[name] for name in names}
     return AskedJob(section.first.prepared.subject.graph, **values)
 

@@ -1,4 +1,4 @@
-"""Rows of layouts: grouped by what is structural, and composed with one call for all that share their turns."""
+"""Evaluation of layouts: rows are grouped by structure; those with the same turns are composed in one call."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ ORDERED_BY: Final = ("phase", "parallelism", "stages", "interleave", *TURNS)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Answer:
-    """Rows that can be, with what they come to."""
+    """Results of some possible rows."""
 
     places: Ints
     outcome: Outcome
@@ -60,7 +60,7 @@ class Answer:
 
 @dataclass(eq=False)
 class Layouts:
-    """Answers rows of layouts, and keeps what further rows want again."""
+    """Evaluates rows of layouts, and caches intermediate results for later rows."""
 
     space: Space
     prices: Prices
@@ -70,7 +70,7 @@ class Layouts:
     def answers(
         self, rows: Ints, *, refuse: Callable[[Ints, str], None], slow: Callable[[Ints], None]
     ) -> Iterator[Answer]:
-        """Answer rows."""
+        """Evaluate rows."""
         asked = _Asked(self.space, rows, refuse)
         jobs = asked.grouped([name for name in self.space.by_name if name not in (*BATCH, *TURNS)], self._job)
         layouts = asked.grouped([name for name in self.space.by_name if name in ORDERED_BY], self._layout)
@@ -114,7 +114,7 @@ class Layouts:
         return self._kept[key]
 
     def _job(self, codes: Mapping[str, int]) -> _Job | None:
-        """Return what configurations have in common; None where predict must answer each."""
+        """Return the job that configurations share; None where predict must answer each."""
         return self._once(("job", tuple(codes.items())), lambda: self._made(codes))  # type: ignore[no-any-return]
 
     def _made(self, codes: Mapping[str, int]) -> _Job | None:
@@ -139,19 +139,19 @@ class Layouts:
         return Kind(job=job, lowering=lowering, shared=asked.shared)
 
     def _know_subject(self, job: Job) -> None:
-        """Give a job what runs, which jobs with another layout have too."""
+        """Give a job its cached subject, which jobs with other layouts share."""
         key = ("subject", job.phase, id(job.optimizer))
         job.__dict__["subject"] = self._once(key, lambda: (job.optimizer, job.subject))[1]
 
     def _layout(self, codes: Mapping[str, int]) -> Layout:
-        """Return a layout that the rules of its schedule allow."""
+        """Return the layout, checked against the rules of its schedule."""
         given = {name: self.space.value(name, code) for name, code in codes.items()}
         job = Job(self.space.graph, **given)
         self._know_subject(job)
         return job.layout
 
     def _batch_sizes(self, asked: _Asked, kinds: Sequence[tuple[Kind, Ints]]) -> Ints:
-        """Return the samples of a worker in a step; refuse those that workers cannot share."""
+        """Return the samples per worker and step; refuse batches that the workers cannot share."""
         graph = self.space.graph
         workers = np.ones(len(asked.rows), dtype=np.int64)
         for kind, places in kinds:
@@ -175,7 +175,7 @@ class Layouts:
     def _units(
         self, asked: _Asked, kind: Kind, places: Ints, sizes: Ints, among: tuple[int, ...]
     ) -> Iterator[tuple[Unit, Ints, Ints]]:
-        """Yield the units of a kind, with the places of the rows that each is for, and of their sizes in it."""
+        """Yield the units of a kind, each with its rows and their columns in the unit."""
         known = self._once(("units", id(kind)), dict)
         different, of_row = np.unique(sizes, return_inverse=True)
         missing = [size for size in different.tolist() if size not in known]
@@ -231,7 +231,7 @@ class Layouts:
 
 
 def _in_order(layout: Layout) -> Layout:
-    """Return what of a layout decides the order of turns in a pass."""
+    """Reduce a layout to the fields that decide the order of turns in a pass."""
     schedule = layout.schedule
     if layout.stages == 1 or (layout.interleave == 1 and schedule == "interleaved"):
         schedule = "1f1b"
@@ -245,7 +245,7 @@ def _in_order(layout: Layout) -> Layout:
 
 
 class _Job(NamedTuple):
-    """What configurations have in common, not yet laid out."""
+    """A job before it is laid out, shared by many configurations."""
 
     job: Job
     interleave: int
@@ -254,7 +254,7 @@ class _Job(NamedTuple):
 
 
 class _Asked:
-    """Rows that are asked for, of which fewer and fewer are left that can be."""
+    """The rows of a request, with a mark on those that are still unanswered."""
 
     def __init__(self, space: Space, rows: Ints, refuse: Callable[[Ints, str], None]) -> None:
         self.space, self.rows, self.refuse = space, rows, refuse
@@ -262,7 +262,7 @@ class _Asked:
         self.is_open = np.ones(len(rows), dtype=bool)
 
     def left(self, places: Ints) -> Ints:
-        """Return those of some rows that are left, and take them."""
+        """Return those of some rows that are still unanswered, and mark them as answered."""
         left = places[self.is_open[places]]
         self.is_open[left] = False
         return left
@@ -272,14 +272,14 @@ class _Asked:
         return _Refusing(self, places)
 
     def numbers(self, name: str) -> Ints:
-        """Return the numbers of an axis."""
+        """Return an axis's value for each row."""
         if name not in self.codes:
             return np.full(len(self.rows), self.space.value(name, 0))
         values = [self.space.value(name, code) for code in range(len(self.space.by_name[name]))]
         return np.array(values, dtype=np.int64)[self.codes[name]]
 
     def grouped(self, names: Sequence[str], make: Callable[[dict[str, int]], Any]) -> list[tuple[Any, Ints]]:
-        """Return what is made of each combination of some axes' values, and its rows; refuse where that fails."""
+        """Call ``make`` for each combination of some axes' values; return values and rows; refuse failures."""
         found = []
         fixed = dict.fromkeys(names, 0)
         varied = [name for name in names if name in self.codes]
@@ -309,7 +309,7 @@ class _Refusing:
 
 
 def _groups(columns: Sequence[Ints]) -> Iterator[tuple[tuple[int, ...], Ints]]:
-    """Yield every combination of values that occurs, and where."""
+    """Yield every combination of values that occurs, with its places."""
     if not len(columns[0]):
         return
     key = np.zeros(len(columns[0]), dtype=np.int64)
@@ -323,7 +323,7 @@ def _groups(columns: Sequence[Ints]) -> Iterator[tuple[tuple[int, ...], Ints]]:
 
 
 class _Stack:
-    """Units that are composed together, their configurations one after the other."""
+    """Units that are composed together, their configurations concatenated."""
 
     def __init__(self, units: Sequence[Unit]) -> None:
         self.units = units
@@ -352,7 +352,7 @@ class _Stack:
         )
 
     def composed(self, layout: Layout, at: Ints, of_unit: Ints, *, passes: Ints) -> Composed:
-        """Return the steps of rows in which workers agree, without copies and input."""
+        """Return the joint steps of rows, without copies and input."""
         orders = self.orders(layout)
         used, at = np.unique(at, return_inverse=True)  # few sizes of a micro-batch make a mini-batch with so many
         turns = turned(taken(self.worker, used), orders)
@@ -380,7 +380,7 @@ class _Stack:
         return Composed(parts=parts, own=own, longest=0, stages=(), devices=(), orders=orders)
 
     def _exchanged(self, turns: Turned, edges: Ints, used: Ints) -> tuple[tuple[Any, ...], ...]:
-        """Return what devices exchange at the ends of turns, of configurations that begin at an edge for each unit."""
+        """Return the exchanges at the ends of turns; ``edges`` are the first configurations of each unit."""
         devices: dict[Hashable, Sequence[DeviceWork]] = {}
         found: dict[Hashable, tuple[tuple[Any, ...], ...]] = {}
         exchanged, counts = [], []
@@ -416,7 +416,7 @@ class _Stack:
         return self._by_unit(applied, of_unit)
 
     def fed(self, parts: StepTime, *, of_unit: Ints, batch: Ints) -> StepTime:
-        """Return steps with what they wait for their input."""
+        """Return steps with the time they wait for input."""
 
         def fed(index: int, rows: slice) -> StepTime:
             path = self.units[index].prepared.data_path
@@ -427,14 +427,14 @@ class _Stack:
 
     @staticmethod
     def _by_unit(make: Callable[[int, slice], StepTime], of_unit: Ints) -> StepTime:
-        """Return the steps of rows that are in the order of units, made for each unit."""
+        """Call ``make`` for each unit and join the steps; rows are sorted by unit."""
         edges = [0, *(np.flatnonzero(np.diff(of_unit)) + 1).tolist(), len(of_unit)]
         slices = [slice(*each) for each in pairwise(edges)]
         found = [make(int(of_unit[each.start]), each) for each in slices]
         return stacked(found, [each.stop - each.start for each in slices])  # type: ignore[no-any-return]
 
     def memory(self, layout: Layout, at: Ints, parts: Ints) -> tuple[Any, Any]:
-        """Return what the fullest device of a worker keeps, and what it offers. [B]"""
+        """Return the memory that the fullest device of a worker needs, and its capacity. [B]"""
         footprints = {}
         for count in (1, 2):
             if ((parts > 1) == (count > 1)).any():

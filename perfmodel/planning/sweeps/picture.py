@@ -1,4 +1,4 @@
-"""The figure of a sweep: the best at each point of an argument, or one column over another with the front."""
+"""The figure of a sweep: the best value at each point of an argument, or one column over another with the front."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _groups(sweep: Sweep, by: str | None) -> list[tuple[str, Any]]:
 
 
 def _best_lines(axes: Axes, sweep: Sweep, x: str, y: str, by: str | None) -> None:
-    """Draw the best of all configurations at each value of an argument."""
+    """Draw the best configuration at each value of an argument."""
     codes, labels = sweep.codes(x)
     values = np.asarray(sweep[y], dtype=float)
     best = np.maximum if y in LARGER_IS_BETTER else np.minimum
@@ -84,7 +84,7 @@ MOST_LINEAR_RATIO: Final = 16
 
 
 def _cloud(axes: Axes, sweep: Sweep, x: str, y: str, by: str | None) -> None:
-    """Draw configurations as points, and the front of those that no other one beats."""
+    """Draw configurations as points, with the Pareto front."""
     across, up = (np.asarray(sweep[name], dtype=float) for name in (x, y))
     for index, (name, places) in enumerate(_groups(sweep, by)):
         some = places[:: max(1, -(-len(places) // MOST_POINTS))]

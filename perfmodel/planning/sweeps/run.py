@@ -1,4 +1,4 @@
-"""Doing the tasks of a sweep: here, or by any executor of concurrent.futures, whose losses are made good."""
+"""Execution of a sweep's tasks: in this process, or by an executor of concurrent.futures, with retries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OPEN: dict[bytes, Evaluation] = {}
 
 
 def evaluated(pickled: bytes, task: AnyTask) -> Evaluated:
-    """Do a task in whatever process it has come to."""
+    """Evaluate a task in a worker process."""
     found = _OPEN.get(pickled)
     if found is None:
         _OPEN.clear()
@@ -39,7 +39,7 @@ def evaluated(pickled: bytes, task: AnyTask) -> Evaluated:
 def outcomes(
     evaluation: Evaluation, tasks: Iterator[AnyTask], *, executor: Executor | None
 ) -> Iterator[tuple[AnyTask, Evaluated]]:
-    """Do tasks, and yield each when it is done."""
+    """Evaluate tasks, and yield each with its columns when it is done."""
     if executor is None:
         for task in tasks:
             yield task, evaluation.of(task)
@@ -48,7 +48,7 @@ def outcomes(
 
 
 class _Shared:
-    """Tasks that an executor does; what it loses it gets again, and what it cannot do is done here."""
+    """Tasks of an executor: lost ones are retried, and those that keep failing are evaluated here."""
 
     def __init__(self, evaluation: Evaluation, tasks: Iterator[AnyTask], executor: Executor) -> None:
         self.evaluation, self.tasks, self.executor = evaluation, tasks, executor
@@ -73,7 +73,7 @@ class _Shared:
                 future.cancel()
 
     def _fill(self) -> bool:
-        """Give the executor as many tasks as it may have; return whether any are with it, or left to do here."""
+        """Submit tasks up to the limit; return whether any are running or left to evaluate here."""
         while len(self.running) < AT_ONCE and not self.left:
             task = next(self.tasks, None)
             if task is None:
@@ -82,7 +82,7 @@ class _Shared:
         return bool(self.running or self.left)
 
     def _again(self, task: AnyTask, tries: int) -> None:
-        """Give a task to the executor once more; where that is broken, or failed too often, keep it to be done here."""
+        """Submit a task once more; if that fails, or has failed too often, keep it to evaluate here."""
         if tries < TRIES:
             with suppress(Exception):  # an executor may fail in any way once its workers are gone
                 future: Future[Evaluated] = self.executor.submit(evaluated, self.pickled, task)
@@ -92,7 +92,7 @@ class _Shared:
 
 
 def check_executor(executor: Any) -> None:
-    """Raise unless an executor has what concurrent.futures asks of one."""
+    """Refuse anything that is not an executor of concurrent.futures."""
     submit: Callable[..., Any] | None = getattr(executor, "submit", None)
     if executor is not None and not (isinstance(executor, Executor) and callable(submit)):
         allowed = "an executor of concurrent.futures, e.g. ProcessPoolExecutor(), or client.get_executor() of dask"

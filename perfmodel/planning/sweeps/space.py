@@ -1,4 +1,4 @@
-"""The configurations of a sweep: a product of axes, a list, or a draw from a product."""
+"""The configurations of a sweep: a product of axes, a list, or a random draw from a product."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_CONFIGURATIONS: Final = 50_000_000
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Space:
-    """All configurations of a sweep, none of them written out."""
+    """All configurations of a sweep, stored as axes and row numbers."""
 
     graph: Any
     axes: tuple[Axis, ...]
@@ -51,7 +51,7 @@ class Space:
 
     @cached_property
     def strides(self) -> dict[str, int]:
-        """How many configurations of the product follow before an axis changes."""
+        """Rows of the product until each axis changes."""
         found, stride = {}, 1
         for axis in reversed(self.axes):
             found[axis.name] = stride
@@ -64,14 +64,14 @@ class Space:
         return self.numbers is None and self.listed is None
 
     def codes(self, name: str, rows: Any) -> NDArray[np.int64]:
-        """Return where the values of an argument stand in its axis."""
+        """Return the index of each row's value in the axis of an argument."""
         if self.listed is not None:
             return np.asarray(self.listed[name][rows], dtype=np.int64)
         numbers = rows if self.numbers is None else self.numbers[rows]
         return np.asarray((numbers // self.strides[name]) % len(self.by_name[name]), dtype=np.int64)
 
     def value(self, name: str, code: int, *, loaded: bool = True) -> Any:
-        """Return a value of an axis; of an axis that is not given the default."""
+        """Return the value at an index of an axis; the default where the argument has no axis."""
         axis = self.by_name.get(name)
         if axis is None:
             return DEFAULTS[name]
@@ -82,17 +82,17 @@ class Space:
         return self._kept[name][code]
 
     def check(self) -> None:
-        """Raise if a value is not allowed whatever the others are: before any configuration is timed."""
+        """Refuse values that no configuration may have, before any is evaluated."""
         for axis in self.axes:
             self.value(axis.name, 0)
 
     def arguments(self, row: int) -> dict[str, Any]:
-        """Return the arguments that predict answers a configuration with."""
+        """Return the arguments of predict for a configuration."""
         codes = {axis.name: int(self.codes(axis.name, np.array([row]))[0]) for axis in self.axes}
         return self.resolved(codes)
 
     def resolved(self, codes: Mapping[str, int]) -> dict[str, Any]:
-        """Return the arguments of predict for places of values in their axes."""
+        """Return the arguments of predict for indices of values in their axes."""
         given = {name: self.value(name, code) for name, code in codes.items()}
         devices = given.pop(DEVICES, None)
         if devices is not None:
@@ -108,12 +108,12 @@ class Space:
         return given | {"system": self._kept[place]}
 
     def predicted(self, row: int) -> Prediction:
-        """Return the whole prediction of a configuration."""
+        """Return the full prediction of a configuration."""
         return predict(self.graph, **self.arguments(row))
 
 
 def _workers_on(devices: int, given: Mapping[str, Any]) -> int:
-    """Return how many workers some devices have room for; what is left over stands idle."""
+    """Return how many workers some devices have room for; devices left over stay idle."""
     stages, width = (given.get(name, 1) for name in ("stages", "tensor_size"))
     if stages * width > devices:
         allowed = f"at least stages x tensor_size = {stages} x {width} = {stages * width}, the devices of one worker"
@@ -122,7 +122,7 @@ def _workers_on(devices: int, given: Mapping[str, Any]) -> int:
 
 
 def _placed(*, system: Any = None, device: Any = None, link: Any = None) -> Any:
-    """Return a system with the GPUs and the link of two axes."""
+    """Return a system with the GPUs of the ``device`` axis and the link of the ``link`` axis."""
     if system is None:
         raise ArgumentError("link", link, "None without system=, whose links it would replace")
     if not isinstance(system, str | Path):
@@ -134,7 +134,7 @@ def _placed(*, system: Any = None, device: Any = None, link: Any = None) -> Any:
 def space_of(
     graph: Any, axes: Mapping[str, Any], *, configurations: Iterable[Mapping[str, Any]] | None, limit: int | None
 ) -> Space:
-    """Return the configurations that a caller asks for, every value checked by itself."""
+    """Return the requested configurations, with every value checked by itself."""
     made = tuple(axis_of(name, given) for name, given in axes.items())
     most = MOST_CONFIGURATIONS if limit is None else whole_number("limit", limit)
     space = _product(graph, made, most, limit) if configurations is None else _list(graph, made, configurations, most)
@@ -163,7 +163,7 @@ def _product(graph: Any, axes: tuple[Axis, ...], most: int, limit: int | None) -
 
 
 def _drawn(size: int, count: int) -> NDArray[np.int64]:
-    """Draw different configurations of a product, the same ones every time, in their order."""
+    """Draw different configurations of a product, always the same ones, in their order."""
     generator = np.random.default_rng(0)
     numbers = np.empty(0, dtype=np.int64)
     while len(numbers) < count:

@@ -1,4 +1,4 @@
-"""sweep(): every configuration of a space of what-ifs, as columns."""
+"""sweep(): predictions of every configuration of a space, as columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sweep(
     progress: bool = False,
     **axes: Any,
 ) -> Sweep:
-    """Predict every configuration of a space: of any arguments of ``predict``, each one value or a list of values.
+    """Predict every configuration of a space. Any argument of ``predict`` may be one value or a list of values.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def _places(space: Space, name: str) -> range:
 
 
 def _check_batch_sizes(space: Space) -> None:
-    """Raise as predict does if a configuration says no batch size and neither graph nor another argument says it."""
+    """Refuse a configuration without a batch size, as predict does."""
     said = (space.value("global_batch_size", code) for code in _places(space, "global_batch_size"))
     if space.graph.fixed_batch_size is not None or any(size is not None for size in said):
         return
@@ -137,7 +137,7 @@ def _check_batch_sizes(space: Space) -> None:
 
 @contextmanager
 def _shown(progress: bool, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on the error stream while the block runs, if asked."""
+    """Show a progress bar on the error stream while the block runs, if asked."""
     if not progress:
         yield lambda done: None
         return

@@ -1,4 +1,4 @@
-"""The table of a sweep: columns of all configurations, the best of them, and where to take them."""
+"""The table of a sweep: result columns of all configurations, rankings and exports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REASONS_SHOWN: Final = 6
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sweep:
-    """Configurations with what predict says of them, as columns. Made by :func:`perfmodel.sweep`.
+    """Configurations with their predicted results, as columns. Made by :func:`perfmodel.sweep`.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Sweep:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of all columns: arguments as they were given, then results."""
+        """Names of all columns: arguments in the order given, then results."""
         return (*(axis.name for axis in self.space.axes), *self.results)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -72,7 +72,7 @@ class Sweep:
         return labels[codes]
 
     def codes(self, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Return an argument's column as whole numbers and what they stand for, which takes less memory.
+        """Return an argument's column as integer codes and the values that they stand for, which takes less memory.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ class Sweep:
         return self.space.codes(name, rows)
 
     def taken(self, places: NDArray[Any]) -> Sweep:
-        """Return some of the configurations, in an order.
+        """Return some of the configurations, in a given order.
 
         Parameters
         ----------
@@ -119,12 +119,12 @@ class Sweep:
 
     @property
     def feasible(self) -> Sweep:
-        """The configurations that can be and fit in memory."""
+        """The possible configurations that fit in memory."""
         return self.taken(self.results[FITS])
 
     @property
     def refused(self) -> dict[str, int]:
-        """Configurations that cannot be or do not fit, by the argument that stands in the way, or by the reason. [1]"""
+        """Number of configurations that are impossible or do not fit, by the argument at fault or the reason. [1]"""
         codes, counts = np.unique(self.results[REASON][~self.results[FITS]], return_counts=True)
         found: Counter[str] = Counter()
         for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
@@ -163,11 +163,11 @@ class Sweep:
         return int(index) % len(self)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield every configuration with its results, as ``row`` returns it."""
+        """Yield every configuration with its results, as ``row`` does."""
         return map(self.row, range(len(self)))
 
     def prediction(self, index: int) -> Prediction:
-        """Return the whole prediction of a configuration, with its parts, memory and reasons.
+        """Return the full prediction of a configuration, with its parts, memory and reasons.
 
         Parameters
         ----------
@@ -188,13 +188,13 @@ class Sweep:
         return self.space.predicted(index if self.rows is None else int(self.rows[index]))
 
     def _ranked(self, name: str) -> NDArray[np.float64]:
-        """Return a column of which less is better; infinite where a configuration cannot be, or has no value."""
+        """Return a column such that less is better; infinite where a configuration has no value."""
         check_ranked(name, self.results)
         signed = -self.results[name] if name in LARGER_IS_BETTER else self.results[name]
         return np.where(self.results[FITS] & np.isfinite(signed), signed, np.inf)
 
     def best(self, name: str = "step_s", *, count: int | None = None) -> Any:
-        """Return the best configuration that can be and fits, or the best few.
+        """Return the best configuration that is possible and fits, or the best few.
 
         Parameters
         ----------
@@ -230,7 +230,7 @@ class Sweep:
         return f"; of most: {reason}" if reason else ""
 
     def pareto(self, *names: str) -> Sweep:
-        """Return the configurations that no other one beats in every one of some columns.
+        """Return the configurations that no other beats in every one of some columns.
 
         Parameters
         ----------
@@ -294,7 +294,7 @@ class Sweep:
             yield given | found
 
     def to_csv(self, path: str | Path) -> None:
-        """Write all rows as comma-separated values, some at a time; the file is there whole or not at all.
+        """Write all rows as comma-separated values, in chunks; the file appears complete or not at all.
 
         Parameters
         ----------
@@ -311,7 +311,7 @@ class Sweep:
         write_csv(self, path)
 
     def to_parquet(self, path: str | Path) -> None:
-        """Write all rows as a Parquet file, some at a time; needs the extra ``frames``.
+        """Write all rows as a Parquet file, in chunks; needs the extra ``frames``.
 
         Parameters
         ----------
@@ -330,7 +330,7 @@ class Sweep:
         write_parquet(self, path)
 
     def plot(self, x: str, y: str = "step_s", *, by: str | None = None, path: str | Path | None = None) -> Figure:
-        """Draw a column over an argument, the best of all configurations at each point; or over a column, with a front.
+        """Draw a column over an argument, with the best configuration at each point; or over a column, with the front.
 
         Parameters
         ----------
@@ -380,7 +380,7 @@ class Sweep:
 
     @property
     def title(self) -> str:
-        """How many configurations there are, how many of them fit, and what stands in the way of the others."""
+        """Number of configurations, how many of them fit, and why the others do not."""
         fitting = int(np.count_nonzero(self.results[FITS]))
         name = getattr(self.space.graph, "name", None) or getattr(self.space.graph, "network", "")
         title = f"{name}: {len(self):,} configurations, {fitting:,} of which fit"

@@ -1,4 +1,4 @@
-"""A sweep cut into tasks: some configurations of one worker, each with some jobs that it may do with others."""
+"""Tasks of a sweep: blocks of worker configurations with the jobs that they may do together."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ OF_LAYOUT: Final = (*names_of("spread"), "global_batch_size", DEVICES)
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """Some of a space's axes, and the combinations of their values by number."""
+    """Some of a space's axes, with their combinations of values numbered."""
 
     axes: tuple[Axis, ...]
 
     @classmethod
     def of(cls, space: Space, names: tuple[str, ...]) -> Side:
-        """Return the axes of a space among some names, in the order of these."""
+        """Return those axes of a space that are among ``names``, in that order."""
         return cls(tuple(space.by_name[name] for name in names if name in space.by_name))
 
     @property
     def size(self) -> int:
-        """Combinations. [1]"""
+        """Number of combinations. [1]"""
         return math.prod(len(axis) for axis in self.axes)
 
     def codes(self, numbers: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-        """Return where the values of combinations stand in their axes, by argument."""
+        """Return the index of each combination's value in every axis."""
         found, stride = {}, 1
         for axis in reversed(self.axes):
             found[axis.name] = (numbers // stride) % len(axis)
@@ -60,14 +60,14 @@ class Side:
         return found
 
     def numbers(self, space: Space, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the combination of each configuration."""
+        """Return the number of each configuration's combination."""
         found = np.zeros(len(rows), dtype=np.int64)
         for axis in self.axes:
             found = found * len(axis) + space.codes(axis.name, rows)
         return found
 
     def offsets(self, space: Space, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return what combinations add to the place of a configuration in the product."""
+        """Return the offset that each combination contributes to a configuration's row in the product."""
         found = np.zeros(len(numbers), dtype=np.int64)
         for name, codes in self.codes(numbers).items():
             found += codes * space.strides[name]
@@ -85,11 +85,11 @@ class SweepTask:
 
     @property
     def size(self) -> int:
-        """Configurations. [1]"""
+        """Number of configurations. [1]"""
         return len(self.workers) * len(self.jobs) if self.pairs is None else sum(map(len, self.pairs))
 
     def rows_in(self, space: Space) -> NDArray[np.int64]:
-        """Return where each configuration stands in the table, job by job."""
+        """Return the row of each configuration in the table, job by job."""
         if self.rows is not None:
             return self.rows
         of_jobs = Side.of(space, OF_JOB).offsets(space, self.jobs)
@@ -100,30 +100,30 @@ class SweepTask:
 
 @dataclass(frozen=True, kw_only=True)
 class LayoutTask:
-    """Configurations that follow one another, layouts among them."""
+    """Consecutive configurations, some of which are layouts."""
 
     first: int
     size: int
 
     def rows_in(self, space: Space) -> NDArray[np.int64]:
-        """Return where each configuration stands in the table."""
+        """Return the row of each configuration in the table."""
         del space
         return np.arange(self.first, self.first + self.size)
 
 
 def is_slow(space: Space) -> bool:
-    """Tell whether predict must answer every configuration by itself: of a Run, or with fitted factors."""
+    """Tell whether predict must evaluate every configuration by itself: of a Run, or with fitted factors."""
     return isinstance(space.graph, Run) or _varies(space, ("calibration",))
 
 
 def _varies(space: Space, names: tuple[str, ...]) -> bool:
-    """Tell whether some axes have a value that is not the default."""
+    """Tell whether some axes have a value other than the default."""
     axes = [space.by_name[name] for name in names if name in space.by_name]
     return any(value != DEFAULTS[axis.name] for axis in axes for value in axis.values)
 
 
 def tasks_of(space: Space) -> Iterator[SweepTask | LayoutTask]:
-    """Cut a space into tasks, the same ones whoever does them."""
+    """Cut a space into tasks; the same ones for any executor."""
     if not is_slow(space) and _varies(space, OF_LAYOUT):
         for first in range(0, space.size, LAYOUT_ROWS_PER_TASK):
             yield LayoutTask(first=first, size=min(LAYOUT_ROWS_PER_TASK, space.size - first))
@@ -150,7 +150,7 @@ def tasks_of(space: Space) -> Iterator[SweepTask | LayoutTask]:
 
 
 def _listed(rows: NDArray[np.int64], of_worker: NDArray[np.int64], of_job: NDArray[np.int64]) -> SweepTask:
-    """Return a task of configurations that are sorted by job."""
+    """Return the task of some rows that are sorted by job."""
     workers, place = np.unique(of_worker[rows], return_inverse=True)
     jobs, starts = np.unique(of_job[rows], return_index=True)
     return SweepTask(workers=workers, jobs=jobs, pairs=tuple(np.split(place, starts[1:])), rows=rows)

@@ -1,4 +1,4 @@
-"""What one worker of a sweep does by itself, timed for all batch sizes at once, and put together by what is alike."""
+"""Workers of a sweep: each timed alone for all batch sizes at once, then grouped by their exchange."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FAST_TARGETS: Final = ("gpu", "cpu")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Kind:
-    """Workers that differ in their batch size only."""
+    """Workers that differ only in batch size."""
 
     prepared: Prepared
     timed: TimedStep
@@ -47,24 +47,24 @@ class Kind:
 
     @cached_property
     def schedule(self) -> GradientSchedule | None:
-        """When gradients are ready; None where there are none. [s]"""
+        """Times at which gradients are ready; None where there are none. [s]"""
         if Phase.BACKWARD not in self.prepared.subject.phase.parts:
             return None
         return self.timed.shown.gradients
 
     @property
     def target(self) -> Target:
-        """What it runs on."""
+        """The target that the workers run on."""
         return self.prepared.target
 
     def one_input_bytes(self, footprint: MemoryFootprint) -> Any:
-        """Return what one mini-batch takes of a footprint that may hold two. [B]"""
+        """Return the size of one mini-batch of a footprint that may hold two. [B]"""
         ahead_bytes = self.prepared.stage_copies(self.prepared.stages[0])[1].copied_bytes
         return footprint.input_bytes / (1 + bool(np.any(ahead_bytes)))
 
     @property
     def system(self) -> str:
-        """Name of the system that the device stands in; empty where it stands alone."""
+        """Name of the device's system; empty without one."""
         return "" if self.target.machine is None else self.target.machine.system.name
 
     @property
@@ -75,7 +75,7 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alike:
-    """What tells sections apart."""
+    """Key of a section."""
 
     wiring: Hashable
     exchanged: Hashable
@@ -85,7 +85,7 @@ class Alike:
 
 @dataclass(eq=False, kw_only=True)
 class Section:
-    """Workers whose exchange is alike, what is exchanged and which way, whatever they compute before."""
+    """Workers with the same exchange (same contents, same route), whatever each computes before."""
 
     kinds: Sequence[Kind]
     alike: Alike
@@ -94,11 +94,11 @@ class Section:
 
     @property
     def first(self) -> Kind:
-        """One that stands for all in what is alike."""
+        """A representative of all kinds."""
         return self.kinds[0]
 
     def joined(self, per_kind: Sequence[Any]) -> NDArray[Any]:
-        """Return one array of a value, or an array, of each kind; configurations are the last axis."""
+        """Join a value or array of each kind to one array; configurations are the last axis."""
         parts = []
         for kind, value in zip(self.kinds, per_kind, strict=True):
             values = np.asarray(value)
@@ -108,17 +108,17 @@ class Section:
 
     @cached_property
     def places(self) -> NDArray[np.int64]:
-        """Where they stand among the workers of a task. [1]"""
+        """Index of each worker within the task. [1]"""
         return self.joined([kind.places for kind in self.kinds])
 
     @cached_property
     def batch_size(self) -> NDArray[np.float64]:
-        """Samples. [samples]"""
+        """Samples per worker. [samples]"""
         return self.joined([kind.prepared.batch_size for kind in self.kinds])
 
     @cached_property
     def own(self) -> StepTime:
-        """What each does by itself. [s]"""
+        """Step of each worker alone. [s]"""
         of_kinds = {
             part.name: [getattr(kind.timed.parts, part.name) for kind in self.kinds] for part in fields(StepTime)
         }
@@ -129,19 +129,19 @@ class Section:
 
     @property
     def whole(self) -> StepTime:
-        """The same, as the composition calls it. [s]"""
+        """The same, under the name that the composition uses. [s]"""
         return self.own
 
     @property
     def forward(self) -> StepTime:
-        """No phase by itself: workers of a sweep have all of the network. [s]"""
+        """Not available: workers of a sweep hold the whole network. [s]"""
         raise AssertionError
 
     backward = update = forward
 
     @cached_property
     def gradients(self) -> GradientSchedule:
-        """When the gradients of each are ready. [s]"""
+        """Times at which each worker's gradients are ready. [s]"""
         each = [kind.schedule for kind in self.kinds]
         varied: dict[str, Any] = {
             name: self.joined([getattr(schedule, name) for schedule in each])
@@ -152,7 +152,7 @@ class Section:
 
     @cached_property
     def memory_bytes(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """What each keeps with one mini-batch on the device, what another one takes, and what the device offers. [B]"""
+        """Memory of each worker with one mini-batch on the device, size of a further one, and capacity. [B]"""
         footprints = [kind.prepared.footprint(kind.timed) for kind in self.kinds]
         one = [kind.one_input_bytes(each) for kind, each in zip(self.kinds, footprints, strict=True)]
         kept = [
@@ -162,7 +162,7 @@ class Section:
 
     @cached_property
     def by_framework(self) -> list[tuple[Kind, NDArray[np.int64]]]:
-        """One of each framework, and the places of its like here; they copy mini-batches alike."""
+        """One representative per framework and the indices that share it; their copies are the same."""
         found: dict[Hashable, tuple[Kind, list[bool]]] = {}
         for index, kind in enumerate(self.kinds):
             key = (id(kind.prepared.profile), kind.prepared.pinned)
@@ -171,17 +171,17 @@ class Section:
 
     @cached_property
     def numbered_devices(self) -> tuple[list[str], NDArray[np.intp]]:
-        """Names of the devices' files, each once, and which of them each worker has."""
+        """Names of the devices' files without repeats, and each worker's index among them."""
         names = list(dict.fromkeys(kind.device for kind in self.kinds))
         return names, self.joined([np.full(1, names.index(kind.device)) for kind in self.kinds])
 
     def some(self, members: NDArray[np.int64]) -> Section:
-        """Return some of the workers, by their order here."""
+        """Return some of the workers, by their index in the section."""
         return Section(kinds=self.kinds, alike=self.alike, only=members)
 
     @cached_property
     def beside_working_dies(self) -> Section:
-        """The same workers at the clock that dies of a board have while several work."""
+        """The same workers at the clock that a board's dies have while several work."""
         return Section(kinds=[_slower(kind) for kind in self.kinds], alike=self.alike, only=self.only)
 
 
@@ -203,14 +203,14 @@ class Block:
 
 @dataclass(eq=False)
 class Workers:
-    """Makes the workers of tasks, and keeps what further tasks want again."""
+    """Times the workers of tasks, and caches intermediate results for later tasks."""
 
     space: Space
     _devices: list[Gpu] = field(default_factory=list)
     _kept: dict[Any, Any] = field(default_factory=dict)
 
     def block(self, codes: Mapping[str, NDArray[np.int64]], count: int) -> Block:
-        """Return the workers of a task."""
+        """Return the workers of a task, grouped into sections."""
         kinds: dict[tuple[int, ...], list[int]] = defaultdict(list)
         names = [name for name in OF_WORKER if name in codes and name != "batch_size"]
         for place, key in enumerate(zip(*(codes[name].tolist() for name in names), strict=True)):
@@ -246,7 +246,7 @@ class Workers:
         batches: NDArray[np.int64],
         timed: dict[Hashable, TimedStep],
     ) -> Kind | None:
-        """Return workers that differ in their batch size only; None where predict must answer each."""
+        """Return workers that differ only in batch size; None where predict must evaluate each."""
         space, given = self.space, self.space.resolved(codes)
         asked: dict[str, Any] = {name: given.get(name) for name in ("device", "system", "threads")}
         on = tuple((name, code) for name, code in codes.items() if name in PLACED_BY)
@@ -290,7 +290,7 @@ class Workers:
         return int(graph.samples(graph.fixed_batch_size if given is None else given))
 
     def _processor(self, target: Target, codes: Mapping[str, int]) -> Hashable:
-        """Return what tells processors apart that time one step differently."""
+        """Return a key that is equal for processors with the same times."""
         if not isinstance(target, GpuTarget):
             return tuple((name, codes.get(name)) for name in ("device", "system"))
         for index, known in enumerate(self._devices):
@@ -300,7 +300,7 @@ class Workers:
         return len(self._devices) - 1
 
     def _alike(self, kind: Kind) -> Alike:
-        """Return what workers have in common that exchange the same the same way."""
+        """Return the key of the section that workers belong to."""
         prepared, target = kind.prepared, kind.target
         by_library = LIBRARY in self._strategies
         habits = prepared.profile.exchange
@@ -319,7 +319,7 @@ class Workers:
         return frozenset() if axis is None else frozenset(axis.values)
 
     def _wiring(self, target: Target) -> Hashable:
-        """Return what says which way mini-batches and gradients go."""
+        """Return a key of the route of mini-batches and gradients."""
         if not isinstance(target, GpuTarget):
             return (target.processor, target.name)
         if target.machine is None:
@@ -327,7 +327,7 @@ class Workers:
         return self._wired(target.machine.system)
 
     def _wired(self, system: Wired) -> int:
-        """Return the number of a system among those wired differently; other devices may be in the same slots."""
+        """Return a number for the wiring of a system, whatever devices are in its slots."""
         devices = [device for _, device in system.devices]
         alike = tuple(devices.index(device) for device in devices)
         boards = tuple(dict.fromkeys(device.board for device in devices))
