@@ -29,13 +29,13 @@ from perfmodel.cli.validate import ValidateCommand, validate_command, validate_l
 from perfmodel.errors import PerfmodelError, PerfmodelWarning
 
 BAD_INPUT = 2
-"""Exit code of every error a user can mend."""
+"""Exit code of every error that a user can fix."""
 
 RARELY = 100_000
-"""Objects made before Python looks for rubbish: modules and graphs are many objects, and none of them is any. [1]"""
+"""Allocations between garbage collections: imports and graphs make many objects, none of them garbage. [1]"""
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
+"""Exit code after Ctrl-C, as in shells: 128 + SIGINT."""
 
 # Newer typer brings its own copy of click, older typer imports it; both hang this class under BadParameter.
 _UsageError: Any = typer.BadParameter.__base__

@@ -19,7 +19,7 @@ from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError, check_known
 
 OTHERS = "others"
-"""Parameter of a command for arguments by their names."""
+"""Parameter of a command that takes arguments by name."""
 OTHERS_OPTION = typer.Option(
     "--set",
     "--sync-option",
@@ -30,14 +30,14 @@ OTHERS_OPTION = typer.Option(
 LINK_HELP = (
     "Links in place of those of their kind of the systems; beside a system, device= is GPUs in place of its own."
 )
-"""The one axis of a sweep that is no argument of predict."""
+"""Help of the one axis of a sweep that is not an argument of predict."""
 REPLACES = {
     "device": "system",
     "system": "device",
     "batch_size": "global_batch_size",
     "global_batch_size": "batch_size",
 }
-"""Argument -> the one that it is given instead of."""
+"""Argument -> the argument that it replaces."""
 
 
 def takes_arguments(
@@ -66,7 +66,7 @@ class Command:
     """
 
     only_listed: ClassVar[bool] = False
-    """Whether commands are listed and none of them runs, so that no options are wanted."""
+    """Whether commands are only listed, so that they need no options."""
 
     function: Callable[..., Any]
     besides: tuple[str, ...] = ()
@@ -141,10 +141,10 @@ class Command:
         if not self.several:
             more = named_arguments(typed.pop(OTHERS, None) or [], argument="--set")
             for name in given.keys() & more.keys():
-                said = f"left out beside --{name.replace('_', '-')} {given[name]}"
+                said = f"left out with --{name.replace('_', '-')} {given[name]}"
                 raise ArgumentError("--set", f"{name}={more[name]}", said)
             for name in more.keys() & set(self.own):
-                raise ArgumentError("--set", f"{name}={more[name]}", "left out: the command has an option for it")
+                raise ArgumentError("--set", f"{name}={more[name]}", "left out: the command has an option of that name")
             given = {name: value_as_typed(name, value) for name, value in given.items()} | more
         return given
 
@@ -228,7 +228,7 @@ def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...]
     for name, value in given.items():
         check_known(kind, name, known)
         if value == "" and name in besides:
-            raise ArgumentError(argument, f"{name}=", f"{name}=NAME: it has no default")
+            raise ArgumentError(argument, f"{name}=", f"{name}=NAME, as it has no default")
         if value == "":
             given[name] = ARGUMENTS[name].default
         elif name not in besides:
@@ -328,7 +328,7 @@ def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
         if not equals or not key.isidentifier():
             raise ArgumentError(argument=argument, given=pair, allowed="key=value")
         if key in values:
-            raise ArgumentError(argument, pair, f"given once: {key} is {values[key]} already")
+            raise ArgumentError(argument, pair, f"given once; {key} is already {values[key]}")
         values[key] = {"true": True, "false": False}.get(text.lower(), _numbers_as_typed(text))
     return values
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.table import Sweep
 
 Number: TypeAlias = str | None
-"""A number as typed, which the library checks."""
+"""A number as typed; the library checks it."""
 
 CANDIDATE_HELP = (
     "What may be hired: a price or instance, e.g. p3.2xlarge; with numbers of workers p2.16xlarge:4,8,16; or "
@@ -63,7 +63,7 @@ NUMBERS = (
 )  # fmt: skip
 """Options that are numbers."""
 TEXTS = ("checkpoint_to", "storage_price")
-"""Options that are given on as they are typed."""
+"""Options that are passed on as typed."""
 
 
 @takes_arguments(own=("device", "system", "workers", "sync"), plot="Draw money over time (png, pdf, svg).")
@@ -137,7 +137,7 @@ def candidate_as_typed(typed: str) -> dict[str, Any]:
         keys = [key.strip() for key, _, _ in pairs]
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:
-            raise ArgumentError("--candidate", typed, f"{' and '.join(twice)} once: which value is meant is not told")
+            raise ArgumentError("--candidate", typed, f"a candidate with {' and '.join(twice)} once")
         stated = {key.strip(): value.strip() for key, _, value in pairs}
     candidate: dict[str, Any] = dict(stated)
     if "workers" in candidate:
@@ -149,7 +149,7 @@ def candidate_as_typed(typed: str) -> dict[str, Any]:
 
 
 NETWORK = "network"
-"""Key of ``--with`` for another network."""
+"""Key of ``--with`` that names another network."""
 
 
 @takes_arguments(plot="Draw a waterfall (png, pdf, svg).")
@@ -267,7 +267,7 @@ def stragglers_command(
 
     check_plot(plot)
     if mark is not None and plot is None:
-        raise ArgumentError("--mark", mark, "none without --plot")
+        raise ArgumentError("--mark", mark, "left out without --plot")
     counts = [number_as_typed(count) for count in workers.split(",")]
     variations = [number_as_typed(each) for each in cv.split(",")]
     asked: dict[str, Any] = {"cv": variations, "distribution": distribution, **arguments}
@@ -280,10 +280,10 @@ def stragglers_command(
 
 
 Values: TypeAlias = list[str] | None
-"""Values of an axis: an option may be repeated, and each time list several between commas."""
+"""Values of an axis: the option may be repeated, each time with several values between commas."""
 
 WORDS = {"true": True, "false": False, "none": None}
-"""What these words mean as a value of an axis."""
+"""Meaning of words typed as a value of an axis."""
 
 BEST_SHOWN = 10
 """Configurations that ``--best`` shows. [1]"""
@@ -319,7 +319,7 @@ def sweep_command(
     from perfmodel.planning.sweeps.sweep import sweep
 
     if best is not None and pareto is not None:
-        raise ArgumentError("--best", best, "left out beside --pareto: one table is shown")
+        raise ArgumentError("--best", best, "left out with --pareto")
     for path, argument in ((csv, "--csv"), (parquet, "--parquet")):
         check_writable(path, argument=argument)
     options = {name: _values(name, typed) for name, typed in arguments.items()}
@@ -371,7 +371,7 @@ def _axes(typed: list[str], *, besides: dict[str, list[Any]]) -> dict[str, list[
         if not equals or not key.isidentifier():
             raise ArgumentError("--axis", each, "KEY=VALUE,VALUE...")
         if key in besides:
-            raise ArgumentError("--axis", each, f"left out beside --{key.replace('_', '-')}, which lists its values")
+            raise ArgumentError("--axis", each, f"left out: --{key.replace('_', '-')} lists its values")
         axes.setdefault(key, []).extend(_values(key, [values]))
     return besides | axes
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 LARGEST = "max"
-"""What ``--batch-size`` takes for as many samples as memory holds."""
+"""Value of ``--batch-size`` for as many samples as memory holds."""
 NO_TABLE = "none"
-"""What ``--measured`` takes to look nothing up."""
+"""Value of ``--measured`` that looks nothing up."""
 
 
 @takes_arguments(own=("batch_size",), plot="Draw the parts of the step (png, pdf, svg).")
@@ -77,12 +77,15 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
 
     spreading = [name for name in names_of("spread") if name in arguments]
     if spreading:
-        argument, allowed = "--batch-size", f"a number with {spreading[0]}: max is that of a whole network on a device"
+        argument, allowed = (
+            "--batch-size",
+            f"a number with {spreading[0]}; max is only searched for a whole network on one device",
+        )
         raise ArgumentError(argument, LARGEST, allowed)
     of_size = {name: arguments[name] for name in names_of("place", "step", "workers") if name in arguments}
     found = max_batch_size(graph, **of_size)
     if not found:
-        argument, allowed = "--batch-size", "a number: not even one sample fits in memory"
+        argument, allowed = "--batch-size", "a number, as not even one sample fits in memory"
         raise ArgumentError(argument, LARGEST, allowed)
     return found
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 FAULTY = 2
-"""Exit code where a checked file has faults."""
+"""Exit code if a checked file has faults."""
 
 specs_app = typer.Typer(help="List, show and check spec files.", no_args_is_help=False)
 
@@ -144,7 +144,7 @@ def _kind_and_name(kind_or_name: str, name: str | None) -> tuple[str, str]:
     ]
     if len(found) > 1:
         kinds = " or ".join(spec_files.NOUN_BY_FOLDER[folder] for folder in found)
-        raise ArgumentError(argument="name", given=kind_or_name, allowed=f"say the kind before it: {kinds}")
+        raise ArgumentError(argument="name", given=kind_or_name, allowed=f"preceded by its kind, one of {kinds}")
     if not found:
         every = {each for names in listed.values() for each in names}
         raise UnknownNameError(kind="name of a spec", name=kind_or_name, known=every)
@@ -318,13 +318,13 @@ def call_factory(target: str, *, options: list[str]) -> tuple[Any, Any]:
     if not callable(factory):
         close = nearest_match(name, [each for each, member in members.items() if callable(member)])
         hint = f"; did you mean {close!r}?" if close else ""
-        raise ArgumentError("target", target, f"a function of {file}, which has no {name!r}{hint}")
+        raise ArgumentError("target", target, f"a function of {file}; there is no {name!r}{hint}")
     values: Mapping[str, Any] = key_values(options, argument="--option")
     try:
         made = factory(**values)
     except Exception as error:  # whatever the user's function raises is his to read
         raise ArgumentError(
-            "target", target, f"a function that runs; it fails: {type(error).__name__}: {error}"
+            "target", target, f"a function that runs; this one fails: {type(error).__name__}: {error}"
         ) from error
     if not isinstance(made, tuple) or len(made) != 2:
         raise ArgumentError("target", target, "a function that returns (module, example_inputs)")
@@ -336,16 +336,18 @@ def _executed(file: Path, target: str) -> ModuleType:
     from perfmodel.errors import ArgumentError
 
     if not file.is_file():
-        raise ArgumentError("target", target, f"an existing Python file, and {file} is none")
+        raise ArgumentError("target", target, f"a function of an existing Python file; there is no {file}")
     found = spec_from_file_location(file.stem, file)
     if found is None or found.loader is None:
-        raise ArgumentError("target", target, f"a Python file, and {file} is none")
+        raise ArgumentError("target", target, f"a function of a Python file; {file} is not one")
     module = module_from_spec(found)
     sys.path.insert(0, str(file.parent.resolve()))  # what lies beside it is found as when it is run
     try:
         found.loader.exec_module(module)
     except Exception as error:
-        raise ArgumentError("target", target, f"a Python file that runs; it fails: {error}") from error
+        raise ArgumentError(
+            "target", target, f"a function of a Python file that runs; this one fails: {error}"
+        ) from error
     finally:
         sys.path.pop(0)
     return module

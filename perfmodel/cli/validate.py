@@ -32,31 +32,31 @@ if TYPE_CHECKING:
     from perfmodel.validation.scores.report import Report
 
 CHECK_FAILED = 1
-"""Exit code where the error is above what ``--max-mape`` allows."""
+"""Exit code if the error exceeds ``--max-mape``."""
 
 UNASKED = "nothing_fitted"
-"""Protocol where none is asked for."""
+"""Protocol unless another is asked for."""
 
 EVERY_PROTOCOL = "all"
-"""Value of ``--protocol`` that prints one line for each."""
+"""Value of ``--protocol`` that prints one line for each protocol."""
 
 OF_ALL = frozenset({"to", "quick", "terms", "new_tables", "sections"})
-"""Parameters that have an effect only where every table is scored."""
+"""Parameters that only have an effect with --all."""
 
 BESIDE_ALL = OF_ALL | {"all_tables", "data", "progress", "as_json"}
-"""Parameters that have an effect where every table is scored."""
+"""Parameters that have an effect with --all."""
 
 BESIDE_OWN = frozenset({"table", "data", "as_json", "out", "max_mape", "progress"})
-"""Parameters that have an effect on a table that is scored in a way of its own, or do no harm."""
+"""Parameters allowed with a table that has its own kind of score."""
 
 FITTED_SUBSETS = ("gpu", "cpu")
-"""Subsets that sensitivity and ablation cover unless one is asked for."""
+"""Subsets of --sensitivity and --ablate unless one is named."""
 
 
 def percent_bound(given: float | None) -> float | None:
     """Return a typed bound [%]; refuse one that no error can exceed or meet."""
     if given is not None and not 0 <= given < math.inf:
-        message = f"{given:g} is not allowed: a finite percentage of at least 0"
+        message = f"must be a finite percentage >= 0 (got {given:g})"
         raise typer.BadParameter(message)
     return given
 
@@ -122,14 +122,14 @@ def validate_command(
 
     given = _given(context)
     if all_tables:
-        _refuse(given, allowed=BESIDE_ALL, told="none beside --all: it scores every table under every protocol")
+        _refuse(given, allowed=BESIDE_ALL, told="left out with --all, which scores every table under every protocol")
         board = write_scoreboard(
             data=data, quick=quick, terms=terms, new_tables=new_tables, sections=sections, to=to, progress=progress
         )
         if as_json:
             emit(str, board.to_dict, as_json=True, out=None)
         return
-    told = "a table, without --to, --quick, --terms, --new-tables and --sections; or --all"
+    told = "a table without --to, --quick, --terms, --new-tables and --sections; or use --all"
     if table is None:
         raise ArgumentError("table", table, told)
     _refuse(given, allowed=frozenset(given) - OF_ALL, told=told)
@@ -161,7 +161,7 @@ def _own(name: str, data: Path | None, *, given: dict[str, str], max_mape: float
     refuse_beside(table, [option for parameter, option in given.items() if parameter not in BESIDE_OWN])
     report = table.report()
     if max_mape is not None and report.mape is None:
-        raise ArgumentError("--max-mape", max_mape, f"none with {name}, of which nothing is scored")
+        raise ArgumentError("--max-mape", max_mape, f"left out with {name}, which is not scored")
     return report, report.mape
 
 
@@ -238,7 +238,7 @@ def _tables(
     from perfmodel.validation.validate import checked_table, nothing_to_score
 
     if sensitivity and protocol != UNASKED:
-        raise ArgumentError("--protocol", protocol, "none with --sensitivity: it fits all cells")
+        raise ArgumentError("--protocol", protocol, "left out with --sensitivity, which fits all cells")
     if not sensitivity and not ablate:
         return [protocol_board(table, only=only, progress=told)]
     loaded = checked_table(table)
@@ -280,10 +280,10 @@ SectionsOption: TypeAlias = Annotated[
 ]
 
 RECORDS = "scoreboard.json"
-"""File of every figure."""
+"""File that holds every number of the scoreboard."""
 
 PICTURE_DOTS_PER_INCH = 80
-"""How fine the plots are: they are committed. [1]"""
+"""Resolution of the plots, which are committed. [1]"""
 
 PICTURES = "scoreboard"
 """Folder of the parity plots, beside the page."""
@@ -309,7 +309,7 @@ def write_scoreboard(
     if not to.is_dir():
         raise ArgumentError(argument="--to", given=str(to), allowed="an existing folder")
     if new_tables and data is None:
-        raise ArgumentError(argument="--new-tables", given=new_tables, allowed="only with --data")
+        raise ArgumentError(argument="--new-tables", given=new_tables, allowed="used with --data")
     kinds = frozenset(KINDS if sections is None else [one_of("sections", name, KINDS) for name in sections.split(",")])
     kept = load_scoreboard(to / RECORDS) if (to / RECORDS).is_file() else None
     folder = None if data is None else read_data_folder(data)
@@ -373,7 +373,7 @@ def _draw(picture: Picture, path: Path) -> None:
 
 
 COMMAND = "validate live"
-"""What is typed."""
+"""Start of the command as typed."""
 
 NetworkOption: TypeAlias = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="A network to check; may be given several times.")
@@ -426,7 +426,7 @@ def validate_live_command(
     if save is not None:
         check_table_path(save)
         if repeats == 1:
-            raise ArgumentError("--repeats", repeats, "at least 2 with --save, as one repeat alone is not scored")
+            raise ArgumentError("--repeats", repeats, "at least 2 with --save: a single repeat is not scored")
     with telling_interrupts(), progress_bar(f"live check on {device}", shown=progress) as told:
         report = validate_live(
             device,

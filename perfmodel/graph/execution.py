@@ -19,7 +19,7 @@ from perfmodel.layers.shapes import element_count
 from perfmodel.records import Gather, MemoryPass, Operation, Role
 
 RECOMPUTE = ("full", "sqrt")
-"""Ways to place checkpoints; None leaves it to the graph, which keeps every activation unless it marks regions."""
+"""Ways to place checkpoints; None keeps every activation outside the regions that the graph marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class Segment:
 @dataclass(frozen=True, slots=True)
 class _Cut:
     place: int
-    """Layers before it [1]."""
+    """Number of layers before the cut [1]."""
     tensor: str
     is_kept: bool
-    """Whether back-propagation reads the tensor in any case, so that no layer overwrites it."""
+    """Whether back-propagation reads the tensor anyway, so that no layer overwrites it."""
 
 
 def check_recompute(recompute: Any) -> str | None:

@@ -19,12 +19,12 @@ from perfmodel.graph.node import Usage
 from perfmodel.layers import Layer, Shape
 
 FORMAT_VERSION: Final = 2
-"""Version of the format written here."""
+"""Version of the format that is written."""
 READABLE_VERSIONS: Final = {
     1: "no layer shares parameters or is frozen, no graph has a fixed batch size",
     2: "this one",
 }
-"""Versions that can be read -> what differs from this one."""
+"""Readable versions -> their differences from the present one."""
 
 GRAPH_FIELDS: Final = ("format_version", "name", "inputs", "layers", "fixed_batch_size")
 LAYER_FIELDS: Final = ("name", "kind", "inputs", "options", *(each.name for each in fields(Usage)))
@@ -99,7 +99,7 @@ def _parsed(path: str | Path) -> Any:
 
 
 def _refuse_constant(constant: str) -> NoReturn:
-    problem = f"{constant} is not a number a graph can have"
+    problem = f"{constant} is not a finite number"
     raise ValueError(problem)
 
 
@@ -235,7 +235,7 @@ def _in_order(path: str | Path, inputs: Mapping[str, Shape], entries: Sequence[L
     position: dict[str, int] = dict.fromkeys(inputs, -1)
     for index, entry in enumerate(entries):
         if entry.name in position:
-            problem = f"{path}: the name {entry.name!r} is given twice"
+            problem = f"{path}: the name {entry.name!r} appears twice"
             raise GraphError(problem)
         position[entry.name] = index
     for entry in entries:

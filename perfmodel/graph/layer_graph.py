@@ -400,7 +400,7 @@ class LayerGraph(GraphStructure):
         check_path("path", path)
         self._check_complete()
         if self.free_sizes:
-            problem = f"graph {self.name!r} has the free sizes {', '.join(self.free_sizes)}: see with_sizes()"
+            problem = f"graph {self.name!r} has free sizes; set {', '.join(self.free_sizes)} by with_sizes() first"
             raise GraphError(problem)
         with replacement_of(path) as temporary:
             temporary.write_text(self._document().to_text(), encoding="utf-8", newline="\n")

@@ -13,7 +13,7 @@ from perfmodel.layers import Layer, Shape, ShapeMismatchError, SharedShape
 from perfmodel.layers.shapes import shape_text
 
 INDEX_BYTES = 4
-"""Size of an index where no framework says otherwise [B]."""
+"""Size of an index unless a framework states another [B]."""
 
 ParameterName = tuple[str, str]
 """Name of a layer, and of one of its parameters."""

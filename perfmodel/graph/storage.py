@@ -10,7 +10,7 @@ from perfmodel.layers import Shape, SharedShape
 from perfmodel.layers.shapes import element_count
 
 Bytes = tuple[Any, Any]
-"""Size of something in memory: what does not depend on the batch size [B], and what it holds per sample [B/sample]."""
+"""Size in memory: constant part [B] and part per sample [B/sample]."""
 
 NOTHING: Bytes = (0, 0)
 

@@ -79,7 +79,7 @@ class GraphStructure:
         fixed_batch_size: int | None = None,
     ) -> None:
         if (input_shape is None) == (inputs is None):
-            refuse("input_shape", input_shape, "give either input_shape or inputs={name: shape}")
+            refuse("input_shape", input_shape, "a sample shape, or None with inputs={name: shape}")
         check_text("name", name)
         if inputs is not None and (not isinstance(inputs, Mapping) or not inputs):
             refuse("inputs", inputs, "must be a mapping of at least one input's name to its shape")
@@ -119,7 +119,7 @@ class GraphStructure:
         if not isinstance(layer, Layer):
             refuse("layer", layer, "must be a Layer, e.g. Dense(units=10)")
         if name in self:
-            problem = f"the name {name!r} is given twice in graph {self.name!r}"
+            problem = f"the name {name!r} appears twice in graph {self.name!r}"
             raise GraphError(problem)
         if not isinstance(inputs, Sequence) or not all(isinstance(each, str) for each in inputs):
             refuse("inputs", inputs, "must be a layer's or graph input's name, or a sequence of them")
@@ -170,7 +170,7 @@ class GraphStructure:
     def input(self) -> str:
         """Name of the only input; GraphError where there are several."""
         if len(self._input_shapes) != 1:
-            problem = f"graph {self.name!r} has the inputs {', '.join(self._input_shapes)}: say which one"
+            problem = f"graph {self.name!r} has several inputs; name one of {', '.join(self._input_shapes)}"
             raise GraphError(problem)
         return next(iter(self._input_shapes))
 
@@ -253,5 +253,5 @@ class GraphStructure:
         if self.fixed_batch_size is None:
             return checked_batch_size(1 if batch_size is None else batch_size)
         if batch_size is not None and not (np.ndim(batch_size) == 0 and batch_size == self.fixed_batch_size):
-            refuse("batch_size", batch_size, f"{self.fixed_batch_size}, the only one graph {self.name!r} holds for")
+            refuse("batch_size", batch_size, f"{self.fixed_batch_size}, the only batch size of graph {self.name!r}")
         return self.fixed_batch_size

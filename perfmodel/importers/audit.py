@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 PHASES: Final = ("forward_backward", "forward")
 NOT_IN_GRAPH: Final = "(no layer)"
-"""What stands for the layer of products that no layer of the graph makes."""
+"""Shown in place of a layer for products outside the graph."""
 
 
 def audit(
@@ -75,14 +75,12 @@ def audit(
         raise ArgumentError("phase", phase, f"one of {', '.join(PHASES)}")
     if isinstance(module_or_graph, LayerGraph):
         if example_inputs is not None:
-            raise ArgumentError("example_inputs", "given", "only a module takes example inputs, a graph batch_size")
+            raise ArgumentError("example_inputs", "given", "None for a LayerGraph; pass batch_size")
         return _audit_of_graph(module_or_graph, batch_size=batch_size, phase=phase)
     if example_inputs is None:
-        raise ArgumentError(
-            "example_inputs", None, "a torch module takes what it is called with; a LayerGraph, batch_size"
-        )
+        raise ArgumentError("example_inputs", None, "the inputs that the torch module is called with")
     if batch_size is not None:
-        allowed = "a torch module has the batch size of its example inputs; only a LayerGraph takes batch_size"
+        allowed = "None for a torch module, which has the batch size of its example inputs"
         raise ArgumentError("batch_size", batch_size, allowed)
     from perfmodel.importers.torch.module import import_torch, messages
 

@@ -25,7 +25,7 @@ ACTIVATIONS: Final = {
     "swish": "silu",
     "tanh": "tanh",
 }
-"""Non-linearities by the names that configurations have for them."""
+"""Non-linearities by their names in configurations."""
 
 
 def from_huggingface_config(
@@ -132,7 +132,7 @@ def _gpt2(
     }
     rates = _rates(fields, dropout=dropout, hidden="resid_pdrop", attention="attn_pdrop", default=0.1)
     fields.check_divides("n_head", "n_embd", part=heads, of=width)
-    fields.refuse("add_cross_attention", True, "must be false: only the decoder by itself is read")
+    fields.refuse("add_cross_attention", True, "must be false: only a decoder without an encoder is supported")
     fields.check()
     length = positions if sequence_length is None else sequence_length
     sizes: dict[str, Any] = {"width": width, "heads": heads, "positions": positions, "sequence_length": length}
@@ -233,7 +233,7 @@ def _bert(
     )
     fields.word("position_embedding_type", {"absolute": ""}, default="absolute")
     for field in ("is_decoder", "add_cross_attention"):
-        fields.refuse(field, True, "must be false: only the encoder is read")
+        fields.refuse(field, True, "must be false: only the encoder is supported")
     fields.check()
     return bert(
         head=_head(fields, given=head, classifiers="ForSequenceClassification"),
@@ -261,7 +261,7 @@ def _vit(
     rates = _rates(
         fields, dropout=dropout, hidden="hidden_dropout_prob", attention="attention_probs_dropout_prob", default=0.0
     )
-    fields.refuse("qkv_bias", False, "must be true: queries, keys and values with a bias, as all published")
+    fields.refuse("qkv_bias", False, "must be true: queries, keys and values need a bias")
     fields.check()
     sizes["mlp"] = sizes.pop("intermediate")
     return vit(
@@ -283,7 +283,7 @@ FAMILIES: Final[Mapping[str, Callable[..., LayerGraph]]] = {
     "qwen2": _qwen2,
     "vit": _vit,
 }
-"""Families by ``model_type``, to what builds their networks."""
+"""Builder of each family, by ``model_type``."""
 
 
 CONFIG_NAME: Final = "config.json"
@@ -305,7 +305,7 @@ class ConfigFields:
         if isinstance(path_or_dict, Mapping):
             return cls("configuration", path_or_dict)
         if not isinstance(path_or_dict, str | Path) or not str(path_or_dict):
-            allowed = "must be the path of a config.json, of its folder, or its content as a dict"
+            allowed = "the path of a config.json or its folder, or its content as a dict"
             raise ArgumentError("path_or_dict", path_or_dict, allowed)
         path = Path(path_or_dict).expanduser()
         path = path / CONFIG_NAME if path.is_dir() else path
@@ -407,7 +407,7 @@ class ConfigFields:
 
 
 FILE_ENDINGS: Final = (".json", ".onnx")
-"""Endings by which a word without a folder is a file's name."""
+"""Endings that mark a word without a folder as a file's name."""
 
 
 def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None = None) -> LayerGraph:
@@ -423,7 +423,7 @@ def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None 
     if _is_configuration(path):
         return _configuration(path, given)
     if given:
-        allowed = "a graph's file has no options; networks of the zoo, configurations and ONNX files do"
+        allowed = "left out for a graph file; networks of the zoo, configurations and ONNX files have options"
         raise ArgumentError("options", given, allowed)
     return LayerGraph.load(path)
 

@@ -32,9 +32,9 @@ from perfmodel.layers import (
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator, is_uncounted_complex
 
 VIEW = "perfmodel.view"
-"""Operator of a step that only looks at its input in another shape."""
+"""Operator of a step that is only a view of its input in another shape."""
 OVERWRITE = "perfmodel.overwrite"
-"""Operator of a step whose first input is the second one's memory, changed by it."""
+"""Operator of a step that overwrites its first input, a part of the second one's memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Program:
 
 
 REFUSALS: Final = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
-"""What a translator or layer raises on a call that it did not expect; the call is then not its own."""
+"""Errors by which a translator or layer declines a call."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -364,7 +364,7 @@ class Plan:
         else:
             if node.layer.is_loss or node.shape == output.shape:
                 return self._of_step(node, index, step)
-            problem = f"{node.layer.kind} makes {tuple(node.shape)}, the call {tuple(output.shape)}"
+            problem = f"{node.layer.kind} makes {tuple(node.shape)}, but the call {tuple(output.shape)}"
         del self.nodes[planned:]
         self._forget()
         if problems is not None:
@@ -421,7 +421,7 @@ class Plan:
         call = step.call
         layer = Opaque(operator=call.operator, shape=tuple(call.output.shape))
         node = self._of_step(self._placed(layer, self._inputs(call.operands, step), {}), index, step)
-        node.problem = "; ".join(problems) or "no layer claims it"
+        node.problem = "; ".join(problems) or "no layer translates it"
         return self._kept(node)
 
 

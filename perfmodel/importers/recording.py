@@ -93,7 +93,7 @@ Progress = Callable[[], None]
 """Called for each part of the work that begins."""
 
 PATIENCE_S: Final = 1.0
-"""How long an import runs before its progress is shown [s]."""
+"""Time that an import runs before its progress is shown [s]."""
 
 
 @contextmanager

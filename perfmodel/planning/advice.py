@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.prediction import Prediction
 
 NO_CHANGE: Final = 1e-9
-"""Relative change of throughput below which nothing changes: what rounding leaves. [1]"""
+"""Relative changes of throughput below this one are rounding. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Advice:
             If it is no such row.
         """
         if not isinstance(row, AdviceRow):
-            raise ArgumentError("row", row, "one of rows; what is rejected cannot be predicted")
+            raise ArgumentError("row", row, "one of rows; rejected changes cannot be predicted")
         return {**self.arguments, **row.changes}
 
     def __repr__(self) -> str:
@@ -258,7 +258,7 @@ def advise(
     asked = [kinds] if isinstance(kinds, str) else list(CHANGES if kinds is None else kinds)
     wanted = [one_of("kind", name, tuple(CHANGES)) for name in dict.fromkeys(asked)]
     if not wanted:
-        raise ArgumentError("kinds", kinds, "at least one, or None for all")
+        raise ArgumentError("kinds", kinds, "at least one kind, or None for all")
     now = Situation(base=predict(graph, **arguments))
     tried = [outcome for kind in wanted for outcome in _tried_of_kind(now, kind)]
     rows = [outcome for outcome in tried if isinstance(outcome, AdviceRow)]
@@ -272,17 +272,17 @@ def advise(
 
 
 HEADINGS: Final = {"samples_per_s": "throughput", "step_s": "step"}
-"""Heading of a column by field, where it is another."""
+"""Heading of a column by field, where the two differ."""
 
 SLIGHT: Final = 1.005
-"""Speed-up up to which a change gains next to nothing. [1]"""
+"""Smallest speed-up worth a row. [1]"""
 
 
 REASON_LETTERS: Final = 160
-"""Most letters of a reason that is printed. [1]"""
+"""Longest reason that is printed, in letters. [1]"""
 
 NO_ROOM: Final = "It does not fit"
-"""Beginning of what is said of a job without enough memory."""
+"""How the reason of a job without enough memory begins."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ def listed(argument: str, given: Any) -> list[Any]:
     """
     entries = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     if not entries:
-        raise ArgumentError(argument, given, "at least one")
+        raise ArgumentError(argument, given, "at least one value")
     return list(dict.fromkeys(entries))
 
 

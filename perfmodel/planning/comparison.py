@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.job import Job
 
 PER: Final = ("step", "sample")
-"""What the seconds of a comparison are of."""
+"""Units that a comparison's seconds refer to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +271,7 @@ def compare(first: Prediction, second: Prediction, *, per: str | None = None) ->
 
 
 LAYERS_SHOWN: Final = 8
-"""Operations that printing lists; ``layers`` has them all. [1]"""
+"""Operations that are printed; ``layers`` has them all. [1]"""
 
 SECONDS: Final = {"first_s": "first", "second_s": "second", "change_s": "change"}
 """Heading of each column of seconds."""

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from perfmodel.presentation.lanes import Curve
 
 MOST_PENALTY: Final = 1e6
-"""Largest staleness penalty; a larger number is a slip of the pen. [1]"""
+"""Largest staleness penalty; anything larger is a typing error. [1]"""
 
 OF_A_ROW: Final = ("graph", "system", "workers", "sync", "batch_size", "global_batch_size")
-"""Arguments of ``predict`` that a report gives itself."""
+"""Arguments of ``predict`` that a report sets itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,10 +157,12 @@ def _progress(critical_batch_size: Any, staleness_penalty: Any, least_steps: Any
     if critical_batch_size is None:
         for name, value in (("staleness_penalty", staleness_penalty), ("least_steps", least_steps)):
             if value is not None:
-                raise ArgumentError(name, value, "None without critical_batch_size=, which has no default")
+                raise ArgumentError(name, value, "None without critical_batch_size=")
         return Progress()
     if phase != "step":
-        raise ArgumentError("critical_batch_size", critical_batch_size, f"None with phase={phase!r}: nothing is learnt")
+        raise ArgumentError(
+            "critical_batch_size", critical_batch_size, f"None with phase={phase!r}, in which nothing is trained"
+        )
     penalty = 0.0 if staleness_penalty is None else from_zero_to(MOST_PENALTY, "staleness_penalty", staleness_penalty)
     return Progress(
         critical_batch_size=positive("critical_batch_size", critical_batch_size),
@@ -242,12 +244,14 @@ def scaling(
     [1.0, 2.0, 3.37]
     """
     if batch_size is not None and global_batch_size is not None:
-        raise ArgumentError("global_batch_size", global_batch_size, "None beside batch_size: scaling is weak or strong")
+        raise ArgumentError(
+            "global_batch_size", global_batch_size, "None with batch_size=: scaling is either weak or strong"
+        )
     syncs = [one_of("sync", name, sync_names()) for name in listed("sync", sync)]
     counts = [whole_number("workers", count) for count in listed("workers", workers)]
     check_options(options, syncs, most_workers=max(counts), of_a_row=OF_A_ROW, of="scaling")
     if usd_per_hour is not None and dataset_size is None:
-        raise ArgumentError("usd_per_hour", usd_per_hour, "None without dataset_size=, the samples of an epoch")
+        raise ArgumentError("usd_per_hour", usd_per_hour, "None without dataset_size=")
     question = _Question(
         graph=graph,
         given={"system": system, "batch_size": batch_size, "global_batch_size": global_batch_size},
@@ -279,7 +283,7 @@ HEADINGS: Final = {
     "to_loss_s": "to loss",
     "to_loss_speedup": "speedup to loss",
 }
-"""Heading of a column by field, where it is another."""
+"""Heading of a column by field, where the two differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,7 +390,9 @@ class ScalingReport:
 
         able = [row for row in self.rows if row.reason is None]
         if not able:
-            raise ArgumentError("rows", self.rows[0].reason, "at least one that can be: there is nothing to draw")
+            raise ArgumentError(
+                "rows", self.rows[0].reason, "a table with at least one possible row, or there is nothing to draw"
+            )
         syncs = dict.fromkeys(row.sync for row in able)
         return tuple(Curve.of(sync, [row for row in able if row.sync == sync], field) for sync in syncs)
 

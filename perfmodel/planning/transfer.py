@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 HOST: Final = "host"
-"""Name for the host memory next to a copy's other end."""
+"""Name of the host memory next to a copy's other end."""
 
 CHUNK_BYTES: Final = 4e6
-"""Piece in which drivers move a copy that is staged in host memory; an estimate, as drivers do not state it. [B]"""
+"""Chunk in which drivers move a copy staged in host memory; an estimate, as drivers do not state it. [B]"""
 
 MOST_BYTES: Final = 1e18
-"""Largest copy; a larger number is a slip of the pen, and times of it lose digits. [B]"""
+"""Largest copy; anything larger is a typing error, and its times lose digits. [B]"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -208,7 +208,7 @@ def transfer(
     place = system if isinstance(system, Wired) else load_system(system)
     size = positive("size_bytes", size_bytes)
     if size > MOST_BYTES:
-        raise ArgumentError("size_bytes", size_bytes, f"at most {MOST_BYTES:g} B, more than any storage holds")
+        raise ArgumentError("size_bytes", size_bytes, f"at most {MOST_BYTES:g} B")
     if chunk_bytes != math.inf:
         chunk_bytes = positive("chunk_bytes", chunk_bytes)
     forced, is_pinned = flag("through_host", through_host), flag("pinned", pinned)
@@ -237,7 +237,7 @@ def _ends(topology: Topology, copies: Any) -> list[tuple[str, str]]:
         for pair in _pairs(topology, copy):
             if pair in typed:
                 also = "" if typed[pair] == copy else f", and {typed[pair]!r} asks for {':'.join(pair)} too"
-                raise ArgumentError("copies", copy, f"every copy once{also}")
+                raise ArgumentError("copies", copy, f"a list without repeats{also}")
             typed[pair] = copy
     if not typed:
         raise ArgumentError("copies", copies, "at least one copy, e.g. 'host:gpu0'")
@@ -258,9 +258,9 @@ def _pairs(topology: Topology, copy: Any) -> Iterable[tuple[str, str]]:
     """Yield the copies that one text or pair stands for."""
     names = copy.split(":") if isinstance(copy, str) else copy
     if not isinstance(names, Sequence) or len(names) != 2 or not all(isinstance(name, str) and name for name in names):
-        raise ArgumentError("copies", copy, "two places as 'gpu0:gpu1', or a pair of names")
+        raise ArgumentError("copies", copy, "two places, as 'gpu0:gpu1' or a pair of names")
     if HOST in names and names[0] == names[1]:
-        raise ArgumentError("copies", copy, f"one of its ends a place that is not {HOST}")
+        raise ArgumentError("copies", copy, f"a copy with an end other than {HOST}")
     sources, sinks = (_matching(topology, name) for name in names)
     for source in sources:
         for sink in sinks:
@@ -495,7 +495,7 @@ def refresh(
     gpu = None if device is None else _gpu(device)
     if memory_bytes is None:
         if gpu is None:
-            raise ArgumentError("memory_bytes", None, "bytes of one refresh, or a device that has a memory")
+            raise ArgumentError("memory_bytes", None, "the bytes of one refresh; or pass device=")
         memory_bytes = gpu.memory.in_base_units("capacity_gib")
     bandwidth, remarks = _bandwidth(bandwidth_bytes_per_s, gpu, link)
     memory = positive("memory_bytes", memory_bytes)
@@ -517,14 +517,14 @@ def _gpu(device: Any) -> Gpu:
 
     loaded = device if isinstance(device, Gpu) else load_device(device)
     if not isinstance(loaded, Gpu):
-        raise ArgumentError("device", device, "a GPU, which has a memory of its own and a link to its host")
+        raise ArgumentError("device", device, "a GPU with its own memory and a link to its host")
     return loaded
 
 
 def _bandwidth(given: float | None, gpu: Gpu | None, slot: Any) -> tuple[float, tuple[str, ...]]:
     """Return the bandwidth of the shared link, and remarks on it."""
     if given is not None and slot is not None:
-        raise ArgumentError("link", slot, "either link or bandwidth_bytes_per_s, not both")
+        raise ArgumentError("link", slot, "None with bandwidth_bytes_per_s=")
     card = None if gpu is None else load_link(gpu.host_link.link_name)
     if given is not None:
         bandwidth = positive("bandwidth_bytes_per_s", given)
@@ -536,11 +536,11 @@ def _bandwidth(given: float | None, gpu: Gpu | None, slot: Any) -> tuple[float, 
     remarks = []
     settled = card if slot is None else slot if isinstance(slot, Link) else load_link(slot)
     if settled is None:
-        allowed = "bytes per second of the shared link, or a link, or a device that has one"
+        allowed = "the rate of the shared link; or pass link= or device="
         raise ArgumentError("bandwidth_bytes_per_s", None, allowed)
     if gpu is not None and card is not None and settled.family.protocol != card.family.protocol:
         raise ArgumentError(
-            "link", slot.name if isinstance(slot, Link) else slot, f"a slot for {gpu.name}, which has {card.name}"
+            "link", slot.name if isinstance(slot, Link) else slot, f"a slot that {gpu.name} fits, which has {card.name}"
         )
     if gpu is not None:
         settled, remark = negotiated_link(settled, gpu)

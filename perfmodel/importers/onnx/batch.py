@@ -17,13 +17,13 @@ from perfmodel.layers.checks import check_count
 from perfmodel.layers.translation import Operand
 
 BATCH_SIZES: Final = (2, 3, 5)
-"""Batch sizes at which shapes are compared: two tell the extents of a sample, the third that there is one [samples]."""
+"""Batch sizes at which shapes are compared: two give the extents of a sample, the third checks them [samples]."""
 BATCH_NAMES: Final = ("n", "b", "bs", "samples", "none", "?")
 """Names of free sizes that mean the batch, besides all that begin with "batch"."""
 TIME_FIRST_RANK: Final = 3
 """Axes of an input that may put time before the samples: (steps, samples, features) [1]."""
 RECURRENT: Final = ("LSTM", "GRU", "RNN")
-"""Operators that say by their option ``layout`` which axis the batch is."""
+"""Operators whose option ``layout`` states the batch axis."""
 
 BATCH_FIRST: Final = (
     "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool",
@@ -32,7 +32,7 @@ BATCH_FIRST: Final = (
 """Operators whose first input has samples, then channels."""
 
 BatchAxes = Mapping[str, int | None]
-"""The batch axis of each input by name; None where an input has none [-]."""
+"""The batch axis of each input by name; None for an input without one [-]."""
 
 
 class NoSampleShapeError(Exception):
@@ -114,7 +114,7 @@ def _at_one_batch_size(freedom: _Freedom, batch_size: int | None, *, problem: st
     """Return the file at the only batch size that it holds for."""
     model, written = freedom.model, freedom.written
     if written is not None and batch_size not in (None, written):
-        allowed = f"{written}, the only one that {model.path} holds for: {problem}"
+        allowed = f"{written}, the only batch size of {model.path}: {problem}"
         raise ArgumentError("batch_size", batch_size, allowed)
     size = written or batch_size
     if size is None:
@@ -249,7 +249,9 @@ def _check_samples(traced: Traced) -> None:
             axes = traced.operand(name).axes
             wanted = _batch_axis(node) if name in node.input[:1] else None
             if wanted is not None and None in axes and axes[wanted : wanted + 1] != (None,):
-                problem = f"node {node_name(node)!r} has its samples along axis {wanted}, and they come along another"
+                problem = (
+                    f"node {node_name(node)!r} takes samples along axis {wanted}, but its input has them along another"
+                )
                 raise NoSampleShapeError(problem)
 
 

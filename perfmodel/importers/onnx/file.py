@@ -25,16 +25,16 @@ from perfmodel.layers.shapes import SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall
 
 TAKES_PARTS: Final = ("Concat", "Slice")
-"""Operators whose result has some elements of their inputs: of parameters, it is one where a layer reads weights."""
+"""Operators whose result is a part of their inputs: a part of a parameter that a layer reads is a parameter."""
 WEIGHT_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "LayerNormalization", "InstanceNormalization"), (1, 2)),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2, 3)),
     "BatchNormalization": (1, 2, 3, 4),
     "MatMul": (1,),
 }
-"""Operator to the positions at which it reads its weights."""
+"""Operator -> the inputs from which it reads weights."""
 MOST_NAMED_ELEMENTS: Final = 64
-"""Known inputs with more elements are no options of a node (axes, starts, ratio), but data [1]."""
+"""Known inputs with more elements are data, not options such as axes, starts or a ratio [1]."""
 
 
 class NodeCalls:
@@ -264,11 +264,11 @@ UNTRAINED_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
     **dict.fromkeys(("Clip", "Max", "Min", "Mod"), (0, 1, 2)),
     **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), (0, 1)),
 }
-"""Operator to the positions at which it reads what no layer trains."""
+"""Operator -> the inputs from which it reads tensors that no layer trains."""
 ARRANGES: Final = ("Cast", "DequantizeLinear", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators whose result has the elements of their first input: of a parameter, it is the same in another shape."""
+"""Operators that only rearrange the elements of their first input: a rearranged parameter is still one."""
 MASKED: Final = -1e4
-"""Numbers from here down are added to scores in order to mask them [1]."""
+"""Numbers up to this one mask the scores that they are added to [1]."""
 
 
 def trained_tensors(
@@ -316,7 +316,7 @@ def _arranges(node: Any) -> bool:
 
 ELLIPSIS: Final = "..."
 FREE_LETTERS: Final = "0123456789"
-"""What the axes that an ellipsis stands for are called."""
+"""Letters for the axes of an ellipsis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -563,5 +563,5 @@ def _warn_of_holes(built: Built, program: Program, *, file: Path) -> None:
     for operator, names in nodes.items():
         shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
         counts = counted_by_bytes(built.graph, names, batch_size=samples)
-        message = f"{file}: no layer takes the operator {operator!r} ({len(names)} of them: {shown}); {counts}"
+        message = f"{file}: no layer translates the operator {operator!r} ({len(names)} nodes: {shown}); {counts}"
         warn(OpaqueLayerWarning(message), stacklevel=3)

@@ -12,11 +12,11 @@ from perfmodel.errors import MissingPackageError, SpecError
 from perfmodel.layers.checks import check_path
 
 CONTROL_FLOW: Final = ("If", "Loop", "Scan", "SequenceMap")
-"""Operators that hold further graphs, of which only a run tells which nodes are executed and how often."""
+"""Operators with nested graphs: only a run shows which of their nodes are executed, and how often."""
 STANDARD_DOMAINS: Final = ("", "ai.onnx")
 """Two spellings of the domain of the standard operators."""
 DIMENSION_TEXT: Final = "{input}[{axis}]"
-"""What an axis of unknown extent and no name is called."""
+"""Name of an axis without a known extent or name."""
 
 Extent = int | str
 """A number, or the name of a free size [1]."""
@@ -229,7 +229,7 @@ def _check_nodes(file: Path, graph: Any, versions: Mapping[str, int]) -> None:
         name = node_name(node)
         if node.op_type in CONTROL_FLOW and is_standard(node):
             faults.append(
-                f"node {name!r} is a {node.op_type}: only a run tells what it executes; export the network without it"
+                f"node {name!r} is a {node.op_type}, whose nodes depend on data; export the network without it"
             )
         faults += _input_faults(name, node.input, known) + _count_faults(name, node, versions.get("", 1))
         faults += [

@@ -16,9 +16,9 @@ from perfmodel.importers.onnx.model import Extent, OnnxModel, is_standard, node_
 from perfmodel.importers.recording import Progress
 
 SAME_AS_FIRST_INPUT: Final = ("GroupNormalization", "MeanVarianceNormalization")
-"""Standard operators for whose shapes onnx has no rule: that of what they normalise."""
+"""Standard operators without a shape rule in onnx: the result has the shape of the first input."""
 FIXED_TARGETS: Final = {"Reshape": 1, "Expand": 1, "Resize": 3}
-"""Operator to its input that is a shape, in which an export at one batch size writes this size [-]."""
+"""Operator -> its input that holds a shape, into which an export writes its batch size [-]."""
 
 
 class ShapesDoNotFollowError(Exception):
@@ -188,7 +188,7 @@ def _first_line(error: Exception) -> str:
 Shapes = Sequence[tuple[int, ...] | None]
 """Shapes of a node's inputs; None where one is left out [1]."""
 Pair = tuple[str, int, int]
-"""What must be equal, and the two numbers."""
+"""A description of two extents that must be equal, and the extents."""
 
 
 def _gemm(shapes: Shapes, attributes: Mapping[str, int]) -> Pair:
@@ -227,7 +227,7 @@ PAIRS: Final[Mapping[str, Callable[[Shapes, Mapping[str, int]], Pair]]] = {
     "LSTM": _recurrence,
     "RNN": _recurrence,
 }
-"""Operator to what must be equal of its inputs."""
+"""Operator -> the extents of its inputs that must be equal."""
 
 
 def misfit(node: Any, inputs: Shapes, output: tuple[int, ...] | None) -> str:
@@ -252,11 +252,11 @@ def misfit(node: Any, inputs: Shapes, output: tuple[int, ...] | None) -> str:
 KEEPS_ZEROS: Final = (
     "Cast", "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze",
 )  # fmt: skip
-"""Operators that make zeros of zeros."""
+"""Operators that turn zeros into zeros."""
 MOST_KNOWN_ELEMENTS: Final = 4096
-"""Tensors with more elements are data: no shape follows from their content [1]."""
+"""Tensors with more elements are data: no shape depends on their content [1]."""
 RANDOM: Final = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
-"""Operators whose results no file determines."""
+"""Operators with random results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

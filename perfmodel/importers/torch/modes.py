@@ -21,23 +21,23 @@ from perfmodel.importers.torch.tensors import TensorBook, storage_of
 NO_OPERATION: Final = frozenset(
     {"prim.device", "aten.is_same_size", "aten.sym_size", "aten.sym_stride", "aten.sym_numel", "aten._assert_async"}
 )
-"""What the dispatcher passes on although nothing is computed."""
+"""Operators that the dispatcher shows although they compute nothing."""
 CONSTANTS: Final = frozenset({"aten.lift_fresh", "aten.lift_fresh_copy"})
-"""How a tensor of the Python program enters a run."""
+"""Operators that bring a constant of the Python program into a run."""
 UNCOUNTED: Final = frozenset({"aten.mv", "aten.addmv", "aten.dot", "aten.vdot"})
-"""Operators with products of which torch's FlopCounterMode has no formula."""
+"""Operators with products for which torch's FlopCounterMode has no formula."""
 FUSED_ATTENTION: Final = "aten.scaled_dot_product_attention"
-"""Taken whole it stands for a kernel that keeps no scores, while here it runs product by product."""
+"""Attention recorded whole stands for a kernel that keeps no scores, although it runs product by product here."""
 RUNS_OTHERWISE: Final = frozenset({FUSED_ATTENTION, "aten.lstm", "aten.gru", "aten.rnn_tanh", "aten.rnn_relu"})
-"""Taken whole these do not run by the parts that run here."""
+"""Operators recorded whole whose kernels differ from the parts that run here."""
 COPY: Final = "aten.clone"
-"""How torch brings the elements of a tensor into another order."""
+"""Operator by which torch reorders the elements of a tensor."""
 GUARDS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
-"""What torch's Python functions ask before they hand themselves to a mode."""
+"""Functions that torch asks before it hands a Python function to a mode."""
 
 _sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 Site = tuple[str, str, int]
-"""Module path, operator, and how many calls of it the module made before."""
+"""Module path, operator, and the number of its earlier calls in the module."""
 
 
 class Recorder:

@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
 
 LOSS_NAME: Final = "loss"
-"""What networks that return several things call what training minimises."""
+"""Key of the loss in networks that return several outputs."""
 
 COMPLEX_PARTS: Final = (2,)
-"""A complex number is two of the others: tensors of them get an axis more, the last [1]."""
+"""Real numbers in a complex one: complex tensors get another axis at the end [1]."""
 
 Part = tuple[int, int]
-"""First element of a part of a parameter, and how many it has [1]."""
+"""First element and number of elements of a part of a parameter [1]."""
 
 
 class ProgramReader:
@@ -238,11 +238,11 @@ def read_keys(recording: Recording) -> set[int]:
 
 
 MORE_BATCHES: Final = (2, 3)
-"""Multiples of the given batch size at which a module is run too, to see which axes grow with it [1]."""
+"""Multiples of the given batch size at which a module also runs, to find the axes that grow with it [1]."""
 INSTEAD_OF_ONE: Final = (2, 3, 5)
-"""Batch sizes for an example of one sample whose network seems to hold for one only: extents of one are special."""
+"""Batch sizes tried where a network seems to hold for one sample only, as extents of one are special."""
 MOST_ROUNDS: Final = 4
-"""How often a network is traced again with more of its operators taken apart [1]."""
+"""Most rounds of tracing, each with more operators decomposed [1]."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -449,18 +449,18 @@ def _checked(module: Any, example_inputs: Any, *, batch_axis: Any, training: Any
     if not isinstance(module, torch.nn.Module):
         refuse("module", module, "must be a torch.nn.Module")
     if isinstance(module, torch.jit.ScriptModule):
-        refuse("module", type(module).__name__, "must be a module as written, before torch.jit made a script of it")
+        refuse("module", type(module).__name__, "must be the module before torch.jit scripted it")
     if isinstance(module, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
-        allowed = "must be the module that it spreads over devices: pass .module of it"
+        allowed = "must be the module inside the wrapper: pass its .module"
         refuse("module", type(module).__name__, allowed)
     lazy = [name for name, each in module.named_parameters() if torch.nn.parameter.is_lazy(each)]
     if lazy:
-        refuse("module", type(module).__name__, f"must have its shapes: run it once, so that {lazy[0]!r} is made")
+        refuse("module", type(module).__name__, f"must have all shapes: run it once to create {lazy[0]!r}")
     check_flag("training", training)
     if name is not None:
         check_text("name", name)
     if batch_axis is not None and (isinstance(batch_axis, bool) or not isinstance(batch_axis, int) or batch_axis < 0):
-        refuse("batch_axis", batch_axis, "must be a whole number >= 0, or None where there is none")
+        refuse("batch_axis", batch_axis, "must be a whole number >= 0, or None without a batch axis")
     if isinstance(example_inputs, Mapping):
         example = Example(args=(), kwargs=dict(example_inputs), batch_axis=batch_axis)
     elif isinstance(example_inputs, tuple | list):
@@ -470,7 +470,7 @@ def _checked(module: Any, example_inputs: Any, *, batch_axis: Any, training: Any
     else:
         refuse("example_inputs", type(example_inputs).__name__, "must be a tensor, a tuple, or a mapping of arguments")
     if not example.tensors:
-        raise ArgumentError("example_inputs", example_inputs, "must hold at least one tensor")
+        raise ArgumentError("example_inputs", example_inputs, "inputs with at least one tensor")
     _check_tensors(example)
     return example
 
@@ -482,7 +482,7 @@ def _check_tensors(example: Example) -> None:
     for tensor in example.tensors:
         if tensor.is_nested or tensor.layout is not torch.strided:
             kind = "nested" if tensor.is_nested else "sparse"
-            refuse("example_inputs", f"a {kind} tensor", "sparse and nested tensors are not supported, only dense ones")
+            refuse("example_inputs", f"a {kind} tensor", "must be dense tensors")
     axis = example.batch_axis
     if axis is None:
         return

@@ -321,7 +321,7 @@ def trace_error(
             "function transforms (vmap, jvp, flex_attention) are not supported; import the parts around them"
         )
     elif isinstance(error, UnsupportedOperatorException):
-        problem = f"{where} calls {_operator(error)}, of which torch knows no shapes: register a fake kernel for it"
+        problem = f"{where} calls {_operator(error)}, whose shapes torch cannot infer: register a fake kernel for it"
     else:
         problem = f"{where} fails: {_first_line(error)} (called with {_called_with(arguments)})"
     return TraceError(path, problem)

@@ -100,7 +100,7 @@ class Situation:
     def system(self) -> Wired:
         """The system whose GPUs the job uses; refuse the change where there is none."""
         if self.machine is None:
-            alone = "needs system=, which says how devices are wired"
+            alone = "needs system=, which states how devices are wired"
             reason = alone if self.target.processor == "gpu" else NO_GPU
             raise NotApplicableError(reason)
         return self.machine.system
@@ -138,7 +138,7 @@ class Situation:
 
 
 MOST_SHARD_STAGE: Final = 3
-"""Parameters are shared too. [1]"""
+"""Largest ``shard_stage``: parameters are shared too. [1]"""
 
 
 def _of_samples(now: Situation, samples: int, what: str) -> Change:
@@ -158,10 +158,12 @@ def batch_size(now: Situation) -> Iterator[Change]:
     yield _of_samples(now, 2 * samples, "twice as many")
     if samples > 1:
         yield _of_samples(now, samples // 2, "half as many")
-    now.needs(now.base.spread is None, "how much fits is not searched for a network on several devices or in parts")
+    now.needs(
+        now.base.spread is None, "the largest batch size is not searched for a network on several devices or in parts"
+    )
     graph = now.job.graph
     if isinstance(graph, Run):
-        reason = "how much fits is not searched for a measured run"
+        reason = "the largest batch size is not searched for a measured run"
         raise NotApplicableError(reason)
     asked = now.job.asked
     most = max_batch_size(
@@ -173,16 +175,18 @@ def batch_size(now: Situation) -> Iterator[Change]:
 
 def recompute(now: Situation) -> Iterator[Change]:
     """Yield recomputation of activations, which saves memory; or none, where the job recomputes."""
-    now.needs(Phase.BACKWARD in now.phases, "there is no backward phase that would need activations")
+    now.needs(Phase.BACKWARD in now.phases, "no backward phase needs activations")
     for how in (None, *RECOMPUTE):
         yield Change(what=f"recompute {how or 'nothing'}", changes={"recompute": how})
 
 
 def accumulation_steps(now: Situation) -> Iterator[Change]:
     """Yield a mini-batch in twice as many parts, with one exchange and one update at the end."""
-    now.needs(Phase.UPDATE in now.phases, "nothing is updated in this phase, for which to add gradients up")
+    now.needs(Phase.UPDATE in now.phases, "this phase has no update to accumulate gradients for")
     steps = 2 * now["accumulation_steps"]
-    now.needs(not now.base.batch_size % steps, f"{now.base.batch_size} samples are not {steps} equal parts")
+    now.needs(
+        not now.base.batch_size % steps, f"{now.base.batch_size} samples cannot be divided into {steps} equal parts"
+    )
     yield Change(what=f"the mini-batch in {steps} parts, gradients added up", changes={"accumulation_steps": steps})
 
 
@@ -217,18 +221,18 @@ def shard_stage(now: Situation) -> Iterator[Change]:
 
 
 MICRO_BATCHES: Final = (1, 4)
-"""Most micro-batches of a proposed pipeline over its stages: all busy, and short bubbles. [1]"""
+"""Micro-batches of a proposed pipeline over its stages: enough to keep all busy, or for short bubbles. [1]"""
 SPREAD: Final = ("data", "pipeline", "tensor")
-"""Parallelisms that are told apart by how many stages and how large groups they have."""
+"""Parallelisms that differ in stages and group size only."""
 PIPELINE: Final = "presumes a framework that runs pipelines; statistics of a batch are of a micro-batch"
-"""What a prediction does not check of a pipeline."""
+"""Assumption of a pipeline that a prediction does not check."""
 GROUPS: Final = "presumes a framework that shares layers"
-"""What a prediction does not check of tensor groups."""
+"""Assumption of tensor groups that a prediction does not check."""
 
 
 def _needs_devices(now: Situation) -> None:
     """Refuse jobs of a single device, and networks that cannot be laid out differently."""
-    now.needs(now.machine is not None and len(now.machine.names) > 1, "one device works, which shares nothing")
+    now.needs(now.machine is not None and len(now.machine.names) > 1, "the job runs on one device")
     now.needs(Phase.BACKWARD not in now.phases or now["sync"] != "none", "each worker trains a network of its own")
     now.needs(now["parallelism"] in SPREAD, f"parallelism {now['parallelism']} shares the network in another way")
 
@@ -237,7 +241,7 @@ def _sizes(now: Situation, size: str) -> tuple[list[int], list[int]]:
     """Return the other sizes that the same devices allow, and among them those that do not divide the samples."""
     shared = now.base.worker_count * now[size]
     sizes = [each for each in range(1, shared + 1) if not shared % each and each != now[size]]
-    now.needs(sizes, f"one worker has all devices, and {size} is 1")
+    now.needs(sizes, f"a single worker has all devices, with {size} = 1")
     samples = now.base.batch_size * now.base.worker_count
     uneven = [each for each in sizes if samples % (shared // each)]
     return [each for each in sizes if each not in uneven], uneven
@@ -279,7 +283,7 @@ def stages(now: Situation) -> Iterator[Change]:
         for parts in sorted({max(each for each in divisors if each <= times * count) for times in MICRO_BATCHES}):
             what = f"{_of_workers(workers)} {count} stages, {parts} micro-batch{'es' if parts > 1 else ''}"
             yield Change(what=what, changes=changes | {"micro_batches": parts}, presumes=PIPELINE)
-    now.needs(not uneven, f"the samples are not shared evenly with stages = {', '.join(map(str, uneven))}")
+    now.needs(not uneven, f"samples cannot be shared evenly with stages = {', '.join(map(str, uneven))}")
 
 
 def tensor_size(now: Situation) -> Iterator[Change]:
@@ -290,7 +294,7 @@ def tensor_size(now: Situation) -> Iterator[Change]:
         changes = _spread(now, "tensor_size", count)
         shared, presumes = (f"{count} devices that share each layer", GROUPS) if count > 1 else ("whole layers", "")
         yield Change(what=f"{_of_workers(changes['workers'])} {shared}", changes=changes, presumes=presumes)
-    now.needs(not uneven, f"the samples are not shared evenly with tensor_size = {', '.join(map(str, uneven))}")
+    now.needs(not uneven, f"samples cannot be shared evenly with tensor_size = {', '.join(map(str, uneven))}")
 
 
 def _group_size(now: Situation) -> int:
@@ -305,9 +309,9 @@ NEEDED: Final[dict[str, Callable[[Situation], dict[str, Any]]]] = {
     "mixed": lambda now: {"group_size": _group_size(now)},
     "bounded_staleness": lambda now: {"staleness_bound": 1},
 }
-"""Strategy -> options that it wants beyond their defaults: groups are the workers of a host."""
+"""Strategy -> options without a useful default: groups are the workers of a host."""
 PRESUMES: Final = {"in_network": "presumes switches that add up"}
-"""Strategy -> what a prediction does not check of it."""
+"""Strategy -> its assumption that a prediction does not check."""
 
 
 def sync(now: Situation) -> Iterator[Change]:
@@ -361,9 +365,9 @@ def periods(now: Situation) -> Iterator[Change]:
 
 
 NO_SOFTWARE: Final = ("generic", "library_calls")
-"""Framework files that are no framework to change to: an average one, and calls without any."""
+"""Files that are not frameworks to switch to: an average, and calls without a framework."""
 ANY_ARCHITECTURE: Final = "default"
-"""Table of a library's file for architectures that it does not list."""
+"""Table of a library's file for all architectures that it does not list."""
 
 
 def dtype(now: Situation) -> Iterator[Change]:
@@ -388,7 +392,7 @@ def framework(now: Situation) -> Iterator[Change]:
 def library(now: Situation) -> Iterator[Change]:
     """Yield every other version of a library in use."""
     used = now.prepared.libraries
-    now.needs(used, "no library is used by its file")
+    now.needs(used, "the job uses no library with a file")
     architecture, without = now.target.architecture, []
     for name in spec_files.names("libraries"):
         other = load_library(name)
@@ -399,7 +403,7 @@ def library(now: Situation) -> Iterator[Change]:
             without.append(name)  # a gain would be that of values which are not known
         else:
             yield Change(what=f"library {name}", changes={"library": name})
-    now.needs(not without, f"no values for {architecture}, which those in use have: {', '.join(without)}")
+    now.needs(not without, f"{', '.join(without)} have no values for {architecture}")
 
 
 def foreign_library(p: Prediction, known: Sequence[LibraryProfile]) -> str:

@@ -63,7 +63,7 @@ def workers(now: Situation) -> Iterator[Change]:
     spread_over = now["stages"] * now["tensor_size"]
     devices = len(system.devices)
     if (count + 1) * spread_over > devices and spread_over == 1:
-        now.needs(not _is_peer_wired(system), f"the system has {devices} GPUs, and peer links join just these")
+        now.needs(not _is_peer_wired(system), f"the system has {devices} GPUs, and its peer links cannot join more")
         more = rewired(system, with_one_more_gpu, what="with one more GPU", folder=now.folder)
         what = f"one more GPU in {'each' if system.node_count > 1 else 'the'} machine"
         changes = {"system": more, "workers": count + system.node_count}
@@ -77,7 +77,7 @@ def workers(now: Situation) -> Iterator[Change]:
 def threads(now: Situation) -> Iterator[Change]:
     """Yield one CPU thread for each physical core, and one for each hardware thread."""
     target = now.target
-    now.needs(isinstance(target, CpuTarget), "no CPU with a data sheet computes")
+    now.needs(isinstance(target, CpuTarget), "the job does not run on a CPU with a data sheet")
     assert isinstance(target, CpuTarget)
     most = (target.system or target.cpu).thread_count
     for count, what in ((target.core_count, "each physical core"), (most, "each hardware thread")):
@@ -158,7 +158,7 @@ def _bridged(now: Situation) -> Change:
     assert gpu.bridge is not None
     link = gpu.bridge.link
     changed = rewired(system, partial(with_bridges, link=link), what=f"with {link}", folder=now.folder)
-    now.needs(any(wire.peer for wire in changed.topology.wires), f"{without} a bridge joins two of them")
+    now.needs(any(wire.peer for wire in changed.topology.wires), f"{without} a bridge needs two of them")
     presumes = "presumes slots that a bridge spans"
     return Change(what=f"{link} bridges between GPUs, two by two", changes={"system": changed}, presumes=presumes)
 
@@ -192,10 +192,10 @@ def network(now: Situation) -> Iterator[Change]:
 
 
 RAID_EFFICIENCY: Final = 0.97
-"""Share of the summed rates of drives that an array of them reaches: the survey's 17 of 17.5 GB/s. [1]"""
+"""Rate of an array over the sum of its drives: the survey's 17 of 17.5 GB/s. [1]"""
 
 TIMES_DRIVES: Final = (2, 4)
-"""Drives of a proposed array over those there are. [1]"""
+"""Drives of a proposed array over those present. [1]"""
 
 
 def prefetch(now: Situation) -> Iterator[Change]:
@@ -217,7 +217,7 @@ def pinned(now: Situation) -> Iterator[Change]:
 
 def _needs_reading(now: Situation) -> None:
     path = now.base.data_path
-    now.needs(path is not None and path.dataset is not None, "no data set is read: dataset= names one")
+    now.needs(path is not None and path.dataset is not None, "no data set is read; pass dataset=")
 
 
 def decode_cores(now: Situation) -> Iterator[Change]:
@@ -239,7 +239,7 @@ def raid(now: Situation) -> Iterator[Change]:
     """Yield arrays of two and four times as many drives of the same kind."""
     _needs_reading(now)
     now.needs(now.system.storages, "the system has no drive")
-    now.needs(now["input_from"] is None, "the data set is read from a storage of its own")
+    now.needs(now["input_from"] is None, "the data set is not read from the system's drives")
     for times in TIMES_DRIVES:
         what = f"{times} times the drives as RAID 0"
         system = rewired(

@@ -47,7 +47,7 @@ def constant(value: float) -> Bounds:
 
 
 UNKNOWN: Final = Bounds(np.float64(-np.inf), np.float64(np.inf), -np.inf, np.inf, np.True_)
-"""Bounds of that of which nothing is told."""
+"""Bounds of an unknown value: everything."""
 
 
 def _told(found: Bounds) -> Bounds:
@@ -165,7 +165,7 @@ def _smallest(arguments: Sequence[Bounds]) -> Bounds:
 
 
 Sureness = tuple[Any, Any]
-"""Where a condition may hold, and where it does all over the interval."""
+"""Whether a condition may hold within an interval, and whether it must hold all over it."""
 
 
 def _more(compare: Callable[[Any, Any], Any]) -> Callable[[Bounds, Bounds], Sureness]:
@@ -190,13 +190,13 @@ _COMPARED: Final[dict[str, Callable[[Bounds, Bounds], Sureness]]] = {
     "==": _equal,
     "!=": lambda left, right: _not(_equal(left, right)),
 }
-"""Comparison -> where it may and must hold."""
+"""Comparison -> its test of where it may and must hold."""
 _JOINED: Final[dict[type, Callable[[Sequence[Sureness]], Sureness]]] = {
     sympy.And: lambda inner: reduce(lambda one, other: (one[0] & other[0], one[1] & other[1]), inner),
     sympy.Or: lambda inner: reduce(lambda one, other: (one[0] | other[0], one[1] | other[1]), inner),
     sympy.Not: lambda inner: _not(inner[0]),
 }
-"""What joins conditions -> where they may and must hold together."""
+"""Logical operator -> its rule for where the joined conditions may and must hold."""
 
 
 def _condition(node: Any, sides: list[Any]) -> Callable[[Sequence[Bounds]], Sureness]:
@@ -242,7 +242,7 @@ _RULES: Final[dict[type, Callable[[Sequence[Bounds]], Bounds]]] = {
     sympy.Max: _largest,
     sympy.Min: _smallest,
 }
-"""Kind of node -> its bounds from those of its arguments; of all others nothing is told."""
+"""Kind of node -> the rule for its bounds; other nodes are unbounded."""
 
 
 class Bounded:
@@ -307,13 +307,13 @@ class Bounded:
 
 
 SAME: Final = 1e-13
-"""Two numbers this close are equal: what is left is rounding. [1]"""
+"""Relative difference below which two numbers are equal but for rounding. [1]"""
 NARROW: Final = 1e-9
-"""Cells this narrow are not split, over where they lie. [1]"""
+"""Relative width below which cells are not split. [1]"""
 PIECES: Final = 64
-"""Into how many pieces a cell is split at most. [1]"""
+"""Most pieces that a cell is split into. [1]"""
 AT_ONCE: Final = 1024
-"""Cells that are bounded in one go. [1]"""
+"""Cells that are bounded at once. [1]"""
 MOST_CELLS: Final = 16 * AT_ONCE
 """Cells that are bounded before a search goes on without proof. [1]"""
 

@@ -25,7 +25,7 @@ SHOWN_TERMS: Final = 5
 MOST_STEPS: Final = 24
 """Operations of the longest term that is shown. [1]"""
 CANCELLING: Final = 1.5
-"""Sum of the magnitudes of terms over their sum from which on they tell nothing one by one. [1]"""
+"""Sum of the terms' magnitudes over their sum above which single terms mean nothing. [1]"""
 
 
 def on_branch(point: AtPoint, expression: Any, *, only: sympy.Symbol | None = None) -> sympy.Expr:
@@ -141,54 +141,54 @@ def _of_a_system(free: set[str], given: Arguments) -> bool:
 
 
 LINKS: Final = frozenset({"link_bandwidth_bytes_per_s", "link_latency_s"})
-"""Numbers of the links of a worker's device."""
+"""Symbols of the links of a worker's device."""
 NO_CLOSED_FORM: Final = (
     NoClosedForm(
         argument="sync",
         what="sync_s, exposed_sync_s, straggler_s and step_s of asynchronous workers whose number or links are free",
-        why="their waits for the server are a recursion over the workers of a closed queueing network, and who waits "
-        "with whom follows from the busiest link",
-        instead="a synchronous strategy, or a fixed number of workers over links as they are",
+        why="their waits for the server are a recursion over the workers of a closed queueing network, and depend on "
+        "the busiest link",
+        instead="a synchronous strategy, unless workers and links are fixed",
         applies=lambda free, given: given.get("sync") in SCHEMES and _of_a_system(free, given),
     ),
     NoClosedForm(
         argument="straggler",
         what="stragglers among workers whose number is free",
         why="the expected slowest of n is an order statistic, an integral for each n",
-        instead="None with workers free; at a fixed number it is one factor",
+        instead="None with workers free; a fixed number of workers allows it",
         applies=lambda free, given: "workers" in free and given.get("straggler") is not None,
     ),
     NoClosedForm(
         argument="global_batch_size",
         what="a batch shared among workers whose number is free",
-        why="every worker's kernels would change with the number of them, and only some numbers divide it",
+        why="the kernels change with the number of workers, and only some numbers divide the batch",
         instead="batch_size, per worker, with workers free",
         applies=lambda free, given: "workers" in free and given.get("global_batch_size") is not None,
     ),
     NoClosedForm(
         argument="bucket_bytes",
         what="messages merged for the shortest step",
-        why="which gradients share a message is searched for, and changes with every number",
+        why="a search decides which gradients share a message, at every value anew",
         instead="a size in bytes, 0 or infinity",
         applies=_has("bucket_bytes", MERGED),
     ),
     NoClosedForm(
         argument="input_variation",
-        what="a time of preparing mini-batches that varies",
+        what="varying times to prepare mini-batches",
         why="the mean of the longest of several random times is an order statistic",
         instead="0 in a formula",
         applies=lambda free, given: bool(given.get("input_variation")),
     ),
     NoClosedForm(
         argument="dataset",
-        what="reading and decoding for workers, or over links of a system, that are free",
-        why="storage, links and cores are shared host by host, which no single expression tells",
+        what="reading and decoding with workers or links of a system free",
+        why="storage, links and cores are shared host by host, which no single expression covers",
         instead="None with workers or a system's links free",
         applies=lambda free, given: given.get("dataset") is not None and _of_a_system(free, given),
     ),
 )
-"""Everything that has no closed form."""
-MEASURED: Final = "a device of the catalogue; kernels of a measured machine are interpolated in its tables"
+"""All cases without a closed form."""
+MEASURED: Final = "a device of the catalogue: kernels of a measured machine are interpolated in tables"
 
 
 def refuse_open_ended(free: Iterable[Any], arguments: Arguments, *, prepared: Prepared | None = None) -> None:
@@ -196,7 +196,7 @@ def refuse_open_ended(free: Iterable[Any], arguments: Arguments, *, prepared: Pr
     names = {str(each) for each in free}
     for limit in NO_CLOSED_FORM:
         if limit.applies(names, arguments):
-            allowed = f"{limit.instead}. There is no closed form of {limit.what}: {limit.why}"
+            allowed = f"{limit.instead}; no closed form exists of {limit.what}: {limit.why}"
             raise ArgumentError(limit.argument, arguments.get(limit.argument), allowed)
     if prepared is not None and prepared.target.lowered_for != prepared.target.processor:
         raise ArgumentError("device", prepared.target.name, MEASURED)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.prediction import Prediction
 
 MORE = 0.1
-"""By how much more of each number the sentences ask. [1]"""
+"""Factor on each number in the printed sentences. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ def _sentence(formula: Formula, name: str, gain: float, shares: Mapping[str, flo
 
 
 QUANTITIES: Final = ("step_s", *PARTS, *TOTALS, "device_s", "samples_per_s")
-"""What there is a formula of."""
+"""Quantities that formulas exist for."""
 Point = Mapping[str, float]
 
 
@@ -366,7 +366,7 @@ class _Function:
         given = checked_point(self.formula, dict(zip(names, values, strict=False)))
         for name, value in checked_point(self.formula, by_name).items():
             if name in given:
-                raise ArgumentError(name, value, "given once, by place or by name")
+                raise ArgumentError(name, value, "given once, by position or by name")
             given[name] = value
         refuse_fractions(self.formula.opened, given)
         merged = {name: given.get(name, self.formula.stated[name]) for name in names}
@@ -438,7 +438,7 @@ def formula(
     quantity, names = known_quantity(quantity), [free] if isinstance(free, str | sympy.Symbol) else free
     names = list(names) if isinstance(names, Iterable) else []
     if not names:
-        raise ArgumentError("free", free, "at least one symbol; without any it is what predict() returns")
+        raise ArgumentError("free", free, "at least one symbol; predict() needs none")
     if graph is None:
         raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
     if "batch_size" in map(str, names) and not {"batch_size", "global_batch_size"} & set(arguments):

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from perfmodel.planning.formulas.formula import Formula
 
 WIDEST: Final = 1000.0
-"""How far from the stated value a solution is looked for unless said, either way. [1]"""
+"""Default search range on either side of the stated value, as a factor. [1]"""
 
 GRID: Final = 400
-"""Places at which a formula is tried between the ends at first. [1]"""
+"""Places tried first between the ends. [1]"""
 
 NEAR: Final = 1e-6
-"""How close around a solution one branch must count for a closed one. [1]"""
+"""Relative distance around a solution within which one branch must be active for a closed form. [1]"""
 
 MOST_WHOLE: Final = 4096
-"""Largest count that is looked at unless said; of more of them not each is tried at first. [1]"""
+"""Largest count tried by default, and the most counts that are all tried at first. [1]"""
 
 TARGET: Final = sympy.Symbol("T", real=True)
-"""Stands for the target in a closed solution."""
+"""Symbol of the target in a closed solution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ def solved(
     if second is not None:
         known_symbol(second, symbol)
     if second is not None and first.unit != second.unit:
-        raise ArgumentError("second", second.quantity, f"a quantity in {first.unit}, as {first.quantity} is")
+        raise ArgumentError("second", second.quantity, f"a quantity in {first.unit}, like {first.quantity}")
     if second is None and not (isinstance(target, int | float | np.number) and np.isfinite(target)):
         raise ArgumentError("target", target, f"a finite number [{first.unit}]")
     sides = [first] if second is None else [first, second]
@@ -140,7 +140,7 @@ def solved(
         owner = next((side for side in sides if str(key) in side.symbols or key in side.symbols.values()), first)
         given |= single_values(checked_point(owner, {key: value}))
     if name in given:
-        raise ArgumentError("at", dict(at or {}), f"the other symbols only, as {name} is looked for")
+        raise ArgumentError("at", dict(at or {}), f"values of the other symbols only: {name} is solved for")
     question = _Question(first=first, second=second, name=name, target=float(target), at=given)
     met = _met(question, _places(first, name, between, unit=question.unit))
     return _whole(question, met) if question.unit else _real(question, met)
@@ -168,7 +168,7 @@ def _met(question: _Question, places: Any) -> _Met:
             at_once = Turn(ends[0], ends[0], (ends[0], ends[0]), certain=True)
             return _Met(at_once, 0.0, 0.0, equal, ends)
         if turn is None:
-            allowed = f"another than {question.first.quantity}, to which it is equal everywhere"
+            allowed = f"a quantity that differs from {question.first.quantity}; the two are equal everywhere"
             raise ArgumentError("second", question.second.quantity, allowed)
         return _Met(turn, 0.0, float(search.signs(np.array([turn.high]))[0]), equal, ends)
     if turn is None:
@@ -191,19 +191,19 @@ def _places(formula: Formula, name: str, between: tuple[float, float] | None, *,
     if between is not None and (
         np.shape(between) != (2,) or not all(isinstance(end, int | float | np.number) for end in between)
     ):
-        raise ArgumentError("between", between, "two finite numbers above 0, the lower one first")
+        raise ArgumentError("between", between, "two finite numbers above 0, smaller first")
     low, high = between or ((unit, unit * MOST_WHOLE) if unit else (stated / WIDEST, stated * WIDEST))
     limits = formula.opened.ranges.get(name)
     if limits is not None and between is None:
         low, high = max(low, limits.smallest), min(high, limits.largest)
     if not 0 < low < high < np.inf:
-        raise ArgumentError("between", between, "two finite numbers above 0, the lower one first")
+        raise ArgumentError("between", between, "two finite numbers above 0, smaller first")
     if limits is not None and not limits.holds(np.array([low, high])):
         raise ArgumentError("between", between, limits.allowed)
     if unit:
         low, high = int(np.ceil(low / unit)), int(np.floor(high / unit))
         if low > high:
-            raise ArgumentError("between", between, "ends with whole numbers between them")
+            raise ArgumentError("between", between, "a range with at least one whole number")
         if high - low < MOST_WHOLE:
             return unit * np.arange(low, high + 1, dtype=float)
         return unit * np.unique(np.round(np.geomspace(low, high, MOST_WHOLE)))
@@ -213,14 +213,16 @@ def _places(formula: Formula, name: str, between: tuple[float, float] | None, *,
 def _nowhere(question: _Question, places: Any, *, proven: bool) -> ArgumentError:
     differences = question.difference(places)
     span = f"{question.name} from {places[0]:.6g} to {places[-1]:.6g}"
-    unsure = "" if proven else ", as far as the places that were tried tell"
+    unsure = "" if proven else " at all places tried"
     if question.second is not None:
         sides = (question.first, question.second)
         larger, smaller = sides if differences[0] > 0 else sides[::-1]
-        told = f"where they cross: {larger.quantity} of {larger.prediction.target} exceeds {smaller.quantity} all over "
+        told = (
+            f"one with a crossing: {larger.quantity} of {larger.prediction.target} exceeds {smaller.quantity} for "
+        )
         return ArgumentError("between", (float(places[0]), float(places[-1])), told + span + unsure)
     values = differences + question.target
-    reached = f"from {np.min(values):.6g} to {np.max(values):.6g} {question.first.unit}, which it comes to for {span}"
+    reached = f"from {np.min(values):.6g} to {np.max(values):.6g} {question.first.unit}, its range for {span}"
     return ArgumentError("target", question.target, reached + unsure)
 
 

@@ -104,7 +104,7 @@ class Opened:
         factor = sympy.sympify(self.factors.get(constant, 1.0))
         before = [name for name, each in self.symbols.items() if each in factor.free_symbols]
         if before:
-            allowed = f"each number once: {before[0]} and {symbol.name} both stand for {constant}"
+            allowed = f"a list without repeats: {before[0]} and {symbol.name} both stand for {constant}"
             raise ArgumentError("free", symbol.name, allowed)
         return float(factor)
 
@@ -140,9 +140,7 @@ def _memory_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
 def _gpu_of(opened: Opened, name: str) -> Gpu:
     device = opened.prepared.target.processor_spec
     if not isinstance(device, Gpu):
-        allowed = (
-            "on a GPU; of a CPU clock_hz and memory_bandwidth_bytes_per_s are free, and its constants by full name"
-        )
+        allowed = "clock_hz, memory_bandwidth_bytes_per_s or the full name of a constant on a CPU"
         raise ArgumentError("free", name, allowed)
     return device
 
@@ -160,7 +158,7 @@ def _limit_peak(opened: Opened, name: str, dtype: str, *, unit: float) -> None:
     if limits is None:
         return
     if set(opened.ranges) - {"workers"}:
-        raise ArgumentError("free", name, "one peak: which kernels run follows from the ratio of fp16 and fp32")
+        raise ArgumentError("free", name, "one peak only: the ratio of fp16 and fp32 decides which kernels run")
     opened.ranges[name] = Range(limits.smallest / unit, limits.largest / unit, limits.why)
 
 
@@ -172,7 +170,7 @@ def _launch_latency(opened: Opened, symbol: sympy.Symbol) -> float:
 def _clock(opened: Opened, symbol: sympy.Symbol) -> float:
     device: Any = opened.prepared.target.processor_spec
     if isinstance(device, Gpu):
-        raise ArgumentError("free", symbol.name, "on a CPU; of a GPU peak_flop_per_s is free")
+        raise ArgumentError("free", symbol.name, "peak_flop_per_s on a GPU")
     return opened.scale(f"devices/{device.stem}/clock_base_ghz", symbol, device.in_base_units("clock_base_ghz"))
 
 
@@ -218,13 +216,13 @@ FREE: Final[Mapping[str, Free]] = {
     ),
     "link_latency_s": Free(r"\ell", "s", "time of an empty copy over the link of the device", _link_latency),
 }
-"""Numbers that may be free by a name of their own; constants of files may be by their full names."""
+"""Numbers that may be free under a short name; constants of files go by their full names."""
 
 
 NOT_THE_FIELD: Final[Mapping[str, str]] = {
-    "clock_base_ghz": "clock_hz, with which all clocks of a CPU rise; on this field alone a step hardly depends"
+    "clock_base_ghz": "clock_hz, which scales all clocks of a CPU; a step hardly depends on this field alone"
 }
-"""Constant whose factor is not one on the field of a file alone -> what is allowed instead."""
+"""Constants whose factor acts on more than the field of the file -> the alternative."""
 
 
 def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
@@ -235,7 +233,7 @@ def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
         known = FREE.get(given)
         name = given if known else _constant_name(given, prepared)
         if name in opened.symbols:
-            raise ArgumentError("free", given, "each name once")
+            raise ArgumentError("free", given, "a list without repeats")
         whole = bool(known and known.whole)
         symbol = each if isinstance(each, sympy.Symbol) else sympy.Symbol(name, positive=True, integer=whole or None)
         opened.stated[name] = known.put(opened, symbol) if known else _constant(opened, name, symbol)
@@ -255,7 +253,7 @@ def _constant_name(given: str, prepared: Prepared) -> str:
     if len(ending) == 1:
         return ending[0]
     if ending:
-        raise ArgumentError("free", given, f"a full name, as {' and '.join(ending)} end so")
+        raise ArgumentError("free", given, f"a full name: {' or '.join(ending)}")
     kind, known = "free symbol", (*FREE, *names)
     if nearest_match(given, known) is None:
         known = (*FREE,)
@@ -272,11 +270,9 @@ def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
         _limit_peak(opened, name, name.rsplit(".", 1)[-1], unit=TERA)
     found = stated_constant(name, prepared.specs, dtype=prepared.dtype)
     if found is None or isinstance(found.value, tuple):
-        raise ArgumentError(
-            "free", name, "a single number; this is a list, of whose entries the formula takes the best"
-        )
+        raise ArgumentError("free", name, "a single number, not a list of which the formula takes the best")
     if not found.value or name.endswith(".overlap_exponent"):
-        allowed = "a number other than 0 that is no exponent: it is opened by a factor on what its file states"
+        allowed = "a constant that is neither 0 nor an exponent, as the symbol scales the stated value"
         raise ArgumentError("free", name, allowed)
     return opened.scale(name, symbol, float(found.value))
 
@@ -286,9 +282,9 @@ def refuse_fractions(opened: Opened, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         unit = opened.unit_of(name)
         if unit and np.any(np.mod(value, unit) != 0):
-            few = "whole numbers, as there are no parts of one"
+            few = "whole numbers"
             several = f"multiples of {unit}, the micro-batches of a step"
-            between = "elasticities() and point() go between them"
+            between = "elasticities() and point() also take values between them"
             raise ArgumentError(name, value, f"{few if unit == 1 else several}; {between}")
 
 

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from perfmodel.sync.placed import Placed
 
 TOLERANCE: Final = 1e-11
-"""How far a closed form may be from any number that it stands for. [1]"""
+"""Largest relative difference between a closed form and the numbers that it stands for. [1]"""
 BASES: Final = ((0,), (1,), (0, 1), (0, 1, -1))
-"""Powers of the number of workers whose sums numbers are written as, the simplest first. [1]"""
+"""Powers of the number of workers that closed forms sum, the simplest first. [1]"""
 PROBES_BYTES: Final = np.array([1e3, 1e6, 1e9])
-"""Messages at which a form is held against numbers where their own size is open. [B]"""
+"""Message sizes at which a form is checked where the size is a symbol. [B]"""
 PROBED_RATIOS: Final = (1e-2, 1.0, 1e2)
-"""Numbers of open links at which that is done, over the stated ones. [1]"""
+"""Link values at which that check is done, over the stated ones. [1]"""
 
 
 def in_stretches(symbol: sympy.Symbol, counts: Sequence[int], numbers: Sequence[float]) -> Any:
@@ -174,7 +174,7 @@ class InWorkers:
         last = placed[-1]
         if last.collective.server_kind or any(len(each.order) != count for count, each in there):
             if len({_schedule(each) for each in placed}) > 1:
-                raise ArgumentError("workers", counts, "those among whom the collective has the same rounds")
+                raise ArgumentError("workers", counts, "numbers for which the collective has the same rounds")
             costs = [_by_rounds(last)] * (len(placed) + 1)
         else:
             costs = [_by_formula(last, count) for count in (*counts, self.symbol)]
@@ -272,27 +272,27 @@ WORKERS: Final = "workers"
 BANDWIDTH: Final = "link_bandwidth_bytes_per_s"
 LATENCY: Final = "link_latency_s"
 RATIOS: Final = tuple(float(ratio) for ratio in np.geomspace(1e-3, 1e3, 25))
-"""Bandwidths, or latencies, that a closed form is held against, over the stated one. [1]"""
+"""Bandwidths or latencies at which a closed form is checked, over the stated one. [1]"""
 FEW_RATIOS: Final = (1e-2, 1.0, 1e2)
-"""The same where more than one number of a system is free. [1]"""
+"""The same if more than one number of a system is free. [1]"""
 ROUNDING: Final = 1e-2
-"""Share of the step from which on differences of parts are more than rounding, over the tolerance. [1]"""
+"""Share of the step above which differences of its parts are more than rounding, over the tolerance. [1]"""
 ONE_OF_THEM: Final = "one of them: here messages differ in their ways, and no single expression holds for all of them"
 ALONE: Final = (
     "with device=, or links that alone limit what is exchanged: here others share in it, "
     "or their speed decides which way messages take"
 )
-"""What is allowed where several numbers of a system, or one of its links, have no closed form."""
+"""Alternatives if several numbers of a system, or one of its links, have no closed form."""
 
 
 def most_workers(arguments: Mapping[str, Any]) -> int:
     """Return how many workers the system of some arguments has devices for, which must be of one kind."""
     system = arguments.get("system")
     if system is None:
-        raise ArgumentError("free", "workers", "with system=, whose devices they are")
+        raise ArgumentError("free", "workers", "left out without system=, which says where the workers are")
     loaded = system if isinstance(system, Wired) else load_system(system)
     if not loaded.devices:
-        raise ArgumentError("free", "workers", f"fixed on {loaded.name}, which has no GPUs; its sockets work together")
+        raise ArgumentError("free", "workers", f"left out on {loaded.name}, which has no GPUs")
     of_each = arguments.get("stages", 1) * arguments.get("tensor_size", 1)
     return int(Machine(system=loaded, worker_count=1).alike_count // of_each)
 
@@ -344,13 +344,13 @@ class OpenSystem:
             except ArgumentError as wrong:
                 if WORKERS not in self.symbols:
                     raise
-                allowed = f"fixed here, as no single formula holds for every number of them: at {count}, {wrong}"
+                allowed = f"left out here: no single formula holds for every number of workers; at {count}, {wrong}"
                 raise ArgumentError("free", WORKERS, allowed) from wrong
         if any(each.target.processor_spec != found[0].target.processor_spec for each in found):
-            allowed = "fixed here: devices that share a board slow down beside each other"
+            allowed = "left out here: devices that share a board slow each other down"
             raise ArgumentError("free", WORKERS, allowed)
         if any(_of_a_worker(each, beside=found[-1]) != _of_a_worker(found[-1], beside=each) for each in found):
-            allowed = "fixed here: what a device has of the network depends on the number of workers"
+            allowed = "left out here: the part of the network on each device depends on the number of workers"
             raise ArgumentError("free", WORKERS, allowed)
         return tuple(found)
 

@@ -325,7 +325,7 @@ _RULES: Final[dict[type, Callable[[AtPoint, Any], Pair]]] = {
     sympy.Min: AtPoint._extreme,
     sympy.Piecewise: AtPoint._piecewise,
 }
-"""Kind of node -> its value and derivatives from those of its arguments; sympy knows those of others."""
+"""Kind of node -> the rule for its value and derivatives; sympy evaluates all others."""
 
 
 def single_values(point: Mapping[str, Any]) -> dict[str, float]:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 OF_ROWS: Final = frozenset(
     ("arithmetic", "traffic", "kernel", "launch", "exposed dispatch", "longer of kernel and dispatch")
 )
-"""Names of expressions of which there is one for each kernel."""
+"""Names of expressions that exist once per kernel."""
 OF_GROUPS: Final = frozenset(("chosen", "shortest", "operation"))
-"""Names of expressions of which there is one for each operation."""
+"""Names of expressions that exist once per operation."""
 OF_ALTERNATIVES: Final = frozenset(("alternative", "allowed alternative"))
-"""Names of expressions of which there is one for each algorithm of an operation."""
+"""Names of expressions that exist once per algorithm of an operation."""
 
 
 @lru_cache(maxsize=16)
@@ -126,7 +126,7 @@ def kernels_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen) -> int:
 
 
 SHOWN_TERMS: Final = 8
-"""Terms of a sum that are written. [1]"""
+"""Terms of a sum that are printed. [1]"""
 SHOWN_NAMES: Final = 12
 """Names that are explained. [1]"""
 
@@ -260,9 +260,9 @@ def plain_text(formula: Formula) -> str:
 
 
 BOUNDS: Final = ("arithmetic", "traffic")
-"""What a kernel is bound by, of which the longer one counts."""
+"""The two bounds of a kernel, the longer of which counts."""
 LONGEST: Final = 8.0
-"""From here on a number is taken for an extent or a count, not for the time of a kernel. [s]"""
+"""Numbers from here on are printed as extents or counts, not as times of a kernel. [s]"""
 SHOWN: Final = 6
 """Branches of a part that are printed, the longest times first. [1]"""
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from perfmodel.planning.plans.question import Candidate
 
 SPOT = "spot"
-"""Instances that may be taken away."""
+"""Purchase of instances that may be taken away."""
 
 MOST_TRIES: Final = 1000.0
-"""Tries until a restart, an interval and its checkpoint pass undisturbed, above which a job never ends. [1]"""
+"""Mean attempts to get through a restart, an interval and its checkpoint, above which a job counts as endless. [1]"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,15 +209,17 @@ def read_job(*, dataset: Any, dataset_size: Any, epochs: Any, samples: Any) -> J
     if dataset is not None:
         loaded = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
         if dataset_size not in (None, loaded.example_count):
-            raise ArgumentError("dataset_size", dataset_size, f"None or {loaded.example_count}, those of {loaded.name}")
+            raise ArgumentError(
+                "dataset_size", dataset_size, f"None or {loaded.example_count}, the size of {loaded.name}"
+            )
         dataset_size = loaded.example_count
     if (epochs is None) == (samples is None):
-        raise ArgumentError("epochs", epochs, "one of epochs= and samples=, which say how much is to be done")
+        raise ArgumentError("epochs", epochs, "a whole number, or None with samples=; exactly one of the two is set")
     if samples is not None:
         whole = whole_number("samples", samples)
         return Job(dataset=loaded, dataset_size=whole, epochs=1, counted_in="samples")
     if dataset_size is None:
-        raise ArgumentError("dataset_size", None, "the samples of an epoch with epochs=, or dataset=")
+        raise ArgumentError("dataset_size", None, "the samples of an epoch; or pass dataset=")
     count, size = whole_number("epochs", epochs), whole_number("dataset_size", dataset_size)
     return Job(dataset=loaded, dataset_size=size, epochs=count, counted_in="epochs")
 
@@ -247,10 +249,10 @@ def spot_terms(
     given = {"interruptions_per_hour": interruptions_per_hour, "checkpoint_to": checkpoint_to}
     for name, value in given.items():
         if is_asked and value is None:
-            allowed = "given with purchase='spot': " + (
-                "how often an instance is taken away, which no file states"
+            allowed = "set with purchase='spot': " + (
+                "no file states how often an instance is taken away"
                 if name == "interruptions_per_hour"
-                else "a storage that checkpoints are written to"
+                else "checkpoints need a storage"
             )
             raise ArgumentError(name, None, allowed)
         if not is_asked and value is not None:
@@ -264,7 +266,7 @@ def spot_terms(
     try:
         storage.read_limits()
     except ArgumentError as error:
-        allowed = f"a storage whose size is known, as from pm.load_storage({checkpoint_to!r}).of_size(GiB)"
+        allowed = f"a storage of known size, e.g. pm.load_storage({checkpoint_to!r}).of_size(GiB)"
         raise ArgumentError("checkpoint_to", checkpoint_to, allowed) from error
     return {
         "interruptions_per_hour": from_zero_to(MOST_INTERRUPTIONS, "interruptions_per_hour", interruptions_per_hour),
@@ -279,7 +281,7 @@ def storage_terms(*, storage_price: Any, storage_gb: Any) -> dict[str, float]:
     """Read price and size of storage."""
     if (storage_price is None) != (storage_gb is None):
         missing = "storage_gb" if storage_gb is None else "storage_price"
-        raise ArgumentError(missing, None, "given: a price of storage and the GB of each instance go together")
+        raise ArgumentError(missing, None, "set: the price of storage and the GB of each instance go together")
     if storage_price is None:
         return {}
     price = load_storage_price(storage_price)
@@ -293,6 +295,6 @@ def energy_terms(*, usd_per_kwh: Any, power_usage_effectiveness: Any, candidates
     if usd_per_kwh is None:
         return {"power_usage_effectiveness": effectiveness}
     if all(isinstance(candidate.price, InstancePrice) for candidate in candidates):
-        allowed = "None: all candidates are instances of a cloud, whose prices have the electricity in them"
+        allowed = "None: all candidates are cloud instances, whose prices include electricity"
         raise ArgumentError("usd_per_kwh", usd_per_kwh, allowed)
     return {"power_usage_effectiveness": effectiveness, "usd_per_kwh": positive("usd_per_kwh", usd_per_kwh)}

@@ -40,13 +40,13 @@ if TYPE_CHECKING:
     from perfmodel.planning.plans.bill import Hired
 
 OF_A_ROW: Final = ("graph", "device", "system", "workers", "sync", "batch_size", "global_batch_size", "dataset")
-"""Arguments of ``predict`` that a plan gives itself."""
+"""Arguments of ``predict`` that a plan sets itself."""
 
 PRICE_FIELDS: Final = {ON_DEMAND: "usd_per_hour", SPOT: "spot_usd_per_hour"}
-"""Way to buy -> the field of a price's file that it is paid by."""
+"""Purchase -> the field of a price's file that holds its price."""
 
 MOST_PENALTY: Final = 1e6
-"""Largest staleness penalty; a larger number is a slip of the pen. [1]"""
+"""Largest staleness penalty; anything larger is a typing error. [1]"""
 
 
 def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tuple[str, ...]:
@@ -309,10 +309,10 @@ def _title(question: Question, entries: list[Entry]) -> str:
 
 
 HALVINGS: Final = 60
-"""Of the interval that holds the least speed-up, until it is as narrow as a float. [1]"""
+"""Bisections until the least speed-up is known to the precision of a float. [1]"""
 
 LEAST_SHARE: Final = 1e-9
-"""Part of the work below which no speed-up is looked for. [1]"""
+"""Smallest share of the work for which a speed-up is sought. [1]"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 ON_DEMAND: Final = "on_demand"
 PURCHASES: Final = (ON_DEMAND, SPOT)
-"""Ways to buy."""
+"""Purchases of an instance."""
 
 OWN: Final = "own"
-"""What a plan calls the purchase of machines whose price is a number."""
+"""Purchase of machines whose price is a number."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -169,8 +169,8 @@ def _with_remedy(error: ArgumentError) -> ArgumentError:
     """Add to an error how a plan can say how examples are read and decoded."""
     if error.argument not in FEED or error.given is not None:
         return error
-    own = "a candidate says it for itself, as in {'price': ..., 'input_from': 'object_store', 'decode_cores': 8}"
-    return ArgumentError(error.argument, None, f"{error.allowed}; {own}, or names a system with drives")
+    own = "set it per candidate, as in {'price': ..., 'input_from': 'object_store', 'decode_cores': 8}"
+    return ArgumentError(error.argument, None, f"{error.allowed}; {own}, or use a system with drives")
 
 
 def _at_fault(error: ArgumentError | UnknownNameError) -> str:
@@ -205,16 +205,16 @@ def _of_own(purchases: list[str]) -> list[str]:
 
 
 FEED: Final = ("input_from", "decode_cores")
-"""Keys of a candidate that say how its examples are read and decoded, as ``predict`` takes them."""
+"""Keys of a candidate on how its examples are read and decoded, as in ``predict``."""
 
 KEYS: Final = ("price", "device", "system", "workers", "name", *FEED)
 """Keys of a candidate."""
 
 VCPUS_PER_CORE: Final = 2
-"""Virtual processors of an instance with GPUs that share a core: its hardware threads. [1]"""
+"""Virtual processors (hardware threads) per core of an instance with GPUs. [1]"""
 
 CandidateLike = str | Path | InstancePrice | Mapping[str, Any]
-"""A price whose file says what hardware it is of, or a mapping with ``KEYS``."""
+"""A price whose file names its hardware, or a mapping with ``KEYS``."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -255,10 +255,10 @@ def read_candidates(given: Any, *, devices_per_worker: int = 1) -> list[Candidat
     if isinstance(given, str | Path | Mapping | InstancePrice):
         given = [given]
     if not isinstance(given, Iterable):
-        raise ArgumentError("candidates", given, "a list of prices, or of mappings with a price and hardware")
+        raise ArgumentError("candidates", given, "a list of prices, or of mappings with price= and hardware")
     entries = list(given)
     if not entries:
-        raise ArgumentError("candidates", given, "at least one: there is nothing to choose from")
+        raise ArgumentError("candidates", given, "a list with at least one candidate")
     return [_candidate(entry, devices_per_worker) for entry in entries]
 
 
@@ -269,7 +269,9 @@ def _candidate(entry: CandidateLike, devices_per_worker: int) -> Candidate:
             kind = "key of a candidate"
             raise UnknownNameError(kind, str(key), KEYS)
     if stated.get("price") is None:
-        raise ArgumentError("candidates", stated, "each with a price: a name, or USD an hour of one device of your own")
+        raise ArgumentError(
+            "candidates", stated, "mappings with price=: a name, or the USD per hour of one device of your own"
+        )
     price = stated["price"]
     known = positive("price", price) if is_number(price) else load_instance_price(price)
     hardware = _hardware(stated, known)
@@ -293,7 +295,7 @@ def _hardware(stated: Mapping[str, Any], price: InstancePrice | float) -> dict[s
     """Return the device or system of a candidate: the stated one, else that of its price."""
     given = {key: stated[key] for key in ("device", "system") if stated.get(key) is not None}
     if len(given) == 2:
-        raise ArgumentError("candidates", dict(stated), "one of device= and system=, not both")
+        raise ArgumentError("candidates", dict(stated), "mappings with device= or system=, not both")
     if given:
         _check_devices(given, price)
         return _loaded(given)
@@ -301,7 +303,7 @@ def _hardware(stated: Mapping[str, Any], price: InstancePrice | float) -> dict[s
         return _loaded({"system": price.system})
     if isinstance(price, InstancePrice) and price.accelerators is not None:
         return {"device": price.accelerators.device}
-    allowed = "with device= or system=: no file says what hardware it is"
+    allowed = "a mapping with device= or system=, as no file states the hardware of this price"
     raise ArgumentError("candidates", stated["price"], allowed)
 
 
@@ -329,8 +331,6 @@ def _check_devices(hardware: Mapping[str, Any], price: InstancePrice | float) ->
             return
         has = loaded.stem if isinstance(loaded, Gpu) else None
     if has != owned:
-        allowed = (
-            f"the price of what it stands for: {price.instance} has {owned or 'no GPU'}, the hardware {has or 'none'}"
-        )
+        allowed = f"the price of this hardware: {price.instance} has {owned or 'no GPU'}, the hardware {has or 'none'}"
         raise ArgumentError("price", price.stem or price.name, allowed)
     check_processors(target, price)

@@ -32,13 +32,13 @@ HEADINGS: Final = {
     "most_usd": "USD at most",
     "limited_by": "ruled out by",
 }
-"""Heading of a column by field, where it is another."""
+"""Heading of a column by field, where the two differ."""
 
 ALWAYS_SHOWN: Final = ("candidate", "purchase", "sync", "workers", "instances", "step_s", "hours", "usd", "energy_kwh")
-"""Columns that printing shows whatever they hold; others only where they say something."""
+"""Columns that are always printed; others only if they hold something."""
 
 NOT_SHOWN: Final = ("reason", "least_hours", "most_hours", "least_usd", "most_usd")
-"""Columns that printing leaves to the lines below, where they are in words."""
+"""Columns that are printed in words below the table instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +223,9 @@ class Plan:
 
         running = [row for row in self.rows if row.can_run]
         if not running:
-            raise ArgumentError("rows", self.rows[0].reason, "at least one that can run: there is nothing to draw")
+            raise ArgumentError(
+                "rows", self.rows[0].reason, "a table with at least one possible row, or there is nothing to draw"
+            )
         points = [
             Point(
                 group=f"{row.sync if row.workers > 1 else 'one worker'}, {row.purchase.replace('_', ' ')}",

@@ -22,31 +22,31 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LINK: Final = "link"
-"""An axis that is no argument of predict: a link in place of a system's own."""
+"""An axis that is not an argument of predict: a link in place of a system's own."""
 
 DEVICES: Final = "devices"
-"""An axis that is no argument of predict: devices that are filled with workers."""
+"""An axis that is not an argument of predict: devices that are filled with workers."""
 
 DEFAULTS: Final = {**table.DEFAULTS, LINK: None, DEVICES: None}
-"""Axis -> what holds where it is not given."""
+"""Axis -> its value if it is not given."""
 
 PLACED_BY: Final = (*table.names_of("place"), LINK)
-"""Axes that decide on what a worker runs."""
+"""Axes that decide where a worker runs."""
 
 OF_WORKER: Final = (
     *PLACED_BY, *table.names_of("step", "constants"), "pinned", *reversed(table.names_of("batch")),
 )  # fmt: skip
-"""Axes that decide what one worker does by itself; the batch size last, so that it varies fastest."""
+"""Axes that decide the step of one worker alone; the batch size last, so that it varies fastest."""
 
 FED_BY: Final = tuple(name for name in table.names_of("input") if name not in OF_WORKER)
-"""Axes that decide how mini-batches come, which leaves the exchange of gradients as it is."""
+"""Axes that decide how mini-batches arrive; they do not change the exchange of gradients."""
 
 OF_JOB: Final = (*(name for name in DEFAULTS if name not in (*OF_WORKER, *FED_BY)), *FED_BY)
 """Axes that decide what several workers do together."""
 
 
 MOST_VALUES: Final = 10_000_000
-"""Most values of an axis that is given as a range. [1]"""
+"""Longest range that an axis may be. [1]"""
 
 
 def _link(name: str, value: Any) -> Any:
@@ -54,7 +54,7 @@ def _link(name: str, value: Any) -> Any:
     is_named = isinstance(value, str | Path | Number | Collection) or value is None
     link = load_link(value) if is_named else value
     if not is_named and not _has_file(link):
-        allowed = "a name or a path to a .toml file: a link that was changed in Python needs a file of its own"
+        allowed = "a name or the path of a .toml file; save a link changed in Python to one"
         raise ArgumentError(name, label(value), allowed)
     return link
 
@@ -71,7 +71,7 @@ LOADED_BY: Final[Mapping[str, Check | None]] = {
     LINK: _link,
     DEVICES: whole_number,
 }
-"""Axis -> what checks one of its values by itself, and makes of it what predict would; of others predict alone says."""
+"""Axis -> the check that converts one of its values as predict would; None if only predict can check it."""
 
 
 def label(value: Any) -> Any:
@@ -123,10 +123,10 @@ def axis_of(name: str, given: Any) -> Axis:
     if hasattr(given, "tolist") and np.ndim(given):  # an array, or a column of pandas
         given = np.ravel(given).tolist()
     if isinstance(given, range) and len(given) > MOST_VALUES:
-        raise ArgumentError(name, given, f"at most {MOST_VALUES:,} values; limit= draws from the products of axes")
+        raise ArgumentError(name, given, f"at most {MOST_VALUES:,} values")
     if isinstance(given, set | frozenset):  # which has no order of its own, and the table should have one
         given = sorted(given, key=lambda value: (str(type(value)), value if isinstance(value, Number) else str(value)))
     values = tuple(given) if isinstance(given, list | tuple | range | Iterator) else (given,)
     if not values:
-        raise ArgumentError(name, given, "at least one value: an empty axis has no configurations")
+        raise ArgumentError(name, given, "at least one value")
     return Axis(name, values)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 ROWS_PER_KIND: Final = 4
-"""Configurations of a worker that are worth timing it for many at once: what that costs beside a prediction. [1]"""
+"""Configurations per worker from which on timing them at once is cheaper than single predictions. [1]"""
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,7 +34,7 @@ AGREED_BY: Final = names_of("workers", "exchange")
 """Arguments of an agreement."""
 
 MOST_OUTCOMES: Final = 4
-"""Jobs kept of a section for those that come to the same: without a data set, one and two fetched ahead do. [1]"""
+"""Outcomes cached per section for jobs with equal results: without a data set, prefetch of 1 and 2 are equal. [1]"""
 
 
 @dataclass(frozen=True, eq=False)

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 FAST_TARGETS: Final = ("gpu", "cpu")
-"""What operations are lowered for where a step can be timed for many batch sizes at once."""
+"""Targets whose steps can be timed for many batch sizes at once."""
 
 BATCH: Final = ("batch_size", "global_batch_size")
 TURNS: Final = ("schedule", "micro_batches", "accumulation_steps")
-"""Axes that decide in how many turns, and in which order, devices do the same work."""
+"""Axes that decide the number and order of turns."""
 ORDERED_BY: Final = ("phase", "parallelism", "stages", "interleave", *TURNS)
-"""Axes that the rules of a schedule are about."""
+"""Axes that the rules of a schedule constrain."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.table import Sweep
 
 MOST_POINTS: Final = 20_000
-"""Points of a cloud that are drawn; of more, so many evenly spread over the table. [1]"""
+"""Most points of a cloud that are drawn, evenly spread over the table. [1]"""
 
 
 def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:
@@ -35,7 +35,7 @@ def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:
     fitting = sweep.feasible
     fitting = fitting.taken(np.isfinite(np.asarray(fitting[y], dtype=float)))
     if not len(fitting):
-        raise ArgumentError("y", y, "a column with a value of a configuration that fits: there is nothing to draw")
+        raise ArgumentError("y", y, "a column with a value for a configuration that fits, or there is nothing to draw")
     figure = Figure(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.subplots()
     if x in sweep.results:
@@ -80,7 +80,7 @@ def _best_lines(axes: Axes, sweep: Sweep, x: str, y: str, by: str | None) -> Non
 
 
 MOST_LINEAR_RATIO: Final = 16
-"""Ratio of the largest to the smallest value of an argument up to which its axis is linear. [1]"""
+"""Largest ratio of an argument's values for a linear axis. [1]"""
 
 
 def _cloud(axes: Axes, sweep: Sweep, x: str, y: str, by: str | None) -> None:

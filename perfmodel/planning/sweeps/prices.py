@@ -36,12 +36,12 @@ class Prices:
 def prices_of(usd_per_hour: Any) -> Prices:
     """Return the caller's prices, checked; without any, those of price files."""
     if usd_per_hour is None:
-        return Prices(_listed(), "no price file lists {device} on demand; usd_per_hour= says what it costs")
+        return Prices(_listed(), "no price file lists {device} on demand; pass usd_per_hour=")
     if not isinstance(usd_per_hour, Mapping):
         return Prices(positive("usd_per_hour", usd_per_hour))
     for name in usd_per_hour:
         if not isinstance(name, str):
-            raise ArgumentError("usd_per_hour", name, "names of devices with their prices")
+            raise ArgumentError("usd_per_hour", name, "a number, or a mapping of device names to numbers")
     return Prices({name: positive(f"usd_per_hour[{name!r}]", price) for name, price in usd_per_hour.items()})
 
 

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from perfmodel.prediction.device.step_time import StepTime
 
 FITS: Final = "fits"
-"""Column that says whether a configuration can be, and fits in memory."""
+"""Column: whether a configuration is possible and fits in memory."""
 
 REASON: Final = "reason"
-"""Column that says why not, or why there is no price."""
+"""Column: why a configuration is impossible or has no price."""
 
 NO_FIT: Final = "it does not fit"
-"""How the reason of a configuration begins that needs more memory than there is."""
+"""How the reason of a configuration begins that lacks memory."""
 
 IMAGENET_EXAMPLES: Final = 1_281_167
-"""Samples of an epoch where neither a data set nor ``dataset_size`` says: the ILSVRC 2012 training set. [samples]"""
+"""Samples of an epoch without a data set or ``dataset_size``: the ILSVRC 2012 training set. [samples]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -87,13 +87,13 @@ RESULTS: Final[Mapping[str, Callable[[Outcome], Any]]] = {
     **{name: _part(name) for name in (*PARTS, *TOTALS)},
     FITS: lambda outcome: outcome.fits,
 }
-"""Column -> how it follows; ``reason`` is kept as codes of texts."""
+"""Column -> its formula; ``reason`` is stored as codes of texts."""
 
 USUAL: Final = ("step_s", "samples_per_s", "usd_per_epoch", FITS, REASON)
 """Columns unless others are asked for."""
 
 LARGER_IS_BETTER: Final = frozenset({"samples_per_s"})
-"""Columns of which more is better; of all others less is."""
+"""Columns in which larger values are better; in all others smaller ones are."""
 
 
 def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     AnyTask = SweepTask | LayoutTask
 
 AT_ONCE: Final = 64
-"""Tasks that an executor has at once, done or not: enough for its workers, with few megabytes of columns. [1]"""
+"""Tasks that an executor has at once: enough for its workers, with few megabytes of columns. [1]"""
 
 TRIES: Final = 3
-"""How often a task is given to an executor before it is done here. [1]"""
+"""Attempts on an executor before a task is evaluated here. [1]"""
 
 _OPEN: dict[bytes, Evaluation] = {}
-"""The evaluation that this process works at, under its own pickle: tasks of one sweep share what they found."""
+"""The evaluation of this process's present sweep, by its pickle, so that its tasks share caches."""
 
 
 def evaluated(pickled: bytes, task: AnyTask) -> Evaluated:

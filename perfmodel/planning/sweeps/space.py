@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.prediction import Prediction
 
 MOST_CONFIGURATIONS: Final = 50_000_000
-"""Configurations that a sweep takes on without being told ``limit``: a larger product is a slip of the pen. [1]"""
+"""Most configurations without ``limit``: a larger product is a typing error. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -116,7 +116,7 @@ def _workers_on(devices: int, given: Mapping[str, Any]) -> int:
     """Return how many workers some devices have room for; devices left over stay idle."""
     stages, width = (given.get(name, 1) for name in ("stages", "tensor_size"))
     if stages * width > devices:
-        allowed = f"at least stages x tensor_size = {stages} x {width} = {stages * width}, the devices of one worker"
+        allowed = f"at least the {stages * width} devices of one worker, stages x tensor_size = {stages} x {width}"
         raise ArgumentError(DEVICES, devices, allowed)
     return int(devices // (stages * width))
 
@@ -124,9 +124,9 @@ def _workers_on(devices: int, given: Mapping[str, Any]) -> int:
 def _placed(*, system: Any = None, device: Any = None, link: Any = None) -> Any:
     """Return a system with the GPUs of the ``device`` axis and the link of the ``link`` axis."""
     if system is None:
-        raise ArgumentError("link", link, "None without system=, whose links it would replace")
+        raise ArgumentError("link", link, "None without system=, in which it replaces links")
     if not isinstance(system, str | Path):
-        allowed = "a name or a path, where device= or link= put other parts into it"
+        allowed = "a name or a path if device= or link= change its parts"
         raise ArgumentError("system", label(system), allowed)
     return system_with(system, device=device, link=link.name if isinstance(link, Link) else link)
 
@@ -140,10 +140,10 @@ def space_of(
     space = _product(graph, made, most, limit) if configurations is None else _list(graph, made, configurations, most)
     workers = space.by_name.get("workers")
     if DEVICES in space.by_name and workers is not None:
-        raise ArgumentError("workers", list(workers.values), "left out beside devices=, which workers fill")
+        raise ArgumentError("workers", list(workers.values), "left out with devices=, which sets the number of workers")
     places = [value for axis in space.axes if axis.name in ("device", "system") for value in axis.values]
     if all(value is None for value in places):
-        raise ArgumentError("device", None, "a device or a system to predict for: device=, system=, or both")
+        raise ArgumentError("device", None, "set; or pass system=, or both")
     space.check()
     return space
 
@@ -154,10 +154,10 @@ def _product(graph: Any, axes: tuple[Axis, ...], most: int, limit: int | None) -
         return Space(graph=graph, axes=axes, size=size)
     if limit is None:
         sizes = " x ".join(f"{len(axis)} {axis.name}" for axis in axes if len(axis) > 1)
-        allowed = f"given for more than {most:,} configurations: {sizes} are {size:,}, of which it draws so many"
+        allowed = f"set for more than {most:,} configurations, as the number to draw: {sizes} are {size:,}"
         raise ArgumentError("limit", limit, allowed)
     if size >= np.iinfo(np.int64).max:
-        raise ArgumentError("limit", limit, f"with a product below 2**63 configurations; this has {size:,}")
+        raise ArgumentError("limit", limit, f"used with fewer than 2**63 configurations: this product has {size:,}")
     numbers = _drawn(size, most)
     return Space(graph=graph, axes=axes, size=most, numbers=numbers)
 
@@ -176,15 +176,15 @@ def _drawn(size: int, count: int) -> NDArray[np.int64]:
 def _list(graph: Any, axes: tuple[Axis, ...], configurations: Iterable[Mapping[str, Any]], most: int) -> Space:
     rows: Sequence[Mapping[str, Any]] = list(configurations)
     if not rows:
-        raise ArgumentError("configurations", rows, "at least one")
+        raise ArgumentError("configurations", rows, "a list with at least one mapping")
     for row in rows:
         if not isinstance(row, Mapping):
-            raise ArgumentError("configurations", row, "mappings of argument to value")
+            raise ArgumentError("configurations", row, "a list of mappings of argument to value")
     if len(rows) > most:
-        raise ArgumentError("limit", most, f"at least the {len(rows):,} configurations that are listed")
+        raise ArgumentError("limit", most, f"at least {len(rows):,}, the number of listed configurations")
     several = next((axis for axis in axes if len(axis) > 1), None)
     if several is not None:
-        allowed = "one value beside configurations=, which list what varies"
+        allowed = "one value with configurations=, which list what varies"
         raise ArgumentError(several.name, list(several.values), allowed)
     names = list(dict.fromkeys([*(axis.name for axis in axes), *(name for row in rows for name in row)]))
     fixed = {axis.name: axis.values[0] for axis in axes}

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from perfmodel.prediction.prediction import Prediction
 
 ROWS_AT_ONCE: Final = 100_000
-"""Rows of a table that are text at once while it is written. [1]"""
+"""Rows that are converted to text at once while a table is written. [1]"""
 
 REASONS_SHOWN: Final = 6
-"""Reasons that a title counts. [1]"""
+"""Most reasons listed in a title. [1]"""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -221,7 +221,7 @@ class Sweep:
         order = among[np.argsort(ranked[among], kind="stable")][:most]
         order = order[np.isfinite(ranked[order])]
         if not len(order):
-            raise ArgumentError("name", name, f"a column with a value of a configuration that fits{self._excuse()}")
+            raise ArgumentError("name", name, f"a column with a value for a configuration that fits{self._excuse()}")
         return self.row(int(order[0])) if count is None else self.taken(order)
 
     def _excuse(self) -> str:

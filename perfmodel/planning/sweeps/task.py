@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.space import Space
 
 WORKERS_PER_TASK: Final = 4096
-"""Configurations of one worker that are timed at once: their gradients' times take some ten megabytes. [1]"""
+"""Worker configurations timed at once: their gradients' times take some ten megabytes. [1]"""
 
 ROWS_PER_TASK: Final = 200_000
 """Configurations of a task: a few megabytes of columns. [1]"""
 
 SLOW_ROWS_PER_TASK: Final = 256
-"""Configurations of a task where predict answers each: about a second of work. [1]"""
+"""Configurations of a task if predict evaluates each: about a second of work. [1]"""
 
 LAYOUT_ROWS_PER_TASK: Final = 1_000_000
-"""Configurations of a task where these are layouts: what they have in common is made once for a task. [1]"""
+"""Layouts of a task: their common parts are made once per task. [1]"""
 
 OF_LAYOUT: Final = (*names_of("spread"), "global_batch_size", DEVICES)
-"""Arguments that make configurations layouts, unless they are at their defaults."""
+"""Arguments that make a configuration a layout unless they have their default."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from perfmodel.prediction.memory.device_memory import DeviceMemory
 
 NO_EXCHANGE = (0.0, 0.0, 0.0, 0.0)
-"""Exchanges of a step, and of each micro-batch: all of them, and what is exposed. [s]"""
+"""No exchanges: total and exposed, per step and per micro-batch. [s]"""
 DEEPEST = 3
-"""Stage of sharing that gathers parameters for every micro-batch. [1]"""
+"""``shard_stage`` that gathers parameters for every micro-batch. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.memory.footprint import MemoryFootprint
 
 FAST_TARGETS: Final = ("gpu", "cpu")
-"""What operations are lowered for where a step can be timed for many batch sizes at once."""
+"""Targets whose steps can be timed for many batch sizes at once."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
