@@ -352,7 +352,7 @@ def _words(typed: list[str]) -> list[str]:
 
 def _values(name: str, typed: list[str]) -> list[Any]:
     """Return the values of an axis: numbers, truth values, names; a mapping is one value."""
-    from perfmodel.planning.sweeps.axes import DEFAULTS
+    from perfmodel.planning.sweeps.space import DEFAULTS
     from perfmodel.prediction.arguments.table import ARGUMENTS
 
     if name in ARGUMENTS and "Mapping" in ARGUMENTS[name].type:
@@ -404,7 +404,7 @@ def _chosen(s: Sweep, best: str | None, pareto: str | None) -> Sweep:
 
 def _content(s: Sweep, shown: Sweep) -> dict[str, Any]:
     """Return the JSON output: the number of configurations, and the rows shown."""
-    from perfmodel.planning.wording import plain
+    from perfmodel.planning.comparison import plain
 
     return {
         "configurations": len(s),

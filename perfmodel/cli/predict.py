@@ -91,7 +91,7 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
 
 
 def _text(
-    prediction: Prediction, executed: Executed | None, bill: Bill | None, *, layers_shown: int, in_words: bool
+    prediction: Prediction, executed: Executed | None, bill: PredictionBill | None, *, layers_shown: int, in_words: bool
 ) -> str:
     from perfmodel.prediction.words.report import report
 
@@ -106,7 +106,7 @@ def _text(
 
 
 def _content(
-    prediction: Prediction, executed: Executed | None, bill: Bill | None, *, layers_shown: int, in_words: bool
+    prediction: Prediction, executed: Executed | None, bill: PredictionBill | None, *, layers_shown: int, in_words: bool
 ) -> dict[str, Any]:
     from perfmodel.prediction.words.report import layer_totals
 
@@ -119,7 +119,7 @@ def _content(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bill:
+class PredictionBill:
     """Cost of a prediction's step, samples and epoch.
 
     Parameters
@@ -156,7 +156,7 @@ class Bill:
         return asdict(self)
 
 
-def bill_of(p: Prediction, price: str | float) -> Bill:
+def bill_of(p: Prediction, price: str | float) -> PredictionBill:
     """Return the cost of a prediction at a price."""
     given: InstancePrice | float
     if isinstance(price, str):
@@ -173,7 +173,7 @@ def bill_of(p: Prediction, price: str | float) -> Bill:
         step_j = p.energy_j()
     except ArgumentError:  # a measured machine states no power
         step_j = None
-    return Bill(
+    return PredictionBill(
         price=told,
         usd_per_step=usd_per_step,
         usd_per_million_samples=MEGA * usd_per_step / (p.samples_per_s * p.step_s),

@@ -115,7 +115,7 @@ def _audit_of_graph(graph: LayerGraph, *, batch_size: int | None, phase: str) ->
 
 
 def _audit_of_module(imported: Imported, *, phase: str) -> Audit:
-    from perfmodel.importers.torch.run import BackwardProducts, backward_products
+    from perfmodel.importers.torch.traced_run import BackwardProducts, backward_products
 
     graph, calls = imported.built.graph, imported.run.recording.calls
     products = _products(graph, batch_size=imported.batch_size, phase=phase)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.planning.changes import CHANGES, Change, NotApplicableError, Situation
 from perfmodel.planning.changes.arguments import foreign_library
-from perfmodel.planning.comparison import Comparison, compare
-from perfmodel.planning.wording import plain, signed_seconds_text
+from perfmodel.planning.comparison import Comparison, compare, plain, signed_seconds_text
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.words.report import WIDTH, configuration, fit_sentence, title

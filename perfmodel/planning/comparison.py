@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.wording import plain, signed_seconds_text
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.prediction.job.agreement_options import TAKEN_BY, WITH_SERVER
@@ -391,3 +391,34 @@ def _field_changes(name: str, first: Mapping[str, Any], second: Mapping[str, Any
         else:
             rows.append(InputChange(path, own, other))
     return rows
+
+
+def signed_seconds_text(seconds: float) -> str:
+    """Write a change of time with its sign.
+
+    Examples
+    --------
+    >>> signed_seconds_text(-0.0125), signed_seconds_text(2.0)
+    ('-12.50 ms', '+2.000 s')
+    """
+    return f"{'-' if seconds < 0 else '+'}{seconds_text(abs(seconds))}"
+
+
+def plain(value: Any) -> Any:
+    """Convert an argument's value to JSON types; an object is replaced by its name.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> plain({"batch_size": 16, "device": Path("my_gpu.toml"), "least_bytes": float("inf")})
+    {'batch_size': 16, 'device': 'my_gpu.toml', 'least_bytes': 'inf'}
+    """
+    if hasattr(value, "tolist"):  # of numpy
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return str(value) if isinstance(value, float) and math.isinf(value) else value
+    return str(getattr(value, "name", value))

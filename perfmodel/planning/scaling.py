@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import steps_to_target
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.asked import check_options, listed, options_of
+from perfmodel.planning.predict_options import check_options, listed, options_of
 from perfmodel.prediction.arguments.checks import NO_SYNC, from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.job.agreement_options import sync_names, taken
 from perfmodel.prediction.job.straggler import straggler_of

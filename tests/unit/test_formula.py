@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.planning.formulas.branches import NO_CLOSED_FORM
+from perfmodel.planning.formulas.symbols import NO_CLOSED_FORM
 from perfmodel.prediction.device.step_time import PARTS
 
 GPU_FREE = (

@@ -14,7 +14,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.hardware.wired import with_links_scaled
-from perfmodel.planning.formulas.system import in_stretches
+from perfmodel.planning.formulas.open_system import in_stretches
 from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import place
 from perfmodel.sync.rings import RingAllReduce

@@ -638,7 +638,7 @@ def test_prices_of_one_machine_share_its_prediction(resnet, monkeypatch):
         asked.append(given)
         return pm.predict(*args, **given)
 
-    monkeypatch.setattr(sys.modules["perfmodel.planning.plans.question"], "predict", counted, raising=True)
+    monkeypatch.setattr(sys.modules["perfmodel.planning.plans.candidates"], "predict", counted, raising=True)
     pm.plan(resnet, candidates=["aws_p5_48xlarge_2023", "aws_p5_48xlarge_2025"], purchase=("on_demand", "spot"),
             **JOB, **ON_SPOT)  # fmt: skip
     assert len(asked) == 1

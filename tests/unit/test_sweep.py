@@ -20,7 +20,7 @@ from perfmodel.hardware.cluster import system_with
 from perfmodel.planning.sweeps import evaluation as sweep_evaluation
 from perfmodel.planning.sweeps import sweep as sweep_module
 from perfmodel.planning.sweeps.results import memory_reason
-from perfmodel.planning.sweeps.task import SLOW_ROWS_PER_TASK
+from perfmodel.planning.sweeps.tasks import SLOW_ROWS_PER_TASK
 from perfmodel.prediction.predict import predict
 
 GRAPH = pm.zoo.alexnet()

@@ -18,8 +18,8 @@ from perfmodel.importers.build import Built, build, counted_by_bytes
 from perfmodel.importers.onnx.batch import BATCH_SIZES, RECURRENT, NoSampleShapeError, Traced, trace_model
 from perfmodel.importers.onnx.model import is_standard, node_name, read_model, schema_of
 from perfmodel.importers.onnx.shapes import Value
-from perfmodel.importers.plan import VIEW, ParameterTensor, Program, Step, translators_of
 from perfmodel.importers.recording import import_progress
+from perfmodel.importers.translation import VIEW, ParameterTensor, Program, Step, translators_of
 from perfmodel.layers.checks import check_text
 from perfmodel.layers.shapes import SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall

@@ -14,9 +14,9 @@ from torch._decomp import decomposition_table
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfmodel.importers.plan import VIEW
 from perfmodel.importers.recording import Call, Recording, Ref
 from perfmodel.importers.torch.tensors import TensorBook, storage_of
+from perfmodel.importers.translation import VIEW
 
 NO_OPERATION: Final = frozenset(
     {"prim.device", "aten.is_same_size", "aten.sym_size", "aten.sym_stride", "aten.sym_numel", "aten._assert_async"}

@@ -20,7 +20,6 @@ from perfmodel.errors import (
 )
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.build import Built, Hole, build, counted_by_bytes, listed
-from perfmodel.importers.plan import ParameterTensor, Program, Step, translators_of
 from perfmodel.importers.recording import (
     Call,
     Layout,
@@ -34,6 +33,7 @@ from perfmodel.importers.recording import (
     same_structure,
     whole,
 )
+from perfmodel.importers.translation import ParameterTensor, Program, Step, translators_of
 from perfmodel.layers.checks import check_flag, check_text, refuse
 from perfmodel.layers.shapes import Shape, SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from perfmodel.importers.recording import Recording
     from perfmodel.importers.torch.modes import Site
-    from perfmodel.importers.torch.run import Example, Run
+    from perfmodel.importers.torch.traced_run import Example, TracedRun
 
 
 LOSS_NAME: Final = "loss"
@@ -250,7 +250,7 @@ class Imported:
     """An imported module and the run behind it."""
 
     built: Built
-    run: Run
+    run: TracedRun
     calls: list[int]
     batch_size: int
     why_fixed: str
@@ -382,8 +382,8 @@ class _Importing:
             split |= further
         return imported
 
-    def _trace(self, batch_size: int, split: set[Site], *, counts: bool = False) -> Run:
-        from perfmodel.importers.torch.run import counted, trace
+    def _trace(self, batch_size: int, split: set[Site], *, counts: bool = False) -> TracedRun:
+        from perfmodel.importers.torch.traced_run import counted, trace
 
         return trace(
             self.module,
@@ -444,7 +444,7 @@ def _checked(module: Any, example_inputs: Any, *, batch_axis: Any, training: Any
         import torch
     except ImportError as error:
         raise MissingPackageError("torch", "from_torch()", "torch") from error
-    from perfmodel.importers.torch.run import Example
+    from perfmodel.importers.torch.traced_run import Example
 
     if not isinstance(module, torch.nn.Module):
         refuse("module", module, "must be a torch.nn.Module")

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfmodel.importers.plan import OVERWRITE, VIEW
 from perfmodel.importers.recording import Call, Origin, Recording, Ref, TensorFacts
+from perfmodel.importers.translation import OVERWRITE, VIEW
 
 
 @dataclass(slots=True)

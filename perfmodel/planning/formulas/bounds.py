@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import sympy
 
-from perfmodel.planning.formulas.values import Definitions, number_of, without_mod
+from perfmodel.planning.formulas.named_expressions import Definitions, number_of, without_mod
 
 
 class Bounds(NamedTuple):

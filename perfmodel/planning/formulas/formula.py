@@ -13,10 +13,18 @@ import sympy
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.measurements.table import Run
-from perfmodel.planning.formulas.branches import checked_point, common_shape, refuse_open_ended
-from perfmodel.planning.formulas.symbols import FREE, Opened, open_up, refuse_fractions, words_of
-from perfmodel.planning.formulas.system import NoForm, most_workers
-from perfmodel.planning.formulas.values import AtPoint, Definitions, single_values
+from perfmodel.planning.formulas.named_expressions import AtPoint, Definitions, on_branch, single_values
+from perfmodel.planning.formulas.open_system import NoForm, most_workers
+from perfmodel.planning.formulas.symbols import (
+    FREE,
+    Opened,
+    checked_point,
+    common_shape,
+    open_up,
+    refuse_fractions,
+    refuse_open_ended,
+    words_of,
+)
 from perfmodel.prediction.arguments.table import asked_of
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.predict import predict
@@ -24,9 +32,9 @@ from perfmodel.symbolic import naming
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
+    from perfmodel.planning.formulas.formula_text import Active
+    from perfmodel.planning.formulas.named_expressions import AtPoint
     from perfmodel.planning.formulas.solutions import Solution
-    from perfmodel.planning.formulas.values import AtPoint
-    from perfmodel.planning.formulas.words import Active
     from perfmodel.prediction.arguments.typed import JobArguments
     from perfmodel.prediction.prediction import Prediction
 
@@ -222,8 +230,6 @@ class Formula:
         sympy.Expr
             A sum of products of free symbols and ceilings, e.g. c N/B for passes over memory. [``unit``]
         """
-        from perfmodel.planning.formulas.branches import on_branch
-
         return on_branch(self.point(at), self.named_parts[self.quantity])
 
     def active(self, at: Point | None = None) -> Active:
@@ -239,7 +245,7 @@ class Formula:
         Active
             Rows that print as words.
         """
-        from perfmodel.planning.formulas.words import active_branches
+        from perfmodel.planning.formulas.formula_text import active_branches
 
         return active_branches(self, self.point(at))
 
@@ -341,12 +347,12 @@ class Formula:
         return f"<Formula {self.quantity} of {self.prediction.subject} on {self.prediction.target} in {free}>"
 
     def __str__(self) -> str:
-        from perfmodel.planning.formulas.words import plain_text
+        from perfmodel.planning.formulas.formula_text import plain_text
 
         return plain_text(self)
 
     def _repr_latex_(self) -> str:
-        from perfmodel.planning.formulas.words import latex
+        from perfmodel.planning.formulas.formula_text import latex
 
         return latex(self)
 

@@ -13,10 +13,9 @@ import sympy
 
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.formulas.bounds import Bounded, Bounds, Search, Turn, constant
-from perfmodel.planning.formulas.branches import by_names, checked_point, known_symbol, on_branch
-from perfmodel.planning.formulas.symbols import FREE
-from perfmodel.planning.formulas.values import AtPoint, single_values
-from perfmodel.planning.formulas.words import changed_branches
+from perfmodel.planning.formulas.formula_text import changed_branches
+from perfmodel.planning.formulas.named_expressions import AtPoint, on_branch, single_values
+from perfmodel.planning.formulas.symbols import FREE, by_names, checked_point, known_symbol
 
 if TYPE_CHECKING:
     from perfmodel.planning.formulas.formula import Formula
@@ -217,9 +216,7 @@ def _nowhere(question: _Question, places: Any, *, proven: bool) -> ArgumentError
     if question.second is not None:
         sides = (question.first, question.second)
         larger, smaller = sides if differences[0] > 0 else sides[::-1]
-        told = (
-            f"one with a crossing: {larger.quantity} of {larger.prediction.target} exceeds {smaller.quantity} for "
-        )
+        told = f"one with a crossing: {larger.quantity} of {larger.prediction.target} exceeds {smaller.quantity} for "
         return ArgumentError("between", (float(places[0]), float(places[-1])), told + span + unsure)
     values = differences + question.target
     reached = f"from {np.min(values):.6g} to {np.max(values):.6g} {question.first.unit}, its range for {span}"

@@ -13,14 +13,19 @@ import sympy
 
 from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
 from perfmodel.hardware.gpu import FASTEST_LANES, Gpu
-from perfmodel.planning.formulas.system import OpenSystem, most_workers
+from perfmodel.planning.formulas.open_system import OpenSystem, most_workers
 from perfmodel.prediction.device.factors import stated_constant
 from perfmodel.prediction.device.gpu_target import product_dtype
+from perfmodel.prediction.job.gradients import MERGED
+from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.units import TERA
 
 if TYPE_CHECKING:
+    from perfmodel.planning.formulas.formula import Formula
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import Prepared
+
+    Arguments = Mapping[str, Any]
 
 
 class Range(NamedTuple):
@@ -299,3 +304,129 @@ def latex_of(name: str) -> str:
         return FREE[name].latex
     last = name.rsplit(".", 1)[-1].replace("_", r"\_")
     return rf"\mathrm{{{last}}}"
+
+
+def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
+    """Return the name of a free symbol, given by name or as the symbol itself."""
+    for name, each in formula.symbols.items():
+        if symbol in (name, each) or str(symbol) == each.name:
+            return name
+    kind = "free symbol of this formula"
+    raise UnknownNameError(kind, str(symbol), tuple(formula.symbols))
+
+
+def by_names(at: Mapping[Any, Any] | None) -> Mapping[Any, Any]:
+    """Return the values of a point; none for None."""
+    if not isinstance(at, Mapping | None):
+        raise ArgumentError("at", at, "values by names of symbols, e.g. {'batch_size': 64}")
+    return at or {}
+
+
+def common_shape(point: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the shape to which the values of a point broadcast. [1]"""
+    shapes = {name: np.shape(value) for name, value in point.items()}
+    try:
+        return np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        raise ArgumentError(
+            "values", f"of shapes {shapes}", "numbers, and arrays that broadcast to one shape"
+        ) from None
+
+
+def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, Any]:
+    """Return the values of a point by names of symbols; each must be above zero."""
+    found = {}
+    for given, value in by_names(at).items():
+        name = known_symbol(formula, given)
+        try:
+            numbers = np.asarray(value, dtype=float)
+        except (TypeError, ValueError):
+            numbers = np.array(np.nan)
+        if not (np.isfinite(numbers) & (numbers > 0)).all():
+            raise ArgumentError(name, value, "finite numbers above 0")
+        limits = formula.opened.ranges.get(name)
+        if limits is not None and not limits.holds(numbers):
+            raise ArgumentError(name, value, limits.allowed)
+        found[name] = value
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoClosedForm:
+    """A case without a closed form."""
+
+    argument: str
+    what: str
+    why: str
+    instead: str
+    applies: Callable[[set[str], Arguments], bool]
+
+
+def _has(argument: str, *values: object) -> Callable[[set[str], Arguments], bool]:
+    return lambda free, given: given.get(argument) in values
+
+
+def _of_a_system(free: set[str], given: Arguments) -> bool:
+    return "workers" in free or (bool(LINKS & free) and given.get("system") is not None)
+
+
+LINKS: Final = frozenset({"link_bandwidth_bytes_per_s", "link_latency_s"})
+"""Symbols of the links of a worker's device."""
+NO_CLOSED_FORM: Final = (
+    NoClosedForm(
+        argument="sync",
+        what="sync_s, exposed_sync_s, straggler_s and step_s of asynchronous workers whose number or links are free",
+        why="their waits for the server are a recursion over the workers of a closed queueing network, and depend on "
+        "the busiest link",
+        instead="a synchronous strategy, unless workers and links are fixed",
+        applies=lambda free, given: given.get("sync") in SCHEMES and _of_a_system(free, given),
+    ),
+    NoClosedForm(
+        argument="straggler",
+        what="stragglers among workers whose number is free",
+        why="the expected slowest of n is an order statistic, an integral for each n",
+        instead="None with workers free; a fixed number of workers allows it",
+        applies=lambda free, given: "workers" in free and given.get("straggler") is not None,
+    ),
+    NoClosedForm(
+        argument="global_batch_size",
+        what="a batch shared among workers whose number is free",
+        why="the kernels change with the number of workers, and only some numbers divide the batch",
+        instead="batch_size, per worker, with workers free",
+        applies=lambda free, given: "workers" in free and given.get("global_batch_size") is not None,
+    ),
+    NoClosedForm(
+        argument="bucket_bytes",
+        what="messages merged for the shortest step",
+        why="a search decides which gradients share a message, at every value anew",
+        instead="a size in bytes, 0 or infinity",
+        applies=_has("bucket_bytes", MERGED),
+    ),
+    NoClosedForm(
+        argument="input_variation",
+        what="varying times to prepare mini-batches",
+        why="the mean of the longest of several random times is an order statistic",
+        instead="0 in a formula",
+        applies=lambda free, given: bool(given.get("input_variation")),
+    ),
+    NoClosedForm(
+        argument="dataset",
+        what="reading and decoding with workers or links of a system free",
+        why="storage, links and cores are shared host by host, which no single expression covers",
+        instead="None with workers or a system's links free",
+        applies=lambda free, given: given.get("dataset") is not None and _of_a_system(free, given),
+    ),
+)
+"""All cases without a closed form."""
+MEASURED: Final = "a device of the catalogue: kernels of a measured machine are interpolated in tables"
+
+
+def refuse_open_ended(free: Iterable[Any], arguments: Arguments, *, prepared: Prepared | None = None) -> None:
+    """Refuse anything that has no closed form."""
+    names = {str(each) for each in free}
+    for limit in NO_CLOSED_FORM:
+        if limit.applies(names, arguments):
+            allowed = f"{limit.instead}; no closed form exists of {limit.what}: {limit.why}"
+            raise ArgumentError(limit.argument, arguments.get(limit.argument), allowed)
+    if prepared is not None and prepared.target.lowered_for != prepared.target.processor:
+        raise ArgumentError("device", prepared.target.name, MEASURED)

@@ -23,7 +23,7 @@ from perfmodel.units import GIGA, KILO, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
-    from perfmodel.planning.plans.question import Candidate
+    from perfmodel.planning.plans.candidates import Candidate
 
 SPOT = "spot"
 """Purchase of instances that may be taken away."""
@@ -167,7 +167,7 @@ MOST_RESTART_S: Final = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Workload:
     """Size of the job.
 
     Parameters
@@ -192,7 +192,7 @@ class Job:
         """The unit in which the job can shrink, and how many of it there are. [1]"""
         return self.counted_in, self.epochs if self.counted_in == "epochs" else self.dataset_size
 
-    def of(self, count: int) -> Job:
+    def of(self, count: int) -> Workload:
         """Return the job with another number of epochs or samples."""
         return replace(self, epochs=count) if self.counted_in == "epochs" else replace(self, dataset_size=count)
 
@@ -203,7 +203,7 @@ class Job:
         return f"{self.epochs:,} epoch{'s' * (self.epochs > 1)} of {self.dataset_size:,} samples"
 
 
-def read_job(*, dataset: Any, dataset_size: Any, epochs: Any, samples: Any) -> Job:
+def read_workload(*, dataset: Any, dataset_size: Any, epochs: Any, samples: Any) -> Workload:
     """Read the size of the job."""
     loaded = None
     if dataset is not None:
@@ -217,11 +217,11 @@ def read_job(*, dataset: Any, dataset_size: Any, epochs: Any, samples: Any) -> J
         raise ArgumentError("epochs", epochs, "a whole number, or None with samples=; exactly one of the two is set")
     if samples is not None:
         whole = whole_number("samples", samples)
-        return Job(dataset=loaded, dataset_size=whole, epochs=1, counted_in="samples")
+        return Workload(dataset=loaded, dataset_size=whole, epochs=1, counted_in="samples")
     if dataset_size is None:
         raise ArgumentError("dataset_size", None, "the samples of an epoch; or pass dataset=")
     count, size = whole_number("epochs", epochs), whole_number("dataset_size", dataset_size)
-    return Job(dataset=loaded, dataset_size=size, epochs=count, counted_in="epochs")
+    return Workload(dataset=loaded, dataset_size=size, epochs=count, counted_in="epochs")
 
 
 def _checkpoint_bytes(graph: LayerGraph | Run, options: Mapping[str, Any]) -> float:

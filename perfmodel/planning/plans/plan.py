@@ -16,9 +16,8 @@ from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.price import InstancePrice, StoragePrice
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.table import Run
-from perfmodel.planning.asked import check_options, listed
-from perfmodel.planning.plans.bill import SPOT, Terms, energy_terms, read_job, spot_terms, storage_terms
-from perfmodel.planning.plans.question import (
+from perfmodel.planning.plans.bill import SPOT, Terms, energy_terms, read_workload, spot_terms, storage_terms
+from perfmodel.planning.plans.candidates import (
     ON_DEMAND,
     PURCHASES,
     CandidateLike,
@@ -28,7 +27,7 @@ from perfmodel.planning.plans.question import (
     read_candidates,
 )
 from perfmodel.planning.plans.report import BUDGET, DEADLINE, HEADINGS, MEMORY, Change, Limits, Plan, PlanRow
-from perfmodel.planning.wording import at_least, cents_up
+from perfmodel.planning.predict_options import check_options, listed
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.job.agreement_options import sync_names
 from perfmodel.prediction.memory.batch_limit import max_batch_size
@@ -80,7 +79,7 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
             f"stops the whole job; checkpoints of {terms.checkpoint_bytes / GIGA:,.3g} GB at the interval of Daly; "
             f"back after {terms.restart_s:g} s and reading one"
         )
-    if question.job.dataset is None:
+    if question.workload.dataset is None:
         notes.append("mini-batches come from host memory: dataset= reads and decodes them")
     return tuple(notes)
 
@@ -222,14 +221,14 @@ def plan(
     purchases = [one_of("purchase", name, PURCHASES) for name in listed("purchase", purchase)]
     most_workers = max(count for candidate in read for count in candidate.workers)
     check_options(options, syncs, most_workers=most_workers, of_a_row=OF_A_ROW, of="plan")
-    job = read_job(dataset=dataset, dataset_size=dataset_size, epochs=epochs, samples=samples)
+    workload = read_workload(dataset=dataset, dataset_size=dataset_size, epochs=epochs, samples=samples)
     sizes = _sizes(batch_size=batch_size, global_batch_size=global_batch_size)
     question = Question(
         graph=graph,
         candidates=tuple(read),
-        sizes=sizes | ({} if job.dataset is None else {"dataset": job.dataset}),
+        sizes=sizes | ({} if workload.dataset is None else {"dataset": workload.dataset}),
         options=options,
-        job=job,
+        workload=workload,
         staleness_penalty=from_zero_to(MOST_PENALTY, "staleness_penalty", staleness_penalty),
         limits=Limits.of(
             deadline_hours=None if deadline_hours is None else positive("deadline_hours", deadline_hours),
@@ -305,7 +304,7 @@ def _title(question: Question, entries: list[Entry]) -> str:
     limits = question.limits
     within = "" if limits.deadline_hours is None else f", within {limits.deadline_hours:,g} h"
     for_money = "" if limits.budget_usd is None else f", for at most {limits.budget_usd:,g} USD"
-    return f"{question.job.describe()} of {subject}{within}{for_money}"
+    return f"{question.workload.describe()} of {subject}{within}{for_money}"
 
 
 HALVINGS: Final = 60
@@ -405,14 +404,14 @@ class Verdict:
         row = self._lifted(DEADLINE)
         assert row.hours is not None
         assert self.limits.deadline_hours is not None
-        text = f"a deadline of {at_least(row.hours)} h, {at_least(row.hours - self.limits.deadline_hours)} h later"
+        text = f"a deadline of {_at_least(row.hours)} h, {_at_least(row.hours - self.limits.deadline_hours)} h later"
         return _change("deadline_hours", row.hours, row, f"{text}: {row.describe()}, {row.usd:,.2f} USD", self.best)
 
     def _of_budget(self) -> Change:
         row = self._lifted(BUDGET)
         assert row.usd is not None
         assert self.limits.budget_usd is not None
-        text = f"a budget of {cents_up(row.usd)} USD, {cents_up(row.usd - self.limits.budget_usd)} more"
+        text = f"a budget of {_cents_up(row.usd)} USD, {_cents_up(row.usd - self.limits.budget_usd)} more"
         return _change("budget_usd", row.usd, row, f"{text}: {row.describe()} in {row.hours:,.4g} h", None)
 
     def _of_work(self) -> list[Change]:
@@ -421,9 +420,9 @@ class Verdict:
         if nearest is None:
             return []
         row, speedup = nearest
-        found = [_change("speed", speedup, row, f"steps {at_least(speedup)} times as fast on {row.describe()}", None)]
+        found = [_change("speed", speedup, row, f"steps {_at_least(speedup)} times as fast on {row.describe()}", None)]
         entry = next(entry for entry in self.entries if entry.row is row)
-        what, count = self.question.job.amount
+        what, count = self.question.workload.amount
         fewer = self._less_work(entry, 1 / speedup)
         if fewer:
             found.append(_change(what, fewer, row, f"{fewer:,} {what} instead of {count:,} on {row.describe()}", None))
@@ -431,7 +430,7 @@ class Verdict:
 
     def _less_work(self, entry: Entry, share: float) -> int:
         """Return the most epochs or samples, in whole steps, within a share of the work; 0 for none."""
-        what, count = self.question.job.amount
+        what, count = self.question.workload.amount
         p = entry.prediction
         assert p is not None
         unit = 1 if what == "epochs" else p.counted_workers * p.batch_size
@@ -497,3 +496,26 @@ def _change(what: str, needed: float, row: PlanRow, text: str, than: PlanRow | N
     if than is not None and than.usd is not None and row.usd is not None:
         text += f", {than.usd - row.usd:,.2f} less"
     return Change(what=what, needed=float(needed), candidate=row.candidate, text=text)
+
+
+def _at_least(value: float) -> str:
+    """Round up to four digits, so that a requirement stays sufficient.
+
+    Examples
+    --------
+    >>> _at_least(11.25998), _at_least(1.2341), _at_least(0.5)
+    ('11.26', '1.235', '0.5')
+    """
+    step = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.ceil(round(value / step, 6)) * step:,.4g}"
+
+
+def _cents_up(usd: float) -> str:
+    """Round an amount of money up to whole cents.
+
+    Examples
+    --------
+    >>> _cents_up(34.4555), _cents_up(2.0)
+    ('34.46', '2.00')
+    """
+    return f"{math.ceil(round(usd * 100, 6)) / 100:,.2f}"

@@ -15,9 +15,9 @@ from perfmodel.cost.pipeline_order import orders_of
 from perfmodel.errors import PerfmodelError
 from perfmodel.numeric import maximum
 from perfmodel.parallelism.base import Layout
-from perfmodel.planning.sweeps.axes import OF_WORKER
+from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
-from perfmodel.planning.sweeps.units import Kind, Unit
+from perfmodel.planning.sweeps.space import OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.job.agreement import Asynchronous
 from perfmodel.prediction.job.compose import Composed, fed_with, stepped, turned
@@ -71,31 +71,31 @@ class Layouts:
         self, rows: Ints, *, refuse: Callable[[Ints, str], None], slow: Callable[[Ints], None]
     ) -> Iterator[Answer]:
         """Evaluate rows."""
-        asked = _Asked(self.space, rows, refuse)
-        jobs = asked.grouped([name for name in self.space.by_name if name not in (*BATCH, *TURNS)], self._job)
-        layouts = asked.grouped([name for name in self.space.by_name if name in ORDERED_BY], self._layout)
+        request = _Request(self.space, rows, refuse)
+        jobs = request.grouped([name for name in self.space.by_name if name not in (*BATCH, *TURNS)], self._job)
+        layouts = request.grouped([name for name in self.space.by_name if name in ORDERED_BY], self._layout)
         kinds = []
         for job, places in jobs:
             if job is None:
-                slow(asked.left(places))
+                slow(request.left(places))
                 continue
-            with asked.refusing(places):
+            with request.refusing(places):
                 kinds.append((self._once(("kind", id(job)), partial(self._kind, job)), places))
-        micro, passes = asked.numbers("micro_batches"), asked.numbers("accumulation_steps")
-        batch = self._batch_sizes(asked, kinds)
-        self._refuse_uneven(asked, batch, micro, passes)
+        micro, passes = request.numbers("micro_batches"), request.numbers("accumulation_steps")
+        batch = self._batch_sizes(request, kinds)
+        self._refuse_uneven(request, batch, micro, passes)
         turns = np.zeros(len(rows), dtype=np.int64)
         ordered: dict[Layout, int] = {}
         for layout, places in layouts:
             turns[places] = ordered.setdefault(_in_order(layout), len(ordered))
         orders = list(ordered)
         sizes = batch // (micro * passes)
-        among = tuple(np.unique(sizes[asked.is_open]).tolist())
+        among = tuple(np.unique(sizes[request.is_open]).tolist())
         depths: dict[Any, list[tuple[Unit, Ints, Ints]]] = defaultdict(list)
         for kind, places in kinds:
-            places = places[asked.is_open[places]]
+            places = places[request.is_open[places]]
             if len(places):
-                for unit, own, at in self._units(asked, kind, places, sizes[places], among):
+                for unit, own, at in self._units(request, kind, places, sizes[places], among):
                     depths[unit.alike].append((unit, own, at))
         for listed in depths.values():
             stack = _Stack([unit for unit, _, _ in listed])
@@ -113,11 +113,11 @@ class Layouts:
             self._kept[key] = make()
         return self._kept[key]
 
-    def _job(self, codes: Mapping[str, int]) -> _Job | None:
+    def _job(self, codes: Mapping[str, int]) -> _UnplacedJob | None:
         """Return the job that configurations share; None where predict must answer each."""
         return self._once(("job", tuple(codes.items())), lambda: self._made(codes))  # type: ignore[no-any-return]
 
-    def _made(self, codes: Mapping[str, int]) -> _Job | None:
+    def _made(self, codes: Mapping[str, int]) -> _UnplacedJob | None:
         given = self.space.resolved(codes)
         interleave = given.pop("interleave", 1)
         job = Job(self.space.graph, **given)
@@ -127,16 +127,16 @@ class Layouts:
         if target.lowered_for not in FAST_TARGETS or not target.takes_parts:
             return None
         job.__dict__["target"] = target
-        return _Job(job, interleave, on, tuple(each for each in codes.items() if each[0] != "shard_stage"))
+        return _UnplacedJob(job, interleave, on, tuple(each for each in codes.items() if each[0] != "shard_stage"))
 
-    def _kind(self, asked: _Job) -> Kind:
-        job = asked.job
-        layout = replace(job.layout, interleave=asked.interleave)
+    def _kind(self, request: _UnplacedJob) -> LayoutKind:
+        job = request.job
+        layout = replace(job.layout, interleave=request.interleave)
         job = job.resolved(subject=job.subject, layout=layout, target=job.target, profile=job.profile)
         # dies of a board are slower the more of them work
-        known = self._once(("known", asked.on, id(job.target.processor_spec)), Known)
+        known = self._once(("known", request.on, id(job.target.processor_spec)), Known)
         lowering = lowering_of(job, known=known)
-        return Kind(job=job, lowering=lowering, shared=asked.shared)
+        return LayoutKind(job=job, lowering=lowering, shared=request.shared)
 
     def _know_subject(self, job: Job) -> None:
         """Give a job its cached subject, which jobs with other layouts share."""
@@ -150,36 +150,36 @@ class Layouts:
         self._know_subject(job)
         return job.layout
 
-    def _batch_sizes(self, asked: _Asked, kinds: Sequence[tuple[Kind, Ints]]) -> Ints:
+    def _batch_sizes(self, request: _Request, kinds: Sequence[tuple[LayoutKind, Ints]]) -> Ints:
         """Return the samples per worker and step; refuse batches that the workers cannot share."""
         graph = self.space.graph
-        workers = np.ones(len(asked.rows), dtype=np.int64)
+        workers = np.ones(len(request.rows), dtype=np.int64)
         for kind, places in kinds:
             workers[places] = kind.job.workers
-        found = np.ones(len(asked.rows), dtype=np.int64)
-        codes = [asked.codes.get(name, np.zeros(len(asked.rows), dtype=np.int64)) for name in BATCH]
+        found = np.ones(len(request.rows), dtype=np.int64)
+        codes = [request.codes.get(name, np.zeros(len(request.rows), dtype=np.int64)) for name in BATCH]
         for (batch, whole, count), places in _groups([*codes, workers]):
             given = [self.space.value(name, code) for name, code in zip(BATCH, (batch, whole), strict=True)]
             given[0] = graph.fixed_batch_size if given == [None, None] else given[0]
-            with asked.refusing(places):
+            with request.refusing(places):
                 found[places] = graph.samples(resolved_batch_size(*given, workers=count))
         return found
 
     @staticmethod
-    def _refuse_uneven(asked: _Asked, batch: Ints, micro: Ints, passes: Ints) -> None:
-        uneven = np.flatnonzero(asked.is_open & (batch % (micro * passes) != 0))
+    def _refuse_uneven(request: _Request, batch: Ints, micro: Ints, passes: Ints) -> None:
+        uneven = np.flatnonzero(request.is_open & (batch % (micro * passes) != 0))
         for (samples, count, times), places in _groups([each[uneven] for each in (batch, micro, passes)]):
-            with asked.refusing(uneven[places]):
+            with request.refusing(uneven[places]):
                 Layout(micro_batches=count, accumulation_steps=times).micro_batch_size(samples)
 
     def _units(
-        self, asked: _Asked, kind: Kind, places: Ints, sizes: Ints, among: tuple[int, ...]
+        self, request: _Request, kind: LayoutKind, places: Ints, sizes: Ints, among: tuple[int, ...]
     ) -> Iterator[tuple[Unit, Ints, Ints]]:
         """Yield the units of a kind, each with its rows and their columns in the unit."""
         known = self._once(("units", id(kind)), dict)
         different, of_row = np.unique(sizes, return_inverse=True)
         missing = [size for size in different.tolist() if size not in known]
-        with asked.refusing(places):
+        with request.refusing(places):
             for unit in kind.units(missing, among=among):
                 known.update((size, (unit, at)) for at, size in enumerate(unit.sizes))
         by_unit: dict[int, tuple[Unit, list[tuple[int, int]]]] = {}
@@ -244,7 +244,7 @@ def _in_order(layout: Layout) -> Layout:
     )
 
 
-class _Job(NamedTuple):
+class _UnplacedJob(NamedTuple):
     """A job before it is laid out, shared by many configurations."""
 
     job: Job
@@ -253,7 +253,7 @@ class _Job(NamedTuple):
     shared: Hashable
 
 
-class _Asked:
+class _Request:
     """The rows of a request, with a mark on those that are still unanswered."""
 
     def __init__(self, space: Space, rows: Ints, refuse: Callable[[Ints, str], None]) -> None:
@@ -293,8 +293,8 @@ class _Asked:
 
 
 class _Refusing:
-    def __init__(self, asked: _Asked, places: Ints) -> None:
-        self.asked, self.places = asked, places
+    def __init__(self, request: _Request, places: Ints) -> None:
+        self.request, self.places = request, places
 
     def __enter__(self) -> None:
         pass
@@ -302,9 +302,9 @@ class _Refusing:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
         if not isinstance(error, PerfmodelError):
             return False
-        left = self.asked.left(self.places)
+        left = self.request.left(self.places)
         if len(left):
-            self.asked.refuse(left, str(error))
+            self.request.refuse(left, str(error))
         return True
 
 

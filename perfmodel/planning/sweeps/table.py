@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.layers.checks import check_path
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front, short_reason
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.presentation.tables import ROWS_SHOWN, Table
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
     from perfmodel.planning.sweeps.space import Space
     from perfmodel.prediction.prediction import Prediction
+
 
 ROWS_AT_ONCE: Final = 100_000
 """Rows that are converted to text at once while a table is written. [1]"""
@@ -269,7 +273,7 @@ class Sweep:
         ImportError
             If pandas is not installed; says how to install it.
         """
-        from perfmodel.planning.sweeps.files import frame_of
+        from perfmodel.planning.sweeps.table import frame_of
 
         return frame_of(self)
 
@@ -306,7 +310,7 @@ class Sweep:
         ArgumentError
             If it cannot be written.
         """
-        from perfmodel.planning.sweeps.files import write_csv
+        from perfmodel.planning.sweeps.table import write_csv
 
         write_csv(self, path)
 
@@ -325,7 +329,7 @@ class Sweep:
         ArgumentError
             If it cannot be written.
         """
-        from perfmodel.planning.sweeps.files import write_parquet
+        from perfmodel.planning.sweeps.table import write_parquet
 
         write_parquet(self, path)
 
@@ -355,7 +359,7 @@ class Sweep:
         ArgumentError
             If no configuration fits, or the picture cannot be written.
         """
-        from perfmodel.planning.sweeps.picture import picture
+        from perfmodel.planning.sweeps.sweep_figure import picture
         from perfmodel.presentation.figures import saved
 
         figure = picture(self, x=x, y=y, by=by)
@@ -398,3 +402,66 @@ class Sweep:
 
     def _repr_html_(self) -> str:
         return self.to_table()._repr_html_()
+
+
+def frame_of(sweep: Sweep) -> pd.DataFrame:
+    """Return all columns as a pandas DataFrame; non-numeric arguments and reasons are categorical."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        message = "to_frame() needs pandas: pip install 'perfmodel[frames]'"
+        raise ImportError(message) from error
+    columns: dict[str, Any] = {}
+    for name in sweep.columns:
+        is_coded = name == REASON or name not in sweep.results
+        columns[name] = _categories(pd, *sweep.codes(name)) if is_coded else sweep.results[name]
+    return pd.DataFrame(columns, columns=list(columns))
+
+
+def _categories(pd: Any, codes: NDArray[np.int64], labels: NDArray[Any]) -> Any:
+    """Return an argument's column for pandas: numbers as they are, anything else as categories."""
+    if labels.dtype != object:
+        return labels[codes]
+    place = {name: index for index, name in enumerate(dict.fromkeys(each for each in labels if each is not None))}
+    place_of_code = np.array([place.get(each, -1) for each in labels])
+    return pd.Categorical.from_codes(place_of_code[codes], categories=list(place))
+
+
+def write_csv(sweep: Sweep, path: str | Path) -> None:
+    """Write all rows as comma-separated values; the file appears complete or not at all."""
+    check_path("path", path)
+    with replacement_of(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(sweep.columns)
+        for chunk in sweep.chunks():
+            writer.writerows(zip(*(column.tolist() for column in chunk.values()), strict=True))
+
+
+def write_parquet(sweep: Sweep, path: str | Path) -> None:
+    """Write all rows as a Parquet file, which appears complete or not at all."""
+    check_path("path", path)
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        message = "to_parquet() needs pyarrow: pip install 'perfmodel[frames]'"
+        raise ImportError(message) from error
+    # a chunk may lack what decides a column's type, so the axes do
+    types = {name: pa.array(_of_one_kind(axis.labels)).type for name, axis in sweep.space.by_name.items()}
+    types |= {name: pa.from_numpy_dtype(column.dtype) for name, column in sweep.results.items()}
+    schema = pa.schema(list((types | {REASON: pa.string()}).items()))
+    texts = {name for name, kind in types.items() if pa.types.is_string(kind)}
+    with replacement_of(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+        for chunk in sweep.chunks():
+            columns = {name: _as_text(column) if name in texts else column for name, column in chunk.items()}
+            writer.write_table(pa.table(columns, schema=schema))
+
+
+def _of_one_kind(labels: NDArray[Any]) -> list[Any]:
+    """Return the values of an argument; as text where their types differ."""
+    kinds = {type(each) for each in labels.tolist() if each is not None}
+    return labels.tolist() if len(kinds) <= 1 or kinds == {int, float} else _as_text(labels)
+
+
+def _as_text(column: NDArray[Any]) -> list[Any]:
+    return [None if each is None else str(each) for each in column.tolist()]

@@ -334,3 +334,59 @@ def single_values(point: Mapping[str, Any]) -> dict[str, float]:
         if np.ndim(value):
             raise ArgumentError(name, value, "one number; f() and lambdify() take arrays")
     return dict(point)
+
+
+SHOWN_TERMS: Final = 5
+"""Terms of a sum that are shown. [1]"""
+MOST_STEPS: Final = 24
+"""Operations of the longest term that is shown. [1]"""
+CANCELLING: Final = 1.5
+"""Sum of the terms' magnitudes over their sum above which single terms mean nothing. [1]"""
+
+
+def on_branch(point: AtPoint, expression: Any, *, only: sympy.Symbol | None = None) -> sympy.Expr:
+    """Return an expression with every Max, Min and choice replaced by the branch that is active at a point."""
+    expression = sympy.sympify(expression)
+    point.value(expression)
+    known: dict[Any, Any] = {}
+    if only is not None:
+        known = {symbol: sympy.Float(value) for symbol, value in point.at.items() if symbol != only}
+    for name, each in point.definitions.needed_for([expression]).expressions.items():
+        known[name] = _taken(point, each, known, keep_ceilings=only is None)
+    found = _taken(point, expression, known, keep_ceilings=only is None)
+    return sympy.expand(found, power_base=False, power_exp=False)
+
+
+def _taken(point: AtPoint, node: Any, known: dict[Any, Any], *, keep_ceilings: bool) -> Any:
+    if node not in known:
+        rounded = isinstance(node, sympy.ceiling | sympy.floor)
+        if node in point.taken:
+            known[node] = _taken(point, point.taken[node].argument, known, keep_ceilings=keep_ceilings)
+        elif not node.args:
+            known[node] = node
+        elif rounded and not keep_ceilings:
+            known[node] = sympy.Float(point.value(node))
+        else:
+            arguments = [_taken(point, each, known, keep_ceilings=keep_ceilings) for each in node.args]
+            known[node] = node.func(*arguments, evaluate=False) if rounded else node.func(*arguments)
+    return known[node]
+
+
+class Leading(NamedTuple):
+    """The largest terms of a sum at a point."""
+
+    terms: tuple[sympy.Expr, ...]
+    others: int
+    value_of_others: float
+
+
+def leading_terms(point: AtPoint, expression: Any) -> Leading:
+    """Return the largest terms of an expression at a point. [unit of the expression]"""
+    value = point.value(sympy.sympify(expression))
+    terms = sympy.Add.make_args(on_branch(point, expression))
+    values = {term: float(term.xreplace(dict(point.at))) for term in terms}
+    if sum(map(abs, values.values())) > CANCELLING * abs(value):
+        return Leading((), len(terms), value)
+    readable = [term for term in sorted(values, key=lambda term: -abs(values[term])) if term.count_ops() <= MOST_STEPS]
+    shown = tuple(readable[:SHOWN_TERMS])
+    return Leading(shown, len(terms) - len(shown), sum(values[term] for term in terms if term not in shown))

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sympy
 
-from perfmodel.planning.formulas.branches import leading_terms
+from perfmodel.planning.formulas.named_expressions import AtPoint, leading_terms
 from perfmodel.planning.formulas.symbols import FREE, latex_of, words_of
-from perfmodel.planning.formulas.values import AtPoint
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import seconds_text
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.planning.formulas.formula import Formula
-    from perfmodel.planning.formulas.values import Meaning
+    from perfmodel.planning.formulas.named_expressions import Meaning
 
 OF_ROWS: Final = frozenset(
     ("arithmetic", "traffic", "kernel", "launch", "exposed dispatch", "longer of kernel and dispatch")

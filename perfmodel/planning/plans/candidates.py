@@ -15,9 +15,9 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.price import InstancePrice
 from perfmodel.hardware.wired import Wired
-from perfmodel.planning.asked import listed, options_of
-from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Job, Terms
+from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Terms, Workload
 from perfmodel.planning.plans.report import MEMORY, Limits, PlanRow, with_front
+from perfmodel.planning.predict_options import listed, options_of
 from perfmodel.prediction.arguments.checks import NO_SYNC, positive, whole_number
 from perfmodel.prediction.bill import check_processors, host_count_of, instances_of, processors_of
 from perfmodel.prediction.device.targets import resolve_target
@@ -56,7 +56,7 @@ class Question:
     graph: LayerGraph | Run
     sizes: dict[str, Any]
     options: dict[str, Any]
-    job: Job
+    workload: Workload
     staleness_penalty: float
     limits: Limits
     terms: Terms
@@ -84,7 +84,9 @@ class Question:
     def feed_of(self, candidate: Candidate) -> dict[str, Any]:
         """Return the input arguments of a candidate; a device's host has as many cores as its price implies."""
         asked = {name: self.options.get(name) for name in FEED} | candidate.feed
-        is_decoded = isinstance(self.job.dataset, Dataset) and self.job.dataset.decode_rate_per_core is not None
+        is_decoded = (
+            isinstance(self.workload.dataset, Dataset) and self.workload.dataset.decode_rate_per_core is not None
+        )
         if not is_decoded or asked["decode_cores"] is not None or asked["input_from"] == HOST_MEMORY:
             return candidate.feed
         cores = candidate.known_cores
@@ -121,7 +123,7 @@ class Question:
         """Return the same entry for less work or another batch size."""
         row, question = entry.row, self
         if amount is not None:
-            question = replace(question, job=question.job.of(amount))
+            question = replace(question, workload=question.workload.of(amount))
         if batch_size is not None:
             sizes = {"batch_size": batch_size, "global_batch_size": batch_size * row.workers}
             asked = {name: size for name, size in sizes.items() if self.sizes[name] is not None}
@@ -130,7 +132,7 @@ class Question:
 
     def _work_s(self, p: Prediction) -> float:
         """Return the time of all steps, including those that staleness costs. [s]"""
-        once_s = self.job.epochs * p.epoch_s(dataset_size=self.job.dataset_size)
+        once_s = self.workload.epochs * p.epoch_s(dataset_size=self.workload.dataset_size)
         return once_s * (1 + self.staleness_penalty * p.mean_staleness)
 
     def _billed(self, row: PlanRow, p: Prediction, hired: Hired) -> PlanRow:

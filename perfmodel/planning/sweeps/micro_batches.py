@@ -34,7 +34,7 @@ DEEPEST = 3
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Kind:
+class LayoutKind:
     """Layouts that differ only in batch size, and in number and order of micro-batches."""
 
     job: Job

@@ -57,7 +57,7 @@ class Example:
 
 
 @dataclass(slots=True)
-class Run:
+class TracedRun:
     """A traced run.
 
     Parameters
@@ -93,7 +93,7 @@ def trace(
     split: Collection[Site] = (),
     count_products: Callable[..., int] | None = None,
     on_module: Callable[[], None] = lambda: None,
-) -> Run:
+) -> TracedRun:
     """Run a module on fake tensors and record its operators."""
     recording = Recording(batch_size=batch_size)
     substitutes: dict[int, Any] = {}
@@ -127,7 +127,7 @@ def trace(
         ref = recorder.book.read(tensor, path="", with_gradient=False)
         recording.outputs.append((label, ref))
     recording.differentiable = {index for index, (_, tensor) in enumerate(outputs) if tensor.requires_grad}
-    return Run(recording, outputs, fake)
+    return TracedRun(recording, outputs, fake)
 
 
 @contextmanager
@@ -408,7 +408,7 @@ class _BackwardMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return returned
 
 
-def backward_products(run: Run) -> BackwardProducts:
+def backward_products(run: TracedRun) -> BackwardProducts:
     """Run the backward phase on fake tensors and return its products by the call that caused them."""
     outputs = [run.returned[index][1] for index in trained_outputs(run.recording)]
     outputs = [tensor for tensor in outputs if tensor.requires_grad]

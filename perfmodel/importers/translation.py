@@ -79,11 +79,11 @@ REFUSALS: Final = (PerfmodelError, ArithmeticError, LookupError, TypeError, Valu
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class PlannedNode:
+class TranslatedNode:
     """A layer to be added to the graph."""
 
     layer: Layer
-    inputs: tuple[PlannedNode | str, ...]
+    inputs: tuple[TranslatedNode | str, ...]
     shape: Shape
     parameters: Mapping[str, str] = field(default_factory=dict)
     step: int | None = None
@@ -97,7 +97,7 @@ class PlannedNode:
     reruns_all: bool = False
 
 
-Source = PlannedNode | str
+Source = TranslatedNode | str
 """A planned layer, or the name of a graph input."""
 
 
@@ -108,14 +108,14 @@ def is_seen_otherwise(source: Source) -> bool:
     nothing was reshaped, whoever wants the gradient reads it as it lies.
     """
     is_turned = False
-    while isinstance(source, PlannedNode) and source.inputs and source.layer.is_view:
+    while isinstance(source, TranslatedNode) and source.inputs and source.layer.is_view:
         if source.layer.gradient_is_joined:
             return False
         if is_turned and isinstance(source.layer, Reshape):
             return True
         is_turned |= source.layer.turns_axes
         source = source.inputs[0]
-    return is_turned and isinstance(source, PlannedNode) and isinstance(source.layer, MatMul)
+    return is_turned and isinstance(source, TranslatedNode) and isinstance(source.layer, MatMul)
 
 
 def translators_of(program: str) -> dict[str, tuple[Translator, ...]]:
@@ -128,7 +128,7 @@ def translators_of(program: str) -> dict[str, tuple[Translator, ...]]:
     return {operator: tuple(readers) for operator, readers in found.items()}
 
 
-class Plan:
+class TranslatedProgram:
     """The layers of a program, in order.
 
     Parameters
@@ -142,11 +142,11 @@ class Plan:
     def __init__(self, program: Program, translators: Mapping[str, tuple[Translator, ...]]) -> None:
         self.program = program
         self.translators = translators
-        self.nodes: list[PlannedNode] = []
+        self.nodes: list[TranslatedNode] = []
         self._sources: dict[str, Source] = {operand.key: name for name, operand in program.inputs.items()}
         self._input_shapes = {name: operand.shape for name, operand in program.inputs.items()}
-        self._detached: dict[int, PlannedNode] = {}
-        self._seen_otherwise: dict[tuple[str, bool], PlannedNode] = {}
+        self._detached: dict[int, TranslatedNode] = {}
+        self._seen_otherwise: dict[tuple[str, bool], TranslatedNode] = {}
         self._read = {operand.key for step in program.steps for operand in step.call.operands}
         self._read |= {operand.key for operand in program.outputs}
         self._region = ("", False)
@@ -178,7 +178,7 @@ class Plan:
         """Return the source of an output of the network [-]."""
         return self._sources.get(operand.key) or self.source(operand)
 
-    def ended(self, source: PlannedNode) -> PlannedNode:
+    def ended(self, source: TranslatedNode) -> TranslatedNode:
         """Return a view of an output that other layers read too, for gradients to start at [-]."""
         return self._add(Reshape(shape=tuple(source.shape)), (source,), path=source.path)
 
@@ -222,25 +222,25 @@ class Plan:
         *,
         path: str = "",
         parameters: Mapping[str, str] | None = None,
-    ) -> PlannedNode:
+    ) -> TranslatedNode:
         """Add a layer that is not a call of the program."""
         node = self._placed(layer, inputs, parameters or {})
         node.path, node.operator = path, layer.kind
         self.nodes.append(node)
         return node
 
-    def _placed(self, layer: Layer, inputs: Sequence[Source], parameters: Mapping[str, str]) -> PlannedNode:
+    def _placed(self, layer: Layer, inputs: Sequence[Source], parameters: Mapping[str, str]) -> TranslatedNode:
         """Return a layer with the shape of its output; PerfmodelError where its inputs do not fit."""
         shapes = tuple(map(self.shape, inputs))
         names = tuple(map(str, range(len(inputs))))
         shape = Node.of(layer.kind, layer, input_names=names, input_shapes=shapes, usage=Usage()).output_shape
         flows = layer.differentiable(len(inputs))
         wants = any(
-            isinstance(source, PlannedNode) and source.wants_gradient and flow
+            isinstance(source, TranslatedNode) and source.wants_gradient and flow
             for source, flow in zip(inputs, flows, strict=True)
         )
         trained = any(self.parameter(key).is_trained for key in parameters.values())
-        return PlannedNode(
+        return TranslatedNode(
             layer=layer,
             inputs=tuple(inputs),
             shape=shape,
@@ -255,7 +255,7 @@ class Plan:
         sources = []
         for operand in operands:
             source = self.source(operand)
-            if operand.key in step.detached and isinstance(source, PlannedNode) and source.wants_gradient:
+            if operand.key in step.detached and isinstance(source, TranslatedNode) and source.wants_gradient:
                 if id(source) not in self._detached:
                     cut = self._add(Detach(), (source,), path=source.path)
                     self._detached[id(source)] = cut
@@ -349,7 +349,7 @@ class Plan:
 
     def _fitting(
         self, index: int, step: Step, translation: Translation, output: Operand, problems: list[str] | None = None
-    ) -> PlannedNode | None:
+    ) -> TranslatedNode | None:
         """Return the layer; None if its output differs from the call's."""
         parameters = {name: operand.key for name, operand in translation.parameters.items()}
         planned = len(self.nodes)
@@ -381,24 +381,24 @@ class Plan:
         self._sources, self._detached = still(self._sources), still(self._detached)
         self._seen_otherwise = still(self._seen_otherwise)
 
-    def _of_step(self, node: PlannedNode, index: int, step: Step) -> PlannedNode:
+    def _of_step(self, node: TranslatedNode, index: int, step: Step) -> TranslatedNode:
         node.step, node.path, node.visit, node.in_place = index, step.path, step.visit, step.in_place
         node.operator = step.call.operator.rpartition(".")[2].lstrip("_")
         return node
 
-    def _kept(self, node: PlannedNode) -> Source:
+    def _kept(self, node: TranslatedNode) -> Source:
         """Keep a layer, unless it is a view that changes nothing."""
         if self._changes_nothing(node):
             return node.inputs[0]
         self.nodes.append(node)
         return node
 
-    def _changes_nothing(self, node: PlannedNode) -> bool:
+    def _changes_nothing(self, node: TranslatedNode) -> bool:
         if len(node.inputs) != 1 or not node.layer.is_view or node.layer.is_metric:
             return False
         source = node.inputs[0]
         if isinstance(node.layer, Detach):
-            return isinstance(source, PlannedNode) and not source.wants_gradient
+            return isinstance(source, TranslatedNode) and not source.wants_gradient
         shape = self.shape(source)
         return shape == node.shape and isinstance(shape, SharedShape) == isinstance(node.shape, SharedShape)
 

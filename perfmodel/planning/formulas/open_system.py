@@ -21,7 +21,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wired import Wired, with_links_scaled
 from perfmodel.numeric import exceeds, maximum, where
-from perfmodel.planning.formulas.values import Definitions
+from perfmodel.planning.formulas.named_expressions import Definitions
 from perfmodel.prediction.device.machine import Machine
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.job.agreements import Crowded
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.parallelism.base import Exchange, StageGraph
-    from perfmodel.planning.formulas.values import Definitions
+    from perfmodel.planning.formulas.named_expressions import Definitions
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.prediction.job.synchronous_agreement import Reduction
