@@ -6,7 +6,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.cost import pipeline_order
 from perfmodel.errors import ArgumentError, PerfmodelError
-from perfmodel.planning.sweeps import evaluation
+from perfmodel.planning.sweeps import tasks
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 
 GPT = pm.zoo.gpt(layers=4, width=256, heads=4, sequence_length=128, vocabulary=512)
@@ -64,7 +64,7 @@ def assert_rows_are_predictions(s, rows):
 @pytest.fixture
 def together(monkeypatch):
     """Let no row be answered by itself."""
-    monkeypatch.setattr(evaluation, "predict", lambda *_, **__: pytest.fail("not timed together"))
+    monkeypatch.setattr(tasks, "predict", lambda *_, **__: pytest.fail("not timed together"))
 
 
 def test_rows_of_the_grid_are_predictions_and_refusals_are_counted(together):

@@ -235,7 +235,7 @@ def test_the_command_audits_the_zoo_and_graph_files(tmp_path, capsys):
         (["{}:smal"], "did you mean 'small'"),
         (["{}:wrong"], "returns (module, example_inputs)"),
         (["{}:failing"], "no weights here"),
-        (["nowhere.py:small"], "nowhere.py is none"),
+        (["nowhere.py:small"], "target must be"),
         (["{}:small", "--option", "height=3"], "unexpected keyword argument"),
         (["{}:small", "--batch-size", "3"], "batch_size must be "),
         (["alexnet", "--phase", "sideways"], "sideways"),

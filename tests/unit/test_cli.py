@@ -435,7 +435,7 @@ class TestReviewed:
         (tmp_path / "systems").mkdir()
         (tmp_path / "systems" / "gtx_1080.toml").write_text("", encoding="utf-8")
         monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
-        assert "say the kind before it: device or system" in refused(capsys, "specs", "show", "gtx_1080")
+        assert "name must be" in refused(capsys, "specs", "show", "gtx_1080")
         assert "Did you mean 'gtx_1080'" in refused(capsys, "specs", "show", "gtx1080")
         assert "Did you mean 'price'" in refused(capsys, "specs", "list", "prize")
 
@@ -600,12 +600,12 @@ GEMM_CSV = (
         ([*SCORE_ALL, "--max-mape", "5"], "--max-mape"),
         (["validate", "shi2016", "--to", "."], "--all"),
         (["validate", "shi2016", "--all"], "a table"),
-        ([*SCORE_ALL, "--protocol", "nonsense"], "must be none beside --all"),
+        ([*SCORE_ALL, "--protocol", "nonsense"], "options must be"),
         ([*SCORE_ALL, "--protocol", "nothing_fitted"], "--protocol"),
         ([*SCORE_ALL, "--only", "gpu", "--fit", "0.5"], "'--only, --fit'"),
         ([*SCORE_ALL, "--sensitivity", "--ablate", "--rows"], "'--sensitivity, --ablate, --rows'"),
         ([*SCORE_ALL, "--json", "--quick", "--plot", "a.png", "--out", "a.json"], "'--plot, --out'"),
-        ([*SCORE_ALL, "--new-tables"], "only with --data"),
+        ([*SCORE_ALL, "--new-tables"], "--new-tables must be"),
         ([*SCORE_ALL, "--to", "/nowhere/at/all"], "--to must be an existing folder"),
         ([*SCORE_ALL, "--data", "/nowhere/at/all", "--to", "{folder}"], "/nowhere/at/all: is no folder"),
     ],

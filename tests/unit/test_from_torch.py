@@ -308,7 +308,7 @@ def test_a_network_that_mixes_samples_holds_for_one_batch_size():
     # convolution 3 x 3 x 3 taps to 8 maps of 14 x 14, linear, and an 8 x 8 matrix of products of 12
     per_sample = 27 * 8 * 14 * 14 + 8 * 14 * 14 * 12
     assert graph.multiply_add_count() == 8 * per_sample + 8 * 8 * 12
-    with pytest.raises(ArgumentError, match="8, the only one"):
+    with pytest.raises(ArgumentError, match="batch_size must be"):
         graph.work(batch_size=16)
 
 
@@ -432,7 +432,7 @@ def test_every_error_is_one_of_ours():
             r"batch_axis must.*at most 2.*\(got 5",
         ),
         ({"module": nn.Linear(6, 5), "example_inputs": torch.eye(6).to_sparse()}, "a sparse tensor"),
-        ({"module": nn.DataParallel(nn.Linear(6, 5)), "example_inputs": torch.empty(2, 6)}, "pass .module of it"),
+        ({"module": nn.DataParallel(nn.Linear(6, 5)), "example_inputs": torch.empty(2, 6)}, "module must be"),
         ({"module": nn.LazyLinear(4), "example_inputs": IMAGES}, "run it once"),
     ],
 )

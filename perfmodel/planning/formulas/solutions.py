@@ -216,7 +216,9 @@ def _nowhere(question: _Question, places: Any, *, proven: bool) -> ArgumentError
     if question.second is not None:
         sides = (question.first, question.second)
         larger, smaller = sides if differences[0] > 0 else sides[::-1]
-        told = f"one with a crossing: {larger.quantity} of {larger.prediction.target} exceeds {smaller.quantity} for "
+        told = (
+            f"a range with a crossing: {larger.quantity} of {larger.prediction.target} exceeds {smaller.quantity} for "
+        )
         return ArgumentError("between", (float(places[0]), float(places[-1])), told + span + unsure)
     values = differences + question.target
     reached = f"from {np.min(values):.6g} to {np.max(values):.6g} {question.first.unit}, its range for {span}"
