@@ -141,8 +141,8 @@ class Command:
         if not self.several:
             more = named_arguments(typed.pop(OTHERS, None) or [], argument="--set")
             for name in given.keys() & more.keys():
-                said = f"left out with --{name.replace('_', '-')} {given[name]}"
-                raise ArgumentError("--set", f"{name}={more[name]}", said)
+                allowed = f"left out with --{name.replace('_', '-')} {given[name]}"
+                raise ArgumentError("--set", f"{name}={more[name]}", allowed)
             for name in more.keys() & set(self.own):
                 raise ArgumentError("--set", f"{name}={more[name]}", "left out: the command has an option of that name")
             given = {name: value_as_typed(name, value) for name, value in given.items()} | more

@@ -122,24 +122,26 @@ def validate_command(
 
     given = _given(context)
     if all_tables:
-        _refuse(given, allowed=BESIDE_ALL, told="left out with --all, which scores every table under every protocol")
+        _refuse(
+            given, effective=BESIDE_ALL, allowed="left out with --all, which scores every table under every protocol"
+        )
         board = write_scoreboard(
             data=data, quick=quick, terms=terms, new_tables=new_tables, sections=sections, to=to, progress=progress
         )
         if as_json:
             emit(str, board.to_dict, as_json=True, out=None)
         return
-    told = "a table without --to, --quick, --terms, --new-tables and --sections; or use --all"
+    allowed = "a table without --to, --quick, --terms, --new-tables and --sections; or use --all"
     if table is None:
-        raise ArgumentError("table", table, told)
-    _refuse(given, allowed=frozenset(given) - OF_ALL, told=told)
+        raise ArgumentError("table", table, allowed)
+    _refuse(given, effective=frozenset(given) - OF_ALL, allowed=allowed)
     check_writable(out, argument="--out")
     check_plot(plot)
     answer, mape = _own(table, data, given=given, max_mape=max_mape)
     if answer is None and (sensitivity or ablate or protocol == EVERY_PROTOCOL):
         _refuse_together(sensitivity=sensitivity, ablate=ablate, fit=fit, plot=plot, max_mape=max_mape, rows=rows)
         with progress_bar(f"validating {table}", shown=progress) as done:
-            tables = _tables(table, protocol=protocol, only=only, sensitivity=sensitivity, ablate=ablate, told=done)
+            tables = _tables(table, protocol=protocol, only=only, sensitivity=sensitivity, ablate=ablate, progress=done)
         answer = _all_of(tables)
     elif answer is None:
         with progress_bar(f"predicting {table}", shown=progress) as done:
@@ -202,24 +204,24 @@ def _given(context: typer.Context) -> dict[str, str]:
     return typed
 
 
-def _refuse(given: dict[str, str], *, allowed: frozenset[str], told: str) -> None:
+def _refuse(given: dict[str, str], *, effective: frozenset[str], allowed: str) -> None:
     """Refuse every option that would have no effect."""
-    refused = [option for name, option in given.items() if name not in allowed]
+    refused = [option for name, option in given.items() if name not in effective]
     if refused:
-        raise ArgumentError("options", ", ".join(refused), told)
+        raise ArgumentError("options", ", ".join(refused), allowed)
 
 
 def _refuse_together(**given: Any) -> None:
     """Refuse options that cannot be combined with a table of several scores."""
     both = given.pop("sensitivity") and given.pop("ablate")
-    told = [
+    refused = [
         f"--{name.replace('_', '-')}"
         for name, value in given.items()
         if value not in (None, False) and name != "ablate"
     ]
-    if both or told:
+    if both or refused:
         allowed = "one of --sensitivity, --ablate and --protocol all, without --fit, --plot, --max-mape and --rows"
-        raise ArgumentError("options", ", ".join(told) or "--sensitivity --ablate", allowed)
+        raise ArgumentError("options", ", ".join(refused) or "--sensitivity --ablate", allowed)
 
 
 def _tables(
@@ -229,7 +231,7 @@ def _tables(
     only: str | None,
     sensitivity: bool,
     ablate: bool,
-    told: Callable[[int, int], None] | None,
+    progress: Callable[[int, int], None] | None,
 ) -> list[Table[Any]]:
     from perfmodel.validation.ablation import ablation
     from perfmodel.validation.ablation import sensitivity as sensitivity_of
@@ -240,18 +242,18 @@ def _tables(
     if sensitivity and protocol != UNASKED:
         raise ArgumentError("--protocol", protocol, "left out with --sensitivity, which fits all cells")
     if not sensitivity and not ablate:
-        return [protocol_board(table, only=only, progress=told)]
+        return [protocol_board(table, only=only, progress=progress)]
     loaded = checked_table(table)
     subsets = [subset for subset in ((only,) if only else FITTED_SUBSETS) if loaded.subset(subset)]  # type: ignore[arg-type]
     if not subsets:
         raise nothing_to_score(loaded, only)
     if sensitivity:
-        return [sensitivity_of(loaded, only=subset, progress=told) for subset in subsets]
+        return [sensitivity_of(loaded, only=subset, progress=progress) for subset in subsets]
     asked = protocol_names() if protocol == EVERY_PROTOCOL else (protocol,)
     tables = []
     for subset in subsets:
         fitting = [name for name in asked if name not in PROTOCOLS or PROTOCOLS[name].suits(subset)]
-        tables.append(ablation(loaded, protocols=fitting or asked, only=subset, progress=told))
+        tables.append(ablation(loaded, protocols=fitting or asked, only=subset, progress=progress))
     return tables
 
 
@@ -318,14 +320,14 @@ def write_scoreboard(
         if kept is not None and not new_tables:
             check_hashes(folder, kept)
     found = Collected(tell=_tell if progress is not False else None)
-    with progress_bar("scoring", shown=progress) as told:
+    with progress_bar("scoring", shown=progress) as advance:
         score_shipped_own(found, kinds=kinds)
         if STEPS in kinds:
-            score_shipped(found, protocols=QUICK if quick else None, progress=told)
+            score_shipped(found, protocols=QUICK if quick else None, progress=advance)
         if folder is not None:
-            score_folder(folder, found, kinds=kinds, progress=told)
+            score_folder(folder, found, kinds=kinds, progress=advance)
         if terms:
-            score_terms(found, progress=told)
+            score_terms(found, progress=advance)
     board = found.board()
     if kept is not None:
         board = board.with_slow_scores(kept) if quick else board
@@ -427,7 +429,7 @@ def validate_live_command(
         check_table_path(save)
         if repeats == 1:
             raise ArgumentError("--repeats", repeats, "at least 2 with --save: a single repeat is not scored")
-    with telling_interrupts(), progress_bar(f"live check on {device}", shown=progress) as told:
+    with telling_interrupts(), progress_bar(f"live check on {device}", shown=progress) as advance:
         report = validate_live(
             device,
             calibration=calibration,
@@ -437,7 +439,7 @@ def validate_live_command(
             repeats=repeats,
             steps=steps,
             seconds=seconds,
-            progress=told,
+            progress=advance,
         )
     emit(report.to_text, report.to_dict, as_json=as_json, out=out)  # first, as what follows may fail
     if plot is not None:

@@ -155,17 +155,17 @@ def _reason(c: Comparison) -> str:
 
 def _beware(base: Prediction, changed: Prediction, change: Change) -> str:
     """List the side effects of a change, and the assumptions behind it."""
-    said = [change.presumes] if change.presumes else []
+    warnings = [change.presumes] if change.presumes else []
     if changed.framework != base.framework and "framework" not in change.changes:
-        said.append(f"it runs with {changed.framework}, not {base.framework}")
+        warnings.append(f"it runs with {changed.framework}, not {base.framework}")
     if changed.samples_per_update != base.samples_per_update:
-        said.append(f"an update is of {changed.samples_per_update:,} samples, not {base.samples_per_update:,}")
+        warnings.append(f"an update is of {changed.samples_per_update:,} samples, not {base.samples_per_update:,}")
     missed, missed_before = (f"{p.mean_staleness:.3g}" for p in (changed, base))
     if missed != missed_before:  # what the digits do not show is no news
-        said.append(f"a gradient misses {missed} updates, not {missed_before}")
+        warnings.append(f"a gradient misses {missed} updates, not {missed_before}")
     known = {*base.remarks, *_on_wiring(changed)}
-    said += [remark for remark in changed.remarks if remark not in known]
-    return "; ".join(said)
+    warnings += [remark for remark in changed.remarks if remark not in known]
+    return "; ".join(warnings)
 
 
 def _on_wiring(p: Prediction) -> tuple[str, ...]:
@@ -344,8 +344,8 @@ def _rejections(a: Advice) -> list[str]:
 
 def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:
     """Return the table of changes that gain something, and the lines below it."""
-    found = a.best_of_each_kind if shown is None else a.rows[:shown]
-    good = [row for row in found if _is_worth_showing(a, row)]
+    candidates = a.best_of_each_kind if shown is None else a.rows[:shown]
+    good = [row for row in candidates if _is_worth_showing(a, row)]
     heading = "the best change of each kind" if shown is None else f"the {len(good)} best changes"
     table = Table([_shown(row) for row in good], title=heading, headings=HEADINGS, row_type=ShownRow)
     lines = [f"beware of {row.change}: {row.beware}" for row in good if row.beware]

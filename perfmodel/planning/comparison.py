@@ -92,10 +92,13 @@ class Comparison:
     def terms(self) -> Table[TermChange]:
         """Every exclusive part of the step; their changes sum to that of ``total``. [s]"""
         first, second = self.first.breakdown, self.second.breakdown
-        own, other = self._divisor(self.first), self._divisor(self.second)
+        first_divisor, second_divisor = self._divisor(self.first), self._divisor(self.second)
         # a name that only one prediction has for a part holds for both: the other has the usual one
         names = {**part_names(self.first), **{k: v for k, v in part_names(self.second).items() if v != PART_NAMES[k]}}
-        rows = [self._change(part, names[part], first[part] / own, second[part] / other) for part in first]
+        rows = [
+            self._change(part, names[part], first[part] / first_divisor, second[part] / second_divisor)
+            for part in first
+        ]
         return Table(rows)
 
     @property
@@ -112,20 +115,20 @@ class Comparison:
     @cached_property
     def layers(self) -> Table[LayerChange]:
         """Every operation of either prediction, largest change first. [s]"""
-        found: list[dict[tuple[Any, ...], tuple[str, float]]] = []
+        operations: list[dict[tuple[Any, ...], tuple[str, float]]] = []
         for p in (self.first, self.second):
-            own: dict[tuple[Any, ...], tuple[str, float]] = {}
+            kernels: dict[tuple[Any, ...], tuple[str, float]] = {}
             seen: dict[tuple[str, str, str], int] = defaultdict(int)
             for row in p.layers:
                 if row.phase == Phase.UPDATE.value and not p.breakdown["update_s"]:
                     continue  # a server's, in its time
                 key = (row.layer, row.phase, row.role)
-                own[*key, seen[key]] = (row.kernel, row.seconds / self._divisor(p))
+                kernels[*key, seen[key]] = (row.kernel, row.seconds / self._divisor(p))
                 seen[key] += 1
-            found.append(own)
+            operations.append(kernels)
         rows = []
-        for key in dict.fromkeys([*found[0], *found[1]]):
-            (kernel, seconds), (other, other_s) = (own.get(key, (None, 0.0)) for own in found)
+        for key in dict.fromkeys([*operations[0], *operations[1]]):
+            (kernel, seconds), (other, other_s) = (kernels.get(key, (None, 0.0)) for kernels in operations)
             rows.append(LayerChange(*key[:3], kernel, other, seconds, other_s, other_s - seconds))
         rows.sort(key=lambda row: -abs(row.change_s))
         return Table(rows, row_type=LayerChange)

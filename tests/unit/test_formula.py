@@ -291,7 +291,7 @@ def test_bad_points_and_targets_are_refused_with_words():
         formula.solve_for("peak_flop_per_s", 1e-9)
     with pytest.raises(ArgumentError, match="exceeds"):
         formula.crossover("step_s", "compute_s", symbol="batch_size")
-    with pytest.raises(ArgumentError, match="lower one first"):
+    with pytest.raises(ArgumentError, match="smaller first"):
         formula.solve_for("peak_flop_per_s", 1.0, between=(2.0, 1.0))
 
 

@@ -116,7 +116,7 @@ def test_a_link_that_no_file_describes_is_refused_before_any_work():
     assert s["step_s"][0] == s["step_s"][1]
     faster = replace(link, family=link.family.model_copy(update={"lane_rate_gbit_per_s": 100.0}))
     for wrong in (faster, link.family, object()):
-        with pytest.raises(ArgumentError, match=r"link must.*a name or a path"):
+        with pytest.raises(ArgumentError, match=r"link must.*a name or the path"):
             pm.sweep(GRAPH, link=["infiniband_edr", wrong], **asked)
 
 

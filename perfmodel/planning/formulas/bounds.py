@@ -50,11 +50,11 @@ UNKNOWN: Final = Bounds(np.float64(-np.inf), np.float64(np.inf), -np.inf, np.inf
 """Bounds of an unknown value: everything."""
 
 
-def _told(found: Bounds) -> Bounds:
+def _widened(found: Bounds) -> Bounds:
     """Widen bounds that are not a number to everything."""
     ends = zip(found[:4], UNKNOWN[:4], strict=True)
-    told: list[Any] = [np.where(np.isnan(end), widest, end) if np.isnan(end).any() else end for end, widest in ends]
-    return Bounds(told[0], told[1], told[2], told[3], found.jumps)
+    sure: list[Any] = [np.where(np.isnan(end), widest, end) if np.isnan(end).any() else end for end, widest in ends]
+    return Bounds(sure[0], sure[1], sure[2], sure[3], found.jumps)
 
 
 def _is_number(each: Bounds) -> bool:
@@ -264,7 +264,7 @@ class Bounded:
         if node in self._places:
             return self._places[node]
         if node.is_number:
-            return self._put(node, None, (), _told(constant(number_of(node))))
+            return self._put(node, None, (), _widened(constant(number_of(node))))
         if isinstance(node, sympy.Piecewise):
             return self._piecewise(node)
         if isinstance(node, sympy.Mod):
@@ -283,7 +283,7 @@ class Bounded:
     def _put(self, node: Any, rule: Any, arguments: tuple[int, ...], known: Bounds | None = None) -> int:
         place = self._places[node] = len(self._places)
         if known is None and all(each in self._known for each in arguments):
-            found = _told(rule([self._known[each] for each in arguments]))
+            found = _widened(rule([self._known[each] for each in arguments]))
             known = constant(float(found.low)) if found.low == found.high else UNKNOWN
         if known is None:
             self._steps.append((place, rule, arguments))
@@ -298,7 +298,7 @@ class Bounded:
         last = {each: step for step, (_, _, arguments) in enumerate(self._steps) for each in arguments}
         with np.errstate(all="ignore"):
             for step, (place, rule, arguments) in enumerate(self._steps):
-                values[place] = _told(rule([values[each] for each in arguments]))
+                values[place] = _widened(rule([values[each] for each in arguments]))
                 for each in set(arguments):
                     if last[each] == step and each != self._wanted:
                         values.pop(each)

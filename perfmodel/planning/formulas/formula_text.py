@@ -190,7 +190,7 @@ def _on_branch(formula: Formula, parts: dict[str, sympy.Expr], names: dict[Any, 
     return lines
 
 
-def _told_of(formula: Formula, written: list[str], symbols: list[Any]) -> str:
+def _line_on_names(formula: Formula, written: list[str], symbols: list[Any]) -> str:
     """Return a line on the names that are used but not defined: their kinds and layers."""
     kinds = Counter(formula.definitions.meanings[symbol].name for symbol in symbols)
     told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()).replace("_", r"\_")
@@ -226,7 +226,7 @@ def latex(formula: Formula) -> str:
             lines.append(rf"{names[symbol]} &= {_text_of(short, names)}{more} && \text{{{what}}}")
             explained |= dict.fromkeys(_in_order(formula, short))
     if further := [symbol for symbol in explained if symbol not in shown and symbol not in quantities]:
-        lines.append(_told_of(formula, [names[each] for each in further], further))
+        lines.append(_line_on_names(formula, [names[each] for each in further], further))
     for name, symbol in formula.symbols.items():
         unit = FREE[name].unit if name in FREE else "as its file states it"
         told = f"{words_of(name)} [{unit}]" if name in FREE else f"{name} [{unit}]".replace("_", r"\_")

@@ -216,16 +216,16 @@ def _nowhere(question: _Question, places: Any, *, proven: bool) -> ArgumentError
     if question.second is not None:
         sides = (question.first, question.second)
         larger, smaller = sides if differences[0] > 0 else sides[::-1]
-        told = (
+        crossing = (
             f"a range with a crossing: {larger.quantity} of {larger.prediction.target} exceeds {smaller.quantity} for "
         )
-        return ArgumentError("between", (float(places[0]), float(places[-1])), told + span + unsure)
+        return ArgumentError("between", (float(places[0]), float(places[-1])), crossing + span + unsure)
     values = differences + question.target
     reached = f"from {np.min(values):.6g} to {np.max(values):.6g} {question.first.unit}, its range for {span}"
     return ArgumentError("target", question.target, reached + unsure)
 
 
-def _told(question: _Question, met: _Met, value: float, how: str) -> str:
+def _in_words(question: _Question, met: _Met, value: float, how: str) -> str:
     """Return a solution in words; of two quantities also which is larger on each side."""
     unit = FREE[question.name].unit.removeprefix("1") if question.name in FREE else ""
 
@@ -271,7 +271,7 @@ def _whole(question: _Question, met: _Met) -> Solution:
         branches=_changes(question, low, high),
         equal_between=met.equal,
         proven=met.turn.certain,
-        sentence=_told(question, met, high, how),
+        sentence=_in_words(question, met, high, how),
     )
 
 
@@ -306,7 +306,7 @@ def _real(question: _Question, met: _Met) -> Solution:
         branches=() if expression is not None else _changes(question, low, high),
         equal_between=met.equal,
         proven=met.turn.certain,
-        sentence=_told(question, met, value, how),
+        sentence=_in_words(question, met, value, how),
     )
 
 
