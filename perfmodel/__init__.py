@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from perfmodel.planning.advice import Advice, advise
     from perfmodel.planning.comparison import Comparison, compare
     from perfmodel.planning.formulas.formula import Elasticities, Formula, formula
+    from perfmodel.planning.formulas.formula_text import ActiveBranches
     from perfmodel.planning.formulas.solutions import Solution
-    from perfmodel.planning.formulas.words import ActiveBranches
     from perfmodel.planning.plans.plan import plan
     from perfmodel.planning.plans.report import Plan
     from perfmodel.planning.scaling import ScalingReport, scaling
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from perfmodel.validation.validate import validate
 
 _MODULE_OF = {
-    "ActiveBranches": "perfmodel.planning.formulas.words",
+    "ActiveBranches": "perfmodel.planning.formulas.formula_text",
     "Advice": "perfmodel.planning.advice",
     "Audit": "perfmodel.importers.audit",
     "Calibration": "perfmodel.hardware.measured_machine",

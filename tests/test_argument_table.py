@@ -25,7 +25,7 @@ from perfmodel.cli.planning import (
 )
 from perfmodel.cli.predict import predict_command
 from perfmodel.hardware.spec_files import shipped_folder
-from perfmodel.planning.sweeps.axes import DEVICES, FED_BY, LINK, LOADED_BY, OF_JOB, OF_WORKER
+from perfmodel.planning.sweeps.space import DEVICES, FED_BY, LINK, LOADED_BY, OF_JOB, OF_WORKER
 from perfmodel.prediction.arguments.table import ARGUMENTS, GROUPS
 from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.job.agreement_options import FAMILIES, sync_names

@@ -1,4 +1,4 @@
-"""The command line: its commands, its version, and how it ends."""
+"""The command line: its commands, its version, and its exit codes."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from perfmodel.cli.validate import ValidateCommand, validate_command, validate_l
 from perfmodel.errors import PerfmodelError, PerfmodelWarning
 
 BAD_INPUT = 2
-"""Exit code of every error a user can mend."""
+"""Exit code of every error that a user can fix."""
 
 RARELY = 100_000
-"""Objects made before Python looks for rubbish: modules and graphs are many objects, and none of them is any. [1]"""
+"""Allocations between garbage collections: imports and graphs make many objects, none of them garbage. [1]"""
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
+"""Exit code after Ctrl-C, as in shells: 128 + SIGINT."""
 
 # Newer typer brings its own copy of click, older typer imports it; both hang this class under BadParameter.
 _UsageError: Any = typer.BadParameter.__base__
 
 
 class _TwoWordCommands(TyperGroup):
-    """Commands some of whose names are two words: ``validate live`` has options of its own."""
+    """Commands whose names may have two words: ``validate live`` has options of its own."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the command of the first two words where there is one, else that of the first."""
+        """Return the command named by the first two words, else that of the first."""
         two_words = " ".join(args[:2])
         if two_words in self.commands:
             args = [two_words, *args[2:]]
@@ -99,7 +99,7 @@ def _perfmodel(
 
 
 def _app_for(words: Sequence[str]) -> typer.Typer:
-    """Return the command line with the one command that is asked for, as each takes time to build; else with all."""
+    """Return the command line with only the requested command, as each takes time to build; with all if unknown."""
     asked = [info for info in app.registered_commands if words and (info.name or "").split()[0] == words[0]]
     Command.only_listed = len(asked) != 1 or asked[0].name != words[0]
     if Command.only_listed:
@@ -110,7 +110,7 @@ def _app_for(words: Sequence[str]) -> typer.Typer:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; every error of the user becomes one line."""
+    """Run the command line and return its exit code; every user error becomes one line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter must not end the program
@@ -141,7 +141,7 @@ def _refused(message: str) -> int:
 
 
 def _shown(message: Warning | str, category: type[Warning], *_where: object, **_more: object) -> None:
-    """Print a warning of ours as one line, without the source line that Python shows to programmers."""
+    """Print one of our warnings as one line, without Python's source line."""
     kind = "" if issubclass(category, PerfmodelWarning) else f"{category.__name__}: "
     sys.stderr.write(f"perfmodel: warning: {kind}{' '.join(str(message).split())}\n")
 

@@ -1,4 +1,4 @@
-"""``perfmodel calibrate`` and ``perfmodel calibration``: measure this machine, look at what was found, compare."""
+"""``perfmodel calibrate`` and ``perfmodel calibration``: measure this machine, show a calibration, compare two."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ calibration_app = typer.Typer(help="Show and compare calibrations of machines.",
 
 @contextmanager
 def telling_interrupts() -> Iterator[None]:
-    """Say where the points of a calibration are that is interrupted in the block, and end with the code of Ctrl-C."""
+    """If a calibration is interrupted in the block, print where its points are and exit with the code of Ctrl-C."""
     from perfmodel.calibration.calibrate import CalibrationInterrupted
 
     try:
@@ -65,7 +65,7 @@ def calibrate_command(
     progress: ProgressOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure small kernels of this machine for about a minute and fit what predictions need."""
+    """Measure small kernels on this machine for about a minute, and fit the numbers that predictions need."""
     from perfmodel.calibration.calibrate import calibrate
     from perfmodel.calibration.report import report_text
 
@@ -102,7 +102,7 @@ def show_command(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the classes of a calibration and how well each is known."""
+    """Print the kernel classes of a calibration and how accurate each is."""
     from perfmodel.calibration.report import report_text
 
     check_plot(plot)
@@ -121,7 +121,7 @@ def diff_command(
     new: Annotated[str, typer.Argument(help="The later one.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Say what changed between two calibrations: software, clock, constants beyond their intervals."""
+    """List the changes between two calibrations: software, clock, constants beyond their intervals."""
     from perfmodel.calibration.report import diff_content, diff_text
 
     before, after = _loaded(old, argument="old"), _loaded(new, argument="new")

@@ -1,4 +1,4 @@
-"""What every command shares: text or JSON, to the terminal or to a file; numbers as typed; progress."""
+"""Parts shared by all commands: typed values, text or JSON output, files, progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError, check_known
 
 OTHERS = "others"
-"""Parameter of a command for arguments by their names."""
+"""Parameter of a command that takes arguments by name."""
 OTHERS_OPTION = typer.Option(
     "--set",
     "--sync-option",
@@ -28,14 +28,14 @@ OTHERS_OPTION = typer.Option(
 LINK_HELP = (
     "Links in place of those of their kind of the systems; beside a system, device= is GPUs in place of its own."
 )
-"""The one axis of a sweep that is no argument of predict."""
+"""Help of the one axis of a sweep that is not an argument of predict."""
 REPLACES = {
     "device": "system",
     "system": "device",
     "batch_size": "global_batch_size",
     "global_batch_size": "batch_size",
 }
-"""Argument -> the one that it is given instead of."""
+"""Argument -> the argument that it replaces."""
 
 
 def takes_arguments(
@@ -45,13 +45,13 @@ def takes_arguments(
     several: bool = False,
     plot: str | None = None,
 ) -> Callable[[Callable[..., Any]], Command]:
-    """Return a decorator: a command whose parameter ``arguments`` is what was typed for arguments of ``predict``."""
+    """Return a decorator for a command whose parameter ``arguments`` receives the typed arguments of ``predict``."""
     return lambda function: Command(function, besides=besides, own=own, only=only, several=several, plot=plot)
 
 
 @dataclass(eq=False)
 class Command:
-    """A command whose answer is printed, written and drawn, with options for arguments of ``predict`` if it takes any.
+    """A command that prints, writes and draws its answer, with options for arguments of ``predict`` if it takes any.
 
     Options are made when somebody asks for its signature.
 
@@ -64,7 +64,7 @@ class Command:
     """
 
     only_listed: ClassVar[bool] = False
-    """Whether commands are listed and none of them runs, so that no options are wanted."""
+    """Whether commands are only listed, so that they need no options."""
 
     function: Callable[..., Any]
     besides: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Command:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Arguments that are options."""
+        """Names of the arguments that are options."""
         from perfmodel.prediction.arguments.table import ARGUMENTS
 
         return self.only or tuple(name for name in (*ARGUMENTS, *self.besides) if name not in self.own)
@@ -119,7 +119,7 @@ class Command:
         return _optional(name, Annotated[kind, typer.Option(*flags, **shown)])
 
     def __call__(self, **typed: Any) -> None:
-        """Run the command with what was typed, and write what it answers."""
+        """Run the command with the typed options, and print or write its answer."""
         as_json, out = typed.pop("as_json"), typed.pop("out")
         check_writable(out, argument="--out")
         plot = None
@@ -133,16 +133,16 @@ class Command:
         emit(lambda: str(answer), lambda: answer.to_dict(), as_json=as_json, out=out)
 
     def _arguments(self, typed: dict[str, Any]) -> dict[str, Any]:
-        """Take arguments of ``predict`` out of what was typed."""
+        """Take the arguments of ``predict`` out of the typed options."""
         given = {name: typed.pop(name) for name in self.names}
         given = {name: value for name, value in given.items() if value is not None}
         if not self.several:
             more = named_arguments(typed.pop(OTHERS, None) or [], argument="--set")
             for name in given.keys() & more.keys():
-                said = f"left out beside --{name.replace('_', '-')} {given[name]}"
-                raise ArgumentError("--set", f"{name}={more[name]}", said)
+                allowed = f"left out with --{name.replace('_', '-')} {given[name]}"
+                raise ArgumentError("--set", f"{name}={more[name]}", allowed)
             for name in more.keys() & set(self.own):
-                raise ArgumentError("--set", f"{name}={more[name]}", "left out: the command has an option for it")
+                raise ArgumentError("--set", f"{name}={more[name]}", "left out: the command has an option of that name")
             given = {name: value_as_typed(name, value) for name, value in given.items()} | more
         return given
 
@@ -152,7 +152,7 @@ def _optional(name: str, annotation: Any) -> Parameter:
 
 
 def value_as_typed(name: str, typed: Any) -> Any:
-    """Return the value of an argument for what was typed: a number, a truth value, a text, a mapping.
+    """Convert a typed text to the argument's value: a number, a truth value, a text, a mapping.
 
     Parameters
     ----------
@@ -226,7 +226,7 @@ def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...]
     for name, value in given.items():
         check_known(kind, name, known)
         if value == "" and name in besides:
-            raise ArgumentError(argument, f"{name}=", f"{name}=NAME: it has no default")
+            raise ArgumentError(argument, f"{name}=", f"{name}=NAME, as it has no default")
         if value == "":
             given[name] = ARGUMENTS[name].default
         elif name not in besides:
@@ -235,7 +235,7 @@ def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...]
 
 
 def changed_arguments(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments with some of them changed; one that stands instead of another drops that one.
+    """Return arguments with some of them changed; an argument that replaces another drops it.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ OutOption: TypeAlias = Annotated[
 
 
 def number_as_typed(text: str | None) -> Any:
-    """Return the number a text spells, or the text itself for the library to refuse by name.
+    """Convert a text to a number if it spells one; other texts are left for the library to refuse.
 
     Parameters
     ----------
@@ -294,7 +294,7 @@ def number_as_typed(text: str | None) -> Any:
 
 
 def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
-    """Return ``key=value`` texts as a dictionary of numbers, tuples of numbers, truth values and texts.
+    """Convert ``key=value`` texts to a dictionary of numbers, tuples of numbers, truth values and texts.
 
     Parameters
     ----------
@@ -326,13 +326,13 @@ def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
         if not equals or not key.isidentifier():
             raise ArgumentError(argument=argument, given=pair, allowed="key=value")
         if key in values:
-            raise ArgumentError(argument, pair, f"given once: {key} is {values[key]} already")
+            raise ArgumentError(argument, pair, f"given once; {key} is already {values[key]}")
         values[key] = {"true": True, "false": False}.get(text.lower(), _numbers_as_typed(text))
     return values
 
 
 def _numbers_as_typed(text: str) -> Any:
-    """Return a number, numbers between commas as a tuple (one with a comma behind it), or the text itself."""
+    """Convert a text to a number, to a tuple of numbers if it has commas (also a trailing one), else leave it."""
     numbers = tuple(number_as_typed(part) for part in text.removesuffix(",").split(","))
     if any(isinstance(number, str) for number in numbers):
         return text
@@ -356,7 +356,7 @@ def check_writable(path: Path | None, *, argument: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a command says, where it is not what its report prints and holds by itself.
+    """Answer of a command, where that is not a report that prints itself.
 
     Parameters
     ----------
@@ -374,7 +374,7 @@ class Answer:
         return self.text()
 
     def to_dict(self) -> Any:
-        """Return it for JSON."""
+        """Return the answer for JSON."""
         return self.content()
 
 

@@ -1,4 +1,4 @@
-"""What would change, and what to hire: ``compare``, ``advise``, ``scaling``, ``stragglers``, ``plan`` and ``sweep``."""
+"""``compare``, ``advise``, ``scaling``, ``stragglers``, ``plan`` and ``sweep``: changes of a job, and what to hire."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.table import Sweep
 
 Number: TypeAlias = str | None
-"""A number as typed, which the library checks."""
+"""A number as typed; the library checks it."""
 
 CANDIDATE_HELP = (
     "What may be hired: a price or instance, e.g. p3.2xlarge; with numbers of workers p2.16xlarge:4,8,16; or "
@@ -63,7 +63,7 @@ NUMBERS = (
 )  # fmt: skip
 """Options that are numbers."""
 TEXTS = ("checkpoint_to", "storage_price")
-"""Options that are given on as they are typed."""
+"""Options that are passed on as typed."""
 
 
 @takes_arguments(own=("device", "system", "workers", "sync"), plot="Draw money over time (png, pdf, svg).")
@@ -87,7 +87,7 @@ def plan_command(
     staleness_penalty: PenaltyOption = "0",
     option: OptionOption = None,
 ) -> Any:
-    """Say what to hire: hours and money of every candidate, the best, what binds, what would have to change."""
+    """Compare candidates for a job: hours and cost of each, the best, which limits bind, what would lift them."""
     typed = dict(locals())  # every option by its name, which is the library's too
     from perfmodel.planning.plans.plan import plan
 
@@ -103,7 +103,7 @@ def plan_command(
 
 
 def candidate_as_typed(typed: str) -> dict[str, Any]:
-    """Return what ``plan`` takes for ``p2.16xlarge:4,8`` or ``price=0.5;system=survey_fig5;workers=1,2``.
+    """Convert ``p2.16xlarge:4,8`` or ``price=0.5;system=survey_fig5;workers=1,2`` to a candidate of ``plan``.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def candidate_as_typed(typed: str) -> dict[str, Any]:
         keys = [key.strip() for key, _, _ in pairs]
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:
-            raise ArgumentError("--candidate", typed, f"{' and '.join(twice)} once: which value is meant is not told")
+            raise ArgumentError("--candidate", typed, f"a candidate with {' and '.join(twice)} once")
         stated = {key.strip(): value.strip() for key, _, value in pairs}
     candidate: dict[str, Any] = dict(stated)
     if "workers" in candidate:
@@ -149,7 +149,7 @@ def candidate_as_typed(typed: str) -> dict[str, Any]:
 
 
 NETWORK = "network"
-"""Key of ``--with`` for another network."""
+"""Key of ``--with`` that names another network."""
 
 
 @takes_arguments(plot="Draw a waterfall (png, pdf, svg).")
@@ -171,7 +171,7 @@ def compare_command(
         typer.Option(metavar="step|sample", help="What times are of; step where both take as many samples."),
     ] = None,
 ) -> Any:
-    """Say why a second configuration takes longer or shorter than the first: inputs, parts, operations, memory."""
+    """Explain why a second configuration is slower or faster than the first: inputs, parts, operations, memory."""
     from perfmodel.planning.comparison import compare
     from perfmodel.prediction.predict import predict
 
@@ -194,7 +194,7 @@ def advise_command(
         int | None, typer.Option(metavar="N", min=1, help="List the N best changes, not the best of each kind.")
     ] = None,
 ) -> Any:
-    """Rank single changes of a job by the samples per second that it gains, each with its reason."""
+    """Rank single changes of a job by the samples per second that they gain, with the reason of each."""
     from perfmodel.planning.advice import advise, report
 
     wanted = None if kinds is None else [kind.strip() for kind in kinds.split(",")]
@@ -228,7 +228,7 @@ def scaling_command(
     least_steps: LeastOption = None,
     option: OptionOption = None,
 ) -> Any:
-    """Say what more workers are worth: speed-up, efficiency, what a step waits for, time and price of an epoch."""
+    """Predict speed-up, efficiency, waiting times, and time and price of an epoch over the number of workers."""
     from perfmodel.planning.scaling import scaling
 
     return scaling(
@@ -260,14 +260,14 @@ def stragglers_command(
     mark: Annotated[str | None, typer.Option(metavar="N", help="Number of workers to mark in the plot.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it (png, pdf, svg).")] = None,
 ) -> Any:
-    """Say how much longer a synchronous step takes because it waits for the slowest of ever more workers."""
+    """Predict how much longer a synchronous step takes because it waits for the slowest worker."""
     from perfmodel.errors import ArgumentError
     from perfmodel.planning.straggler_slowdown import straggler_slowdown
     from perfmodel.prediction.arguments.checks import whole_number
 
     check_plot(plot)
     if mark is not None and plot is None:
-        raise ArgumentError("--mark", mark, "none without --plot")
+        raise ArgumentError("--mark", mark, "left out without --plot")
     counts = [number_as_typed(count) for count in workers.split(",")]
     variations = [number_as_typed(each) for each in cv.split(",")]
     asked: dict[str, Any] = {"cv": variations, "distribution": distribution, **arguments}
@@ -280,10 +280,10 @@ def stragglers_command(
 
 
 Values: TypeAlias = list[str] | None
-"""Values of an axis: an option may be repeated, and each time list several between commas."""
+"""Values of an axis: the option may be repeated, each time with several values between commas."""
 
 WORDS = {"true": True, "false": False, "none": None}
-"""What these words mean as a value of an axis."""
+"""Meaning of words typed as a value of an axis."""
 
 BEST_SHOWN = 10
 """Configurations that ``--best`` shows. [1]"""
@@ -314,12 +314,12 @@ def sweep_command(
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as Parquet.")] = None,
     progress: Annotated[bool | None, typer.Option(help="Show how far it is; by default on a terminal.")] = None,
 ) -> Any:
-    """Predict every combination of the values of some arguments, and show all, the best, or the Pareto front."""
+    """Predict every combination of the values of some arguments; show all, the best, or the Pareto front."""
     from perfmodel.planning.sweeps.results import check_ranked, checked_columns
     from perfmodel.planning.sweeps.sweep import sweep
 
     if best is not None and pareto is not None:
-        raise ArgumentError("--best", best, "left out beside --pareto: one table is shown")
+        raise ArgumentError("--best", best, "left out with --pareto")
     for path, argument in ((csv, "--csv"), (parquet, "--parquet")):
         check_writable(path, argument=argument)
     options = {name: _values(name, typed) for name, typed in arguments.items()}
@@ -351,8 +351,8 @@ def _words(typed: list[str]) -> list[str]:
 
 
 def _values(name: str, typed: list[str]) -> list[Any]:
-    """Return the values of an axis: numbers, truth values, names; a mapping is one value as it stands."""
-    from perfmodel.planning.sweeps.axes import DEFAULTS
+    """Return the values of an axis: numbers, truth values, names; a mapping is one value."""
+    from perfmodel.planning.sweeps.space import DEFAULTS
     from perfmodel.prediction.arguments.table import ARGUMENTS
 
     if name in ARGUMENTS and "Mapping" in ARGUMENTS[name].type:
@@ -363,7 +363,7 @@ def _values(name: str, typed: list[str]) -> list[Any]:
 
 
 def _axes(typed: list[str], *, besides: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Return all axes: those of options of their own, and those that were typed with their names."""
+    """Return all axes: those from their own options, and those typed by name."""
     axes: dict[str, list[Any]] = {}
     for each in typed:
         typed_key, equals, values = each.partition("=")
@@ -371,7 +371,7 @@ def _axes(typed: list[str], *, besides: dict[str, list[Any]]) -> dict[str, list[
         if not equals or not key.isidentifier():
             raise ArgumentError("--axis", each, "KEY=VALUE,VALUE...")
         if key in besides:
-            raise ArgumentError("--axis", each, f"left out beside --{key.replace('_', '-')}, which lists its values")
+            raise ArgumentError("--axis", each, f"left out: --{key.replace('_', '-')} lists its values")
         axes.setdefault(key, []).extend(_values(key, [values]))
     return besides | axes
 
@@ -385,7 +385,7 @@ def _prices(typed: list[str] | None) -> Any:
 
 
 def _executor(processes: str | None, stack: ExitStack) -> Any:
-    """Return a pool of so many processes, which ends with the block; None for this one alone."""
+    """Start a pool of so many processes for the block; None runs everything in this process."""
     from concurrent.futures import ProcessPoolExecutor
 
     from perfmodel.prediction.arguments.checks import whole_number
@@ -403,8 +403,8 @@ def _chosen(s: Sweep, best: str | None, pareto: str | None) -> Sweep:
 
 
 def _content(s: Sweep, shown: Sweep) -> dict[str, Any]:
-    """Return what ``--json`` prints: how many there were, and the rows that are shown."""
-    from perfmodel.planning.wording import plain
+    """Return the JSON output: the number of configurations, and the rows shown."""
+    from perfmodel.planning.comparison import plain
 
     return {
         "configurations": len(s),

@@ -1,4 +1,4 @@
-"""``perfmodel predict``: how long a step takes, why, and beside it what was measured."""
+"""``perfmodel predict``: the time of a step, the reasons, and measurements beside it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 LARGEST = "max"
-"""What ``--batch-size`` takes for as many samples as memory holds."""
+"""Value of ``--batch-size`` for as many samples as memory holds."""
 NO_TABLE = "none"
-"""What ``--measured`` takes to look nothing up."""
+"""Value of ``--measured`` that looks nothing up."""
 
 
 @takes_arguments(own=("batch_size",), plot="Draw the parts of the step (png, pdf, svg).")
@@ -71,24 +71,27 @@ def predict_command(
 
 
 def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
-    """Return as many samples as memory holds."""
+    """Return the largest batch size that memory holds."""
     from perfmodel.prediction.arguments.table import names_of
     from perfmodel.prediction.memory.batch_limit import max_batch_size
 
     spreading = [name for name in names_of("spread") if name in arguments]
     if spreading:
-        argument, allowed = "--batch-size", f"a number with {spreading[0]}: max is that of a whole network on a device"
+        argument, allowed = (
+            "--batch-size",
+            f"a number with {spreading[0]}; max is only searched for a whole network on one device",
+        )
         raise ArgumentError(argument, LARGEST, allowed)
     of_size = {name: arguments[name] for name in names_of("place", "step", "workers") if name in arguments}
     found = max_batch_size(graph, **of_size)
     if not found:
-        argument, allowed = "--batch-size", "a number: not even one sample fits in memory"
+        argument, allowed = "--batch-size", "a number, as not even one sample fits in memory"
         raise ArgumentError(argument, LARGEST, allowed)
     return found
 
 
 def _text(
-    prediction: Prediction, executed: Executed | None, bill: Bill | None, *, layers_shown: int, in_words: bool
+    prediction: Prediction, executed: Executed | None, bill: PredictionBill | None, *, layers_shown: int, in_words: bool
 ) -> str:
     from perfmodel.prediction.words.report import report
 
@@ -103,7 +106,7 @@ def _text(
 
 
 def _content(
-    prediction: Prediction, executed: Executed | None, bill: Bill | None, *, layers_shown: int, in_words: bool
+    prediction: Prediction, executed: Executed | None, bill: PredictionBill | None, *, layers_shown: int, in_words: bool
 ) -> dict[str, Any]:
     from perfmodel.prediction.words.report import layer_totals
 
@@ -116,8 +119,8 @@ def _content(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bill:
-    """What a prediction costs.
+class PredictionBill:
+    """Cost of a prediction's step, samples and epoch.
 
     Parameters
     ----------
@@ -138,7 +141,7 @@ class Bill:
     step_j: float | None
 
     def to_text(self) -> str:
-        """Return it in a few lines."""
+        """Return the cost in a few lines."""
         epoch = "" if self.usd_per_epoch is None else f", {self.usd_per_epoch:,.2f} an epoch"
         lines = [
             f"price   {self.price}",
@@ -149,12 +152,12 @@ class Bill:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the cost as plain values."""
         return asdict(self)
 
 
-def bill_of(p: Prediction, price: str | float) -> Bill:
-    """Return what a prediction costs at a price."""
+def bill_of(p: Prediction, price: str | float) -> PredictionBill:
+    """Return the cost of a prediction at a price."""
     given: InstancePrice | float
     if isinstance(price, str):
         from perfmodel.hardware.catalogue import load_instance_price
@@ -170,7 +173,7 @@ def bill_of(p: Prediction, price: str | float) -> Bill:
         step_j = p.energy_j()
     except ArgumentError:  # a measured machine states no power
         step_j = None
-    return Bill(
+    return PredictionBill(
         price=told,
         usd_per_step=usd_per_step,
         usd_per_million_samples=MEGA * usd_per_step / (p.samples_per_s * p.step_s),
@@ -181,7 +184,7 @@ def bill_of(p: Prediction, price: str | float) -> Bill:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """A run of a measurement table, its prediction, and the cells that measured it.
+    """A run of a measurement table, its prediction, and its measured times.
 
     Parameters
     ----------
@@ -199,7 +202,7 @@ class Executed:
 
 
 def find_executed(table: str, *, network: str, prediction: Prediction) -> Executed | None:
-    """Return the run of a measurement table that a request corresponds to, predicted."""
+    """Return the predicted run of a measurement table that a request corresponds to."""
     from perfmodel import measurements
     from perfmodel.prediction.arguments.table import names_of
     from perfmodel.prediction.job.job import Job
@@ -218,7 +221,7 @@ def find_executed(table: str, *, network: str, prediction: Prediction) -> Execut
 
 
 def executed_text(executed: Executed, *, with_evidence: bool) -> str:
-    """Return what was executed and how long it took, predicted and measured."""
+    """Return the run with its predicted and measured times as text."""
     from perfmodel.presentation.quantities import bytes_text, seconds_text
     from perfmodel.presentation.tables import facts_text
 
@@ -258,7 +261,7 @@ def _measured_text(cell: MeasuredRow) -> str:
 
 
 def executed_dict(executed: Executed) -> dict[str, Any]:
-    """Return the same as plain values, for JSON."""
+    """Return the run with its predicted and measured times as plain values, for JSON."""
     run = asdict(executed.run) | {
         "feed_bytes": executed.run.feed_bytes,
         "evidence": [evidence._asdict() for evidence in executed.run.evidence],
@@ -293,7 +296,7 @@ def transfer_command(
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace of the copies to FILE.")
     ] = None,
 ) -> Any:
-    """Say how long copies take that start at once, which way they go, and what bounds them."""
+    """Predict how long copies take that start at once, with their routes and bottlenecks."""
     from perfmodel.planning.transfer import transfer
 
     check_writable(trace, argument="--trace")

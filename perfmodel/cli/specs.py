@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 FAULTY = 2
-"""Exit code where a checked file has faults."""
+"""Exit code if a checked file has faults."""
 
 specs_app = typer.Typer(help="List, show and check spec files.", no_args_is_help=False)
 
@@ -47,7 +47,7 @@ def _load_framework_with_libraries(path: Path) -> Any:
 
 
 def _load_calibration_with_classes(path: Path) -> Any:
-    """Load a calibration; of a measured machine the classes of its kernels must be known too."""
+    """Load a calibration; of a measured machine also check that the classes of its kernels are known."""
     from perfmodel.hardware.fit_file import load_calibration
     from perfmodel.hardware.measured_machine import MeasuredMachine
     from perfmodel.prediction.device.measured_target import MeasuredTarget
@@ -59,7 +59,7 @@ def _load_calibration_with_classes(path: Path) -> Any:
 
 
 def _loaders() -> dict[str, Callable[[Path], Any]]:
-    """Return what validates a file, by kind folder."""
+    """Return the validating loader of each kind folder."""
     from perfmodel.hardware.catalogue import LOADER_BY_FOLDER
     from perfmodel.hardware.fit_file import load_fit_plan
     from perfmodel.hardware.interval_scale import load_interval_scale
@@ -77,7 +77,7 @@ def _loaders() -> dict[str, Callable[[Path], Any]]:
 
 
 def _folder_of(kind: str) -> str:
-    """Return the kind folder of a kind, named in the singular or plural."""
+    """Return the folder of a kind, named in the singular or plural."""
     from perfmodel.hardware.spec_files import NOUN_BY_FOLDER
 
     folders = {noun: folder for folder, noun in NOUN_BY_FOLDER.items()}
@@ -116,7 +116,7 @@ def _described(entry: CatalogueEntry) -> str:
 
 
 def _find(folder: str, name: str) -> Path:
-    """Return the file of a name; a link's name may end in its lanes, its family's file holds all widths."""
+    """Return the file of a name; a link's name may end in its lanes, as one file holds all widths."""
     from perfmodel.hardware import spec_files
 
     family = re.sub(r"_x\d+$", "", name)
@@ -129,7 +129,7 @@ def _find(folder: str, name: str) -> Path:
 
 
 def _kind_and_name(kind_or_name: str, name: str | None) -> tuple[str, str]:
-    """Return kind folder and name; without a kind, the one that has the name."""
+    """Return kind folder and name; without a kind, find the one that has the name."""
     if name is not None:
         return _folder_of(kind_or_name), name
     from perfmodel.hardware import spec_files
@@ -144,7 +144,7 @@ def _kind_and_name(kind_or_name: str, name: str | None) -> tuple[str, str]:
     ]
     if len(found) > 1:
         kinds = " or ".join(spec_files.NOUN_BY_FOLDER[folder] for folder in found)
-        raise ArgumentError(argument="name", given=kind_or_name, allowed=f"say the kind before it: {kinds}")
+        raise ArgumentError(argument="name", given=kind_or_name, allowed=f"preceded by its kind, one of {kinds}")
     if not found:
         every = {each for names in listed.values() for each in names}
         raise UnknownNameError(kind="name of a spec", name=kind_or_name, known=every)
@@ -159,7 +159,7 @@ def show_command(
     name: Annotated[str | None, typer.Argument(hidden=True)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print one spec file, its numbers and their sources; of a system also its parts and what their links reach."""
+    """Print one spec file with its numbers and sources; of a system also its parts and the rates of its links."""
     from perfmodel.hardware import spec_files
     from perfmodel.hardware.wiring import Part, Wired
     from perfmodel.presentation.tables import Table
@@ -180,7 +180,7 @@ def show_command(
 
 
 def _folder_told_by(path: Path, *, otherwise: str) -> str:
-    """Return the kind folder of a file that says itself that it is a calibration: those lie where users keep them."""
+    """Return the calibrations folder if a file declares itself a calibration: those lie anywhere."""
     from perfmodel.hardware.fit_file import CALIBRATION_KINDS
     from perfmodel.hardware.spec_files import kind_of
 
@@ -191,7 +191,7 @@ def _folder_told_by(path: Path, *, otherwise: str) -> str:
 
 
 def _load(path: Path, *, folder: str) -> tuple[Any, list[str]]:
-    """Return what a file describes, or None and every fault of it."""
+    """Load the object that a file describes; None with all faults if it has any."""
     from perfmodel.hardware.spec_files import NOUN_BY_FOLDER
 
     loaders = _loaders()
@@ -209,7 +209,7 @@ def _load(path: Path, *, folder: str) -> tuple[Any, list[str]]:
 
 
 def faults_of_file(path: Path, *, folder: str) -> list[str]:
-    """Return every fault of a spec file; none where it is sound."""
+    """Return every fault of a spec file; empty if it is sound."""
     _, faults = _load(path, folder=folder)
     return faults
 
@@ -273,7 +273,7 @@ OptionOption: TypeAlias = Annotated[
 
 
 def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
-    """Return the graph a user named: of the zoo, in a graph's file, an ONNX file, a configuration, or a Python file."""
+    """Load a graph by its name: of the zoo, a graph file, an ONNX file, a configuration, or a Python file."""
     from perfmodel.errors import FreeSizeError
     from perfmodel.importers.huggingface import load_network
 
@@ -309,7 +309,7 @@ def is_factory(target: str) -> bool:
 
 
 def call_factory(target: str, *, options: list[str]) -> tuple[Any, Any]:
-    """Run a function of the user's own and return the module and example inputs it makes."""
+    """Run a user's function and return the module and example inputs that it makes."""
     from perfmodel.errors import ArgumentError, nearest_match
 
     file, _, name = target.rpartition(":")
@@ -318,13 +318,13 @@ def call_factory(target: str, *, options: list[str]) -> tuple[Any, Any]:
     if not callable(factory):
         close = nearest_match(name, [each for each, member in members.items() if callable(member)])
         hint = f"; did you mean {close!r}?" if close else ""
-        raise ArgumentError("target", target, f"a function of {file}, which has no {name!r}{hint}")
+        raise ArgumentError("target", target, f"a function of {file}; there is no {name!r}{hint}")
     values: Mapping[str, Any] = key_values(options, argument="--option")
     try:
         made = factory(**values)
     except Exception as error:  # whatever the user's function raises is his to read
         raise ArgumentError(
-            "target", target, f"a function that runs; it fails: {type(error).__name__}: {error}"
+            "target", target, f"a function that runs; this one fails: {type(error).__name__}: {error}"
         ) from error
     if not isinstance(made, tuple) or len(made) != 2:
         raise ArgumentError("target", target, "a function that returns (module, example_inputs)")
@@ -332,20 +332,22 @@ def call_factory(target: str, *, options: list[str]) -> tuple[Any, Any]:
 
 
 def _executed(file: Path, target: str) -> ModuleType:
-    """Return a Python file as a module, run as its author would run it."""
+    """Import a Python file as a module, as its author would run it."""
     from perfmodel.errors import ArgumentError
 
     if not file.is_file():
-        raise ArgumentError("target", target, f"an existing Python file, and {file} is none")
+        raise ArgumentError("target", target, f"a function of an existing Python file; there is no {file}")
     found = spec_from_file_location(file.stem, file)
     if found is None or found.loader is None:
-        raise ArgumentError("target", target, f"a Python file, and {file} is none")
+        raise ArgumentError("target", target, f"a function of a Python file; {file} is not one")
     module = module_from_spec(found)
     sys.path.insert(0, str(file.parent.resolve()))  # what lies beside it is found as when it is run
     try:
         found.loader.exec_module(module)
     except Exception as error:
-        raise ArgumentError("target", target, f"a Python file that runs; it fails: {error}") from error
+        raise ArgumentError(
+            "target", target, f"a function of a Python file that runs; this one fails: {error}"
+        ) from error
     finally:
         sys.path.pop(0)
     return module
@@ -366,7 +368,7 @@ def audit_command(
     phase: Annotated[str, typer.Option(metavar="PHASE", help="forward_backward or forward.")] = "forward_backward",
     option: OptionOption = None,
 ) -> Any:
-    """Count the matrix products of a network, compare them with torch's, and name what is not known."""
+    """Count the matrix products of a network, compare them with torch's counts, and list unknown operators."""
     from perfmodel.importers.audit import audit
 
     samples, options = number_as_typed(batch_size), option or []

@@ -30,23 +30,23 @@ if TYPE_CHECKING:
     from perfmodel.validation.scores.report import ValidationReport
 
 CHECK_FAILED = 1
-"""Exit code where the error is above what ``--max-mape`` allows."""
+"""Exit code if the error exceeds ``--max-mape``."""
 
 UNASKED = "nothing_fitted"
-"""Protocol where none is asked for."""
+"""Protocol unless another is asked for."""
 
 EVERY_PROTOCOL = "all"
-"""Value of ``--protocol`` that prints one line for each."""
+"""Value of ``--protocol`` that prints one line for each protocol."""
 
 BESIDE_OWN = frozenset({"table", "data", "as_json", "out", "max_mape", "progress"})
-"""Parameters that have an effect on a table that is scored in a way of its own, or do no harm."""
+"""Parameters allowed with a table that has its own kind of score."""
 
 FITTED_SUBSETS = ("gpu", "cpu")
 """Subsets that ``--sensitivity`` covers unless one is asked for."""
 
 
 def percent_bound(given: float | None) -> float | None:
-    """Return a bound [%]; refuse one that no error could be held against."""
+    """Return a typed bound [%]; refuse one that no error can exceed or meet."""
     if given is not None and not 0 <= given < math.inf:
         message = f"must be a finite percentage of at least 0 (got {given:g})"
         raise typer.BadParameter(message)
@@ -76,10 +76,10 @@ ParityOption: TypeAlias = Annotated[
 
 
 class ValidateCommand(TyperCommand):
-    """``perfmodel validate``, whose help lists all tables; they are looked up only then."""
+    """``perfmodel validate``; its help lists all tables, which are looked up only then."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help with the tables below."""
+        """Write the help, followed by the list of tables."""
         from perfmodel.validation.tables.own_tables import help_text
 
         self.epilog = help_text()
@@ -106,7 +106,7 @@ def validate_command(
     out: OutOption = None,
     data: DataOption = None,
 ) -> None:
-    """Predict every measured cell of a table and score the predictions beside naive baselines."""
+    """Predict every measured cell of a table, and score the predictions beside naive baselines."""
     from perfmodel.validation.validate import validate_steps
 
     check_writable(out, argument="--out")
@@ -128,7 +128,7 @@ def validate_command(
 
 
 def _own(name: str, data: Path | None, *, given: dict[str, str], max_mape: float | None) -> tuple[Any, float | None]:
-    """Return the report of a table that is scored in a way of its own, and its error [%]; None where it is none."""
+    """Return the report and the error [%] of a table with its own kind of score; None for other tables."""
     from perfmodel.validation.tables.own_tables import own_table, refuse_beside
 
     table = own_table(name, data)
@@ -137,12 +137,12 @@ def _own(name: str, data: Path | None, *, given: dict[str, str], max_mape: float
     refuse_beside(table, [option for parameter, option in given.items() if parameter not in BESIDE_OWN])
     report = table.report()
     if max_mape is not None and report.mape is None:
-        raise ArgumentError("--max-mape", max_mape, f"none with {name}, of which nothing is scored")
+        raise ArgumentError("--max-mape", max_mape, f"left out with {name}, which is not scored")
     return report, report.mape
 
 
 def _all_of(tables: list[Table[Any]]) -> Answer:
-    """Return tables of scores as one answer."""
+    """Return the score tables as one answer."""
     from perfmodel.validation.scores.table_report import score_lines
 
     return Answer(
@@ -161,14 +161,14 @@ def _with_rows(report: ValidationReport) -> Answer:
 
 
 def _check_error(mape: float | None, most: float | None) -> None:
-    """End with exit code 1 if the error is above what is allowed, or none."""
+    """Exit with code 1 if the error is above the bound, or there is none."""
     if most is not None and mape is not None and not mape <= most:
         sys.stderr.write(f"perfmodel: check failed: MAPE {mape:.1f} % is above {most:g} %\n")
         raise typer.Exit(CHECK_FAILED)
 
 
 def _given(context: typer.Context) -> dict[str, str]:
-    """Return what was typed: names of parameters with what people call them, the table or an option."""
+    """Return the options that were typed, and the table: parameter names with their spelling on the command line."""
     typed = {}
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name) if parameter.name else None
@@ -204,7 +204,7 @@ def _tables(
 
 
 COMMAND = "validate live"
-"""What is typed."""
+"""Start of the command as typed."""
 
 NetworkOption: TypeAlias = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="A network to check; may be given several times.")
@@ -247,7 +247,7 @@ def validate_live_command(
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
-    """Measure whole torch networks on this machine and predict them from its calibration, which never saw them."""
+    """Measure whole torch networks on this machine, and predict them from a calibration that never saw them."""
     from perfmodel.validation.live.check import validate_live
     from perfmodel.validation.live.report import check_table_path, save_live_table
 
@@ -257,8 +257,8 @@ def validate_live_command(
     if save is not None:
         check_table_path(save)
         if repeats == 1:
-            raise ArgumentError("--repeats", repeats, "at least 2 with --save, as one repeat alone is not scored")
-    with telling_interrupts(), progress_bar(f"live check on {device}", shown=progress) as told:
+            raise ArgumentError("--repeats", repeats, "at least 2 with --save: a single repeat is not scored")
+    with telling_interrupts(), progress_bar(f"live check on {device}", shown=progress) as advance:
         report = validate_live(
             device,
             calibration=calibration,
@@ -268,7 +268,7 @@ def validate_live_command(
             repeats=repeats,
             steps=steps,
             seconds=seconds,
-            progress=told,
+            progress=advance,
         )
     emit(report.to_text, report.to_dict, as_json=as_json, out=out)  # first, as what follows may fail
     if plot is not None:

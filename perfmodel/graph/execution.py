@@ -1,4 +1,4 @@
-"""What a graph executes, layer by layer: operations forward and backward, and what checkpoints make it repeat."""
+"""Operations of a graph, layer by layer: forward, backward, and those that checkpoints repeat."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perfmodel.layers.shapes import element_count
 from perfmodel.records import Gather, MemoryPass, Operation, Role
 
 RECOMPUTE = ("full", "sqrt")
-"""Ways to place checkpoints; None leaves it to the graph, which keeps every activation unless it marks regions."""
+"""Ways to place checkpoints; None keeps every activation outside the regions that the graph marks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class Segment:
 @dataclass(frozen=True, slots=True)
 class _Cut:
     place: int
-    """Layers before it [1]."""
+    """Number of layers before the cut [1]."""
     tensor: str
     is_kept: bool
-    """Whether back-propagation reads the tensor in any case, so that no layer overwrites it."""
+    """Whether back-propagation reads the tensor anyway, so that no layer overwrites it."""
 
 
 def check_recompute(recompute: Any) -> str | None:
-    """Return a way to place checkpoints, or None; UnknownNameError with the nearest for anything else."""
+    """Check the name of a way to place checkpoints; None is allowed."""
     if recompute is None:
         return None
     if recompute not in RECOMPUTE:
@@ -70,12 +70,12 @@ def _cuts(nodes: Sequence[Node], *, wanted: Mapping[str, bool]) -> list[_Cut]:
 
 
 def _block_starts(cuts: Sequence[_Cut]) -> list[_Cut]:
-    """Return the cuts after which branches begin: between them and the next cut lies more than one layer."""
+    """Return the cuts with more than one layer up to the next cut, where branches begin."""
     return [cut for cut, following in pairwise(cuts) if following.place - cut.place > 1 and cut.is_kept]
 
 
 def _balanced(nodes: Sequence[Node], cuts: Sequence[_Cut], *, wanted: Mapping[str, bool]) -> list[_Cut]:
-    """Return about sqrt(cuts) of them, so that what is kept between them is nearly equal."""
+    """Return about sqrt(cuts) of the cuts, so that similar amounts are kept between them."""
     group_count = round(math.sqrt(len(cuts) + 1))
     allowed = [cut for cut in cuts if cut.is_kept]
     kept = kept_tensors(nodes, wanted=wanted)
@@ -94,7 +94,7 @@ def _balanced(nodes: Sequence[Node], cuts: Sequence[_Cut], *, wanted: Mapping[st
 
 
 def _again(segment: Sequence[Node], *, checkpoint: str, wanted: Mapping[str, bool]) -> tuple[Node, ...]:
-    """Return the layers of a segment whose forward results its back-propagation needs, directly or not."""
+    """Return the layers of a segment whose forward results its back-propagation needs, directly or indirectly."""
     needed = {node.name for node in segment if wanted[node.name] and _saves(node)} | kept_tensors(
         segment, wanted=wanted
     )
@@ -112,7 +112,7 @@ def _saves(node: Node) -> bool:
 
 
 def _marked(nodes: Sequence[Node], *, wanted: Mapping[str, bool]) -> list[Segment]:
-    """Return the regions that the graph says run again, and the layers between them."""
+    """Return the regions that the graph marks to run again, and the layers between them."""
     parts: list[list[Node]] = [[]]
     region: str | None = None
     for node in nodes:
@@ -125,12 +125,12 @@ def _marked(nodes: Sequence[Node], *, wanted: Mapping[str, bool]) -> list[Segmen
 
 
 def _is_there(node: Node) -> bool:
-    """Tell whether a layer computes nothing: a parameter, a constant."""
+    """Tell whether a layer computes nothing, as a parameter or a constant."""
     return not node.input_names and (node.layer.is_view or is_parameter(node))
 
 
 def _again_in_region(part: Sequence[Node], *, wanted: Mapping[str, bool]) -> tuple[Node, ...]:
-    """Return what of a region runs again: what its back-propagation needs, or all of it."""
+    """Return the part of a region that runs again: what its back-propagation needs, or all of it."""
     inside = [node for node in part if node.usage.recomputed_in is not None and not _is_there(node)]
     if not any(wanted[node.name] for node in inside):
         return ()
@@ -209,7 +209,7 @@ def forward_operations(nodes: Sequence[Node], *, batch_size: Any) -> LayerOperat
 
 
 def operations_of(node: Node, into: list[bool] | None, batch_size: Any) -> tuple[Operation, ...]:
-    """Return the operations of a layer, forward or back to inputs that want a gradient; equal layers share them."""
+    """Return a layer's operations, forward, or backward to the inputs that want a gradient; equal layers share them."""
     shapes = node.input_shapes
     if type(batch_size) is not int:
         return _made(node.layer, shapes, None if into is None else tuple(into), batch_size)
@@ -240,7 +240,7 @@ def _kept(
 def wants_gradient(
     input_shapes: Mapping[str, Shape], nodes: Sequence[Node], *, input_gradient: bool
 ) -> dict[str, bool]:
-    """Tell for every graph input and every layer's output whether its gradient is computed."""
+    """Tell for each graph input and layer output whether its gradient is computed."""
     wanted = dict.fromkeys(input_shapes, input_gradient)
     for node in nodes:
         wanted[node.name] = any(node.into(wanted)) or bool(node.trained_shapes)
@@ -249,7 +249,7 @@ def wants_gradient(
 
 
 def _reached_by_gradients(input_shapes: Mapping[str, Shape], nodes: Sequence[Node]) -> set[str]:
-    """Return the names of tensors from which a path of gradients leads to an output that is no metric."""
+    """Return the names of tensors with a path of gradients to an output that is not a metric."""
     read = {name for node in nodes for name in node.input_names}
     reached = {node.name for node in nodes if node.name not in read and not node.layer.is_metric}
     for node in reversed(nodes):
@@ -260,7 +260,7 @@ def _reached_by_gradients(input_shapes: Mapping[str, Shape], nodes: Sequence[Nod
 
 
 def _is_of_use(operation: Operation, node: Node) -> bool:
-    """Tell whether a backward operation remains where some of a layer's parameters are frozen.
+    """Tell whether a backward operation is still needed where some of a layer's parameters are frozen.
 
     Where only some are, products remain for any trained parameter of two or more axes (weights) and, in a layer with
     such parameters, passes over memory for any other (biases).
@@ -277,7 +277,7 @@ def _is_of_use(operation: Operation, node: Node) -> bool:
 
 
 def _gradients_of(node: Node, *, batch_size: Any, wanted: Mapping[str, bool]) -> list[Operation]:
-    """Return the backward operations of one layer: its own, and what its frozen or shared parameters change."""
+    """Return the backward operations of one layer, with those that its frozen or shared parameters change."""
     operations = operations_of(node, node.into(wanted), node.runs(batch_size))
     if node.usage.frozen_parameters or not node.usage.is_trained:
         operations = tuple(operation for operation in operations if _is_of_use(operation, node))

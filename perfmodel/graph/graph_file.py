@@ -1,4 +1,4 @@
-"""Layer graphs as JSON files: versioned, data only, every fault of a file told at once.
+"""Layer graphs as JSON files: versioned, data only; all faults of a file are reported together.
 
 A file holds ``format_version``, ``name``, ``inputs`` (sample shape by name) and ``layers``, a list in any
 order of ``{"name", "kind", "inputs", "options"}``.
@@ -19,12 +19,12 @@ from perfmodel.graph.node import Usage
 from perfmodel.layers import Layer, Shape
 
 FORMAT_VERSION: Final = 2
-"""Version of the format written here."""
+"""Version of the format that is written."""
 READABLE_VERSIONS: Final = {
     1: "no layer shares parameters or is frozen, no graph has a fixed batch size",
     2: "this one",
 }
-"""Versions that can be read -> what differs from this one."""
+"""Readable versions -> their differences from the present one."""
 
 GRAPH_FIELDS: Final = ("format_version", "name", "inputs", "layers", "fixed_batch_size")
 LAYER_FIELDS: Final = ("name", "kind", "inputs", "options", *(each.name for each in fields(Usage)))
@@ -42,7 +42,7 @@ class LayerEntry:
 
 @dataclass(frozen=True, slots=True)
 class GraphDocument:
-    """What a graph file says."""
+    """Content of a graph file."""
 
     name: str
     inputs: dict[str, Shape]
@@ -99,7 +99,7 @@ def _parsed(path: str | Path) -> Any:
 
 
 def _refuse_constant(constant: str) -> NoReturn:
-    problem = f"{constant} is not a number a graph can have"
+    problem = f"{constant} is not a finite number"
     raise ValueError(problem)
 
 
@@ -156,7 +156,7 @@ def _check_graph_fields(path: str | Path, content: Any) -> None:
 
 
 def _entry(path: str | Path, index: int, given: Any, faults: list[str]) -> LayerEntry | None:
-    """Return one layer of the file, or None after adding what is wrong with it to ``faults``."""
+    """Return one layer of the file; None after adding its faults to ``faults``."""
     if not isinstance(given, dict):
         faults.append(f"layers[{index}]={given!r}: must be an object")
         return None
@@ -185,7 +185,7 @@ def _is_parameter_name(given: Any) -> bool:
 
 
 def _usage(where: str, given: Mapping[str, Any], faults: list[str]) -> Usage | None:
-    """Return how the graph uses a layer, or None after adding what is wrong with it to ``faults``."""
+    """Return the usage of a layer; None after adding its faults to ``faults``."""
     shared = given.get("shared_parameters", {})
     found = []
     if not isinstance(shared, dict) or not all(map(_is_parameter_name, shared.values())):
@@ -208,7 +208,7 @@ def _usage(where: str, given: Mapping[str, Any], faults: list[str]) -> Usage | N
 
 
 def _layer(where: str, kind: type[Layer], options: Any, faults: list[str]) -> Layer | None:
-    """Return a layer made from its options, or None after adding what is wrong with them to ``faults``."""
+    """Build a layer from its options; None after adding their faults to ``faults``."""
     if not isinstance(options, dict):
         faults.append(f"{where}: options={options!r} must be an object")
         return None
@@ -226,16 +226,16 @@ def _layer(where: str, kind: type[Layer], options: Any, faults: list[str]) -> La
 
 
 def _without_lists(value: Any) -> Any:
-    """Return JSON's lists as the tuples that layers hold."""
+    """Convert JSON's lists to the tuples that layers hold."""
     return tuple(map(_without_lists, value)) if isinstance(value, list) else value
 
 
 def _in_order(path: str | Path, inputs: Mapping[str, Shape], entries: Sequence[LayerEntry]) -> tuple[LayerEntry, ...]:
-    """Return the layers so that each follows all that it reads, else in the order of the file."""
+    """Sort the layers so that each follows all that it reads, otherwise in the order of the file."""
     position: dict[str, int] = dict.fromkeys(inputs, -1)
     for index, entry in enumerate(entries):
         if entry.name in position:
-            problem = f"{path}: the name {entry.name!r} is given twice"
+            problem = f"{path}: the name {entry.name!r} appears twice"
             raise GraphError(problem)
         position[entry.name] = index
     for entry in entries:
@@ -259,7 +259,7 @@ def _in_order(path: str | Path, inputs: Mapping[str, Shape], entries: Sequence[L
 
 
 def unknown_input(layer: str, name: str, known: Iterable[str]) -> str:
-    """Return the sentence that says which input does not exist and which may have been meant.
+    """Return a sentence that names the missing input and the nearest existing one.
 
     Examples
     --------

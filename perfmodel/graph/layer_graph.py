@@ -180,19 +180,19 @@ class LayerGraph(GraphStructure):
         return tuple(pair for part in parts for pair in make[part]())
 
     def wants_gradient(self, *, input_gradient: bool) -> dict[str, bool]:
-        """Tell for every input and every layer's output whether its gradient is computed."""
+        """Tell for each input and each layer's output whether its gradient is computed."""
         key, shapes = ("wanted", input_gradient), self._input_shapes
         return self._once(key, lambda: wants_gradient(shapes, self.layers, input_gradient=input_gradient))
 
     def segments(self, *, input_gradient: bool, recompute: str | None) -> tuple[Segment, ...]:
-        """Return the layers in the segments that checkpoints make of them in training."""
+        """Return the segments between the checkpoints of training."""
         wanted = self.wants_gradient(input_gradient=input_gradient)
         key = ("segments", input_gradient, recompute)
         return self._once(key, lambda: segments(self.layers, wanted=wanted, recompute=recompute))
 
     @property
     def free_sizes(self) -> tuple[str, ...]:
-        """Names of the symbols in its shapes and options, which ``with_sizes`` gives values."""
+        """Names of the symbols in shapes and options; ``with_sizes`` gives them values."""
         shapes = self._input_shapes.values()
         return self._once("free_sizes", lambda: free_sizes(shapes, [node.layer for node in self.layers]))
 
@@ -223,7 +223,7 @@ class LayerGraph(GraphStructure):
         return self._rebuilt(*with_sizes(self._input_shapes, [node.layer for node in self.layers], sizes))
 
     def at_inference(self) -> Self:
-        """Return the network as it runs where nothing is trained: statistics are given ones, nothing drops out.
+        """Return the network as it runs at inference: fixed statistics, no dropout.
 
         Returns
         -------
@@ -292,7 +292,7 @@ class LayerGraph(GraphStructure):
     def liveness(
         self, *, phase: Phase | str = "step", rules: MemoryRules | None = None, input_gradient: bool = False
     ) -> Liveness:
-        """Return what is in memory at every moment of a phase, besides weights, optimizer state and inputs.
+        """Return the bytes in memory at every moment of a phase, besides weights, optimizer state and inputs.
 
         Parameters
         ----------
@@ -323,7 +323,7 @@ class LayerGraph(GraphStructure):
         return self._once((chosen, rules, input_gradient), derive)
 
     def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: str | None = None) -> Any:
-        """Return what waits in memory from the forward phase until back-propagation reads it [B].
+        """Return the bytes that wait in memory from the forward phase until back-propagation reads them [B].
 
         Parameters
         ----------
@@ -355,7 +355,7 @@ class LayerGraph(GraphStructure):
         return expanded(constant + slope * self.samples(batch_size))
 
     def multiply_add_count(self, *, batch_size: Any = None) -> Any:
-        """Return the multiply-adds of all products of the forward phase [1], the figure that papers print."""
+        """Return the multiply-adds of all products of the forward phase, the figure that papers print [1]."""
         pairs = self.operations(batch_size=batch_size, phase=Phase.FORWARD)
         return sum(operation.product_flop_count // 2 for _, operation in pairs)
 
@@ -392,22 +392,22 @@ class LayerGraph(GraphStructure):
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the graph's content, the same in every session; kept until a layer is added."""
+        """Hash of the graph's content, equal in every session; recomputed when a layer is added."""
         return self._once("fingerprint", lambda: hashlib.sha256(self._document().to_text().encode()).hexdigest())
 
     def save(self, path: str | Path) -> None:
-        """Write the graph to a JSON file, whole or not at all."""
+        """Write the graph to a JSON file, which appears complete or not at all."""
         check_path("path", path)
         self._check_complete()
         if self.free_sizes:
-            problem = f"graph {self.name!r} has the free sizes {', '.join(self.free_sizes)}: see with_sizes()"
+            problem = f"graph {self.name!r} has free sizes; set {', '.join(self.free_sizes)} by with_sizes() first"
             raise GraphError(problem)
         with replacement_of(path) as temporary:
             temporary.write_text(self._document().to_text(), encoding="utf-8", newline="\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a graph from a JSON file that ``save`` or a person wrote.
+        """Read a graph from a JSON file.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""What is in memory at every moment of a step: each tensor from the operation that makes it to the last that reads it.
+"""Memory at every moment of a step: each tensor lives from the operation that makes it to the last that reads it.
 
 A step is a row of moments: a layer's forward phase (a second time where activations are recomputed), its backward
 phase, the sum of gradients that meet at a tensor, and the update. At each moment the layer's operands and results are
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRules:
-    """What decides how large tensors are and which of them share memory, besides the graph."""
+    """Rules for sizes of tensors and for sharing memory."""
 
     element_bytes: int = 4
     index_bytes: int = INDEX_BYTES
@@ -46,7 +46,7 @@ class MemoryRules:
     recompute: str | None = None
 
     def among(self, kinds: Collection[str]) -> MemoryRules:
-        """Return the same rules for layers of some kinds alone; they can be the key of a mapping."""
+        """Return the same rules for layers of some kinds only; hashable."""
         return replace(self, in_place_kinds=frozenset(self.in_place_kinds).intersection(kinds))
 
 
@@ -105,14 +105,14 @@ class _Timeline:
 
 
 def _passes_on(node: Node, place: int) -> bool:
-    """Tell whether an input's gradient is the output's own, without an operation: a sum, a view."""
+    """Tell whether an input's gradient is the output's own, without an operation, as in a sum or a view."""
     only = [each == place for each in range(len(node.input_names))]
     operations = operations_of(node, only, 1)
     return all(operation.role is not Role.INPUT_GRADIENT for operation in operations)
 
 
 class _Step:
-    """Plays a step, layer by layer, and notes who uses what when."""
+    """Plays a step layer by layer, and records which storages are in use when."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Step:
         return tensor_bytes(self.shapes[name], element_bytes=element_bytes)
 
     def compute(self, node: Node, phase: Phase) -> None:
-        """Make a layer's output, from what it reads, and what its back-propagation will read."""
+        """Make a layer's output from its inputs, and keep what its back-propagation will read."""
         if is_parameter(node):
             self.place[node.name] = _Storage(NOTHING, 0, 0)
             return
@@ -166,7 +166,7 @@ class _Step:
         )
 
     def differentiate(self, node: Node) -> None:
-        """Make the gradients a layer yields, from its output's gradient and what it kept."""
+        """Make the gradients of a layer's inputs and parameters from its output's gradient and the tensors kept."""
         if is_parameter(node):
             self._keep_gradient(node)
             return
@@ -195,7 +195,7 @@ class _Step:
         )
 
     def _input_gradients(self, node: Node, of_output: _Storage) -> list[tuple[str, _Storage]]:
-        """Return the gradient of each input that wants one; the output's own where the layer passes it on."""
+        """Return the gradient of each input that wants one; a layer may pass on the output's own."""
         into = node.into(self.wanted)
         made = []
         for place, name in enumerate(node.input_names):
@@ -206,7 +206,7 @@ class _Step:
         return made
 
     def _parameter_gradients(self, node: Node) -> None:
-        """Make the gradients of parameters: for good at first, to be added and thrown away where there is one."""
+        """Make the gradients of parameters: kept if new, else added to the existing ones and freed."""
         for parameter, shape in node.trained_shapes.items():
             owner = node.usage.shared_parameters.get(parameter, (node.name, parameter))
             size = tensor_bytes(SharedShape(shape), element_bytes=self.rules.element_bytes)
@@ -216,7 +216,7 @@ class _Step:
                 self.weight_gradients[owner] = self.timeline.new(size, is_weight_gradient=True)
 
     def _keep_gradient(self, node: Node) -> None:
-        """Make the gradient of a tensor that is a parameter the parameter's, or add it to that."""
+        """Make a tensor's gradient the gradient of its parameter, or add it to that."""
         own = self.gradients.pop(node.name, None)
         if own is None or own.size != self.size(node.name):
             own = self.timeline.new(self.size(node.name))
@@ -230,7 +230,7 @@ class _Step:
             self.weight_gradients[owner] = own
 
     def _add_gradient(self, name: str, storage: _Storage) -> None:
-        """Give a tensor its gradient, or add it to the one it has, into memory that nobody else reads.
+        """Give a tensor its gradient, or add it to the existing one, in memory that nothing else reads.
 
         Memory of another size holds a gradient that is a view: a part of it, or it repeated. Nothing is added there.
         """
@@ -275,7 +275,7 @@ def liveness(
     parts: Sequence[Segment],
     rules: MemoryRules,
 ) -> Liveness:
-    """Return what is in memory at every moment of a step.
+    """Return the bytes in memory at every moment of a step.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""One layer in its place in a graph: what it reads, whose parameters it uses, and the shapes that follow."""
+"""One layer of a graph: its inputs, the owner of its parameters, and the shapes that follow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfmodel.layers import Layer, Shape, ShapeMismatchError, SharedShape
 from perfmodel.layers.shapes import shape_text
 
 INDEX_BYTES = 4
-"""Size of an index where no framework says otherwise [B]."""
+"""Size of an index unless a framework states another [B]."""
 
 ParameterName = tuple[str, str]
 """Name of a layer, and of one of its parameters."""
@@ -21,7 +21,7 @@ ParameterName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """How a graph uses a layer, besides what the layer itself says."""
+    """How a graph uses a layer: shared or frozen parameters, regions that run again."""
 
     shared_parameters: Mapping[str, ParameterName] = field(default_factory=dict)
     is_trained: bool = True
@@ -40,7 +40,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Node:
-    """One layer in its place: what it reads, and the shapes that follow.
+    """One layer of a graph, with its inputs and the shapes that follow.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Node:
     def of(
         cls, name: str, layer: Layer, *, input_names: tuple[str, ...], input_shapes: tuple[Shape, ...], usage: Usage
     ) -> Node:
-        """Return a layer in its place, with the shape of its output.
+        """Return a layer of a graph, with the shape of its output.
 
         Raises
         ------
@@ -94,15 +94,15 @@ class Node:
 
     @cached_property
     def is_shared(self) -> bool:
-        """Whether it runs once per step whatever the batch size: nothing it touches belongs to a sample."""
+        """Whether it runs once per step whatever the batch size, as none of its tensors belongs to a sample."""
         return all(isinstance(shape, SharedShape) for shape in (*self.input_shapes, self.output_shape))
 
     def runs(self, batch_size: Any) -> Any:
-        """Return the samples it computes in a mini-batch of ``batch_size`` [samples]: one where all share it."""
+        """Return the samples it computes in a mini-batch of ``batch_size`` [samples]: one if all samples share it."""
         return 1 if self.is_shared else batch_size
 
     def into(self, wanted: Mapping[str, bool]) -> list[bool]:
-        """Tell for each input whether its gradient is computed: it is wanted, and flows back through the layer."""
+        """Tell for each input whether its gradient is computed: one is wanted, and flows back through the layer."""
         flows = self.layer.differentiable(len(self.input_names))
         return [flow and wanted[name] for name, flow in zip(self.input_names, flows, strict=True)]
 
@@ -142,7 +142,7 @@ class Node:
 
     @cached_property
     def trains_weights(self) -> bool:
-        """Whether gradients are wanted of the parameters with the most axes: weights rather than biases."""
+        """Whether gradients are wanted for the parameters with the most axes: weights rather than biases."""
         axis_counts = [len(shape) for shape in self.layer.parameter_shapes(self.input_shapes).values()]
         return any(len(shape) == max(axis_counts) for shape in self.trained_shapes.values())
 

@@ -1,4 +1,4 @@
-"""Which tensors share memory: views, outputs that overwrite an input, and what back-propagation still reads."""
+"""Tensors that share memory: views, outputs that overwrite an input, and those that back-propagation still reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perfmodel.layers import Shape, SharedShape
 from perfmodel.layers.shapes import element_count
 
 Bytes = tuple[Any, Any]
-"""Size of something in memory: what does not depend on the batch size [B], and what it holds per sample [B/sample]."""
+"""Size in memory: constant part [B] and part per sample [B/sample]."""
 
 NOTHING: Bytes = (0, 0)
 
@@ -41,7 +41,7 @@ def tensor_bytes(shape: Shape, *, element_bytes: int) -> Bytes:
 
 
 def mask_tensors(nodes: Sequence[Node]) -> set[str]:
-    """Return the tensors that hold truth values: what comparisons make, what is read as a mask, and what that views."""
+    """Return the tensors of truth values: results of comparisons, tensors read as masks, and views of them."""
     found = {node.name for node in nodes if node.layer.makes_mask}
     for node in reversed(nodes):
         read = node.layer.mask_inputs
@@ -52,14 +52,14 @@ def mask_tensors(nodes: Sequence[Node]) -> set[str]:
 
 
 def saved_bytes(node: Node, *, element_bytes: int, index_bytes: int) -> Bytes:
-    """Return the size of what a layer keeps for back-propagation besides its inputs and output."""
+    """Return the bytes that a layer keeps for back-propagation besides its inputs and output."""
     return affine(
         lambda batch_size: node.saved_bytes(batch_size=batch_size, element_bytes=element_bytes, index_bytes=index_bytes)
     )
 
 
 def is_parameter(node: Node) -> bool:
-    """Tell whether a node only holds a parameter: its output is the weights' own memory."""
+    """Tell whether a node only holds a parameter, so that its output is the weights' own memory."""
     return not node.input_names and bool(node.layer.parameter_shapes(node.input_shapes))
 
 
@@ -89,7 +89,7 @@ def _same_size(node: Node, shape: Shape) -> bool:
 def shared_storage(
     nodes: Sequence[Node], *, in_place_kinds: Collection[str], kept: Collection[str], stays: Collection[str]
 ) -> dict[str, str]:
-    """Return whose memory each layer's output lives in, where it has none of its own.
+    """Return, for each layer whose output has no memory of its own, the tensor whose memory it uses.
 
     A view always is its input's memory. What the graph states is taken as it stands. A habit applies only to an input
     of the output's size that nobody reads later, neither another layer nor back-propagation, under any of its names.

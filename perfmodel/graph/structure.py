@@ -1,4 +1,4 @@
-"""The structure of a layer graph: named layers, what they read, their shapes, parameters; and what is missing in it."""
+"""Structure of a layer graph: named layers, their inputs, shapes and parameters; and checks for missing ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Node]) -> None:
-    """Raise GraphError for an empty graph, an input nobody reads, a layer that leads to no loss."""
+    """Refuse an empty graph, an input that nothing reads, and a layer that leads to no loss."""
     if not nodes:
         problem = f"graph {name!r} has no layers"
         raise GraphError(problem)
@@ -38,7 +38,7 @@ def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Nod
 
 
 def check_frozen(node: Node) -> None:
-    """Raise UnknownNameError unless the parameters that a graph freezes are the layer's."""
+    """Refuse to freeze parameters that a layer does not have."""
     known = node.layer.parameter_shapes(node.input_shapes)
     for name in node.usage.frozen_parameters:
         if name not in known:
@@ -47,7 +47,7 @@ def check_frozen(node: Node) -> None:
 
 
 def check_sharing(node: Node, *, owner: Node | None, parameter: str, of: ParameterName) -> None:
-    """Raise ShapeError unless a layer's parameter can be another layer's."""
+    """Refuse to share a parameter between layers that it does not fit."""
     wanted = node.layer.parameter_shapes(node.input_shapes).get(parameter)
     shapes = {} if owner is None else owner.parameter_shapes
     if wanted is None:
@@ -79,7 +79,7 @@ class GraphStructure:
         fixed_batch_size: int | None = None,
     ) -> None:
         if (input_shape is None) == (inputs is None):
-            refuse("input_shape", input_shape, "give either input_shape or inputs={name: shape}")
+            refuse("input_shape", input_shape, "a sample shape, or None with inputs={name: shape}")
         check_text("name", name)
         if inputs is not None and (not isinstance(inputs, Mapping) or not inputs):
             refuse("inputs", inputs, "must be a mapping of at least one input's name to its shape")
@@ -119,7 +119,7 @@ class GraphStructure:
         if not isinstance(layer, Layer):
             refuse("layer", layer, "must be a Layer, e.g. Dense(units=10)")
         if name in self:
-            problem = f"the name {name!r} is given twice in graph {self.name!r}"
+            problem = f"the name {name!r} appears twice in graph {self.name!r}"
             raise GraphError(problem)
         if not isinstance(inputs, Sequence) or not all(isinstance(each, str) for each in inputs):
             refuse("inputs", inputs, "must be a layer's or graph input's name, or a sequence of them")
@@ -145,7 +145,7 @@ class GraphStructure:
         return name
 
     def take(self, node: Node) -> None:
-        """Add a layer as another graph has it, where what it reads has the same shapes, and no parameter an owner."""
+        """Add a layer of another graph, whose inputs have the same shapes here and which shares no parameters."""
         self._nodes[node.name] = node
         self._readers[node.name] = []
         for input_name in dict.fromkeys(node.input_names):
@@ -153,14 +153,14 @@ class GraphStructure:
         self._derived.clear()
 
     def _once(self, key: Hashable, derive: Callable[[], Derived]) -> Derived:
-        """Return what follows from the layers that are there, derived at the first question after one was added."""
+        """Return a value derived from the present layers; it is derived again after a layer is added."""
         if key not in self._derived:
             self._derived[key] = derive()
         derived: Derived = self._derived[key]
         return derived
 
     def kept(self, what: str) -> dict[Any, Any]:
-        """Return the mapping in which others keep what they made of the graph, empty again when a layer is added."""
+        """Return a cache for values made from the graph; it is emptied when a layer is added."""
         return self._once(("kept", what), dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -170,7 +170,7 @@ class GraphStructure:
     def input(self) -> str:
         """Name of the only input; GraphError where there are several."""
         if len(self._input_shapes) != 1:
-            problem = f"graph {self.name!r} has the inputs {', '.join(self._input_shapes)}: say which one"
+            problem = f"graph {self.name!r} has several inputs; name one of {', '.join(self._input_shapes)}"
             raise GraphError(problem)
         return next(iter(self._input_shapes))
 
@@ -186,7 +186,7 @@ class GraphStructure:
 
     @property
     def digraph(self) -> nx.DiGraph[str]:
-        """Names of inputs and layers as a networkx graph of its own, for its algorithms."""
+        """Names of inputs and layers as a new networkx graph."""
         import networkx as nx
 
         digraph: nx.DiGraph[str] = nx.DiGraph()
@@ -249,9 +249,9 @@ class GraphStructure:
         return self._once("labels", lambda: sum(node.layer.label_bytes(node.input_shapes) for node in self.layers))
 
     def samples(self, batch_size: Any) -> Any:
-        """Return a batch size that the graph holds for [samples]. [samples]"""
+        """Check a batch size against the graph and return it. [samples]"""
         if self.fixed_batch_size is None:
             return checked_batch_size(1 if batch_size is None else batch_size)
         if batch_size is not None and not (np.ndim(batch_size) == 0 and batch_size == self.fixed_batch_size):
-            refuse("batch_size", batch_size, f"{self.fixed_batch_size}, the only one graph {self.name!r} holds for")
+            refuse("batch_size", batch_size, f"{self.fixed_batch_size}, the only batch size of graph {self.name!r}")
         return self.fixed_batch_size

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PHASES: Final = ("forward_backward", "forward")
 NOT_IN_GRAPH: Final = "(no layer)"
-"""What stands for the layer of products that no layer of the graph makes."""
+"""Shown in place of a layer for products outside the graph."""
 
 
 def audit(
@@ -33,7 +33,7 @@ def audit(
     batch_axis: int | None = 0,
     progress: bool | None = None,
 ) -> Audit:
-    """Return our counts of matrix products, beside torch's where a torch module is given.
+    """Count the matrix products of a network, beside torch's counts where it is a torch module.
 
     Parameters
     ----------
@@ -73,14 +73,12 @@ def audit(
         raise ArgumentError("phase", phase, f"one of {', '.join(PHASES)}")
     if isinstance(module_or_graph, LayerGraph):
         if example_inputs is not None:
-            raise ArgumentError("example_inputs", "given", "only a module takes example inputs, a graph batch_size")
+            raise ArgumentError("example_inputs", "given", "None for a LayerGraph; pass batch_size")
         return _audit_of_graph(module_or_graph, batch_size=batch_size, phase=phase)
     if example_inputs is None:
-        raise ArgumentError(
-            "example_inputs", None, "a torch module takes what it is called with; a LayerGraph, batch_size"
-        )
+        raise ArgumentError("example_inputs", None, "the inputs that the torch module is called with")
     if batch_size is not None:
-        allowed = "a torch module has the batch size of its example inputs; only a LayerGraph takes batch_size"
+        allowed = "None for a torch module, which has the batch size of its example inputs"
         raise ArgumentError("batch_size", batch_size, allowed)
     from perfmodel.importers.torch.module import import_torch, messages
 
@@ -115,7 +113,7 @@ def _audit_of_graph(graph: LayerGraph, *, batch_size: int | None, phase: str) ->
 
 
 def _audit_of_module(imported: Imported, *, phase: str) -> Audit:
-    from perfmodel.importers.torch.run import BackwardProducts, backward_products
+    from perfmodel.importers.torch.traced_run import BackwardProducts, backward_products
 
     graph, calls = imported.built.graph, imported.run.recording.calls
     products = _products(graph, batch_size=imported.batch_size, phase=phase)
@@ -154,7 +152,7 @@ def _audit_of_module(imported: Imported, *, phase: str) -> Audit:
 
 
 def _recomputed(graph: LayerGraph, *, batch_size: int, phase: str) -> Counter[str]:
-    """Return the products of layers in checkpointed regions that the backward phase runs again [FLOP]."""
+    """Return the products in checkpointed regions that the backward phase runs again [FLOP]."""
     counts: Counter[str] = Counter()
     if Phase.BACKWARD in Phase(phase).parts:
         for layer, operation in graph.operations(batch_size=batch_size, phase=Phase.BACKWARD):
@@ -235,7 +233,7 @@ class AuditRow:
 
     @property
     def difference_flop_count(self) -> int | None:
-        """Ours less torch's over both phases, known faults of torch's aside [FLOP]; None where it has no count."""
+        """Our count less torch's over both phases, torch's known faults aside [FLOP]; None without a count by torch."""
         if self.torch_forward_flop_count is None or self.torch_backward_flop_count is None or self.torch_has_no_formula:
             return None
         ours = self.forward_flop_count + self.backward_flop_count
@@ -244,7 +242,7 @@ class AuditRow:
 
     @property
     def agrees(self) -> bool:
-        """Whether both phases are equal to the last digit, torch's known faults aside, or there was no module."""
+        """Whether both phases agree to the last digit, torch's known faults aside, or there was no module."""
         if self.torch_has_no_formula:
             return True
         if self.torch_forward_flop_count is None or self.torch_backward_flop_count is None:
@@ -254,14 +252,14 @@ class AuditRow:
 
     @property
     def has_products(self) -> bool:
-        """Whether anybody counts a product here."""
+        """Whether we or torch count any product here."""
         theirs = (self.torch_forward_flop_count, self.torch_backward_flop_count)
         return any((self.forward_flop_count, self.backward_flop_count, *theirs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditHole:
-    """An opaque layer: an operator that no layer is."""
+    """An opaque layer: an operator without a layer of its own."""
 
     layer: str
     operator: str
@@ -271,7 +269,7 @@ class AuditHole:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A row as it is printed: FLOP to the last digit."""
+    """A row as printed, FLOP to the last digit."""
 
     layer: str
     operator: str
@@ -349,7 +347,7 @@ class Audit(Result):
 
     @property
     def torch_excess_flop_count(self) -> int:
-        """What torch's formulas are known to count too much [FLOP]."""
+        """Arithmetic that torch's formulas are known to overcount [FLOP]."""
         return sum(row.torch_excess_flop_count for row in self.rows)
 
     @property

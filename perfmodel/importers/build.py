@@ -1,4 +1,4 @@
-"""From a program to a layer graph: what is of use, what it is called, who owns which parameter."""
+"""From a translated program to a layer graph: needed layers, their names, and the owners of shared parameters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from perfmodel.errors import GraphError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.node import ParameterName
-from perfmodel.importers.plan import Plan, PlannedNode, Program, Source
+from perfmodel.importers.translation import Program, Source, TranslatedNode, TranslatedProgram
 from perfmodel.layers import Output, Shape, SharedShape
 from perfmodel.layers.shapes import element_count
 from perfmodel.layers.translation import Operand, Translator
@@ -22,7 +22,7 @@ NAMES_SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hole:
-    """A call that no layer takes."""
+    """A call that no layer translates."""
 
     layer: str
     step: int
@@ -32,7 +32,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """A graph and where its layers came from."""
+    """A graph and the calls that its layers came from."""
 
     graph: LayerGraph
     steps: dict[str, int]
@@ -42,26 +42,26 @@ class Built:
 
 def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -> Built:
     """Return the graph of a program."""
-    plan = Plan(program, translators)
-    ends = [plan.result(operand) for operand in program.outputs]
-    read = {id(source) for node in _of_use(plan.nodes, ends) for source in node.inputs}
+    translation = TranslatedProgram(program, translators)
+    ends = [translation.result(operand) for operand in program.outputs]
+    read = {id(source) for node in _of_use(translation.nodes, ends) for source in node.inputs}
     starting = {id(end) for operand, end in zip(program.outputs, ends, strict=True) if _starts(program, operand)}
     ends = [
-        plan.ended(end)
-        if isinstance(end, PlannedNode)
+        translation.ended(end)
+        if isinstance(end, TranslatedNode)
         and _starts(program, operand)
         and (id(end) in read or (end.layer.is_loss and len(starting) > 1))  # one loss of several is no end of all
         else end
         for operand, end in zip(program.outputs, ends, strict=True)
     ]
-    nodes = _of_use(plan.nodes, ends)
+    nodes = _of_use(translation.nodes, ends)
     read = {id(source) for node in nodes for source in node.inputs}
     inputs = _inputs_read(program, nodes)
     if not nodes or not inputs:
         problem = f"graph {program.name!r}: the network computes nothing from its inputs"
         raise GraphError(problem)
     graph = LayerGraph(program.name, inputs=inputs, fixed_batch_size=program.fixed_batch_size)
-    emission = _Emission(graph, plan, _names(nodes, taken=inputs))
+    emission = _Emission(graph, translation, _names(nodes, taken=inputs))
     for node in nodes:
         emission.add(node)
     for node in nodes:
@@ -70,7 +70,7 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
     return emission.built()
 
 
-def _is_end(node: PlannedNode, program: Program, ends: Sequence[Source]) -> bool:
+def _is_end(node: TranslatedNode, program: Program, ends: Sequence[Source]) -> bool:
     """Tell whether training starts at a layer: the loss, or without one every output with a gradient."""
     if node.layer.is_metric:
         return True
@@ -83,8 +83,8 @@ def _starts(program: Program, output: Operand) -> bool:
     return not output.is_index if program.starts is None else output.key in program.starts
 
 
-def _of_use(nodes: Sequence[PlannedNode], ends: Iterable[Source]) -> list[PlannedNode]:
-    """Return the layers that lead to an output, and those that are computed from an input although nobody reads them.
+def _of_use(nodes: Sequence[TranslatedNode], ends: Iterable[Source]) -> list[TranslatedNode]:
+    """Return the layers that lead to an output, and those that are computed from an input although nothing reads them.
 
     Left out are views that nobody reads, and counters and tables that depend on no input.
     """
@@ -92,21 +92,21 @@ def _of_use(nodes: Sequence[PlannedNode], ends: Iterable[Source]) -> list[Planne
     for node in nodes:
         if any(isinstance(source, str) or id(source) in fed for source in node.inputs):
             fed.add(id(node))
-    used = {id(end) for end in ends if isinstance(end, PlannedNode)}
+    used = {id(end) for end in ends if isinstance(end, TranslatedNode)}
     for node in reversed(nodes):
         if id(node) in used or (id(node) in fed and not node.layer.is_view):
             used.add(id(node))
-            used |= {id(source) for source in node.inputs if isinstance(source, PlannedNode)}
+            used |= {id(source) for source in node.inputs if isinstance(source, TranslatedNode)}
     return [node for node in nodes if id(node) in used]
 
 
-def _inputs_read(program: Program, nodes: Sequence[PlannedNode]) -> dict[str, Shape]:
+def _inputs_read(program: Program, nodes: Sequence[TranslatedNode]) -> dict[str, Shape]:
     read = {source for node in nodes for source in node.inputs if isinstance(source, str)}
     return {name: operand.shape for name, operand in program.inputs.items() if name in read}
 
 
-def _names(nodes: Sequence[PlannedNode], *, taken: Iterable[str]) -> dict[int, str]:
-    """Return a name for each layer: the path of its place, with the operator where the place holds several."""
+def _names(nodes: Sequence[TranslatedNode], *, taken: Iterable[str]) -> dict[int, str]:
+    """Return a name for each layer: the path of its place, with the operator appended where that is not unique."""
     parts = [node.path.split(".") for node in nodes]
     holders = {".".join(each[:count]) for each in parts for count in range(len(each))}
     visits = Counter((node.path, node.visit) for node in nodes if not node.layer.is_view)
@@ -133,11 +133,11 @@ def _names(nodes: Sequence[PlannedNode], *, taken: Iterable[str]) -> dict[int, s
 
 
 class _Emission:
-    """The graph while its layers are added."""
+    """A graph under construction."""
 
-    def __init__(self, graph: LayerGraph, plan: Plan, names: Mapping[int, str]) -> None:
+    def __init__(self, graph: LayerGraph, translation: TranslatedProgram, names: Mapping[int, str]) -> None:
         self.graph = graph
-        self.plan = plan
+        self.translation = translation
         self.names = names
         self.owners: dict[str, ParameterName] = {}
         self.steps: dict[str, int] = {}
@@ -147,9 +147,9 @@ class _Emission:
     def name(self, source: Source) -> str:
         return source if isinstance(source, str) else self.names[id(source)]
 
-    def add(self, node: PlannedNode) -> None:
+    def add(self, node: TranslatedNode) -> None:
         name = self.names[id(node)]
-        shapes = node.layer.parameter_shapes(tuple(map(self.plan.shape, node.inputs)))
+        shapes = node.layer.parameter_shapes(tuple(map(self.translation.shape, node.inputs)))
         shared = {}
         for parameter, key in node.parameters.items():
             owner = self.owners.get(key)
@@ -170,11 +170,11 @@ class _Emission:
         if node.step is not None:
             self.steps[name] = node.step
         if node.problem and node.step is not None:
-            operator = self.plan.program.steps[node.step].call.operator
+            operator = self.translation.program.steps[node.step].call.operator
             self.holes.append(Hole(layer=name, step=node.step, operator=operator, reason=node.problem))
 
     def _can_share(self, owner: ParameterName, shape: Shape) -> bool:
-        """Tell whether a layer can use another's parameter; warn where one tensor has two different sizes."""
+        """Tell whether a layer can share another's parameter; warn where one tensor has two sizes."""
         own = self.graph.node(owner[0]).parameter_shapes[owner[1]]
         if math.prod(own) == math.prod(shape):
             return True
@@ -183,15 +183,15 @@ class _Emission:
         )
         return False
 
-    def _training(self, node: PlannedNode) -> dict[str, Any]:
-        """Return which of a layer's parameters are frozen."""
-        frozen = tuple(name for name, key in node.parameters.items() if not self.plan.parameter(key).is_trained)
+    def _training(self, node: TranslatedNode) -> dict[str, Any]:
+        """Return the parameters of a layer that are frozen."""
+        frozen = tuple(name for name, key in node.parameters.items() if not self.translation.parameter(key).is_trained)
         if frozen and len(frozen) == len(node.parameters):
             return {"is_trained": False}
         return {"frozen_parameters": frozen}
 
-    def add_sink(self, node: PlannedNode) -> None:
-        """Add a reader to a result that nobody minimises, so that no gradient starts there."""
+    def add_sink(self, node: TranslatedNode) -> None:
+        """Add a reader to a result that no loss depends on, so that no gradient starts there."""
         name = self.names[id(node)]
         sink = f"{name}.output"
         while sink in self.graph:
@@ -203,20 +203,20 @@ class _Emission:
         return Built(graph=self.graph, steps=self.steps, holes=tuple(self.holes), notes=notes)
 
     def _unused(self) -> list[str]:
-        used = {self.plan.parameter(key).name for key in self.owners}
-        unused = sorted({tensor.name for tensor in self.plan.program.parameters.values()} - used)
+        used = {self.translation.parameter(key).name for key in self.owners}
+        unused = sorted({tensor.name for tensor in self.translation.program.parameters.values()} - used)
         if not unused:
             return []
         return [f"{len(unused)} parameter(s) that the network never uses are not counted: {listed(unused)}"]
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return the first few names, and dots where there are more."""
+    """Return the first few names, with dots if there are more."""
     return ", ".join(names[:NAMES_SHOWN]) + (" ..." if len(names) > NAMES_SHOWN else "")
 
 
 def counted_by_bytes(graph: LayerGraph, layers: Sequence[str], *, batch_size: int) -> str:
-    """Return in words how the FLOP of layers that perfmodel does not know are counted, and how many they may be."""
+    """Describe how the FLOP of opaque layers are counted, and within which bounds they lie."""
     bounds = [hole_bounds(graph, layer, batch_size=batch_size) for layer in layers]
     least, most = (sum(each) for each in zip(*bounds, strict=True))
     return (
@@ -226,7 +226,7 @@ def counted_by_bytes(graph: LayerGraph, layers: Sequence[str], *, batch_size: in
 
 
 def hole_bounds(graph: LayerGraph, layer: str, *, batch_size: int) -> tuple[int, int]:
-    """Return the least and most arithmetic of an opaque layer forward."""
+    """Return the least and the most forward arithmetic of an opaque layer."""
     node = graph.node(layer)
     runs = node.runs(batch_size)
     work = node.layer.work(node.input_shapes, batch_size=runs, phase="forward")

@@ -1,4 +1,4 @@
-"""Configurations of transformers in Hugging Face's format, as layer graphs: the fields suffice, no weights are read."""
+"""Transformer configurations in Hugging Face's format as layer graphs; no weights are read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ACTIVATIONS: Final = {
     "swish": "silu",
     "tanh": "tanh",
 }
-"""Non-linearities by the names that configurations have for them."""
+"""Non-linearities by their names in configurations."""
 
 
 def from_huggingface_config(
@@ -37,7 +37,7 @@ def from_huggingface_config(
     attention: str = "fused",
     name: str | None = None,
 ) -> LayerGraph:
-    """Return the network that a config.json describes: of the GPT-2, Llama, Mistral, Qwen2, BERT or ViT family.
+    """Build the network that a config.json describes: of the GPT-2, Llama, Mistral, Qwen2, BERT or ViT family.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def from_huggingface_config(
 
 
 def _no_head(family: str, head: str | None) -> None:
-    """Raise ArgumentError where a head is asked for and the family has only one."""
+    """Refuse a head for families that have only one."""
     if head is not None:
         check_choice(f"head of {family}", head, ())
 
@@ -108,7 +108,7 @@ def _no_head(family: str, head: str | None) -> None:
 def _rates(
     fields: ConfigFields, *, dropout: float | None, hidden: str, attention: str, default: float
 ) -> dict[str, Any]:
-    """Return the rates of dropout: those given, or the configuration's."""
+    """Return the dropout rates: the given one, or the configuration's."""
     rates = {
         "dropout": fields.rate(hidden, default=default),
         "attention_dropout": fields.rate(attention, default=default),
@@ -132,7 +132,7 @@ def _gpt2(
     }
     rates = _rates(fields, dropout=dropout, hidden="resid_pdrop", attention="attn_pdrop", default=0.1)
     fields.check_divides("n_head", "n_embd", part=heads, of=width)
-    fields.refuse("add_cross_attention", True, "must be false: only the decoder by itself is read")
+    fields.refuse("add_cross_attention", True, "must be false: only a decoder without an encoder is supported")
     fields.check()
     length = positions if sequence_length is None else sequence_length
     sizes: dict[str, Any] = {"width": width, "heads": heads, "positions": positions, "sequence_length": length}
@@ -149,7 +149,7 @@ def _llama(
     projection_bias: bool | None = None,
     output_bias: bool | None = None,
 ) -> LayerGraph:
-    """Return a network of Llama's kind; its relatives fix what Llama's configurations say of biases."""
+    """Build a network of Llama's kind; related families pass the biases that Llama's configurations state."""
     _no_head("llama", head)
     width = fields.count("hidden_size")
     heads = fields.count("num_attention_heads")
@@ -188,12 +188,12 @@ def _mistral(fields: ConfigFields, **options: Any) -> LayerGraph:
 
 
 def _qwen2(fields: ConfigFields, **options: Any) -> LayerGraph:
-    """Return Qwen2, whose queries, keys and values have a bias that its configurations do not mention."""
+    """Build Qwen2, whose queries, keys and values have biases that its configurations do not mention."""
     return _llama(fields, projection_bias=True, output_bias=False, **options)
 
 
 def _encoder(fields: ConfigFields) -> dict[str, Any]:
-    """Return the sizes that BERT and ViT call alike."""
+    """Return the sizes that BERT and ViT configurations name alike."""
     width, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
     fields.check_divides("num_attention_heads", "hidden_size", part=heads, of=width)
     return {
@@ -206,7 +206,7 @@ def _encoder(fields: ConfigFields) -> dict[str, Any]:
 
 
 def _head(fields: ConfigFields, *, given: str | None, classifiers: str) -> str:
-    """Return the head asked for, or that of the checkpoint's architecture."""
+    """Return the requested head, or that of the checkpoint's architecture."""
     if given is not None:
         return given
     names_classifier = any(each.endswith(classifiers) for each in fields.texts("architectures"))
@@ -214,7 +214,7 @@ def _head(fields: ConfigFields, *, given: str | None, classifiers: str) -> str:
 
 
 def _class_count(fields: ConfigFields) -> int:
-    """Return the classes of a classifier: two unless the configuration names or counts them [1]."""
+    """Return the number of classes: two unless the configuration states another [1]."""
     return fields.count("num_labels", default=fields.size("id2label") or 2)
 
 
@@ -233,7 +233,7 @@ def _bert(
     )
     fields.word("position_embedding_type", {"absolute": ""}, default="absolute")
     for field in ("is_decoder", "add_cross_attention"):
-        fields.refuse(field, True, "must be false: only the encoder is read")
+        fields.refuse(field, True, "must be false: only the encoder is supported")
     fields.check()
     return bert(
         head=_head(fields, given=head, classifiers="ForSequenceClassification"),
@@ -261,7 +261,7 @@ def _vit(
     rates = _rates(
         fields, dropout=dropout, hidden="hidden_dropout_prob", attention="attention_probs_dropout_prob", default=0.0
     )
-    fields.refuse("qkv_bias", False, "must be true: queries, keys and values with a bias, as all published")
+    fields.refuse("qkv_bias", False, "must be true: queries, keys and values need a bias")
     fields.check()
     sizes["mlp"] = sizes.pop("intermediate")
     return vit(
@@ -283,7 +283,7 @@ FAMILIES: Final[Mapping[str, Callable[..., LayerGraph]]] = {
     "qwen2": _qwen2,
     "vit": _vit,
 }
-"""Families by ``model_type``, to what builds their networks."""
+"""Builder of each family, by ``model_type``."""
 
 
 CONFIG_NAME: Final = "config.json"
@@ -305,7 +305,7 @@ class ConfigFields:
         if isinstance(path_or_dict, Mapping):
             return cls("configuration", path_or_dict)
         if not isinstance(path_or_dict, str | Path) or not str(path_or_dict):
-            allowed = "must be the path of a config.json, of its folder, or its content as a dict"
+            allowed = "the path of a config.json or its folder, or its content as a dict"
             raise ArgumentError("path_or_dict", path_or_dict, allowed)
         path = Path(path_or_dict).expanduser()
         path = path / CONFIG_NAME if path.is_dir() else path
@@ -324,16 +324,16 @@ class ConfigFields:
         return self._content.get(field) is not None
 
     def text(self, field: str) -> str:
-        """Return a field as a text; empty where it is missing."""
+        """Return a text field; empty if it is missing."""
         return str(self._content[field]) if self.has(field) else ""
 
     def fault(self, field: str, allowed: str) -> None:
-        """Note that a field has a value that is not allowed."""
+        """Record that a field has a value that is not allowed."""
         self._at_fault.add(field)
         self._faults.append(f"{field}={self._content.get(field)!r}: {allowed}")
 
     def _given(self, field: str, *, default: Any) -> Any:
-        """Return a field's value, or its default where it is missing or null; a fault where it has none."""
+        """Return a field's value, or its default if it is missing or null; a fault where there is no default."""
         if self.has(field):
             return self._content[field]
         if default is None:
@@ -371,7 +371,7 @@ class ConfigFields:
         return default
 
     def word(self, field: str, words: Mapping[str, str], *, default: str) -> str:
-        """Return what one of a few words means."""
+        """Return the meaning of a field that holds one of a few words."""
         value = self._given(field, default=default)
         if not isinstance(value, str) or value not in words:
             nearest = nearest_match(str(value), words)
@@ -381,7 +381,7 @@ class ConfigFields:
         return words[value]
 
     def size(self, field: str) -> int:
-        """Return the number of entries of a list or an object; zero where it is missing [1]."""
+        """Return the number of entries of a list or an object; zero if it is missing [1]."""
         value = self._content.get(field)
         return len(value) if isinstance(value, list | dict) else 0
 
@@ -391,27 +391,27 @@ class ConfigFields:
         return tuple(map(str, value)) if isinstance(value, list) else ()
 
     def refuse(self, field: str, value: Any, allowed: str) -> None:
-        """Note a fault where a field has a value."""
+        """Record a fault if a field has a value."""
         if self._content.get(field) == value:
             self.fault(field, allowed)
 
     def check_divides(self, field: str, whole: str, *, part: int, of: int) -> None:
-        """Note a fault unless one field's number divides another's; none where either is at fault already."""
+        """Record a fault unless one field divides another; skipped if either already has a fault."""
         if of % part and not self._at_fault & {field, whole}:
             self._faults.append(f"{field}={part}: must divide {whole}={of}")
 
     def check(self) -> None:
-        """Raise SpecError with all faults noted, if any."""
+        """Raise SpecError with all recorded faults, if any."""
         if self._faults:
             raise SpecError(self.where, self._faults)
 
 
 FILE_ENDINGS: Final = (".json", ".onnx")
-"""Endings by which a word without a folder is a file's name."""
+"""Endings that mark a word without a folder as a file's name."""
 
 
 def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None = None) -> LayerGraph:
-    """Return the network that a user names."""
+    """Load a network by name or path."""
     given = dict(options or {})
     path = Path(name_or_path).expanduser()
     if not path.parent.name and path.suffix not in FILE_ENDINGS and not (path.anchor or path.is_dir()):
@@ -423,13 +423,13 @@ def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None 
     if _is_configuration(path):
         return _configuration(path, given)
     if given:
-        allowed = "a graph's file has no options; networks of the zoo, configurations and ONNX files do"
+        allowed = "left out for a graph file; networks of the zoo, configurations and ONNX files have options"
         raise ArgumentError("options", given, allowed)
     return LayerGraph.load(path)
 
 
 def _onnx(path: Path, options: dict[str, Any]) -> LayerGraph:
-    """Return the network of an ONNX file; options that are no argument of the import are its free sizes."""
+    """Load an ONNX file; options that are not arguments of the import are its free sizes."""
     from perfmodel.importers.onnx.file import from_onnx
 
     arguments = {name: options.pop(name) for name in ("batch_size", "name", "progress") if name in options}
@@ -445,7 +445,7 @@ def _configuration(path: Path, options: Mapping[str, Any]) -> LayerGraph:
 
 
 def _is_configuration(path: Path) -> bool:
-    """Tell whether a path holds a configuration: JSON that names its type of model, or a folder with a config.json."""
+    """Tell whether a path holds a configuration: JSON with a type of model, or a folder with a config.json."""
     if path.is_dir():
         return (path / CONFIG_NAME).is_file()
     try:

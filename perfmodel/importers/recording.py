@@ -1,4 +1,4 @@
-"""What one traced run of a network is, in plain values, and which axis of its tensors is the mini-batch."""
+"""One traced run of a network in plain values, and the batch axis of its tensors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Origin = Literal["input", "parameter", "constant", "result"]
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A tensor among the arguments of a call."""
+    """A reference to a tensor among the arguments of a call."""
 
     key: int
     is_detached: bool = False
@@ -59,12 +59,12 @@ class Call:
 
     @property
     def site(self) -> tuple[str, str, int]:
-        """What identifies the call in every trace of the same network."""
+        """Key of the call, equal in every trace of the same network."""
         return (self.path, self.operator, self.occurrence)
 
     @property
     def inputs(self) -> tuple[Ref, ...]:
-        """The tensors it reads."""
+        """The tensors that the call reads."""
         return tuple(refs_of(tuple(self.arguments.values())))
 
 
@@ -93,12 +93,12 @@ Progress = Callable[[], None]
 """Called for each part of the work that begins."""
 
 PATIENCE_S: Final = 1.0
-"""How long an import runs before its progress is shown [s]."""
+"""Time that an import runs before its progress is shown [s]."""
 
 
 @contextmanager
 def import_progress(description: str, total: int, *, shown: bool | None) -> Iterator[Progress]:
-    """Show on the error stream how far a block is."""
+    """Show the progress of a block on the error stream."""
     if shown is False or (shown is None and not sys.stderr.isatty()):
         yield lambda: None
         return
@@ -107,7 +107,7 @@ def import_progress(description: str, total: int, *, shown: bool | None) -> Iter
 
 
 class _Display:
-    """A bar that appears when patience is over."""
+    """A progress bar that appears after a delay."""
 
     def __init__(self, description: str, total: int, stack: ExitStack, *, patience_s: float) -> None:
         self.description, self.total, self.done = description, total, 0
@@ -135,7 +135,7 @@ class _Display:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A whole tensor as samples."""
+    """How a whole tensor is seen as samples."""
 
     shape: Shape
     axes: tuple[int | None, ...]
@@ -147,7 +147,7 @@ def whole(shape: Sequence[int]) -> Layout:
 
 
 def layout(shapes: Sequence[Sequence[int]], *, batch_sizes: Sequence[int]) -> Layout | None:
-    """Return a tensor as samples.
+    """Return the layout of a tensor made of samples.
 
     Examples
     --------
@@ -172,7 +172,7 @@ def layout(shapes: Sequence[Sequence[int]], *, batch_sizes: Sequence[int]) -> La
 
 
 def _along(shape: Sequence[int], axis: int, per_sample: int) -> Layout:
-    """Return a tensor whose axis ``axis`` [-] holds ``per_sample`` rows of each sample [1]."""
+    """Return the layout of a tensor whose axis ``axis`` [-] holds ``per_sample`` rows of each sample [1]."""
     if per_sample != 1:
         extents = (*shape[:axis], per_sample, *shape[axis + 1 :])
         return Layout(tuple(extents), tuple(range(len(shape))))
@@ -181,7 +181,7 @@ def _along(shape: Sequence[int], axis: int, per_sample: int) -> Layout:
 
 
 def same_structure(recordings: Sequence[Recording]) -> str:
-    """Return how runs at different batch sizes differ besides their shapes."""
+    """Return a difference between runs at different batch sizes, shapes aside; empty if there is none."""
     first, *others = recordings
     for other in others:
         for ours, theirs in zip(first.calls, other.calls, strict=False):
@@ -196,7 +196,7 @@ def same_structure(recordings: Sequence[Recording]) -> str:
 
 
 def guessed_layouts(recording: Recording, *, batch_axis: int) -> list[Layout]:
-    """Return the layouts of all tensors of one run, where no other batch size can be run."""
+    """Return the layouts of all tensors of one run that allows no other batch size."""
     fed = [facts.origin == "input" for facts in recording.tensors]
     for call in recording.calls:
         if any(fed[ref.key] for ref in call.inputs):
@@ -211,7 +211,7 @@ def guessed_layouts(recording: Recording, *, batch_axis: int) -> list[Layout]:
 
 
 def guessed_layout(shape: tuple[int, ...], *, batch_size: int, batch_axis: int) -> Layout:
-    """Return the layout of a tensor that follows from the inputs, at the only batch size that can be had.
+    """Return the layout of a tensor computed from the inputs of a run that allows no other batch size.
 
     Examples
     --------

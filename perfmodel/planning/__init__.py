@@ -1,1 +1,1 @@
-"""What would change: predictions side by side."""
+"""What would change: reports that set predictions side by side."""

@@ -1,4 +1,4 @@
-"""advise(): what single changes of a job would be worth, and why."""
+"""advise(): single changes of a job, ranked by gain."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.planning.changes import CHANGES, Change, NotApplicableError, Situation
 from perfmodel.planning.changes.arguments import foreign_library
-from perfmodel.planning.comparison import Comparison, compare
-from perfmodel.planning.wording import plain, signed_seconds_text
+from perfmodel.planning.comparison import Comparison, compare, plain, signed_seconds_text
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.predict import predict
 from perfmodel.prediction.words.report import WIDTH, configuration, fit_sentence, title
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
     from perfmodel.prediction.prediction import Prediction
 
 NO_CHANGE: Final = 1e-9
-"""Relative change of throughput below which nothing changes: what rounding leaves. [1]"""
+"""Relative changes of throughput below this one are rounding. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceRow:
-    """One change that can be made, and what it is worth."""
+    """A change that can be made, with its gain."""
 
     kind: str
     change: str
@@ -49,7 +48,7 @@ class AdviceRow:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A change that cannot be made, or says nothing here."""
+    """A change that is impossible, or does not apply to the job."""
 
     kind: str
     change: str
@@ -104,7 +103,7 @@ class Advice(Result):
             If it is no such row.
         """
         if not isinstance(row, AdviceRow):
-            raise ArgumentError("row", row, "one of rows; what is rejected cannot be predicted")
+            raise ArgumentError("row", row, "one of rows; rejected changes cannot be predicted")
         return {**self.arguments, **row.changes}
 
     def __repr__(self) -> str:
@@ -120,7 +119,7 @@ class Advice(Result):
         return f"<div><p><b>{heading}</b></p>{table.to_html()}<ul>{below}</ul></div>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the job, all rows and what was rejected as plain values, devices and systems by name. [s]"""
+        """Return the job, all rows and all rejected changes as plain values, devices and systems by name. [s]"""
         return {
             "job": plain(self.arguments),
             "step_s": self.base.step_s,
@@ -135,7 +134,7 @@ class Advice(Result):
 
 
 def _reason(c: Comparison) -> str:
-    """Say which part of the step changed most the way the whole did, and what bounds it then."""
+    """Name the part of the step that explains most of the change, and the bottleneck after it."""
     total, second = c.total, c.second.bottleneck
     bound = f"{second} still bounds it" if second == c.first.bottleneck else f"{second} bounds it now"
     if abs(total.change_s) <= NO_CHANGE * total.first_s:
@@ -150,18 +149,18 @@ def _reason(c: Comparison) -> str:
 
 
 def _beware(base: Prediction, changed: Prediction, change: Change) -> str:
-    """Say what else changes with it, and what it presumes."""
-    said = [change.presumes] if change.presumes else []
+    """List the side effects of a change, and the assumptions behind it."""
+    warnings = [change.presumes] if change.presumes else []
     if changed.framework != base.framework and "framework" not in change.changes:
-        said.append(f"it runs with {changed.framework}, not {base.framework}")
+        warnings.append(f"it runs with {changed.framework}, not {base.framework}")
     if changed.samples_per_update != base.samples_per_update:
-        said.append(f"an update is of {changed.samples_per_update:,} samples, not {base.samples_per_update:,}")
+        warnings.append(f"an update is of {changed.samples_per_update:,} samples, not {base.samples_per_update:,}")
     missed, missed_before = (f"{p.mean_staleness:.3g}" for p in (changed, base))
     if missed != missed_before:  # what the digits do not show is no news
-        said.append(f"a gradient misses {missed} updates, not {missed_before}")
+        warnings.append(f"a gradient misses {missed} updates, not {missed_before}")
     known = {*base.remarks, *_on_wiring(changed)}
-    said += [remark for remark in changed.remarks if remark not in known]
-    return "; ".join(said)
+    warnings += [remark for remark in changed.remarks if remark not in known]
+    return "; ".join(warnings)
 
 
 def _on_wiring(p: Prediction) -> tuple[str, ...]:
@@ -171,7 +170,7 @@ def _on_wiring(p: Prediction) -> tuple[str, ...]:
 
 
 def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
-    """Return what a change is worth, or why it cannot be."""
+    """Predict the job with a change; return its gain, or the reason why it is impossible."""
     try:
         changed = now.job.replace(**change.changes).predict()
     except PerfmodelError as error:
@@ -197,7 +196,7 @@ def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
 
 
 def _tried_of_kind(now: Situation, kind: str) -> Iterator[AdviceRow | Rejected]:
-    """Return all changes of a kind; a reason where it does not apply, or no more of it do."""
+    """Try every change of a kind; where the kind does not apply, yield the reason."""
     try:
         for change in CHANGES[kind](now):
             if any(now[name] != value for name, value in change.changes.items()):
@@ -253,7 +252,7 @@ def advise(
     asked = [kinds] if isinstance(kinds, str) else list(CHANGES if kinds is None else kinds)
     wanted = [one_of("kind", name, tuple(CHANGES)) for name in dict.fromkeys(asked)]
     if not wanted:
-        raise ArgumentError("kinds", kinds, "at least one, or None for all")
+        raise ArgumentError("kinds", kinds, "at least one kind, or None for all")
     now = Situation(base=predict(graph, **arguments))
     tried = [outcome for kind in wanted for outcome in _tried_of_kind(now, kind)]
     rows = [outcome for outcome in tried if isinstance(outcome, AdviceRow)]
@@ -267,22 +266,22 @@ def advise(
 
 
 HEADINGS: Final = {"samples_per_s": "throughput", "step_s": "step"}
-"""Heading of a column by field, where it is another."""
+"""Heading of a column by field, where the two differ."""
 
 SLIGHT: Final = 1.005
-"""Speed-up up to which a change gains next to nothing. [1]"""
+"""Smallest speed-up worth a row. [1]"""
 
 
 REASON_LETTERS: Final = 160
-"""Most letters of a reason that is printed. [1]"""
+"""Longest reason that is printed, in letters. [1]"""
 
 NO_ROOM: Final = "It does not fit"
-"""Beginning of what is said of a job without enough memory."""
+"""How the reason of a job without enough memory begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """A change as it is shown."""
+    """A change as it is printed."""
 
     change: str
     speedup: str
@@ -305,12 +304,12 @@ def _heading(a: Advice) -> list[str]:
 
 
 def _is_worth_showing(a: Advice, row: AdviceRow) -> bool:
-    """Tell whether a change gains something, or makes a job fit that does not."""
+    """Tell whether a change gains something, or makes a job fit that did not."""
     return row.speedup >= SLIGHT or a.base.memory.fits is False
 
 
 def _little_gains(a: Advice) -> list[str]:
-    """Return lines of the kinds whose best change is not worth a row, those of one reason together."""
+    """List the kinds whose best change gains too little for a row, grouped by reason."""
     reasons: dict[str, list[AdviceRow]] = {}
     for row in a.best_of_each_kind:
         if not _is_worth_showing(a, row):
@@ -323,7 +322,7 @@ def _little_gains(a: Advice) -> list[str]:
 
 
 def _rejections(a: Advice) -> list[str]:
-    """Return lines of what cannot be, those of one reason together; the reasons themselves are in ``rejected``."""
+    """List the impossible changes, grouped by reason; ``rejected`` has every reason in full."""
     reasons: dict[str, list[Rejected]] = {}
     for entry in a.rejected:
         argument, refused, why = entry.reason.partition(" must be ")
@@ -339,9 +338,9 @@ def _rejections(a: Advice) -> list[str]:
 
 
 def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:
-    """Return the table of what gains, and lines for the rest."""
-    found = a.best_of_each_kind if shown is None else a.rows[:shown]
-    good = [row for row in found if _is_worth_showing(a, row)]
+    """Return the table of changes that gain something, and the lines below it."""
+    candidates = a.best_of_each_kind if shown is None else a.rows[:shown]
+    good = [row for row in candidates if _is_worth_showing(a, row)]
     heading = "the best change of each kind" if shown is None else f"the {len(good)} best changes"
     table = Table([_shown(row) for row in good], title=heading, headings=HEADINGS, row_type=ShownRow)
     lines = [f"beware of {row.change}: {row.beware}" for row in good if row.beware]
@@ -352,7 +351,7 @@ def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:
 
 
 def report(a: Advice, *, shown: int | None = None) -> str:
-    """Return what ``print(advice)`` shows."""
+    """Return the text that ``print(advice)`` shows."""
     table, lines = _blocks(a, shown)
     below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in lines)
     return "\n\n".join(["\n".join(_heading(a)), table.to_text(), below])

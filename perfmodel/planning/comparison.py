@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -10,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.wording import plain, signed_seconds_text
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.prediction.job.agreement_options import TAKEN_BY, WITH_SERVER
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.job import Job
 
 PER: Final = ("step", "sample")
-"""What the seconds of a comparison are of."""
+"""Units that a comparison's seconds refer to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class LayerChange:
 
 @dataclass(frozen=True, slots=True)
 class MemoryChange:
-    """One kind of content of the memory in both predictions."""
+    """One kind of memory content in both predictions."""
 
     holds: str
     first_bytes: float
@@ -96,47 +96,50 @@ class Comparison(Drawn):
     def terms(self) -> Table[TermChange]:
         """Every exclusive part of the step; their changes sum to that of ``total``. [s]"""
         first, second = self.first.breakdown, self.second.breakdown
-        own, other = self._divisor(self.first), self._divisor(self.second)
+        first_divisor, second_divisor = self._divisor(self.first), self._divisor(self.second)
         # a name that only one prediction has for a part holds for both: the other has the usual one
         names = {**part_names(self.first), **{k: v for k, v in part_names(self.second).items() if v != PART_NAMES[k]}}
-        rows = [self._change(part, names[part], first[part] / own, second[part] / other) for part in first]
+        rows = [
+            self._change(part, names[part], first[part] / first_divisor, second[part] / second_divisor)
+            for part in first
+        ]
         return Table(rows)
 
     @property
     def total(self) -> TermChange:
-        """The whole step in both. [s]"""
+        """The whole step in both predictions. [s]"""
         first_s, second_s = (p.step_s / self._divisor(p) for p in (self.first, self.second))
         return self._change("step_s", self.per, first_s, second_s)
 
     @property
     def ratio(self) -> float:
-        """Time of the second over that of the first, of a step or of a sample. [1]"""
+        """Time of the second over time of the first, per step or per sample. [1]"""
         return self.total.second_s / self.total.first_s
 
     @cached_property
     def layers(self) -> Table[LayerChange]:
-        """Every operation of either prediction, the one whose time changed most first. [s]"""
-        found: list[dict[tuple[Any, ...], tuple[str, float]]] = []
+        """Every operation of either prediction, largest change first. [s]"""
+        operations: list[dict[tuple[Any, ...], tuple[str, float]]] = []
         for p in (self.first, self.second):
-            own: dict[tuple[Any, ...], tuple[str, float]] = {}
+            kernels: dict[tuple[Any, ...], tuple[str, float]] = {}
             seen: dict[tuple[str, str, str], int] = defaultdict(int)
             for row in p.layers:
                 if row.phase == Phase.UPDATE.value and not p.breakdown["update_s"]:
                     continue  # a server's, in its time
                 key = (row.layer, row.phase, row.role)
-                own[*key, seen[key]] = (row.kernel, row.seconds / self._divisor(p))
+                kernels[*key, seen[key]] = (row.kernel, row.seconds / self._divisor(p))
                 seen[key] += 1
-            found.append(own)
+            operations.append(kernels)
         rows = []
-        for key in dict.fromkeys([*found[0], *found[1]]):
-            (kernel, seconds), (other, other_s) = (own.get(key, (None, 0.0)) for own in found)
+        for key in dict.fromkeys([*operations[0], *operations[1]]):
+            (kernel, seconds), (other, other_s) = (kernels.get(key, (None, 0.0)) for kernels in operations)
             rows.append(LayerChange(*key[:3], kernel, other, seconds, other_s, other_s - seconds))
         rows.sort(key=lambda row: -abs(row.change_s))
         return Table(rows, row_type=LayerChange)
 
     @cached_property
     def memory(self) -> Table[MemoryChange]:
-        """What both keep in memory, kind by kind, and in all. [B]"""
+        """Memory of both predictions, by content and in total. [B]"""
         rows = []
         contents = [{**memory_contents(p), "total": float(p.memory.total_bytes)} for p in (self.first, self.second)]
         for name, first_bytes in contents[0].items():
@@ -146,17 +149,17 @@ class Comparison(Drawn):
 
     @cached_property
     def inputs(self) -> Table[InputChange]:
-        """What was asked for differently, down to single numbers of spec files; none if nothing was. [-]"""
+        """Inputs in which the predictions differ, down to single numbers of spec files. [-]"""
         return Table(input_changes(self.first, self.second), row_type=InputChange)
 
     @property
     def main_term(self) -> TermChange:
-        """The part of the step that changed most the way the whole step did. [-]"""
+        """The part of the step that contributes most to the change of the whole. [-]"""
         return max(self.terms, key=lambda row: row.change_s if self.total.change_s > 0 else -row.change_s)
 
     @property
     def verdict(self) -> str:
-        """Two sentences: how much longer or shorter, and what makes up most of the change. [-]"""
+        """Two sentences: how much faster or slower the second is, and which part contributes most. [-]"""
         total = self.total
         if not total.change_s:
             return f"Both take {seconds_text(total.first_s)} a {self.per}."
@@ -213,7 +216,7 @@ class Comparison(Drawn):
 
 
 def compare(first: Prediction, second: Prediction, *, per: str | None = None) -> Comparison:
-    """Say why two predictions differ: inputs, parts of the step, operations, memory.
+    """Explain why two predictions differ: inputs, parts of the step, operations, memory.
 
     Parameters
     ----------
@@ -259,7 +262,7 @@ def compare(first: Prediction, second: Prediction, *, per: str | None = None) ->
 
 
 LAYERS_SHOWN: Final = 8
-"""Operations that printing lists; ``layers`` has them all. [1]"""
+"""Operations that are printed; ``layers`` has them all. [1]"""
 
 SECONDS: Final = {"first_s": "first", "second_s": "second", "change_s": "change"}
 """Heading of each column of seconds."""
@@ -277,13 +280,13 @@ def _heading(c: Comparison) -> str:
 
 
 def _input_text(change: InputChange, value: Any) -> str:
-    """Write a value with its unit, where the name of an argument tells it; fields of files tell theirs themselves."""
+    """Write a value with the unit that its argument's name implies; fields of spec files name their own."""
     scale = None if ":" in change.input else scale_of(change.input)
     return cell_text(value) if scale is None or not isinstance(value, float) else quantity_text(value, scale)
 
 
 def _tables(c: Comparison) -> list[tuple[Table[Any], list[str]]]:
-    """Return what is shown, with the columns."""
+    """Return the tables to print, with the columns of each."""
     texts = [InputChange(row.input, _input_text(row, row.first), _input_text(row, row.second)) for row in c.inputs]
     spent = [row for row in c.terms if row.first_s or row.second_s]
     where = {"meaning": f"where the time of a {c.per} goes"} | SECONDS
@@ -309,7 +312,7 @@ def _tables(c: Comparison) -> list[tuple[Table[Any], list[str]]]:
 
 @dataclass(frozen=True, slots=True)
 class InputChange:
-    """One thing that two predictions were asked differently."""
+    """One input in which the predictions differ."""
 
     input: str
     first: Any
@@ -317,7 +320,7 @@ class InputChange:
 
 
 def input_changes(first: Prediction, second: Prediction) -> list[InputChange]:
-    """Return what two predictions were asked differently."""
+    """Return the inputs in which two predictions differ."""
     facts = [_facts(p) for p in (first, second)]
     rows = [InputChange(name, value, facts[1][name]) for name, value in facts[0].items()]
     jobs = [p.basis.job for p in (first, second)]
@@ -331,7 +334,7 @@ def input_changes(first: Prediction, second: Prediction) -> list[InputChange]:
 
 
 def _facts(p: Prediction) -> dict[str, Any]:
-    """Return what a prediction itself says of its network and target."""
+    """Return the facts that a prediction states about its network and target."""
     job = p.basis.job
     return {
         "network": p.subject,
@@ -364,12 +367,12 @@ def _argument_changes(first: Job, second: Job) -> list[InputChange]:
 
 
 def _plain(value: Any) -> Any:
-    """Return an object of a spec file by its name."""
+    """Replace an object made from a spec file by its name."""
     return getattr(value, "name", value)
 
 
 def _field_changes(name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> list[InputChange]:
-    """Return the fields of two tables of one spec file, nested ones by their path."""
+    """Return the fields in which two tables of a spec file differ, nested ones by their path."""
     rows = []
     for key in dict.fromkeys([*first, *second]):
         own, other = first.get(key), second.get(key)
@@ -379,3 +382,34 @@ def _field_changes(name: str, first: Mapping[str, Any], second: Mapping[str, Any
         else:
             rows.append(InputChange(path, own, other))
     return rows
+
+
+def signed_seconds_text(seconds: float) -> str:
+    """Write a change of time with its sign.
+
+    Examples
+    --------
+    >>> signed_seconds_text(-0.0125), signed_seconds_text(2.0)
+    ('-12.50 ms', '+2.000 s')
+    """
+    return f"{'-' if seconds < 0 else '+'}{seconds_text(abs(seconds))}"
+
+
+def plain(value: Any) -> Any:
+    """Convert an argument's value to JSON types; an object is replaced by its name.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> plain({"batch_size": 16, "device": Path("my_gpu.toml"), "least_bytes": float("inf")})
+    {'batch_size': 16, 'device': 'my_gpu.toml', 'least_bytes': 'inf'}
+    """
+    if hasattr(value, "tolist"):  # of numpy
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return str(value) if isinstance(value, float) and math.isinf(value) else value
+    return str(getattr(value, "name", value))

@@ -1,4 +1,4 @@
-"""scaling(): what more workers are worth, by how they agree."""
+"""scaling(): speed-up and efficiency over the number of workers, for each way to agree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import steps_to_target
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.asked import check_options, listed, options_of
+from perfmodel.planning.predict_options import check_options, listed, options_of
 from perfmodel.prediction.arguments.checks import NO_SYNC, from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.job.agreement_options import sync_names, taken
 from perfmodel.prediction.job.straggler import straggler_of
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from perfmodel.presentation.lanes import Curve
 
 MOST_PENALTY: Final = 1e6
-"""Largest staleness penalty; a larger number is a slip of the pen. [1]"""
+"""Largest staleness penalty; anything larger is a typing error. [1]"""
 
 OF_A_ROW: Final = ("graph", "system", "workers", "sync", "batch_size", "global_batch_size")
-"""Arguments of ``predict`` that a report gives itself."""
+"""Arguments of ``predict`` that a report sets itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """What a caller says of how batch size and staleness slow down learning, and whether anything."""
+    """How batch size and staleness slow down learning, as the caller states it; all None if not stated."""
 
     critical_batch_size: float | None = None
     staleness_penalty: float = 0.0
     least_steps: float | None = None
 
     def seconds(self, p: Prediction) -> float:
-        """Return the time to the loss, for one least step where their number is not told. [s]"""
+        """Return the time to the loss; where ``least_steps`` is not known, per step of it. [s]"""
         assert self.critical_batch_size is not None
         updates = steps_to_target(
             least_steps=1.0 if self.least_steps is None else self.least_steps,
@@ -61,7 +61,7 @@ class Progress:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Question:
-    """What is the same in every row, with the one worker that all are compared with."""
+    """Everything that is the same in every row, with the single worker that all are compared with."""
 
     graph: LayerGraph | Run
     given: dict[str, Any]
@@ -72,7 +72,7 @@ class _Question:
 
     @cached_property
     def alone(self) -> Prediction:
-        """One worker that has nobody to agree with, nor a server."""
+        """The step of a single worker, which exchanges nothing and has no server."""
         options = dict(self.options)
         options.pop("group_size", None)
         if options.get("straggler") is not None:
@@ -81,7 +81,7 @@ class _Question:
         return predict(self.graph, workers=1, sync=NO_SYNC, **self.given, **options)
 
     def row(self, sync: str, workers: int) -> ScalingRow:
-        """Return one row; with the reason where it cannot be."""
+        """Return one row; an impossible one carries the reason."""
         options = options_of(self.options, sync, workers)
         try:
             p = predict(self.graph, workers=workers, sync=sync, **self.given, **options)
@@ -116,14 +116,14 @@ class _Question:
         )
 
     def _to_loss(self, p: Prediction) -> tuple[float | None, float | None]:
-        """Return the time to the loss, and that of one worker over it."""
+        """Return the time to the loss, and the speed-up over one worker."""
         if self.progress.critical_batch_size is None:
             return None, None
         seconds = self.progress.seconds(p)
         return None if self.progress.least_steps is None else seconds, self.progress.seconds(self.alone) / seconds
 
     def notes(self) -> tuple[str, ...]:
-        """Return what a reader must know of the numbers."""
+        """Return the caveats printed below the table."""
         straggler = self.options.get("straggler")
         unequal = straggler is not None and straggler_of(straggler).times.lasting_count is not None
         own = ", with a relative time of 1" if unequal else ""
@@ -144,7 +144,7 @@ class _Question:
 
 
 def _of_server(p: Prediction) -> tuple[float | None, float | None]:
-    """Return the knee of a server that workers visit, and how busy it is."""
+    """Return the knee of the parameter server (from how many workers on it bounds), and its utilisation."""
     visits = p.visits
     if visits is None:
         return None, None
@@ -153,14 +153,16 @@ def _of_server(p: Prediction) -> tuple[float | None, float | None]:
 
 
 def _progress(critical_batch_size: Any, staleness_penalty: Any, least_steps: Any, phase: str) -> Progress:
-    """Read what a caller says of progress."""
+    """Read the caller's figures of how batch size and staleness slow down learning."""
     if critical_batch_size is None:
         for name, value in (("staleness_penalty", staleness_penalty), ("least_steps", least_steps)):
             if value is not None:
-                raise ArgumentError(name, value, "None without critical_batch_size=, which has no default")
+                raise ArgumentError(name, value, "None without critical_batch_size=")
         return Progress()
     if phase != "step":
-        raise ArgumentError("critical_batch_size", critical_batch_size, f"None with phase={phase!r}: nothing is learnt")
+        raise ArgumentError(
+            "critical_batch_size", critical_batch_size, f"None with phase={phase!r}, in which nothing is trained"
+        )
     penalty = 0.0 if staleness_penalty is None else from_zero_to(MOST_PENALTY, "staleness_penalty", staleness_penalty)
     return Progress(
         critical_batch_size=positive("critical_batch_size", critical_batch_size),
@@ -184,7 +186,7 @@ def scaling(
     least_steps: float | None = None,
     **options: Any,
 ) -> ScalingReport:
-    """Say what more workers are worth, for each way to agree.
+    """Predict speed-up and efficiency over the number of workers, for each way to agree.
 
     Parameters
     ----------
@@ -242,12 +244,14 @@ def scaling(
     [1.0, 2.0, 3.37]
     """
     if batch_size is not None and global_batch_size is not None:
-        raise ArgumentError("global_batch_size", global_batch_size, "None beside batch_size: scaling is weak or strong")
+        raise ArgumentError(
+            "global_batch_size", global_batch_size, "None with batch_size=: scaling is either weak or strong"
+        )
     syncs = [one_of("sync", name, sync_names()) for name in listed("sync", sync)]
     counts = [whole_number("workers", count) for count in listed("workers", workers)]
     check_options(options, syncs, most_workers=max(counts), of_a_row=OF_A_ROW, of="scaling")
     if usd_per_hour is not None and dataset_size is None:
-        raise ArgumentError("usd_per_hour", usd_per_hour, "None without dataset_size=, the samples of an epoch")
+        raise ArgumentError("usd_per_hour", usd_per_hour, "None without dataset_size=")
     question = _Question(
         graph=graph,
         given={"system": system, "batch_size": batch_size, "global_batch_size": global_batch_size},
@@ -281,12 +285,12 @@ HEADINGS: Final = {
     "to_loss_s": "to loss",
     "to_loss_speedup": "speedup to loss",
 }
-"""Heading of a column by field, where it is another."""
+"""Heading of a column by field, where the two differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRow:
-    """One number of workers that agree in one way. What is not asked for, or cannot be, is None."""
+    """One number of workers that agree in one way. None where a value was not asked for, or the row is impossible."""
 
     sync: str
     workers: int
@@ -364,11 +368,13 @@ class ScalingReport(Drawn):
         return worker_figure([speedup, efficiency], title=f"{self.title}: {self.kind}")
 
     def _curves(self, field: str) -> tuple[Curve, ...]:
-        """Return a line over the rows of each way to agree that can be."""
+        """Return one curve over the possible rows of each way to agree."""
         from perfmodel.presentation.lanes import Curve
 
         able = [row for row in self.rows if row.reason is None]
         if not able:
-            raise ArgumentError("rows", self.rows[0].reason, "at least one that can be: there is nothing to draw")
+            raise ArgumentError(
+                "rows", self.rows[0].reason, "a table with at least one possible row, or there is nothing to draw"
+            )
         syncs = dict.fromkeys(row.sync for row in able)
         return tuple(Curve.of(sync, [row for row in able if row.sync == sync], field) for sync in syncs)

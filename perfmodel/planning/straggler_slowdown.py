@@ -1,4 +1,4 @@
-"""straggler_slowdown(): how much longer a step takes that waits for the slowest of ever more workers."""
+"""straggler_slowdown(): how waiting for the slowest worker lengthens a step."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WORKERS: Final = tuple(range(1, 101))
-"""Workers unless others are asked for. [1]"""
+"""Default numbers of workers. [1]"""
 
 VARIATIONS: Final = (0.05, 0.1, 0.2)
-"""Coefficients of variation unless others are asked for: those of a quiet, a usual and a shared machine. [1]"""
+"""Default coefficients of variation: of a quiet, a usual and a shared machine. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ def straggler_slowdown(
     distribution: str = "normal",
     backup_workers: int = 0,
 ) -> StragglerSlowdown:
-    """Say how much longer a step takes that waits for the slowest of its workers, by their number.
+    """Predict how much longer a step takes because it waits for the slowest worker, over the number of workers.
 
     Parameters
     ----------
@@ -104,13 +104,13 @@ def straggler_slowdown(
     0.2 1.4322
     """
     if isinstance(workers, str) or not isinstance(workers, Iterable):
-        raise ArgumentError("workers", workers, "a list of numbers of workers")
+        raise ArgumentError("workers", workers, "a list of numbers, e.g. (2, 4, 8)")
     counts = [whole_number("workers", count) for count in workers]
     variations = [cv] if isinstance(cv, str) or not isinstance(cv, Iterable) else list(cv)
     rows = []
     for variation in dict.fromkeys(variations):
         if isinstance(variation, bool) or not isinstance(variation, int | float):
-            raise ArgumentError("cv", variation, "numbers from 0")
+            raise ArgumentError("cv", variation, "0 or more")
         straggler = straggler_of({"distribution": distribution, "cv": variation}, backup_workers=backup_workers)
         rows += [
             SlowdownRow(

@@ -1,4 +1,4 @@
-"""transfer() and refresh(): how long copies over shared links take, what bounds them, and what devices wait."""
+"""transfer() and refresh(): copies over shared links, their bottlenecks, and how long devices wait for them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 
 HOST: Final = "host"
-"""Name for the host memory next to a copy's other end."""
+"""Name of the host memory next to a copy's other end."""
 
 CHUNK_BYTES: Final = 4e6
-"""Piece in which drivers move a copy that is staged in host memory; an estimate, as drivers do not state it. [B]"""
+"""Chunk in which drivers move a copy staged in host memory; an estimate, as drivers do not state it. [B]"""
 
 MOST_BYTES: Final = 1e18
-"""Largest copy; a larger number is a slip of the pen, and times of it lose digits. [B]"""
+"""Largest copy; anything larger is a typing error, and its times lose digits. [B]"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,7 +108,7 @@ class Transfer(Drawn):
 
 @dataclass(frozen=True, kw_only=True)
 class _Copy:
-    """A copy with its legs, and how its bytes flow."""
+    """A copy with its legs, and the channels that its bytes flow through."""
 
     source: str
     sink: str
@@ -155,7 +155,7 @@ def transfer(
     pinned: bool = True,
     chunk_bytes: float = CHUNK_BYTES,
 ) -> Transfer:
-    """Say how long copies between places of a system take that start at once.
+    """Predict how long copies between places of a system take that start at once.
 
     Devices copy straight to each other where the wiring lets them (GPUDirect P2P below one PCIe root or over NVLink;
     GPUDirect RDMA between machines whose adapters share the devices' roots); else a copy is staged in host memory.
@@ -212,7 +212,7 @@ def transfer(
     place = system if isinstance(system, Wired) else load_system(system)
     size = positive("size_bytes", size_bytes)
     if size > MOST_BYTES:
-        raise ArgumentError("size_bytes", size_bytes, f"at most {MOST_BYTES:g} B, more than any storage holds")
+        raise ArgumentError("size_bytes", size_bytes, f"at most {MOST_BYTES:g} B")
     if chunk_bytes != math.inf:
         chunk_bytes = positive("chunk_bytes", chunk_bytes)
     forced, is_pinned = flag("through_host", through_host), flag("pinned", pinned)
@@ -241,7 +241,7 @@ def _ends(topology: Topology, copies: Any) -> list[tuple[str, str]]:
         for pair in _pairs(topology, copy):
             if pair in typed:
                 also = "" if typed[pair] == copy else f", and {typed[pair]!r} asks for {':'.join(pair)} too"
-                raise ArgumentError("copies", copy, f"every copy once{also}")
+                raise ArgumentError("copies", copy, f"a list without repeats{also}")
             typed[pair] = copy
     if not typed:
         raise ArgumentError("copies", copies, "at least one copy, e.g. 'host:gpu0'")
@@ -249,7 +249,7 @@ def _ends(topology: Topology, copies: Any) -> list[tuple[str, str]]:
 
 
 def _listed(copies: Any) -> list[Any]:
-    """Return each copy that was asked for: a text is one, and so is a pair of names, neither of which is a copy."""
+    """Return the requested copies as a list; a text is one copy, and so is a pair of names."""
     is_pair = isinstance(copies, tuple) and len(copies) == 2 and all(isinstance(name, str) for name in copies)
     if isinstance(copies, str) or (is_pair and not any(":" in name for name in copies)):
         return [copies]
@@ -262,9 +262,9 @@ def _pairs(topology: Topology, copy: Any) -> Iterable[tuple[str, str]]:
     """Yield the copies that one text or pair stands for."""
     names = copy.split(":") if isinstance(copy, str) else copy
     if not isinstance(names, Sequence) or len(names) != 2 or not all(isinstance(name, str) and name for name in names):
-        raise ArgumentError("copies", copy, "two places as 'gpu0:gpu1', or a pair of names")
+        raise ArgumentError("copies", copy, "two places, as 'gpu0:gpu1' or a pair of names")
     if HOST in names and names[0] == names[1]:
-        raise ArgumentError("copies", copy, f"one of its ends a place that is not {HOST}")
+        raise ArgumentError("copies", copy, f"a copy with an end other than {HOST}")
     sources, sinks = (_matching(topology, name) for name in names)
     for source in sources:
         for sink in sinks:
@@ -276,7 +276,7 @@ def _pairs(topology: Topology, copy: Any) -> Iterable[tuple[str, str]]:
 
 
 def _matching(topology: Topology, name: str) -> list[str]:
-    """Return the devices that a pattern matches; a name that is none stays itself."""
+    """Return the devices that match a pattern; a plain name stays as it is."""
     if not any(letter in name for letter in "*?["):
         return [name]
     found = [device for device in topology.devices() if fnmatchcase(device, name)]
@@ -312,7 +312,7 @@ def _copy(
 
 
 def _pageable_rate(topology: Topology, leg: Route) -> float:
-    """Return what copies between pageable memory and a device reach; as pinned between other places. [B/s]"""
+    """Return the rate of copies from or to pageable memory; that of pinned memory between other places. [B/s]"""
     kinds = {topology.places[end].kind for end in (leg.nodes[0], leg.nodes[-1])}
     if kinds != {"memory", "device"}:
         return leg.capacity_bytes_per_s
@@ -321,7 +321,7 @@ def _pageable_rate(topology: Topology, leg: Route) -> float:
 
 
 def _flows(topology: Topology, copies: list[_Copy]) -> tuple[list[tuple[str, ...]], dict[str, float]]:
-    """Return the channels that each copy's bytes pass, and what each channel carries [B/s].
+    """Return the channels that each copy uses, and the capacity of each channel [B/s].
 
     Besides those of the wiring: a copy's own pace where it is slower than its channels, and a device's only copy
     engine, which moves bytes in one direction at a time and so at the rate of its link in both together.
@@ -344,7 +344,7 @@ def _flows(topology: Topology, copies: list[_Copy]) -> tuple[list[tuple[str, ...
 
 
 def _engine_of(topology: Topology, leg: Route) -> tuple[str, float]:
-    """Return the device whose engine moves a leg, its source's if both ends have one, and its link's rate [B/s]."""
+    """Return the device whose copy engine moves a leg (the source between two devices), and its link's rate [B/s]."""
     ends = ((leg.nodes[0], leg.channels[0]), (leg.nodes[-1], leg.channels[-1]))
     found = [(name, channel.capacity_bytes_per_s) for name, channel in ends if topology.places[name].kind == "device"]
     crosses = topology.places[leg.nodes[0]].node != topology.places[leg.nodes[-1]].node
@@ -428,7 +428,7 @@ class Refresh(Result):
         return self.describe()
 
     def describe(self) -> str:
-        """Return the answer in words, with the remarks."""
+        """Return the result in words, with the remarks."""
         count = f"{self.device_count} device{'s' if self.device_count > 1 else ''}"
         lines = [
             f"{count} on a link of {byte_rate_text(self.bandwidth_bytes_per_s)}, {bytes_text(self.memory_bytes)} each, "
@@ -451,7 +451,7 @@ def refresh(
     device: str | Path | Gpu | None = None,
     link: str | Path | Link | None = None,
 ) -> Refresh:
-    """Say how long refreshing the memory of devices on one host link takes, and how much of the time they compute.
+    """Predict how long it takes to refresh the memory of devices on one host link, and how busy the devices are.
 
     Parameters
     ----------
@@ -507,7 +507,7 @@ def refresh(
     gpu = None if device is None else _gpu(device)
     if memory_bytes is None:
         if gpu is None:
-            raise ArgumentError("memory_bytes", None, "bytes of one refresh, or a device that has a memory")
+            raise ArgumentError("memory_bytes", None, "the bytes of one refresh; or pass device=")
         memory_bytes = gpu.memory.in_base_units("capacity_gib")
     bandwidth, remarks = _bandwidth(bandwidth_bytes_per_s, gpu, link)
     memory = positive("memory_bytes", memory_bytes)
@@ -529,14 +529,14 @@ def _gpu(device: Any) -> Gpu:
 
     loaded = device if isinstance(device, Gpu) else load_device(device)
     if not isinstance(loaded, Gpu):
-        raise ArgumentError("device", device, "a GPU, which has a memory of its own and a link to its host")
+        raise ArgumentError("device", device, "a GPU with its own memory and a link to its host")
     return loaded
 
 
 def _bandwidth(given: float | None, gpu: Gpu | None, slot: Any) -> tuple[float, tuple[str, ...]]:
-    """Return the bandwidth of the shared link, and what there is to say about it."""
+    """Return the bandwidth of the shared link, and remarks on it."""
     if given is not None and slot is not None:
-        raise ArgumentError("link", slot, "either link or bandwidth_bytes_per_s, not both")
+        raise ArgumentError("link", slot, "None with bandwidth_bytes_per_s=")
     card = None if gpu is None else load_link(gpu.host_link.link_name)
     if given is not None:
         bandwidth = positive("bandwidth_bytes_per_s", given)
@@ -548,11 +548,11 @@ def _bandwidth(given: float | None, gpu: Gpu | None, slot: Any) -> tuple[float, 
     remarks = []
     settled = card if slot is None else slot if isinstance(slot, Link) else load_link(slot)
     if settled is None:
-        allowed = "bytes per second of the shared link, or a link, or a device that has one"
+        allowed = "the rate of the shared link; or pass link= or device="
         raise ArgumentError("bandwidth_bytes_per_s", None, allowed)
     if gpu is not None and card is not None and settled.family.protocol != card.family.protocol:
         raise ArgumentError(
-            "link", slot.name if isinstance(slot, Link) else slot, f"a slot for {gpu.name}, which has {card.name}"
+            "link", slot.name if isinstance(slot, Link) else slot, f"a slot that {gpu.name} fits, which has {card.name}"
         )
     if gpu is not None:
         settled, remark = negotiated_link(settled, gpu)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -68,7 +69,7 @@ class TestWords:
         check_writable(tmp_path / "new.json", argument="--out")
         check_writable(None, argument="--out")
         for wrong in (tmp_path, tmp_path / "missing" / "new.json"):
-            with pytest.raises(ArgumentError, match="--out="):
+            with pytest.raises(ArgumentError, match="--out must"):
                 check_writable(wrong, argument="--out")
 
     def test_pictures_go_to_regular_files_of_a_known_ending(self, tmp_path: Path) -> None:
@@ -314,7 +315,7 @@ class TestPredict:
         plain = json.loads(printed(*words))
         grouped = json.loads(printed(*words, "--option", "variant=grouped"))
         assert grouped["memory"]["weights_bytes"] < plain["memory"]["weights_bytes"]
-        assert "--option='grouped'" in refused(capsys, *words, "--option", "grouped")
+        assert re.search(r"--option must.*\(got 'grouped'\)", refused(capsys, *words, "--option", "grouped"))
 
     def test_a_graph_from_a_file(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = tmp_path / "net.json"
@@ -330,14 +331,13 @@ class TestPredict:
         assert run([*RESNET_ON_1080, "--json", "--out", str(path)]) == 0
         assert capsys.readouterr().out == ""
         assert json.loads(path.read_text(encoding="utf-8"))["batch_size"] == 16
-        assert "--out=" in refused(capsys, *RESNET_ON_1080, "--out", str(tmp_path / "missing" / "p.json"))
+        assert "--out must" in refused(capsys, *RESNET_ON_1080, "--out", str(tmp_path / "missing" / "p.json"))
         assert list(tmp_path.iterdir()) == [path]
 
     @pytest.mark.parametrize("batch_size", ["0", "-1", "1.5", "nan", "inf", "many", ""])
     def test_a_wrong_batch_size(self, capsys: pytest.CaptureFixture[str], batch_size: str) -> None:
         line = refused(capsys, "predict", "alexnet", "--device", "gtx_980", "--batch-size", batch_size)
-        assert "batch_size=" in line
-        assert "a whole number >= 1" in line
+        assert "batch_size must be a whole number >= 1" in line
 
     @pytest.mark.parametrize(
         ("words", "said"),
@@ -434,7 +434,7 @@ class TestReviewed:
         (tmp_path / "systems").mkdir()
         (tmp_path / "systems" / "gtx_1080.toml").write_text("", encoding="utf-8")
         monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
-        assert "say the kind before it: device or system" in refused(capsys, "specs", "show", "gtx_1080")
+        assert "name must be" in refused(capsys, "specs", "show", "gtx_1080")
         assert "Did you mean 'gtx_1080'" in refused(capsys, "specs", "show", "gtx1080")
         assert "Did you mean 'price'" in refused(capsys, "specs", "list", "prize")
 
@@ -469,7 +469,7 @@ class TestReviewed:
     )
     def test_arguments_of_the_wrong_type(self, argument: str, value: object) -> None:
         graph = perfmodel.zoo.alexnet()
-        with pytest.raises((ArgumentError, NotYetAvailableError), match=f"{argument}="):
+        with pytest.raises((ArgumentError, NotYetAvailableError), match=f"{argument} must"):
             perfmodel.predict(graph, batch_size=1, device="gtx_1080", **{argument: value})
 
     def test_a_prediction_is_one_short_line(self) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.planning.formulas.branches import NO_CLOSED_FORM
+from perfmodel.planning.formulas.symbols import NO_CLOSED_FORM
 from perfmodel.prediction.device.step_time import PARTS
 
 GPU_FREE = (
@@ -237,19 +237,19 @@ def test_it_is_written_in_latex_part_by_part():
     [
         ({"free": "memory_bandwith_bytes_per_s"}, UnknownNameError, "memory_bandwidth_bytes_per_s"),
         ({"free": []}, ArgumentError, "at least one"),
-        ({"free": ["batch_size", "batch_size"]}, ArgumentError, "once"),
-        ({"free": "clock_hz"}, ArgumentError, "on a CPU"),
+        ({"free": ["batch_size", "batch_size"]}, ArgumentError, "free must be"),
+        ({"free": "clock_hz"}, ArgumentError, "free must be"),
         ({"free": "batch_size", "frame": "generic"}, UnknownNameError, "framework"),
         ({"free": "batch_size", "quantity": "step"}, UnknownNameError, "step_s"),
         ({"free": "batch_size", "bucket_bytes": "merged"}, ArgumentError, "no closed form"),
         ({"free": "libraries/cublas_8_0/pascal.tile_rows"}, ArgumentError, "single number"),
         ({"free": "tile_rows"}, ArgumentError, "a full name"),
         ({"free": None}, ArgumentError, "at least one"),
-        ({"free": "gpu.overlap_exponent"}, ArgumentError, "no exponent"),
+        ({"free": "gpu.overlap_exponent"}, ArgumentError, "free must be"),
         (
             {"free": "libraries/onednn_3/sandy_bridge.smallest_side_per_thread", "device": "i7_3820"},
             ArgumentError,
-            "other than 0",
+            "free must be",
         ),
     ],
 )
@@ -287,11 +287,11 @@ def test_bad_points_and_targets_are_refused_with_words():
         formula(batch_size=0)
     with pytest.raises(UnknownNameError, match="batch_size"):
         formula(batchsize=3)
-    with pytest.raises(ArgumentError, match="which it comes to"):
+    with pytest.raises(ArgumentError, match="target must be"):
         formula.solve_for("peak_flop_per_s", 1e-9)
-    with pytest.raises(ArgumentError, match="all over"):
+    with pytest.raises(ArgumentError, match="exceeds"):
         formula.crossover("step_s", "compute_s", symbol="batch_size")
-    with pytest.raises(ArgumentError, match="lower one first"):
+    with pytest.raises(ArgumentError, match="smaller first"):
         formula.solve_for("peak_flop_per_s", 1.0, between=(2.0, 1.0))
 
 
@@ -342,7 +342,7 @@ def test_what_cannot_cross_is_refused_with_words():
     for first, second in (("compute_s", "compute_s"), ("exposed_sync_s", "input_wait_s")):
         with pytest.raises(ArgumentError, match="equal everywhere"):
             formula.crossover(first, second, symbol="batch_size")
-    with pytest.raises(ArgumentError, match="a quantity in s, as step_s is"):
+    with pytest.raises(ArgumentError, match="second must be"):
         formula.crossover("step_s", "samples_per_s", symbol="batch_size")
 
 

@@ -8,8 +8,8 @@ import sympy
 
 import perfmodel as pm
 from perfmodel.planning.formulas.bounds import Bounded, Search
+from perfmodel.planning.formulas.named_expressions import Definitions
 from perfmodel.planning.formulas.solutions import GRID
-from perfmodel.planning.formulas.values import Definitions
 
 FREE = ("memory_bandwidth_bytes_per_s", "peak_flop_per_s", "batch_size")
 

@@ -257,7 +257,7 @@ class TestBatch:
             graph = pm.from_onnx(path)
         assert graph.fixed_batch_size == 4
         assert product_flop_counts(graph, 4)[0] == 6 * 2 * 4 * 5
-        with pytest.raises(ArgumentError, match="batch_size must be 4, the only one"):
+        with pytest.raises(ArgumentError, match="batch_size must be"):
             pm.from_onnx(path, batch_size=3)
 
     def test_convolutions_at_one_batch_size_only(self, tmp_path):
@@ -400,7 +400,7 @@ class TestNodes:
             domains=["com.acme"],
             stated=[("c", ["N", 8])],
         )
-        with pytest.warns(OpaqueLayerWarning, match=r"'com.acme.Fold' \(1 of them: fold\)"):
+        with pytest.warns(OpaqueLayerWarning, match=r"'com.acme.Fold' \(1 nodes: fold\)"):
             graph = pm.from_onnx(path)
         assert graph.shape("fold") == (8,)
         counts = dict.fromkeys(("fold", "fc"), 0)
@@ -456,7 +456,7 @@ class TestBadFiles:
         )
         node = helper.make_node("If", ["is"], ["y"], name="choice", then_branch=branch, else_branch=branch)
         path = save(tmp_path / "net.onnx", [node], inputs={"x": ["N", 6], "is": []})
-        self.refused(path, match="node 'choice' is a If: only a run tells")
+        self.refused(path, match="node 'choice' is a If, whose nodes depend on data")
 
     def test_shapes_that_depend_on_data(self, tmp_path):
         path = save(tmp_path / "net.onnx", [helper.make_node("NonZero", ["x"], ["y"], name="z")], inputs={"x": [4, 6]})

@@ -201,9 +201,9 @@ def test_summary():
 
 def test_names():
     graph = classifier()
-    with pytest.raises(GraphError, match="'fc1' is given twice in graph 'classifier'"):
+    with pytest.raises(GraphError, match="'fc1' appears twice in graph 'classifier'"):
         graph.add("fc1", ReLU(), inputs="loss")
-    with pytest.raises(GraphError, match="'input' is given twice"):
+    with pytest.raises(GraphError, match="'input' appears twice"):
         graph.add("input", ReLU(), inputs="loss")
     with pytest.raises(GraphError, match=r"'new' reads 'relux', .* did you mean 'relu'"):
         graph.add("new", ReLU(), inputs="relux")
@@ -228,9 +228,9 @@ def test_shapes_that_do_not_fit():
 
 
 def test_inputs():
-    with pytest.raises(ArgumentError, match="give either"):
+    with pytest.raises(ArgumentError, match="input_shape must be"):
         LayerGraph("none")
-    with pytest.raises(ArgumentError, match="shape of input 'input'=-3"):
+    with pytest.raises(ArgumentError, match=r"shape of input 'input' must.*\(got -3"):
         LayerGraph("wrong", input_shape=(-3, 4))
     two = LayerGraph("two", inputs={"image": (3, 4, 4), "depth": (1, 4, 4)})
     with pytest.raises(GraphError, match="image, depth"):
@@ -324,7 +324,7 @@ def test_files_that_are_no_graph(tmp_path):
     for text, words in [
         ('{"name": ', "is not JSON: line 1"),
         ("[1, 2]", "must be a JSON object"),
-        ('{"format_version": NaN}', "NaN is not a number"),
+        ('{"format_version": NaN}', "NaN is not a finite number"),
         ("[" * 100_000, "is not a graph file"),
     ]:
         path.write_text(text)
@@ -354,8 +354,8 @@ def _rename(content, old, new):
         (lambda c: c["layers"][1].update(options=[]), "options=.* must be an object"),
         (lambda c: _rename(c, "units", "unit"), "layer 'fc1' .dense.: unknown option 'unit'; did you mean 'units'"),
         (lambda c: _rename(c, "units", "unit"), "option 'units' is missing"),
-        (lambda c: c["layers"][1]["options"].update(units=0), "layer 'fc1' .dense.: units=0 .* >= 1"),
-        (lambda c: c["layers"][1]["options"].update(units="many"), "units='many'"),
+        (lambda c: c["layers"][1]["options"].update(units=0), r"layer 'fc1' .dense.: units must.*>= 1.*\(got 0"),
+        (lambda c: c["layers"][1]["options"].update(units="many"), r"units must.*\(got 'many'"),
     ],
 )
 def test_faults_of_a_file_name_file_layer_field_and_remedy(tmp_path, change, words):
@@ -389,7 +389,7 @@ def test_unknown_kind(tmp_path):
         (lambda c: c["layers"][1].update(inputs=["fc2"]), "cycle: (fc1 -> relu -> fc2 -> fc1|relu -> |fc2 -> )"),
         (lambda c: c["layers"][2].update(inputs=["relu"]), "cycle: relu -> relu"),
         (lambda c: c["layers"][2].update(inputs=["fc11"]), "'relu' reads 'fc11', .* did you mean 'fc1'"),
-        (lambda c: c["layers"][2].update(name="fc1"), "'fc1' is given twice"),
+        (lambda c: c["layers"][2].update(name="fc1"), "'fc1' appears twice"),
         (lambda c: c["inputs"].update(more=[3]), "no layer reads the input 'more'"),
         (lambda c: c.update(layers=[]), "has no layers"),
     ],
@@ -454,7 +454,7 @@ def test_branches_nest_to_any_depth():
     ],
 )
 def test_arguments_of_the_wrong_type_are_named(wrong):
-    with pytest.raises(ArgumentError, match="is not allowed: must be") as refused:
+    with pytest.raises(ArgumentError, match=" must be ") as refused:
         wrong()
     assert "\n" not in str(refused.value)
 

@@ -40,7 +40,7 @@ def test_free_sizes_are_refused_where_a_number_is_needed(tmp_path):
     graph = language_model(S)
     with pytest.raises(ArgumentError, match=r"give S values with graph\.with_sizes"):
         pm.predict(graph, batch_size=4, device="gtx_1080")
-    with pytest.raises(GraphError, match="free sizes S"):
+    with pytest.raises(GraphError, match="free sizes; set S"):
         graph.save(tmp_path / "graph.json")
     with pytest.raises(UnknownNameError, match="'T'"):
         graph.with_sizes(T=3)
@@ -68,7 +68,7 @@ def test_a_graph_of_a_fixed_batch_size_counts_that_many_samples():
     assert a.step_s == pytest.approx(b.step_s, rel=1e-12)
     assert a.samples_per_s == pytest.approx(b.samples_per_s, rel=1e-12)
     assert a.memory.total_bytes == pytest.approx(b.memory.total_bytes, rel=1e-12)
-    with pytest.raises(ArgumentError, match="batch_size must be 8, the only one"):
+    with pytest.raises(ArgumentError, match="batch_size must be"):
         pm.predict(whole, batch_size=4, device="gtx_1080")
 
 

@@ -16,7 +16,7 @@ from perfmodel.framework.rules import LoweringRules, PassRule
 from perfmodel.graph import LayerGraph
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU, load_optimizer
-from perfmodel.planning.formulas.values import Definitions
+from perfmodel.planning.formulas.named_expressions import Definitions
 from perfmodel.prediction.device.cpu_target import CpuNumbers
 from perfmodel.prediction.device.step_time import PARTS, group_times, step_time
 from perfmodel.prediction.device.targets import resolve_target

@@ -17,10 +17,10 @@ import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
 from perfmodel.hardware.cluster import system_with
-from perfmodel.planning.sweeps import evaluation as sweep_evaluation
 from perfmodel.planning.sweeps import sweep as sweep_module
+from perfmodel.planning.sweeps import tasks as sweep_tasks
 from perfmodel.planning.sweeps.results import memory_reason
-from perfmodel.planning.sweeps.task import SLOW_ROWS_PER_TASK
+from perfmodel.planning.sweeps.tasks import SLOW_ROWS_PER_TASK
 from perfmodel.prediction.predict import predict
 
 GRAPH = pm.zoo.alexnet()
@@ -150,17 +150,17 @@ def test_a_limit_draws_different_configurations_of_a_product_always_the_same_one
         ({"batch_sise": [16]}, UnknownNameError, "Did you mean 'batch_size'"),
         ({"device": ["gtx_1080", "gtx_1880"]}, UnknownNameError, "Did you mean 'gtx_1080'"),
         ({"sync": ["ring_allreduce"]}, UnknownNameError, "Did you mean 'ring_all_reduce'"),
-        ({"batch_size": [16, 0]}, ArgumentError, "batch_size=0"),
-        ({"overlap": [True, "no"]}, ArgumentError, "overlap='no'"),
+        ({"batch_size": [16, 0]}, ArgumentError, r"batch_size must.*\(got 0"),
+        ({"overlap": [True, "no"]}, ArgumentError, r"overlap must.*\(got 'no'"),
         ({"columns": ["step_s", "usd_per_epok"]}, UnknownNameError, "Did you mean 'usd_per_epoch'"),
         ({"usd_per_hour": {"gtx_1080": -1}}, ArgumentError, "usd_per_hour"),
-        ({"limit": 0}, ArgumentError, "limit=0"),
+        ({"limit": 0}, ArgumentError, r"limit must.*\(got 0"),
         ({"executor": "processes"}, ArgumentError, "executor"),
         ({"configurations": []}, ArgumentError, "configurations"),
         ({"configurations": [{"bacth_size": 1}]}, UnknownNameError, "Did you mean 'batch_size'"),
-        ({"configurations": [{"workers": 1}], "batch_size": [1, 2]}, ArgumentError, "one value beside"),
+        ({"configurations": [{"workers": 1}], "batch_size": [1, 2]}, ArgumentError, "batch_size must be"),
         ({"dataset_size": 0.5}, ArgumentError, "dataset_size"),
-        ({"straggler": "x"}, ArgumentError, "straggler='x'"),
+        ({"straggler": "x"}, ArgumentError, r"straggler must.*\(got 'x'"),
         ({"schedule": ["gpip"]}, UnknownNameError, "Did you mean 'gpipe'"),
         ({"parallelism": "dat"}, UnknownNameError, "Did you mean 'data'"),
         ({"usd_per_hour": {"gtx_1O80": 1}}, UnknownNameError, "Did you mean 'gtx_1080'"),
@@ -360,7 +360,7 @@ def test_rows_that_are_timed_together_are_what_predict_says_of_each(monkeypatch,
         name: values[::-1] if turned and isinstance(values, list) else values for name, values in JOBS[jobs].items()
     }
     with monkeypatch.context() as patched:
-        patched.setattr(sweep_evaluation, "predict", lambda *_, **__: pytest.fail("not timed together"))
+        patched.setattr(sweep_tasks, "predict", lambda *_, **__: pytest.fail("not timed together"))
         s = pm.sweep(GRAPH, batch_size=[1, 33, 6000], columns=EVERY_PART, **axes)
     rows = np.random.default_rng(2).choice(len(s), size=60, replace=False)
     assert _assert_rows_are_predictions(s, rows) > 15
@@ -406,9 +406,9 @@ def test_the_command_shows_all_the_best_or_the_front_and_writes_files(capsys, tm
     best = json.loads(capsys.readouterr().out)["rows"]
     assert best[0]["samples_per_s"] == asked["samples_per_s"].max()
     assert run([*words, "--axis", "overlap=true,false,maybe"]) == 2
-    assert "overlap='maybe'" in capsys.readouterr().err
+    assert "overlap must" in capsys.readouterr().err
     assert run([*words, "--usd-per-hour", "gtx_1080=1", "--usd-per-hour", "gtx_1080=2"]) == 2
-    assert "once: gtx_1080 is 1 already" in capsys.readouterr().err
+    assert "--usd-per-hour must be" in capsys.readouterr().err
     assert run([*words, "--axis", "batch_sise=1"]) == 2
     assert "Did you mean 'batch_size'" in capsys.readouterr().err
 
@@ -421,7 +421,7 @@ def test_the_command_takes_hyphens_in_the_names_of_axes(capsys):
     assert [row["batch_size"] for row in found] == [1, 2]
     assert [row["step_s"] for row in found] == asked["step_s"].tolist()
     assert run([*words, "--batch-size", "4", "--axis", "batch-size=1,2"]) == 2
-    assert "left out beside --batch-size" in capsys.readouterr().err
+    assert "--axis must be" in capsys.readouterr().err
     assert run([*words, "--axis", "batch size=1"]) == 2
     assert "KEY=VALUE" in capsys.readouterr().err
 
@@ -479,12 +479,12 @@ def test_a_set_of_names_has_one_order_in_every_process():
 @pytest.mark.parametrize(
     ("axes", "message"),
     [
-        ({}, "device must be a device or a system"),
-        ({"device": None, "system": [None]}, "device must be a device or a system"),
-        ({"configurations": [{"workers": 2}]}, "device must be a device or a system"),
+        ({}, "device must be"),
+        ({"device": None, "system": [None]}, "device must be"),
+        ({"configurations": [{"workers": 2}]}, "device must be"),
         ({"device": ["gtx_1080", 3]}, "device must be "),
         ({"device": "gtx_1080", "framework": [None]}, "framework must be "),
-        ({"system": "survey_fig5", "link": [["pcie_4_x16"]]}, "link=.*is not allowed"),
+        ({"system": "survey_fig5", "link": [["pcie_4_x16"]]}, "link must be a name, or a path"),
         ({"device": "gtx_1080", "prefetch": range(10**11), "limit": 9}, "at most 10,000,000 values"),
     ],
 )
@@ -523,7 +523,7 @@ def test_the_command_takes_names_that_are_words_and_refuses_what_it_would_find_o
     for refused, message in (
         (["--pareto", "step_s,usd_per_epok"], "Did you mean 'usd_per_epoch'"),
         (["--column", "step_s", "--best", "usd_per_epoch"], "unknown column of results 'usd_per_epoch'"),
-        (["--axis", "workers=2"], "left out beside --workers"),
+        (["--axis", "workers=2"], "--axis must be"),
     ):
         assert run([*words, *refused]) == 2
         assert message in capsys.readouterr().err

@@ -7,7 +7,7 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 import pytest
 
 import perfmodel as pm
-from perfmodel.planning.sweeps import task as sweep_task
+from perfmodel.planning.sweeps import tasks as sweep_tasks
 
 GRAPH = pm.zoo.alexnet()
 SPACE = {
@@ -22,15 +22,15 @@ SPACE = {
 
 @pytest.fixture(autouse=True)
 def _small_tasks(monkeypatch):
-    monkeypatch.setattr(sweep_task, "WORKERS_PER_TASK", 32)
-    monkeypatch.setattr(sweep_task, "ROWS_PER_TASK", 64)
+    monkeypatch.setattr(sweep_tasks, "WORKERS_PER_TASK", 32)
+    monkeypatch.setattr(sweep_tasks, "ROWS_PER_TASK", 64)
 
 
 @pytest.fixture(scope="module")
 def alone():
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sweep_task, "WORKERS_PER_TASK", 32)
-        patched.setattr(sweep_task, "ROWS_PER_TASK", 64)
+        patched.setattr(sweep_tasks, "WORKERS_PER_TASK", 32)
+        patched.setattr(sweep_tasks, "ROWS_PER_TASK", 64)
         return pm.sweep(GRAPH, **SPACE)
 
 

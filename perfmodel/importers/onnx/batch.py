@@ -1,4 +1,4 @@
-"""The batch of an ONNX file: which axes of its inputs it is, and whether the network holds for any size of it."""
+"""The batch of an ONNX file: its axes in the inputs, and whether the network holds for any batch size."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from perfmodel.layers.checks import check_count
 from perfmodel.layers.translation import Operand
 
 BATCH_SIZES: Final = (2, 3, 5)
-"""Batch sizes at which shapes are compared: two tell the extents of a sample, the third that there is one [samples]."""
+"""Batch sizes at which shapes are compared: two give the extents of a sample, the third checks them [samples]."""
 BATCH_NAMES: Final = ("n", "b", "bs", "samples", "none", "?")
 """Names of free sizes that mean the batch, besides all that begin with "batch"."""
 TIME_FIRST_RANK: Final = 3
 """Axes of an input that may put time before the samples: (steps, samples, features) [1]."""
 RECURRENT: Final = ("LSTM", "GRU", "RNN")
-"""Operators that say by their option ``layout`` which axis the batch is."""
+"""Operators whose option ``layout`` states the batch axis."""
 
 BATCH_FIRST: Final = (
     "AveragePool", "BatchNormalization", "Conv", "ConvTranspose", "GlobalAveragePool", "GlobalMaxPool",
@@ -32,7 +32,7 @@ BATCH_FIRST: Final = (
 """Operators whose first input has samples, then channels."""
 
 BatchAxes = Mapping[str, int | None]
-"""The batch axis of each input by name; None where an input has none [-]."""
+"""The batch axis of each input by name; None for an input without one [-]."""
 
 
 class NoSampleShapeError(Exception):
@@ -59,7 +59,7 @@ class Traced:
         return found
 
     def operand(self, name: str) -> Operand:
-        """Return a tensor as layers read it; NoSampleShapeError where it is not made of samples."""
+        """Return a tensor in the form that layers read; NoSampleShapeError where it is not made of samples."""
         values = [trace.values[name] for trace in self.traces]
         first = values[0]
         found = self._layout(name)
@@ -75,7 +75,7 @@ class Traced:
         )
 
     def _layout(self, name: str) -> Layout:
-        """Return a tensor as samples; where no other batch size can be had, by a guess."""
+        """Return a tensor as samples; guessed where no other batch size is possible."""
         shapes = [trace.values[name].shape for trace in self.traces]
         if self.fixed_batch_size is not None:
             if name not in self._fed:
@@ -91,7 +91,7 @@ class Traced:
 
 
 def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str, int], advance: Progress) -> Traced:
-    """Return a file with all shapes, its batch free where the network allows it."""
+    """Return a file with all shapes; its batch size stays free where the network allows it."""
     _check_sizes(model, sizes)
     if batch_size is not None:
         check_count("batch_size", batch_size)
@@ -111,10 +111,10 @@ def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str,
 
 
 def _at_one_batch_size(freedom: _Freedom, batch_size: int | None, *, problem: str, advance: Progress) -> Traced:
-    """Return the file at the only batch size it holds for."""
+    """Return the file at the only batch size that it holds for."""
     model, written = freedom.model, freedom.written
     if written is not None and batch_size not in (None, written):
-        allowed = f"{written}, the only one that {model.path} holds for: {problem}"
+        allowed = f"{written}, the only batch size of {model.path}: {problem}"
         raise ArgumentError("batch_size", batch_size, allowed)
     size = written or batch_size
     if size is None:
@@ -128,7 +128,7 @@ def _at_one_batch_size(freedom: _Freedom, batch_size: int | None, *, problem: st
 
 @dataclass(frozen=True, kw_only=True)
 class _Freedom:
-    """What a file leaves open of its batch.
+    """Sizes that a file leaves open.
 
     ``symbols`` are the names of free sizes that are the batch, ``axis`` where it stands in the inputs that matter, and
     ``written`` its size where the file states one.
@@ -142,7 +142,7 @@ class _Freedom:
 
     @classmethod
     def of(cls, model: OnnxModel, sizes: Mapping[str, int]) -> _Freedom:
-        """Return what is open; SpecError where a size that is not the batch has no value."""
+        """Return the free sizes; SpecError where a size other than the batch has no value."""
         symbols = _batch_symbols(model, sizes)
         _check_no_other_free_size(model, symbols, sizes)
         if not symbols:
@@ -154,7 +154,7 @@ class _Freedom:
         return cls(model=model, sizes=sizes, symbols=symbols, axis=places[0], written=None)
 
     def attempts(self) -> Iterator[tuple[BatchAxes, bool]]:
-        """Yield batch axes of the inputs, and whether targets of reshapes are rewritten, most likely first."""
+        """Yield batch axes of the inputs, and whether reshape targets are rewritten, most likely first."""
         inputs = self.model.inputs
         if self.symbols:
             places = {
@@ -175,7 +175,7 @@ class _Freedom:
         return self.sizes[extent] if isinstance(extent, str) else extent
 
     def setting(self, axes: BatchAxes, *, batch_size: int, rewrites: bool) -> Setting:
-        """Return the sizes at which shapes are asked for."""
+        """Return the sizes at which shapes are inferred."""
         values = {**self.sizes, **dict.fromkeys(self.symbols, batch_size)}
         shapes = {
             given.name: tuple(
@@ -203,7 +203,7 @@ def _check_sizes(model: OnnxModel, sizes: Mapping[str, int]) -> None:
 
 
 def _batch_symbols(model: OnnxModel, sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the names of free sizes that are the batch: by their name, else by their place at the first axis."""
+    """Return the names of free sizes that are the batch: by name, else by place at the first axis."""
     free = [
         (axis, extent)
         for given in model.inputs
@@ -226,7 +226,7 @@ def _check_no_other_free_size(model: OnnxModel, symbols: tuple[str, ...], sizes:
 
 
 def _written_batch(model: OnnxModel, sizes: Mapping[str, int]) -> tuple[int, int]:
-    """Return the batch axis of a file that leaves it no freedom, and its extent.
+    """Return the batch axis and its extent in a file that fixes the batch size.
 
     It is the first axis of the first input, unless a recurrent node says otherwise.
     """
@@ -240,7 +240,7 @@ def _written_batch(model: OnnxModel, sizes: Mapping[str, int]) -> tuple[int, int
 
 
 def _check_samples(traced: Traced) -> None:
-    """Raise NoSampleShapeError where a tensor is not made of samples, or a recurrence runs over them."""
+    """Raise NoSampleShapeError for a tensor not made of samples, or a recurrence over them."""
     for node in traced.model.nodes:
         for name in filter(None, (*node.input, *node.output)):
             values = [trace.values[name] for trace in traced.traces]
@@ -249,12 +249,14 @@ def _check_samples(traced: Traced) -> None:
             axes = traced.operand(name).axes
             wanted = _batch_axis(node) if name in node.input[:1] else None
             if wanted is not None and None in axes and axes[wanted : wanted + 1] != (None,):
-                problem = f"node {node_name(node)!r} has its samples along axis {wanted}, and they come along another"
+                problem = (
+                    f"node {node_name(node)!r} takes samples along axis {wanted}, but its input has them along another"
+                )
                 raise NoSampleShapeError(problem)
 
 
 def _batch_axis(node: Any) -> int | None:
-    """Return the axis along which an operator's definition has the samples of its first input, if it says so [-]."""
+    """Return the sample axis of the first input that an operator's definition states; None if it states none [-]."""
     if node.op_type in RECURRENT:
         return 0 if any(each.name == "layout" and each.i for each in node.attribute) else 1
     return 0 if node.op_type in BATCH_FIRST else None

@@ -18,27 +18,27 @@ from perfmodel.importers.build import Built, build, counted_by_bytes
 from perfmodel.importers.onnx.batch import BATCH_SIZES, RECURRENT, NoSampleShapeError, Traced, trace_model
 from perfmodel.importers.onnx.model import is_standard, node_name, read_model, schema_of
 from perfmodel.importers.onnx.shapes import Value
-from perfmodel.importers.plan import VIEW, ParameterTensor, Program, Step, translators_of
 from perfmodel.importers.recording import import_progress
+from perfmodel.importers.translation import VIEW, ParameterTensor, Program, Step, translators_of
 from perfmodel.layers.checks import check_text
 from perfmodel.layers.shapes import SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall
 
 TAKES_PARTS: Final = ("Concat", "Slice")
-"""Operators whose result has some elements of their inputs: of parameters, it is one where a layer reads weights."""
+"""Operators whose result is a part of their inputs: a part of a parameter that a layer reads is a parameter."""
 WEIGHT_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "LayerNormalization", "InstanceNormalization"), (1, 2)),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), (1, 2, 3)),
     "BatchNormalization": (1, 2, 3, 4),
     "MatMul": (1,),
 }
-"""Operator to the positions at which it reads its weights."""
+"""Operator -> the inputs from which it reads weights."""
 MOST_NAMED_ELEMENTS: Final = 64
-"""Known inputs with more elements are no options of a node (axes, starts, ratio), but data [1]."""
+"""Known inputs with more elements are data, not options such as axes, starts or a ratio [1]."""
 
 
 class NodeCalls:
-    """The calls that the nodes of a file are."""
+    """Translates the nodes of a file to operator calls."""
 
     def __init__(self, traced: Traced) -> None:
         self._traced = traced
@@ -53,7 +53,7 @@ class NodeCalls:
                 self._hold(node)
 
     def _name_again(self, name: str, first: str, *, is_transposed: bool = False) -> None:
-        """Note that a tensor is another one under a second name."""
+        """Record a second name of a tensor."""
         self._first_names[name] = self._first_names.get(first, first)
         if (first in self._transposed) != is_transposed:
             self._transposed.add(name)
@@ -61,7 +61,7 @@ class NodeCalls:
             self._held.add(name)
 
     def _hold(self, node: Any) -> None:
-        """Note what a node makes of parameters alone: it is one itself, in another arrangement."""
+        """Record the result of a node that only rearranges parameters: it is a parameter itself."""
         names = [name for name in node.input if name]
         sources = names if node.op_type == "Concat" else names[:1]
         stored = self._model.initialisers if node.op_type == "DequantizeLinear" else ()
@@ -102,17 +102,17 @@ class NodeCalls:
         return all(trace.values[name].is_exact for trace in self._traced.traces)
 
     def is_layer(self, node: Any) -> bool:
-        """Tell whether a node computes something that a result follows from."""
+        """Tell whether a node computes something that a result depends on."""
         names = [name for name in node.output if name]
         is_other_name = all(name in self._held or name in self._first_names for name in names)
         return not (is_other_name or self._needed.isdisjoint(names))
 
     def is_needed(self, name: str) -> bool:
-        """Tell whether a result follows from a tensor's content."""
+        """Tell whether a result depends on a tensor's content."""
         return name in self._needed
 
     def _drops(self, node: Any) -> bool:
-        """Tell whether a node is a dropout that is on, as in files of networks in training."""
+        """Tell whether a node is an active dropout, as in files of networks in training."""
         if node.op_type != "Dropout" or len(node.input) < 3 or not node.input[2]:
             return False
         content = self._traced.traces[0].values[node.input[2]].content
@@ -120,7 +120,7 @@ class NodeCalls:
 
     @cached_property
     def reads(self) -> Mapping[str, Sequence[Any]]:
-        """The nodes that read each tensor."""
+        """Nodes that read each tensor."""
         found: dict[str, list[Any]] = {}
         for node in self._model.nodes:
             for name in node.input:
@@ -129,7 +129,7 @@ class NodeCalls:
 
     @cached_property
     def _needed(self) -> set[str]:
-        """Tensors that results follow from by computing: not those of which only the shape is asked, nor dead ends."""
+        """Tensors that results are computed from; not those of which only the shape is read, nor dead ends."""
         makers = {name: node for node in self._model.nodes for name in node.output if name}
         found: set[str] = set()
         open_names = [name for name in self._model.outputs if not self.is_known(name)]
@@ -144,7 +144,7 @@ class NodeCalls:
         return found
 
     def operand(self, name: str) -> Operand:
-        """Return a tensor as layers read it, under its first name."""
+        """Return a tensor in the form that layers read, under its first name."""
         operand = self._traced.operand(name)
         first = self._first_names.get(name, name)
         return replace(
@@ -162,7 +162,7 @@ class NodeCalls:
 
     @cached_property
     def _biases(self) -> dict[str, tuple[Any, str]]:
-        """Result of a product with a weight, read by nothing but the addition of a bias: that node, and the bias."""
+        """Biases by product: the node that alone reads a product with a weight and adds a bias, and that bias."""
         found = {}
         for node in self._model.nodes:
             if node.op_type != "MatMul" or not is_standard(node) or node.output[0] in self._model.outputs:
@@ -180,7 +180,7 @@ class NodeCalls:
         return bias.is_parameter and bias.shape == products.shape[-1:]
 
     def of(self, node: Any) -> Iterator[tuple[str, OperatorCall]]:
-        """Yield the calls that a node is, with a name for each; none where another node's call contains it."""
+        """Yield the calls of a node, with a name for each; none where another node's call contains it."""
         name = node_name(node)
         if any(given in self._biases for given in node.input):
             return
@@ -200,7 +200,7 @@ class NodeCalls:
     def _call(
         self, node: Any, *, outputs: tuple[str, ...], operator: str | None = None, further: tuple[str, ...] = ()
     ) -> OperatorCall:
-        """Return a node as a call, where asked for under another name and with more inputs."""
+        """Return a node as a call, optionally under another name and with more inputs."""
         operands = [self.operand(name) if name else None for name in (*node.input, *further)]
         arguments: dict[str, Any] = {str(index): operand for index, operand in enumerate(operands)}
         named = self._named_inputs(node, operands)
@@ -216,12 +216,12 @@ class NodeCalls:
         )
 
     def _is_zero(self, node: Any, index: int) -> bool:
-        """Tell whether a node's input is known to hold nothing but zeros."""
+        """Tell whether a node's input is known to be all zeros."""
         name = node.input[index] if index < len(node.input) else ""
         return bool(name) and all(trace.values[name].is_zero for trace in self._traced.traces)
 
     def _named_inputs(self, node: Any, operands: Sequence[Operand | None]) -> dict[str, Any]:
-        """Return small known inputs by their names too: newer versions of operators take options as inputs."""
+        """Return small known inputs also by name: newer operator versions take options as inputs."""
         schema = schema_of(node, self._model.version)
         formal = [] if schema is None else [each.name for each in schema.inputs]
         return {
@@ -231,7 +231,7 @@ class NodeCalls:
         }
 
     def _defaults(self, node: Any) -> dict[str, Any]:
-        """Return the values of options that a node leaves out, where its operator states them."""
+        """Return the default values of options that a node leaves out."""
         schema = schema_of(node, self._model.version)
         described = [] if schema is None else schema.attributes.values()
         # of activations there would be those of two directions, however many the node has
@@ -240,7 +240,7 @@ class NodeCalls:
 
 
 def _attributes(node: Any) -> dict[str, Any]:
-    """Return the options a node states; stored tensors among them are left out."""
+    """Return the options that a node states, without stored tensors."""
     return {each.name: _plain(each) for each in node.attribute if not (each.HasField("t") or each.HasField("g"))}
 
 
@@ -264,11 +264,11 @@ UNTRAINED_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
     **dict.fromkeys(("Clip", "Max", "Min", "Mod"), (0, 1, 2)),
     **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), (0, 1)),
 }
-"""Operator to the positions at which it reads what no layer trains."""
+"""Operator -> the inputs from which it reads tensors that no layer trains."""
 ARRANGES: Final = ("Cast", "DequantizeLinear", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators whose result has the elements of their first input: of a parameter, it is the same in another shape."""
+"""Operators that only rearrange the elements of their first input: a rearranged parameter is still one."""
 MASKED: Final = -1e4
-"""Numbers from here down are added to scores in order to mask them [1]."""
+"""Numbers up to this one mask the scores that they are added to [1]."""
 
 
 def trained_tensors(
@@ -316,7 +316,7 @@ def _arranges(node: Any) -> bool:
 
 ELLIPSIS: Final = "..."
 FREE_LETTERS: Final = "0123456789"
-"""What the axes that an ellipsis stands for are called."""
+"""Letters for the axes of an ellipsis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +338,7 @@ class _Term:
 
 
 def einsum_calls(call: OperatorCall) -> Iterator[OperatorCall]:
-    """Yield an ``Einsum`` as views of its operands, a product of matrices, and a view of that; else as it is.
+    """Yield an ``Einsum`` as views of its operands, matrix products and a view of the result; else unchanged.
 
     Of several operands the first two are multiplied, then their product with the third, and so on: the work of that
     order is counted, whatever order a program would choose. Letters of both operands and the result are leading axes,
@@ -355,7 +355,7 @@ def einsum_calls(call: OperatorCall) -> Iterator[OperatorCall]:
 
 
 def _product(first: _Term, second: _Term, result: _Term) -> Iterator[OperatorCall]:
-    """Yield two operands as matrices, their product, and what that is seen as."""
+    """Yield two operands as matrices, their product, and the view of that."""
     if second.batch and not first.batch:
         first, second = second, first  # the samples are rows of the first matrix
     extents = second.extents() | first.extents()
@@ -375,7 +375,7 @@ def _product(first: _Term, second: _Term, result: _Term) -> Iterator[OperatorCal
 
 
 def _pairs(call: OperatorCall) -> list[tuple[_Term, _Term, _Term]] | None:
-    """Return two operands and their product for each step from left to right; None where one is no matrix product."""
+    """Return two operands and their product for each step from left to right; None if one is not a matrix product."""
     operands = [*call.operands, call.output]
     if len(operands) < 3:
         return None
@@ -397,7 +397,7 @@ def _pairs(call: OperatorCall) -> list[tuple[_Term, _Term, _Term]] | None:
 
 
 def _intermediate(first: _Term, second: _Term, rest: Sequence[_Term]) -> _Term:
-    """Return the product of two operands with the letters that later ones or the result have."""
+    """Return the product of two operands, with the letters that later operands or the result have."""
     still = {letter for term in rest for letter in term.letters}
     letters = "".join(letter for letter in dict.fromkeys(first.letters + second.letters) if letter in still)
     extents, batch = second.extents() | first.extents(), first.batch or second.batch
@@ -420,7 +420,7 @@ def _is_matrix_product(first: _Term, second: _Term, result: _Term) -> bool:
 
 
 def _letters(written: str, operand: Operand) -> str:
-    """Return a letter for each axis, those of an ellipsis by digits from the last."""
+    """Return a letter for each axis; axes of an ellipsis get digits, counted from the last."""
     missing = len(operand.axes) - len(written.replace(ELLIPSIS, ""))
     return written.replace(ELLIPSIS, FREE_LETTERS[:missing][::-1])
 
@@ -430,12 +430,12 @@ def _count(extents: Mapping[str, Any], letters: list[str]) -> Any:
 
 
 def _shapes(extents: Mapping[str, Any], batch: str) -> Any:
-    """Return a function from letters to their extents in a sample, without the batch's."""
+    """Return a function from letters to their extents in a sample, without the batch."""
     return lambda letters: tuple(extents[letter] for letter in letters if letter != batch)
 
 
 def _seen(operand: Operand, shape: tuple[Any, ...]) -> Operand:
-    """Return a tensor seen as matrices."""
+    """Return a tensor viewed as matrices."""
     seen = SharedShape(shape) if operand.is_shared else shape
     key = f"{operand.key} as {'x'.join(map(str, shape))}"
     return Operand(key=key, shape=seen, axes=tuple(range(len(shape))), is_index=operand.is_index)
@@ -453,7 +453,7 @@ def from_onnx(
     name: str | None = None,
     progress: bool | None = None,
 ) -> LayerGraph:
-    """Return the network in an ONNX file; its batch size stays free where the network allows it.
+    """Read the network in an ONNX file; its batch size stays free where the network allows it.
 
     Parameters
     ----------
@@ -524,7 +524,7 @@ def from_onnx(
 
 
 def _program(traced: Traced, *, name: str) -> Program:
-    """Return the calls of a file whose shapes are known."""
+    """Return the program of a file whose shapes are known."""
     calls = NodeCalls(traced)
     model = traced.model
     given = [each.name for each in model.inputs if calls.is_needed(each.name)]
@@ -554,7 +554,7 @@ def _program(traced: Traced, *, name: str) -> Program:
 
 
 def _warn_of_holes(built: Built, program: Program, *, file: Path) -> None:
-    """Warn of each operator that no layer takes, with the names of its nodes."""
+    """Warn of each operator without a layer, with the names of its nodes."""
     samples = built.graph.fixed_batch_size or 1
     nodes: dict[str, list[str]] = {}
     for hole in built.holes:
@@ -563,5 +563,5 @@ def _warn_of_holes(built: Built, program: Program, *, file: Path) -> None:
     for operator, names in nodes.items():
         shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
         counts = counted_by_bytes(built.graph, names, batch_size=samples)
-        message = f"{file}: no layer takes the operator {operator!r} ({len(names)} of them: {shown}); {counts}"
+        message = f"{file}: no layer translates the operator {operator!r} ({len(names)} nodes: {shown}); {counts}"
         warn(OpaqueLayerWarning(message), stacklevel=3)

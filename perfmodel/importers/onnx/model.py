@@ -1,4 +1,4 @@
-"""An ONNX file as read: its nodes, inputs and initialisers, with everything checked that can be without shapes."""
+"""An ONNX file as read: nodes, inputs and initialisers, with all checks that need no shapes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from perfmodel.errors import MissingPackageError, SpecError
 from perfmodel.layers.checks import check_path
 
 CONTROL_FLOW: Final = ("If", "Loop", "Scan", "SequenceMap")
-"""Operators that hold further graphs, of which only a run tells which nodes are executed and how often."""
+"""Operators with nested graphs: only a run shows which of their nodes are executed, and how often."""
 STANDARD_DOMAINS: Final = ("", "ai.onnx")
 """Two spellings of the domain of the standard operators."""
 DIMENSION_TEXT: Final = "{input}[{axis}]"
-"""What an axis of unknown extent and no name is called."""
+"""Name of an axis without a known extent or name."""
 
 Extent = int | str
 """A number, or the name of a free size [1]."""
@@ -33,7 +33,7 @@ class ModelInput:
 
 @dataclass(frozen=True)
 class OnnxModel:
-    """What an ONNX file says."""
+    """Content of an ONNX file."""
 
     path: Path
     graph: Any
@@ -56,12 +56,12 @@ class OnnxModel:
 
     @property
     def sparse_initialisers(self) -> dict[str, Any]:
-        """Stored tensors of which only some elements are given, by name."""
+        """Sparse stored tensors, by name."""
         return {tensor.values.name: tensor for tensor in self.graph.sparse_initializer}
 
     @cached_property
     def inputs(self) -> tuple[ModelInput, ...]:
-        """What a user of the network gives; old files list initialisers among the inputs."""
+        """Inputs of the network; old files also list initialisers among them, which are left out."""
         stored = self.initialisers.keys() | self.sparse_initialisers.keys()
         return tuple(self._input(given) for given in self.graph.input if given.name not in stored)
 
@@ -80,7 +80,7 @@ class OnnxModel:
 
     @cached_property
     def stated_extents(self) -> dict[str, tuple[int, tuple[Extent, ...]]]:
-        """Data type and extents that the file states of tensors between nodes and of its results."""
+        """Data type and extents that the file states for intermediate tensors and results."""
         stated = (*self.graph.value_info, *self.graph.output)
         return {
             each.name: (each.type.tensor_type.elem_type, extents_of(each))
@@ -90,7 +90,7 @@ class OnnxModel:
 
 
 def extents_of(given: Any) -> tuple[Extent, ...]:
-    """Return the extents that an onnx.ValueInfoProto states; a made-up name where one is missing [1]."""
+    """Return the extents in an onnx.ValueInfoProto, with a made-up name for each missing one [1]."""
     dimensions = given.type.tensor_type.shape.dim
     return tuple(
         dimension.dim_value
@@ -106,7 +106,7 @@ def is_standard(node: Any) -> bool:
 
 
 def node_name(node: Any) -> str:
-    """Return what a node is called: its name, or that of its first result where it has none."""
+    """Return the name of a node, or that of its first result if it has none."""
     return node.name or next(filter(None, node.output), "") or node.op_type
 
 
@@ -160,7 +160,7 @@ def _with_functions_inlined(file: Path, proto: Any) -> Any:
 
 
 def _check_texts(file: Path, graph: Any) -> None:
-    """Raise SpecError where bytes that are no text stand in the place of names."""
+    """Raise SpecError where names are not valid text."""
     for node in graph.node:
         texts = (
             node.op_type,
@@ -176,7 +176,7 @@ def _check_texts(file: Path, graph: Any) -> None:
 
 
 def _name_all_outputs(graph: Any) -> None:
-    """Give names to results that a node leaves out before others, so that their shapes are asked for."""
+    """Name the results that a node leaves out before others, so that their shapes are inferred."""
     for node in graph.node:
         for index, name in enumerate(node.output):
             if not name:
@@ -184,7 +184,7 @@ def _name_all_outputs(graph: Any) -> None:
 
 
 def _check_stored_tensors(file: Path, graph: Any) -> None:
-    """Raise SpecError unless all files that hold tensors are there and long enough."""
+    """Raise SpecError unless all files with stored tensors exist and are long enough."""
     faults = []
     for name, tensor in _stored_tensors(graph):
         if tensor.data_location != tensor.EXTERNAL:
@@ -218,7 +218,7 @@ def _stored_tensors(graph: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _check_nodes(file: Path, graph: Any, versions: Mapping[str, int]) -> None:
-    """Raise SpecError for graphs within nodes, names given twice, and inputs that nothing makes or that are missing."""
+    """Raise SpecError for nested graphs, duplicate names, and inputs that are missing or that nothing makes."""
     known = {
         "",
         *(each.name for each in (*graph.input, *graph.initializer)),
@@ -229,7 +229,7 @@ def _check_nodes(file: Path, graph: Any, versions: Mapping[str, int]) -> None:
         name = node_name(node)
         if node.op_type in CONTROL_FLOW and is_standard(node):
             faults.append(
-                f"node {name!r} is a {node.op_type}: only a run tells what it executes; export the network without it"
+                f"node {name!r} is a {node.op_type}, whose nodes depend on data; export the network without it"
             )
         faults += _input_faults(name, node.input, known) + _count_faults(name, node, versions.get("", 1))
         faults += [
@@ -246,7 +246,7 @@ def _input_faults(name: str, inputs: Iterable[str], known: set[str]) -> list[str
 
 
 def schema_of(node: Any, version: int) -> Any:
-    """Return how onnx describes an operator in a version of the standard operators; None where it does not.
+    """Return onnx's schema of an operator in a version of the standard operators; None if there is none.
 
     Examples
     --------
@@ -265,7 +265,7 @@ def schema_of(node: Any, version: int) -> Any:
 
 
 def _count_faults(name: str, node: Any, version: int) -> list[str]:
-    """Return a line for a node that lacks inputs its operator needs, or makes nothing."""
+    """Return a fault for a node without required inputs or without results."""
     schema = schema_of(node, version)
     needed = 0 if schema is None else schema.min_input
     given = sum(map(bool, node.input[:needed]))

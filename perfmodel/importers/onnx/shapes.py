@@ -1,4 +1,4 @@
-"""Shapes of all tensors of an ONNX file at one batch size, node by node with onnx's own rules."""
+"""Shapes of all tensors of an ONNX file at one batch size, inferred node by node with onnx's own rules."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from perfmodel.importers.onnx.model import Extent, OnnxModel, is_standard, node_
 from perfmodel.importers.recording import Progress
 
 SAME_AS_FIRST_INPUT: Final = ("GroupNormalization", "MeanVarianceNormalization")
-"""Standard operators for whose shapes onnx has no rule: that of what they normalise."""
+"""Standard operators without a shape rule in onnx: the result has the shape of the first input."""
 FIXED_TARGETS: Final = {"Reshape": 1, "Expand": 1, "Resize": 3}
-"""Operator to its input that is a shape, in which an export at one batch size writes this size [-]."""
+"""Operator -> its input that holds a shape, into which an export writes its batch size [-]."""
 
 
 class ShapesDoNotFollowError(Exception):
-    """The shapes of an ONNX graph do not follow from those of its inputs."""
+    """The shapes of an ONNX graph cannot be inferred from those of its inputs."""
 
     def __init__(self, node: str, problem: str) -> None:
         self.node, self.problem = node, problem
@@ -31,7 +31,7 @@ class ShapesDoNotFollowError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """At which sizes shapes are asked for."""
+    """Sizes at which shapes are inferred."""
 
     input_shapes: Mapping[str, tuple[int, ...]]
     sizes: Mapping[str, int]
@@ -41,7 +41,7 @@ class Setting:
 
 
 class ShapeTrace:
-    """The values of all tensors of a file in one setting."""
+    """Values of all tensors of a file at one setting."""
 
     def __init__(self, model: OnnxModel, setting: Setting, *, advance: Progress) -> None:
         self._model = model
@@ -65,7 +65,7 @@ class ShapeTrace:
             )
 
     def _run(self, node: Any) -> None:
-        """Add the values of what a node makes."""
+        """Add the values that a node makes."""
         inputs = [self.values[name] if name else None for name in node.input]
         if node.op_type == "Constant" and is_standard(node) and any(each.HasField("t") for each in node.attribute):
             value = stored_value(node.attribute[0].t, file=self._model.path)
@@ -100,7 +100,7 @@ class ShapeTrace:
             self._written.update(node.output)
 
     def _output_types(self, node: Any, inputs: list[Value | None]) -> dict[str, tuple[int, tuple[int, ...] | None]]:
-        """Return data type and shape, where it follows, of each named output."""
+        """Return the data type of each named output, and its shape where it can be inferred."""
         named = [name for name in node.output if name]
         schema = schema_of(node, self._model.version)
         if schema is None:
@@ -138,7 +138,7 @@ class ShapeTrace:
             raise ShapesDoNotFollowError(node_name(node), f"{node.op_type}: {_first_line(error)}") from error
 
     def _target(self, node: Any, name: str, value: Value, inputs: list[Value | None]) -> np.ndarray[Any, Any]:
-        """Return an input's content, with the batch size in the place of the one an export wrote into a target."""
+        """Return an input's content; in a reshape target, the exported batch size is replaced."""
         content = value.content
         assert content is not None
         place = FIXED_TARGETS.get(node.op_type, len(node.input))
@@ -154,7 +154,7 @@ class ShapeTrace:
         return changed if is_whole else content
 
     def _stated(self, name: str, inputs: list[Value | None]) -> tuple[int, tuple[int, ...]]:
-        """Return what the file states of a tensor that an unknown operator makes, else that of its first input."""
+        """Return the stated type of a tensor that an unknown operator makes, else that of its first input."""
         first = next((value for value in inputs if value is not None), None)
         if name not in self._model.stated_extents:
             return (first.element_type, first.shape) if first is not None else (1, ())
@@ -188,7 +188,7 @@ def _first_line(error: Exception) -> str:
 Shapes = Sequence[tuple[int, ...] | None]
 """Shapes of a node's inputs; None where one is left out [1]."""
 Pair = tuple[str, int, int]
-"""What must be equal, and the two numbers."""
+"""A description of two extents that must be equal, and the extents."""
 
 
 def _gemm(shapes: Shapes, attributes: Mapping[str, int]) -> Pair:
@@ -227,11 +227,11 @@ PAIRS: Final[Mapping[str, Callable[[Shapes, Mapping[str, int]], Pair]]] = {
     "LSTM": _recurrence,
     "RNN": _recurrence,
 }
-"""Operator to what must be equal of its inputs."""
+"""Operator -> the extents of its inputs that must be equal."""
 
 
 def misfit(node: Any, inputs: Shapes, output: tuple[int, ...] | None) -> str:
-    """Return what of a node's shapes does not fit."""
+    """Describe which shapes of a node do not fit."""
     if node.op_type == "Reshape" and inputs[0] is not None and output is not None:
         before, after = math.prod(inputs[0]), math.prod(output)
         return "" if before == after else f"Reshape of {inputs[0]} to {output}: {before} elements become {after}"
@@ -252,11 +252,11 @@ def misfit(node: Any, inputs: Shapes, output: tuple[int, ...] | None) -> str:
 KEEPS_ZEROS: Final = (
     "Cast", "Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose", "Unsqueeze",
 )  # fmt: skip
-"""Operators that make zeros of zeros."""
+"""Operators that turn zeros into zeros."""
 MOST_KNOWN_ELEMENTS: Final = 4096
-"""Tensors with more elements are data: no shape follows from their content [1]."""
+"""Tensors with more elements are data: no shape depends on their content [1]."""
 RANDOM: Final = ("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli")
-"""Operators whose results no file determines."""
+"""Operators with random results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,7 +329,7 @@ def _content(tensor: Any, *, file: Path) -> np.ndarray[Any, Any]:
 def computed_content(
     node: Any, inputs: Sequence[Value | None], shapes: Mapping[str, tuple[int, ...] | None], *, version: int
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Return what a node makes of inputs that are all known: chains of numbers that shapes follow from."""
+    """Compute a node's results if all its inputs are known; shapes follow from such chains of numbers."""
     if not is_standard(node) or node.op_type in RANDOM:
         return {}
     if any(shape is not None and math.prod(shape) > MOST_KNOWN_ELEMENTS for shape in shapes.values()):
@@ -347,7 +347,7 @@ def computed_content(
 
 
 def makes_zeros(node: Any, inputs: Sequence[Value | None]) -> bool:
-    """Tell whether a node's results are all zeros: a filling with zeros, or zeros arranged otherwise."""
+    """Tell whether a node's results are all zeros: filled with zeros, or rearranged zeros."""
     if node.op_type == "ConstantOfShape":
         from onnx import numpy_helper
 
@@ -359,7 +359,7 @@ def makes_zeros(node: Any, inputs: Sequence[Value | None]) -> bool:
 def _evaluated(
     node: Any, contents: Sequence[np.ndarray[Any, Any] | None], *, version: int
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the contents of a node's outputs by onnx's own reference implementation."""
+    """Evaluate a node's outputs by onnx's own reference implementation."""
     from onnx import helper
     from onnx.reference import ReferenceEvaluator
 

@@ -14,34 +14,34 @@ from torch._decomp import decomposition_table
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from perfmodel.importers.plan import VIEW
 from perfmodel.importers.recording import Call, Recording, Ref
 from perfmodel.importers.torch.tensors import TensorBook, storage_of
+from perfmodel.importers.translation import VIEW
 
 NO_OPERATION: Final = frozenset(
     {"prim.device", "aten.is_same_size", "aten.sym_size", "aten.sym_stride", "aten.sym_numel", "aten._assert_async"}
 )
-"""What the dispatcher passes on although nothing is computed."""
+"""Operators that the dispatcher shows although they compute nothing."""
 CONSTANTS: Final = frozenset({"aten.lift_fresh", "aten.lift_fresh_copy"})
-"""How a tensor of the Python program enters a run."""
+"""Operators that bring a constant of the Python program into a run."""
 UNCOUNTED: Final = frozenset({"aten.mv", "aten.addmv", "aten.dot", "aten.vdot"})
-"""Operators with products of which torch's FlopCounterMode has no formula."""
+"""Operators with products for which torch's FlopCounterMode has no formula."""
 FUSED_ATTENTION: Final = "aten.scaled_dot_product_attention"
-"""Taken whole it stands for a kernel that keeps no scores, while here it runs product by product."""
+"""Attention recorded whole stands for a kernel that keeps no scores, although it runs product by product here."""
 RUNS_OTHERWISE: Final = frozenset({FUSED_ATTENTION, "aten.lstm", "aten.gru", "aten.rnn_tanh", "aten.rnn_relu"})
-"""Taken whole these do not run by the parts that run here."""
+"""Operators recorded whole whose kernels differ from the parts that run here."""
 COPY: Final = "aten.clone"
-"""How torch brings the elements of a tensor into another order."""
+"""Operator by which torch reorders the elements of a tensor."""
 GUARDS: Final = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
-"""What torch's Python functions ask before they hand themselves to a mode."""
+"""Functions that torch asks before it hands a Python function to a mode."""
 
 _sequence_number: Callable[[], int] = torch._C._autograd._get_sequence_nr
 Site = tuple[str, str, int]
-"""Module path, operator, and how many calls of it the module made before."""
+"""Module path, operator, and the number of its earlier calls in the module."""
 
 
 class Recorder:
-    """What both modes share: the recording, where the run is, and what is taken whole."""
+    """Base of both modes: holds the recording and the current position in the module."""
 
     def __init__(
         self,
@@ -73,12 +73,12 @@ class Recorder:
         self.parts_moved: set[tuple[int, int, int]] = set()
 
     def site(self, operator: str) -> Site:
-        """Return what identifies the next call of an operator at this place."""
+        """Return the key of the next call of an operator at this place."""
         return (self.path, operator, self.occurrences[self.path, operator])
 
     @contextmanager
     def within_parts(self) -> Iterator[None]:
-        """Note that what is recorded within are the parts of one operator."""
+        """Mark the calls recorded in the block as parts of one operator."""
         before = self.parts_since
         self.parts_since = len(self.recording.tensors) if before is None else before
         try:
@@ -88,7 +88,7 @@ class Recorder:
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """Record nothing within: a call taken whole is running."""
+        """Record nothing in the block, while a call recorded whole is running."""
         before, self.is_muted = self.is_muted, True
         try:
             yield
@@ -96,7 +96,7 @@ class Recorder:
             self.is_muted = before
 
     def refs(self, value: Any) -> Any:
-        """Return an argument as plain values and tensors of the recording."""
+        """Return an argument as plain values and references to recorded tensors."""
         if isinstance(value, torch.Tensor):
             ref = self.book.read(value, path=self.path, with_gradient=torch.is_grad_enabled())
             # within the parts of an operator nothing carries gradients, which are the whole operator's
@@ -108,7 +108,7 @@ class Recorder:
         return str(value)
 
     def exchanged(self, value: Any) -> Any:
-        """Return the fake tensor in the place of one of the module's own, also within a list."""
+        """Return the fake tensor that replaces one of the module's own, also within a list."""
         if isinstance(value, torch.Tensor):
             return self.substitutes.get(id(value), value)
         if type(value) in (list, tuple) and any(isinstance(each, torch.Tensor) for each in value):
@@ -116,7 +116,7 @@ class Recorder:
         return value
 
     def tried(self, decomposition: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Run a decomposition; NotImplemented, and nothing recorded, where it leads to operators no layer knows."""
+        """Run a decomposition; NotImplemented, with nothing recorded, if it leads to operators without a layer."""
         recording, calls, tensors = self.recording, len(self.recording.calls), len(self.recording.tensors)
         sequence, occurrences, known = self.sequence, self.occurrences.copy(), self.book.snapshot()
         returned = decomposition(*args, **kwargs)
@@ -130,7 +130,7 @@ class Recorder:
     def record(
         self, operator: str, schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[], Any]
     ) -> Any:
-        """Run a call and write it down."""
+        """Run a call and record it."""
         given = bound(schema, args, kwargs)
         arguments = {name: self.refs(value) for name, value in given.items()}
         self.products, self.is_uncounted = 0, False
@@ -173,13 +173,13 @@ class Recorder:
         return returned
 
     def watch_part(self, operator: str, args: tuple[Any, ...], returned: Any) -> None:
-        """Note a part of a call that is taken whole: its ``operator``, and what it brings into another order."""
+        """Note one part of a call recorded whole: its ``operator``, and the argument that it reorders."""
         self.parts_run.append(operator)
         if operator == COPY and is_reordered(args[0], returned):
             self.parts_moved.add(_elements(args[0]))
 
     def _moved(self, operator: str, given: Mapping[str, Any], returned: Any) -> tuple[str, ...]:
-        """Return the names of the arguments whose elements a call first brings into another order."""
+        """Return the names of the arguments that a call reorders first."""
         if operator == COPY:
             return ("self",) if is_reordered(given["self"], returned) else ()
         tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
@@ -189,7 +189,7 @@ class Recorder:
 
 
 class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records what reaches torch's dispatcher below autograd."""
+    """Records the operators that reach torch's dispatcher below autograd."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -228,7 +228,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return tuple(exchanged), {name: self.recorder.exchanged(each) for name, each in kwargs.items()}
 
     def _parts(self, func: Any, operator: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Run a call as the operators it is made of, recording these; NotImplemented where it has no such parts."""
+        """Run a call as its parts, and record these; NotImplemented if it has none."""
         recorder = self.recorder
         if written_names(func._schema) or operator in recorder.hopeless:
             return NotImplemented
@@ -245,7 +245,7 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class FunctionMode(TorchFunctionMode):
-    """Takes whole those operators that the dispatcher only sees in parts, and keeps the module's own tensors out."""
+    """Records whole operators that the dispatcher would only see in parts, and substitutes the module's own tensors."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -286,7 +286,7 @@ class FunctionMode(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _without_guard(self, function: FunctionType) -> Callable[..., Any]:
-        """Return a copy of a Python function of torch that does not hand itself to a mode again."""
+        """Return a copy of torch's Python function that does not hand itself to a mode again."""
         if function not in self._unguarded:
             known = function.__globals__
             if id(known) not in self._globals:
@@ -308,7 +308,7 @@ def _never(*_: Any) -> bool:
 
 
 def _laid_out_like(result: torch.Tensor, *, queries: torch.Tensor) -> torch.Tensor:
-    """Return the result of an attention in the layout of its queries, as kernels that keep no scores write it.
+    """Return the result of an attention in the memory layout of its queries, as fused kernels write it.
 
     What runs here instead, product by product, leaves the heads apart, and a copy would follow that is not needed.
     """
@@ -317,12 +317,12 @@ def _laid_out_like(result: torch.Tensor, *, queries: torch.Tensor) -> torch.Tens
 
 
 def _elements(tensor: torch.Tensor) -> tuple[int, int, int]:
-    """Return which elements a tensor holds, under whatever shape: its memory, where they begin, and how many."""
+    """Return the key of a tensor's elements, whatever its shape: memory, first position and number."""
     return (storage_of(tensor), int(tensor.storage_offset()), int(tensor.numel()))
 
 
 def schema_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-    """Return the schema of the overload that takes some arguments."""
+    """Return the schema of the overload that accepts some arguments."""
     try:
         overload = torch._C._jit_resolve_packet(f"aten::{name}", *args, **kwargs)
     except (RuntimeError, TypeError):
@@ -332,14 +332,14 @@ def schema_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> An
 
 
 def operator_name(func: Any) -> str:
-    """Return the name of an operator ``func`` without overload and the underscore of variants in place [-]."""
+    """Return the name of an operator ``func`` without overload and the underscore of in-place variants [-]."""
     namespace, _, name = func._schema.name.partition("::")
     return f"{namespace}.{name}" if name.endswith("__") else f"{namespace}.{name.removesuffix('_')}"
 
 
 @cache
 def is_composite(operator: str) -> bool:
-    """Tell whether an operator, in one of its overloads, is made of others before the dispatcher shows it [-]."""
+    """Tell whether an operator, in any of its overloads, is split into others before the dispatcher shows it [-]."""
     namespace, _, name = operator.partition(".")
     packet = getattr(getattr(torch.ops, namespace), name, None)
     return packet is not None and any(is_made_of_others(f"{namespace}::{name}", each) for each in packet.overloads())
@@ -347,7 +347,7 @@ def is_composite(operator: str) -> bool:
 
 @cache
 def is_made_of_others(name: str, overload: str) -> bool:
-    """Tell whether an ``overload`` of the operator ``name`` is made of others before the dispatcher shows it [-]."""
+    """Tell whether an ``overload`` of the operator ``name`` is split into others before the dispatcher shows it [-]."""
     full = f"{name}.{overload}" if overload not in ("", "default") else name
     try:
         return bool(torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd"))
@@ -356,7 +356,7 @@ def is_made_of_others(name: str, overload: str) -> bool:
 
 
 def has_decomposition(operator: str, schema: Any) -> bool:
-    """Tell whether torch can write the overload of an ``operator`` with this ``schema`` as others [-]."""
+    """Tell whether torch can decompose the overload of an ``operator`` with this ``schema`` [-]."""
     namespace, _, name = operator.partition(".")
     overload = getattr(getattr(getattr(torch.ops, namespace), name, None), schema.overload_name or "default", None)
     return overload in decomposition_table
@@ -376,12 +376,12 @@ def bound(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict
 
 
 def written_names(schema: Any) -> list[str]:
-    """Return the names of the arguments that an operator of this ``schema`` writes [-]."""
+    """Return the names of the arguments that an operator of this ``schema`` writes to [-]."""
     return [each.name for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write]
 
 
 def flat(value: Any) -> Iterator[Any]:
-    """Yield what is in a ``value`` of nested lists and tuples [-]."""
+    """Yield the items of a ``value`` of nested lists and tuples [-]."""
     if isinstance(value, list | tuple):
         for each in value:
             yield from flat(each)
@@ -398,6 +398,6 @@ def axis_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
 
 
 def is_reordered(before: torch.Tensor, after: torch.Tensor) -> bool:
-    """Tell whether a copy ``after`` has the elements of ``before`` in another order in memory [-]."""
+    """Tell whether a copy ``after`` has the elements of ``before`` in another memory order [-]."""
     orders = axis_order(before), axis_order(after)
     return None not in orders and orders[0] != orders[1]

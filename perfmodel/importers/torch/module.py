@@ -1,4 +1,4 @@
-"""A torch module as a layer graph: run on tensors without content at three batch sizes, then built."""
+"""Torch modules as layer graphs: run on tensors without content at three batch sizes, then translated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from perfmodel.errors import (
 )
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.build import Built, Hole, build, counted_by_bytes, listed
-from perfmodel.importers.plan import ParameterTensor, Program, Step, translators_of
 from perfmodel.importers.recording import (
     Call,
     Layout,
@@ -34,6 +33,7 @@ from perfmodel.importers.recording import (
     same_structure,
     whole,
 )
+from perfmodel.importers.translation import ParameterTensor, Program, Step, translators_of
 from perfmodel.layers.checks import check_flag, check_text, refuse
 from perfmodel.layers.shapes import Shape, SharedShape
 from perfmodel.layers.translation import Operand, OperatorCall
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
 
     from perfmodel.importers.recording import Recording
     from perfmodel.importers.torch.modes import Site
-    from perfmodel.importers.torch.run import Example, Run
+    from perfmodel.importers.torch.traced_run import Example, TracedRun
 
 
 LOSS_NAME: Final = "loss"
-"""What networks that return several things call what training minimises."""
+"""Key of the loss in networks that return several outputs."""
 
 COMPLEX_PARTS: Final = (2,)
-"""A complex number is two of the others: tensors of them get an axis more, the last [1]."""
+"""Real numbers in a complex one: complex tensors get another axis at the end [1]."""
 
 Part = tuple[int, int]
-"""First element of a part of a parameter, and how many it has [1]."""
+"""First element and number of elements of a part of a parameter [1]."""
 
 
 class ProgramReader:
-    """A recording with the layouts of its tensors."""
+    """Reads the program of a recording whose layouts are known."""
 
     def __init__(self, recording: Recording, layouts: Sequence[Layout], *, trained: Mapping[str, bool]) -> None:
         self.recording = recording
@@ -66,7 +66,7 @@ class ProgramReader:
         self.parts = self._parts_used()
 
     def _parts_used(self) -> dict[str, list[Part]]:
-        """Return the parts of each parameter that calls read, where they make it up without overlap; else none."""
+        """Return the parts of each parameter that calls read, if together they cover it without overlap; else none."""
         used: dict[str, set[Part]] = defaultdict(set)
         for call in self.recording.calls:
             if not self._only_looks(call):
@@ -82,7 +82,7 @@ class ProgramReader:
         return parts
 
     def _only_looks(self, call: Call) -> bool:
-        """Tell whether all that a call makes is still a parameter."""
+        """Tell whether all results of a call are still parameters."""
         return bool(call.outputs) and all(self._is_view_of_parameter(ref) for ref in call.outputs)
 
     def _is_view_of_parameter(self, ref: Ref) -> bool:
@@ -94,7 +94,7 @@ class ProgramReader:
         return self._is_view_of_parameter(ref) and facts.part in self.parts[facts.name]
 
     def key(self, ref: Ref) -> str:
-        """Return what identifies a tensor: the parameter, or its number in the run [-]."""
+        """Return the key of a tensor: its parameter, or its number in the run [-]."""
         if not self._is_parameter(ref):
             return f"%{ref.key}"
         facts = self.recording.tensors[ref.key]
@@ -102,7 +102,7 @@ class ProgramReader:
         return facts.name if len(parts) == 1 else f"{facts.name}[{parts.index(facts.part)}]"  # type: ignore[arg-type]
 
     def operand(self, ref: Ref) -> Operand:
-        """Return a tensor as layers read it."""
+        """Return a tensor in the form that layers read."""
         facts, layout = self.recording.tensors[ref.key], self.layouts[ref.key]
         parts = COMPLEX_PARTS if facts.is_complex else ()
         shape = type(layout.shape)((*layout.shape, *parts))
@@ -152,7 +152,7 @@ class ProgramReader:
         return tensors
 
     def program(self, name: str, *, fixed_batch_size: int | None) -> tuple[Program, list[int]]:
-        """Return the program, and for each of its steps the index of the call it is."""
+        """Return the program, and the index of the recorded call behind each of its steps."""
         kept = [
             index
             for index, call in enumerate(self.recording.calls)
@@ -185,7 +185,7 @@ class ProgramReader:
         return bool(call.outputs) and all(map(self._is_parameter, call.outputs))
 
     def _sources(self) -> tuple[dict[str, Operand], dict[str, str]]:
-        """Return what is fed for each sample, and the names of tensors that all samples share."""
+        """Return the inputs that hold samples, and the names of tensors that all samples share."""
         inputs: dict[str, Operand] = {}
         constants: dict[str, str] = {}
         for index, facts in enumerate(self.recording.tensors):
@@ -206,7 +206,7 @@ def trained_outputs(recording: Recording) -> list[int]:
 
 
 def guessed_loss(recording: Recording) -> str:
-    """Return why nobody can tell which output training minimises."""
+    """Return the reason why the output that training minimises can only be guessed."""
     starts = [recording.outputs[index] for index in trained_outputs(recording)]
     numbers = [label for label, ref in starts if recording.tensors[ref.key].shape == ()]
     if not recording.differentiable or not numbers or len(starts) == 1:
@@ -219,7 +219,7 @@ def guessed_loss(recording: Recording) -> str:
 
 
 def _make_up(parts: Sequence[Part], whole: Part) -> bool:
-    """Tell whether parts follow one another without gap or overlap from the first element to the last."""
+    """Tell whether parts follow one another from the first element to the last, without gap or overlap."""
     position = whole[0]
     for start, count in parts:
         if start != position:
@@ -229,7 +229,7 @@ def _make_up(parts: Sequence[Part], whole: Part) -> bool:
 
 
 def read_keys(recording: Recording) -> set[int]:
-    """Return the tensors on whose shapes layers depend: those that calls read, first results, and outputs."""
+    """Return the tensors whose shapes layers depend on: those that calls read, first results, and outputs."""
     keys = {ref.key for _, ref in recording.outputs}
     for call in recording.calls:
         keys |= {ref.key for ref in refs_of(tuple(call.arguments.values()))}
@@ -238,19 +238,19 @@ def read_keys(recording: Recording) -> set[int]:
 
 
 MORE_BATCHES: Final = (2, 3)
-"""Multiples of the given batch size at which a module is run too, to see which axes grow with it [1]."""
+"""Multiples of the given batch size at which a module also runs, to find the axes that grow with it [1]."""
 INSTEAD_OF_ONE: Final = (2, 3, 5)
-"""Batch sizes for an example of one sample whose network seems to hold for one only: extents of one are special."""
+"""Batch sizes tried where a network seems to hold for one sample only, as extents of one are special."""
 MOST_ROUNDS: Final = 4
-"""How often a network is traced again with more of its operators taken apart [1]."""
+"""Most rounds of tracing, each with more operators decomposed [1]."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Imported:
-    """An imported module and the run it came from."""
+    """An imported module and the run behind it."""
 
     built: Built
-    run: Run
+    run: TracedRun
     calls: list[int]
     batch_size: int
     why_fixed: str
@@ -265,7 +265,7 @@ def from_torch(
     name: str | None = None,
     progress: bool | None = None,
 ) -> LayerGraph:
-    """Return a torch module as a layer graph, without computing anything or allocating its weights.
+    """Build the layer graph of a torch module, without computing anything or allocating its weights.
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ def import_torch(
     progress: bool | None = None,
     counts: bool = False,
 ) -> Imported:
-    """Import a torch module and keep the run it came from."""
+    """Import a torch module, keeping the run behind it."""
     example = _checked(module, example_inputs, batch_axis=batch_axis, training=training, name=name)
     module = getattr(module, "_orig_mod", module)  # what torch.compile made of a module calls it
     sizes = [example.batch_size, *(factor * example.batch_size for factor in MORE_BATCHES)]
@@ -349,7 +349,7 @@ def import_torch(
 
 
 def _of_several(importing: _Importing, *, otherwise: Imported) -> Imported:
-    """Return an import at other sizes than one, at which torch takes other paths; ``otherwise`` if none holds."""
+    """Return an import at batch sizes other than 1, for which torch takes other paths; ``otherwise`` if none works."""
     try:
         imported = importing.imported()
     except TraceError:
@@ -359,7 +359,7 @@ def _of_several(importing: _Importing, *, otherwise: Imported) -> Imported:
 
 @dataclass(slots=True, kw_only=True)
 class _Importing:
-    """One import: traces, and what was learnt from them."""
+    """One import: its traces, and the findings from them."""
 
     module: Any
     example: Example
@@ -382,8 +382,8 @@ class _Importing:
             split |= further
         return imported
 
-    def _trace(self, batch_size: int, split: set[Site], *, counts: bool = False) -> Run:
-        from perfmodel.importers.torch.run import counted, trace
+    def _trace(self, batch_size: int, split: set[Site], *, counts: bool = False) -> TracedRun:
+        from perfmodel.importers.torch.traced_run import counted, trace
 
         return trace(
             self.module,
@@ -397,7 +397,7 @@ class _Importing:
         )
 
     def _round(self, split: set[Site]) -> Imported:
-        """Trace at every batch size and build, taking apart the calls in ``split``."""
+        """Trace at every batch size and build, with the calls in ``split`` decomposed."""
         run = self._trace(self.sizes[0], split, counts=self.counts)
         layouts, why_fixed = self._layouts(run.recording, split)
         trained = {name: each.requires_grad for name, each in self.module.named_parameters()}
@@ -407,7 +407,7 @@ class _Importing:
         return Imported(built=built, run=run, calls=calls, batch_size=self.sizes[0], why_fixed=why_fixed)
 
     def _layouts(self, recording: Recording, split: set[Site]) -> tuple[list[Layout], str]:
-        """Return every tensor as samples, and why that holds for the given batch size only, if it does."""
+        """Return every tensor as samples, and the reason if that holds for the given batch size only."""
         recordings = [recording]
         axis = self.example.batch_axis
         if axis is None:
@@ -433,7 +433,7 @@ class _Importing:
 
 
 def _as_sample(shape: tuple[int, ...], origin: str) -> Layout:
-    """Return a tensor of a network without batch axis: what it computes is one sample."""
+    """Return a tensor of a network without batch axis as one sample."""
     layout = whole(shape)
     return layout if origin in ("parameter", "constant") else Layout(tuple(shape), layout.axes)
 
@@ -444,23 +444,23 @@ def _checked(module: Any, example_inputs: Any, *, batch_axis: Any, training: Any
         import torch
     except ImportError as error:
         raise MissingPackageError("torch", "from_torch()", "torch") from error
-    from perfmodel.importers.torch.run import Example
+    from perfmodel.importers.torch.traced_run import Example
 
     if not isinstance(module, torch.nn.Module):
         refuse("module", module, "must be a torch.nn.Module")
     if isinstance(module, torch.jit.ScriptModule):
-        refuse("module", type(module).__name__, "must be a module as written, before torch.jit made a script of it")
+        refuse("module", type(module).__name__, "must be the module before torch.jit scripted it")
     if isinstance(module, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
-        allowed = "must be the module that it spreads over devices: pass .module of it"
+        allowed = "must be the module inside the wrapper: pass its .module"
         refuse("module", type(module).__name__, allowed)
     lazy = [name for name, each in module.named_parameters() if torch.nn.parameter.is_lazy(each)]
     if lazy:
-        refuse("module", type(module).__name__, f"must have its shapes: run it once, so that {lazy[0]!r} is made")
+        refuse("module", type(module).__name__, f"must have all shapes: run it once to create {lazy[0]!r}")
     check_flag("training", training)
     if name is not None:
         check_text("name", name)
     if batch_axis is not None and (isinstance(batch_axis, bool) or not isinstance(batch_axis, int) or batch_axis < 0):
-        refuse("batch_axis", batch_axis, "must be a whole number >= 0, or None where there is none")
+        refuse("batch_axis", batch_axis, "must be a whole number >= 0, or None without a batch axis")
     if isinstance(example_inputs, Mapping):
         example = Example(args=(), kwargs=dict(example_inputs), batch_axis=batch_axis)
     elif isinstance(example_inputs, tuple | list):
@@ -470,19 +470,19 @@ def _checked(module: Any, example_inputs: Any, *, batch_axis: Any, training: Any
     else:
         refuse("example_inputs", type(example_inputs).__name__, "must be a tensor, a tuple, or a mapping of arguments")
     if not example.tensors:
-        raise ArgumentError("example_inputs", example_inputs, "must hold at least one tensor")
+        raise ArgumentError("example_inputs", example_inputs, "inputs with at least one tensor")
     _check_tensors(example)
     return example
 
 
 def _check_tensors(example: Example) -> None:
-    """Refuse tensors without extents along the batch axis, and those that are no arrays of numbers."""
+    """Refuse tensors without extents along the batch axis, and those that are not arrays of numbers."""
     import torch
 
     for tensor in example.tensors:
         if tensor.is_nested or tensor.layout is not torch.strided:
             kind = "nested" if tensor.is_nested else "sparse"
-            refuse("example_inputs", f"a {kind} tensor", "sparse and nested tensors are not supported, only dense ones")
+            refuse("example_inputs", f"a {kind} tensor", "must be dense tensors")
     axis = example.batch_axis
     if axis is None:
         return
@@ -495,7 +495,7 @@ def _check_tensors(example: Example) -> None:
 
 
 def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
-    """Return what a user should know about an import."""
+    """Return the warnings of an import."""
     graph = imported.built.graph
     found: list[tuple[type[Warning], str]] = []
     if imported.why_fixed:
@@ -516,7 +516,7 @@ def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
 
 
 def _uncounted(recording: Recording) -> list[str]:
-    """Return what of the backward phase is not in the graph."""
+    """Return the parts of the backward phase that are not in the graph."""
     found = []
     modules = sorted({call.path for call in recording.calls if call.is_gradient})
     if modules:

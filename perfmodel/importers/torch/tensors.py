@@ -1,4 +1,4 @@
-"""Which value a tensor of a traced run holds: told by its storage, through views and writes in place."""
+"""Identity of the tensors in a traced run: by storage, through views and in-place writes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfmodel.importers.plan import OVERWRITE, VIEW
 from perfmodel.importers.recording import Call, Origin, Recording, Ref, TensorFacts
+from perfmodel.importers.translation import OVERWRITE, VIEW
 
 
 @dataclass(slots=True)
 class _Memory:
-    """A storage: whose it is, and what it holds now."""
+    """A storage: its owner and its present value."""
 
     key: int
     owner: str = ""
@@ -21,7 +21,7 @@ class _Memory:
 
 @dataclass(slots=True)
 class _Seen:
-    """A tensor object that the run has shown: its key, and the version of its memory at which that held."""
+    """A tensor object of the run: its key, and the version of its memory at which that was valid."""
 
     key: int
     version: int
@@ -41,16 +41,16 @@ class TensorBook:
         self._alive: list[Any] = []  # an id names a tensor only while the tensor lives
 
     def snapshot(self) -> tuple[dict[int, _Seen], dict[int, _Memory]]:
-        """Return what is known now, to go back to."""
+        """Return the present state, to restore later."""
         seen = {identity: replace(entry) for identity, entry in self._seen.items()}
         return seen, {identity: replace(memory) for identity, memory in self._memory.items()}
 
     def restore(self, known: tuple[dict[int, _Seen], dict[int, _Memory]]) -> None:
-        """Go back to what was known."""
+        """Restore a state."""
         self._seen, self._memory = known
 
     def hold(self, tensor: Any, *, origin: Origin, name: str) -> int:
-        """Enter a tensor that no call makes."""
+        """Register a tensor that no call makes."""
         key = self._new(tensor, origin, name)
         if origin == "parameter":
             self.recording.tensors[key].part = (0, tensor.numel())
@@ -72,7 +72,7 @@ class TensorBook:
         return len(self.recording.tensors) - 1
 
     def read(self, tensor: Any, *, path: str, with_gradient: bool) -> Ref:
-        """Return the tensor a call reads."""
+        """Return the key of a tensor that a call reads."""
         seen = self._seen.get(id(tensor))
         if seen is None:
             self.hold_unknown(tensor)
@@ -85,7 +85,7 @@ class TensorBook:
         return Ref(seen.key, is_detached=cut)
 
     def hold_unknown(self, tensor: Any) -> None:
-        """Enter a tensor that came from outside the run, or past it."""
+        """Register a tensor that came from outside the run, or bypassed it."""
         memory = self._memory.get(storage_of(tensor))
         if memory is None:
             self.hold(tensor, origin="constant", name="constant")
@@ -109,7 +109,7 @@ class TensorBook:
         self.recording.calls.append(Call(operator=VIEW, arguments={"self": Ref(of)}, outputs=(Ref(key),), path=path))
 
     def made(self, tensor: Any) -> Ref:
-        """Enter a result of a call."""
+        """Register a result of a call."""
         key = self._new(tensor, "result")
         storage = storage_of(tensor)
         memory = self._memory.get(storage)
@@ -121,7 +121,7 @@ class TensorBook:
         return Ref(key)
 
     def _mark_parameter(self, tensor: Any, key: int, owner: str) -> None:
-        """Note that a result is still the parameter, or a part of it, where each element is seen once and in order."""
+        """Record that a result is still the parameter, or a part with each element once and in order."""
         shape, strides = tuple(tensor.shape), tuple(tensor.stride())
         is_transposed = len(shape) == 2 and not _is_dense(shape, strides) and _is_dense(shape[::-1], strides[::-1])
         if is_transposed or _is_dense(shape, strides):
@@ -130,7 +130,7 @@ class TensorBook:
             facts.part = (tensor.storage_offset(), tensor.numel())
 
     def written(self, tensor: Any) -> Ref:
-        """Enter what a call in place left in a tensor."""
+        """Register the new content of a tensor after an in-place call."""
         key = self._new(tensor, "result")
         memory = self._memory[storage_of(tensor)]
         memory.version += 1
@@ -143,7 +143,7 @@ class TensorBook:
         return Ref(key)
 
     def spread(self, tensor: Any, key: int, *, path: str) -> None:
-        """Carry a write to a part of a memory over to the whole, after the call that wrote is recorded."""
+        """Record a copy of a partial write to the whole memory, after the call that wrote."""
         memory = self._memory[storage_of(tensor)]
         whole = self.recording.tensors[memory.key]
         if memory.key == key or memory.owner:
@@ -157,7 +157,7 @@ class TensorBook:
 
 
 class UnfollowedTensorError(Exception):
-    """A tensor has no memory to tell it by: sparse, nested, or of a function transform (vmap, jvp)."""
+    """A tensor has no identifiable memory: sparse, nested, or of a function transform (vmap, jvp)."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -165,7 +165,7 @@ class UnfollowedTensorError(Exception):
 
 
 def storage_of(tensor: Any) -> int:
-    """Return what identifies a tensor's memory; UnfollowedTensorError where it has none [-]."""
+    """Return the key of a tensor's memory; UnfollowedTensorError if it has none [-]."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError) as error:
@@ -174,7 +174,7 @@ def storage_of(tensor: Any) -> int:
 
 
 def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Tell whether elements lie one after the other in the order of the axes; an axis of one has no stride."""
+    """Tell whether the elements lie one after the other in the order of the axes; axes of one element do not matter."""
     expected = 1
     for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
         if extent != 1 and stride != expected:

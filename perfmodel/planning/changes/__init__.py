@@ -45,4 +45,4 @@ CHANGES: Final[Mapping[str, Callable[[Situation], Iterator[Change]]]] = {
     "sequence_parallel": arguments.sequence_parallel,
     "shard_stage": arguments.shard_stage,
 }
-"""Kind -> what yields the changes of that kind."""
+"""Kind -> the function that yields changes of that kind."""

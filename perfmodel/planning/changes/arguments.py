@@ -1,4 +1,4 @@
-"""What a change starts from; changes of batch size, micro-batches, accumulation, recomputation, sharing."""
+"""The job that changes start from; changes of batch size, micro-batches, accumulation, recomputation, sharing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_GPU: Final = "no GPU computes"
 
 
 class NotApplicableError(Exception):
-    """A change says nothing to a job; the message is the reason."""
+    """A kind of change does not apply to the job; the message is the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Change:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Situation:
-    """A job as it was asked, and what is predicted of it."""
+    """The job that changes start from, and its prediction."""
 
     base: Prediction
 
@@ -67,28 +67,28 @@ class Situation:
         return self.base.job
 
     def __getitem__(self, argument: str) -> Any:
-        """Return the value of an argument, its default where it was not given."""
+        """Return the value of an argument; the default where the job did not give it."""
         return getattr(self.job, argument)
 
     @cached_property
     def libraries(self) -> tuple[LibraryProfile, ...]:
-        """All libraries that there is a file of."""
+        """All libraries that have a file."""
         return tuple(map(load_library, spec_files.names("libraries")))
 
     @property
     def prepared(self) -> Prepared:
-        """What the prediction was made of."""
+        """The prepared step behind the prediction."""
         assert self.base.basis is not None
         return self.base.basis.prepared
 
     @property
     def target(self) -> Target:
-        """What the job runs on."""
+        """The target that the job runs on."""
         return self.prepared.target
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """What a step does."""
+        """Phases of the job's step."""
         return self.job.subject.phase.parts
 
     @property
@@ -107,7 +107,7 @@ class Situation:
 
     @property
     def folder(self) -> Path:
-        """Folder of the system's file, where paths in it start."""
+        """Folder of the system's file, which its relative paths start from."""
         given = self["system"]
         if isinstance(given, str | Path):
             return spec_files.find("systems", given).parent
@@ -115,34 +115,34 @@ class Situation:
 
     @property
     def gpu(self) -> Gpu:
-        """The GPU that works, or each of them."""
+        """The GPU that the job uses, or each of them."""
         spec = self.target.processor_spec
         if not isinstance(spec, Gpu):
             raise NotApplicableError(NO_GPU)
         return spec
 
     def needs(self, condition: object, reason: str) -> None:
-        """Raise unless something holds."""
+        """Refuse the change, with a reason, unless a condition holds."""
         if not condition:
             raise NotApplicableError(reason)
 
     def needs_training(self) -> None:
-        """Raise unless there are gradients."""
+        """Refuse the change unless the job trains."""
         self.needs(Phase.BACKWARD in self.phases, "nothing is learnt in this phase")
 
     def needs_training_together(self) -> None:
-        """Raise unless several workers agree on gradients."""
+        """Refuse the change unless several workers combine gradients."""
         self.needs_training()
         self.needs(self.base.worker_count > 1, "one worker exchanges nothing")
         self.needs(self["sync"] != "none", "the workers exchange nothing")
 
 
 MOST_SHARD_STAGE: Final = 3
-"""Parameters are shared too. [1]"""
+"""Largest ``shard_stage``: parameters are shared too. [1]"""
 
 
 def _of_samples(now: Situation, samples: int, what: str) -> Change:
-    """Return another batch size, in the argument in which it was given."""
+    """Return another batch size, under the argument that the job gave."""
     workers = now.base.worker_count
     strong = now["global_batch_size"] is not None and now["batch_size"] is None
     name, value = ("global_batch_size", samples * workers) if strong else ("batch_size", samples)
@@ -152,16 +152,18 @@ def _of_samples(now: Situation, samples: int, what: str) -> Change:
 
 
 def batch_size(now: Situation) -> Iterator[Change]:
-    """Yield twice the batch size, half of it, and as many samples as memory holds."""
+    """Yield twice the batch size, half of it, and the largest that fits in memory."""
     now.needs(now.job.subject.graph.fixed_batch_size is None, "the graph holds for one batch size only")
     samples = now.base.batch_size
     yield _of_samples(now, 2 * samples, "twice as many")
     if samples > 1:
         yield _of_samples(now, samples // 2, "half as many")
-    now.needs(now.base.spread is None, "how much fits is not searched for a network on several devices or in parts")
+    now.needs(
+        now.base.spread is None, "the largest batch size is not searched for a network on several devices or in parts"
+    )
     graph = now.job.graph
     if isinstance(graph, Run):
-        reason = "how much fits is not searched for a measured run"
+        reason = "the largest batch size is not searched for a measured run"
         raise NotApplicableError(reason)
     asked = now.job.asked
     most = max_batch_size(
@@ -172,22 +174,24 @@ def batch_size(now: Situation) -> Iterator[Change]:
 
 
 def recompute(now: Situation) -> Iterator[Change]:
-    """Yield activations made a second time going back, for their memory; or kept, where they are not."""
-    now.needs(Phase.BACKWARD in now.phases, "there is no backward phase that would need activations")
+    """Yield recomputation of activations, which saves memory; or none, where the job recomputes."""
+    now.needs(Phase.BACKWARD in now.phases, "no backward phase needs activations")
     for how in (None, *RECOMPUTE):
         yield Change(what=f"recompute {how or 'nothing'}", changes={"recompute": how})
 
 
 def accumulation_steps(now: Situation) -> Iterator[Change]:
     """Yield a mini-batch in twice as many parts, with one exchange and one update at the end."""
-    now.needs(Phase.UPDATE in now.phases, "nothing is updated in this phase, for which to add gradients up")
+    now.needs(Phase.UPDATE in now.phases, "this phase has no update to accumulate gradients for")
     steps = 2 * now["accumulation_steps"]
-    now.needs(not now.base.batch_size % steps, f"{now.base.batch_size} samples are not {steps} equal parts")
+    now.needs(
+        not now.base.batch_size % steps, f"{now.base.batch_size} samples cannot be divided into {steps} equal parts"
+    )
     yield Change(what=f"the mini-batch in {steps} parts, gradients added up", changes={"accumulation_steps": steps})
 
 
 def micro_batches(now: Situation) -> Iterator[Change]:
-    """Yield a pipeline's mini-batch in twice or half as many parts."""
+    """Yield twice and half as many micro-batches of a pipeline."""
     now.needs(now["parallelism"] == "pipeline", "there is no pipeline")
     parts = now["micro_batches"]
     for count in (2 * parts, parts // 2):
@@ -196,7 +200,7 @@ def micro_batches(now: Situation) -> Iterator[Change]:
 
 
 def schedule(now: Situation) -> Iterator[Change]:
-    """Yield another order of work of a pipeline."""
+    """Yield every other schedule of a pipeline."""
     now.needs(now["parallelism"] == "pipeline", "there is no pipeline")
     for name in SCHEDULES:
         interleave = max(2, now["interleave"]) if name == "interleaved" else 1
@@ -204,26 +208,26 @@ def schedule(now: Situation) -> Iterator[Change]:
 
 
 def sequence_parallel(now: Situation) -> Iterator[Change]:
-    """Yield what lies between the shared layers of a tensor group shared too, by positions."""
+    """Yield sequence parallelism: a tensor group also shares the layers between the shared ones, by positions."""
     now.needs(now["tensor_size"] > 1, "no devices share a layer")
     yield Change(what="positions shared between shared layers", changes={"sequence_parallel": True})
 
 
 def shard_stage(now: Situation) -> Iterator[Change]:
-    """Yield optimizer state, then gradients, then parameters shared by data-parallel workers."""
+    """Yield each stage of sharing among data-parallel workers: optimizer state, then gradients, then parameters."""
     now.needs_training_together()
     for stage in range(MOST_SHARD_STAGE + 1):
         yield Change(what=f"shard_stage {stage}", changes={"shard_stage": stage})
 
 
 MICRO_BATCHES: Final = (1, 4)
-"""Most micro-batches of a proposed pipeline over its stages: all busy, and short bubbles. [1]"""
+"""Micro-batches of a proposed pipeline over its stages: enough to keep all busy, or for short bubbles. [1]"""
 SPREAD: Final = ("data", "pipeline", "tensor")
-"""Parallelisms that are told apart by how many stages and how large groups they have."""
+"""Parallelisms that differ in stages and group size only."""
 PIPELINE: Final = "presumes a framework that runs pipelines; statistics of a batch are of a micro-batch"
-"""What a prediction does not check of a pipeline."""
+"""Assumption of a pipeline that a prediction does not check."""
 GROUPS: Final = "presumes a framework that shares layers"
-"""What a prediction does not check of tensor groups."""
+"""Assumption of tensor groups that a prediction does not check."""
 
 
 def _needs_devices(now: Situation) -> None:
@@ -234,17 +238,17 @@ def _needs_devices(now: Situation) -> None:
 
 
 def _sizes(now: Situation, size: str) -> tuple[list[int], list[int]]:
-    """Return the other sizes that the same devices allow, and those of them that do not divide the samples."""
+    """Return the other sizes that the same devices allow, and among them those that do not divide the samples."""
     shared = now.base.worker_count * now[size]
     sizes = [each for each in range(1, shared + 1) if not shared % each and each != now[size]]
-    now.needs(sizes, f"one worker has all devices, and {size} is 1")
+    now.needs(sizes, f"a single worker has all devices, with {size} = 1")
     samples = now.base.batch_size * now.base.worker_count
     uneven = [each for each in sizes if samples % (shared // each)]
     return [each for each in sizes if each not in uneven], uneven
 
 
 def _spread(now: Situation, size: str, count: int) -> dict[str, Any]:
-    """Return the arguments by which the same devices have another size, for the same samples in all."""
+    """Return the arguments that use the same devices in another size, for the same total of samples."""
     counts = {"stages": now["stages"], "tensor_size": now["tensor_size"], size: count}
     workers = now.base.worker_count * now[size] // count
     kind = "pipeline" if counts["stages"] > 1 else "tensor" if counts["tensor_size"] > 1 else "data"
@@ -265,7 +269,7 @@ def _of_workers(workers: int) -> str:
 
 
 def stages(now: Situation) -> Iterator[Change]:
-    """Yield the same devices in pipelines of every length, for the same samples in all."""
+    """Yield pipelines of every other length on the same devices, for the same total of samples."""
     _needs_devices(now)
     sizes, uneven = _sizes(now, "stages")
     for count in sizes:
@@ -279,18 +283,18 @@ def stages(now: Situation) -> Iterator[Change]:
         for parts in sorted({max(each for each in divisors if each <= times * count) for times in MICRO_BATCHES}):
             what = f"{_of_workers(workers)} {count} stages, {parts} micro-batch{'es' if parts > 1 else ''}"
             yield Change(what=what, changes=changes | {"micro_batches": parts}, presumes=PIPELINE)
-    now.needs(not uneven, f"the samples are not shared evenly with stages = {', '.join(map(str, uneven))}")
+    now.needs(not uneven, f"samples cannot be shared evenly with stages = {', '.join(map(str, uneven))}")
 
 
 def tensor_size(now: Situation) -> Iterator[Change]:
-    """Yield the same devices in groups of every size that share each layer, for the same samples in all."""
+    """Yield tensor groups of every other size on the same devices, for the same total of samples."""
     _needs_devices(now)
     sizes, uneven = _sizes(now, "tensor_size")
     for count in sizes:
         changes = _spread(now, "tensor_size", count)
         shared, presumes = (f"{count} devices that share each layer", GROUPS) if count > 1 else ("whole layers", "")
         yield Change(what=f"{_of_workers(changes['workers'])} {shared}", changes=changes, presumes=presumes)
-    now.needs(not uneven, f"the samples are not shared evenly with tensor_size = {', '.join(map(str, uneven))}")
+    now.needs(not uneven, f"samples cannot be shared evenly with tensor_size = {', '.join(map(str, uneven))}")
 
 
 def _group_size(now: Situation) -> int:
@@ -305,13 +309,13 @@ NEEDED: Final[dict[str, Callable[[Situation], dict[str, Any]]]] = {
     "mixed": lambda now: {"group_size": _group_size(now)},
     "bounded_staleness": lambda now: {"staleness_bound": 1},
 }
-"""Strategy -> options that it wants beyond their defaults: groups are the workers of a host."""
+"""Strategy -> options without a useful default: groups are the workers of a host."""
 PRESUMES: Final = {"in_network": "presumes switches that add up"}
-"""Strategy -> what a prediction does not check of it."""
+"""Strategy -> its assumption that a prediction does not check."""
 
 
 def sync(now: Situation) -> Iterator[Change]:
-    """Yield every other way to agree, with those options of the present one that it takes."""
+    """Yield every other way to agree, with those present options that it takes."""
     now.needs_training_together()
     for name in sync_names():
         if name in (NO_SYNC, now["sync"]):
@@ -328,7 +332,7 @@ def sync(now: Situation) -> Iterator[Change]:
 
 
 def of_one_argument(name: str) -> Callable[[Situation], Iterator[Change]]:
-    """Return what yields the other values of an argument that its row of the table says are worth trying."""
+    """Return a generator of the values that the argument's row of the table lists as worth trying."""
     row = ARGUMENTS[name]
     tries, takers = row.tries, TAKEN_BY[name]
     assert tries is not None
@@ -352,7 +356,7 @@ def _needs_one_of(now: Situation, syncs: tuple[str, ...]) -> None:
 
 
 def periods(now: Situation) -> Iterator[Change]:
-    """Yield half as many visits of the server."""
+    """Yield half as many visits to the server."""
     _needs_one_of(now, TAKEN_BY["push_period"])
     push, pull = 2 * now["push_period"], 2 * now["pull_period"]
     yield Change(what=f"a push every {push} steps", changes={"push_period": push})
@@ -361,9 +365,9 @@ def periods(now: Situation) -> Iterator[Change]:
 
 
 NO_SOFTWARE: Final = ("generic", "library_calls")
-"""Framework files that are no framework to change to: an average one, and calls without any."""
+"""Files that are not frameworks to switch to: an average, and calls without a framework."""
 ANY_ARCHITECTURE: Final = "default"
-"""Table of a library's file for architectures that it does not list."""
+"""Table of a library's file for all architectures that it does not list."""
 
 
 def dtype(now: Situation) -> Iterator[Change]:
@@ -388,7 +392,7 @@ def framework(now: Situation) -> Iterator[Change]:
 def library(now: Situation) -> Iterator[Change]:
     """Yield every other version of a library in use."""
     used = now.prepared.libraries
-    now.needs(used, "no library is used by its file")
+    now.needs(used, "the job uses no library with a file")
     architecture, without = now.target.architecture, []
     for name in spec_files.names("libraries"):
         other = load_library(name)
@@ -399,11 +403,11 @@ def library(now: Situation) -> Iterator[Change]:
             without.append(name)  # a gain would be that of values which are not known
         else:
             yield Change(what=f"library {name}", changes={"library": name})
-    now.needs(not without, f"no values for {architecture}, which those in use have: {', '.join(without)}")
+    now.needs(not without, f"{', '.join(without)} have no values for {architecture}")
 
 
 def foreign_library(p: Prediction, known: Sequence[LibraryProfile]) -> str:
-    """Say which library of a prediction cannot run on its GPU, because it is another vendor's."""
+    """Return why a library of a prediction cannot run on its GPU: it is another vendor's. Empty if all can."""
     assert p.basis is not None
     prepared = p.basis.prepared
     architecture = prepared.target.architecture

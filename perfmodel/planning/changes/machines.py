@@ -1,4 +1,4 @@
-"""Changes of hardware: more or other GPUs, threads, faster links and networks, lanes of their own."""
+"""Changes of hardware: more or other GPUs, threads, faster links and networks, dedicated lanes, storage."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def device(now: Situation) -> Iterator[Change]:
 
 
 def workers(now: Situation) -> Iterator[Change]:
-    """Yield one more worker, and twice as many; where the system has no further GPU, with one more in it."""
+    """Yield one more worker, and twice as many; on a full system, one more GPU in each machine."""
     system, count = now.system, now["workers"]
     spread_over = now["stages"] * now["tensor_size"]
     devices = len(system.devices)
     if (count + 1) * spread_over > devices and spread_over == 1:
-        now.needs(not _is_peer_wired(system), f"the system has {devices} GPUs, and peer links join just these")
+        now.needs(not _is_peer_wired(system), f"the system has {devices} GPUs, and its peer links cannot join more")
         more = rewired(system, with_one_more_gpu, what="with one more GPU", folder=now.folder)
         what = f"one more GPU in {'each' if system.node_count > 1 else 'the'} machine"
         changes = {"system": more, "workers": count + system.node_count}
@@ -75,9 +75,9 @@ def workers(now: Situation) -> Iterator[Change]:
 
 
 def threads(now: Situation) -> Iterator[Change]:
-    """Yield a CPU thread for each physical core, and for each hardware thread."""
+    """Yield one CPU thread for each physical core, and one for each hardware thread."""
     target = now.target
-    now.needs(isinstance(target, CpuTarget), "no CPU with a data sheet computes")
+    now.needs(isinstance(target, CpuTarget), "the job does not run on a CPU with a data sheet")
     assert isinstance(target, CpuTarget)
     most = (target.system or target.cpu).thread_count
     for count, what in ((target.core_count, "each physical core"), (most, "each hardware thread")):
@@ -86,7 +86,7 @@ def threads(now: Situation) -> Iterator[Change]:
 
 
 def _settled(system: Wired) -> Link:
-    """Return the slowest link by which a card hangs off its slot."""
+    """Return the slowest link between a card and its slot."""
     wires = {wire.lower: wire for wire in system.topology.wires if not wire.peer}
     links = [load_link(wires[name].upward.link) for name, _ in system.devices]
     return min(links, key=lambda link: link.bandwidth_bytes_per_s)
@@ -97,7 +97,7 @@ def _next_generation(link: Link) -> str:
 
 
 def host_link(now: Situation) -> Iterator[Change]:
-    """Yield cards and slots of the next generation of PCIe."""
+    """Yield cards and slots of the next PCIe generation."""
     gpu = now.gpu
     if now.system_part is None:
         name = _next_generation(load_link(gpu.host_link.link_name))
@@ -121,7 +121,7 @@ def _peer_names(system: Wired) -> set[str]:
 
 
 def _as_wide(family: str, link: Link) -> str | None:
-    """Return the link of a family that takes as much of a card: its widest for the widest, else of as many lanes."""
+    """Return the link of a family with the same number of lanes; for the widest link, the family's widest."""
     names, own = names_of_family(family), names_of_family(f"{link.family.protocol}_{link.family.generation}")
     if link.name == own[-1]:
         return names[-1]
@@ -129,7 +129,7 @@ def _as_wide(family: str, link: Link) -> str | None:
 
 
 def peer_link(now: Situation) -> Iterator[Change]:
-    """Yield every later generation of the links that join the GPUs of a machine, as wide; bridges where there are none.
+    """Yield every faster generation of the links between GPUs, equally wide; where there are none, bridges.
 
     A bridge is proposed where the file of the card says that it takes one.
     """
@@ -151,20 +151,20 @@ def peer_link(now: Situation) -> Iterator[Change]:
 
 
 def _bridged(now: Situation) -> Change:
-    """Return the cards of each machine joined in pairs."""
+    """Return the change that bridges the cards of each machine in pairs."""
     system, gpu = now.system, now.gpu
     without = "no link joins its GPUs to one another, and"
     now.needs(gpu.bridge, f"{without} no file says that {gpu.name} takes a bridge; system= names a machine with links")
     assert gpu.bridge is not None
     link = gpu.bridge.link
     changed = rewired(system, partial(with_bridges, link=link), what=f"with {link}", folder=now.folder)
-    now.needs(any(wire.peer for wire in changed.topology.wires), f"{without} a bridge joins two of them")
+    now.needs(any(wire.peer for wire in changed.topology.wires), f"{without} a bridge needs two of them")
     presumes = "presumes slots that a bridge spans"
     return Change(what=f"{link} bridges between GPUs, two by two", changes={"system": changed}, presumes=presumes)
 
 
 def own_lanes(now: Situation) -> Iterator[Change]:
-    """Yield no root or switch that several GPUs share."""
+    """Yield a system in which no GPUs share a root or switch."""
     files = _files(now.system)
     now.needs(any(with_own_lanes(file).device != file.device for file in files), "no GPUs share a root or switch")
     system = rewired(now.system, with_own_lanes, what="each GPU on lanes of its own", folder=now.folder)
@@ -173,7 +173,7 @@ def own_lanes(now: Situation) -> Iterator[Change]:
 
 
 def network(now: Situation) -> Iterator[Change]:
-    """Yield the next faster network of the same kind between machines."""
+    """Yield every faster network of the same kind between machines."""
     system = now.system
     now.needs(isinstance(system, Cluster), "there is one machine")
     assert isinstance(system, Cluster)
@@ -192,14 +192,14 @@ def network(now: Situation) -> Iterator[Change]:
 
 
 RAID_EFFICIENCY: Final = 0.97
-"""Share of the summed rates of drives that an array of them reaches: the survey's 17 of 17.5 GB/s. [1]"""
+"""Rate of an array over the sum of its drives: the survey's 17 of 17.5 GB/s. [1]"""
 
 TIMES_DRIVES: Final = (2, 4)
-"""Drives of a proposed array over those there are. [1]"""
+"""Drives of a proposed array over those present. [1]"""
 
 
 def prefetch(now: Situation) -> Iterator[Change]:
-    """Yield mini-batches read and decoded while the last one is computed on, and more of them."""
+    """Yield one mini-batch fetched ahead, and twice as many as now."""
     now.needs(now.target.processor == "gpu", "a CPU's mini-batches are in its memory")
     for depth in (1, 2 * now["prefetch"]):
         if depth > now["prefetch"]:
@@ -209,7 +209,7 @@ def prefetch(now: Situation) -> Iterator[Change]:
 
 
 def pinned(now: Situation) -> Iterator[Change]:
-    """Yield host buffers that the device may read by itself."""
+    """Yield pinned host buffers."""
     now.needs(now.target.processor == "gpu", "a CPU copies nothing to a device")
     now.needs(not now["pinned"], "buffers are pinned where the framework pins them; another framework may")
     yield Change(what="pinned host buffers", changes={"pinned": True})
@@ -217,18 +217,18 @@ def pinned(now: Situation) -> Iterator[Change]:
 
 def _needs_reading(now: Situation) -> None:
     path = now.base.data_path
-    now.needs(path is not None and path.dataset is not None, "no data set is read: dataset= names one")
+    now.needs(path is not None and path.dataset is not None, "no data set is read; pass dataset=")
 
 
 def decode_cores(now: Situation) -> Iterator[Change]:
-    """Yield all cores of the hosts for decoding."""
+    """Yield decoding on all cores of the hosts."""
     _needs_reading(now)
     now.needs(now["decode_cores"] is not None, "all cores decode already")
     yield Change(what="all cores of the hosts decode", changes={"decode_cores": None})
 
 
 def storage(now: Situation) -> Iterator[Change]:
-    """Yield every storage there is a file of, and memory."""
+    """Yield every known storage, and host memory."""
     _needs_reading(now)
     for name in (HOST_MEMORY, *spec_files.names("storage")):
         what = "examples decoded in memory beforehand" if name == HOST_MEMORY else f"read from {name}"
@@ -236,10 +236,10 @@ def storage(now: Situation) -> Iterator[Change]:
 
 
 def raid(now: Situation) -> Iterator[Change]:
-    """Yield more drives of the kind there is, striped into one array."""
+    """Yield arrays of two and four times as many drives of the same kind."""
     _needs_reading(now)
     now.needs(now.system.storages, "the system has no drive")
-    now.needs(now["input_from"] is None, "the data set is read from a storage of its own")
+    now.needs(now["input_from"] is None, "the data set is not read from the system's drives")
     for times in TIMES_DRIVES:
         what = f"{times} times the drives as RAID 0"
         system = rewired(

@@ -1,1 +1,1 @@
-"""Times in closed form: symbols, definitions, solutions and words."""
+"""Times in closed form: symbols, named expressions, solutions and printed text."""

@@ -1,4 +1,4 @@
-"""Bounds of an expression all over an interval of one symbol, and the search for its roots by them.
+"""Bounds of an expression over an interval of one symbol, and the search for its roots with them.
 
 Interval arithmetic, forward through the named expressions, for many intervals at once. Of Max, Min and Piecewise only
 the branches that may count somewhere in the interval are kept; where only one may, and no ceiling steps, the expression
@@ -17,11 +17,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import sympy
 
-from perfmodel.planning.formulas.values import Definitions, number_of, without_mod
+from perfmodel.planning.formulas.named_expressions import Definitions, number_of, without_mod
 
 
 class Bounds(NamedTuple):
-    """Of an expression over each of several intervals.
+    """Bounds of an expression over each of several intervals.
 
     ``low`` and ``high`` bound its values [unit of the expression], ``slope_low`` and ``slope_high`` its derivative
     where it has one [unit of the expression over that of the symbol]; ``jumps`` tells where it may jump [-].
@@ -47,14 +47,14 @@ def constant(value: float) -> Bounds:
 
 
 UNKNOWN: Final = Bounds(np.float64(-np.inf), np.float64(np.inf), -np.inf, np.inf, np.True_)
-"""Bounds of that of which nothing is told."""
+"""Bounds of an unknown value: everything."""
 
 
-def _told(found: Bounds) -> Bounds:
-    """Return bounds without what is not a number: there nothing is told."""
+def _widened(found: Bounds) -> Bounds:
+    """Widen bounds that are not a number to everything."""
     ends = zip(found[:4], UNKNOWN[:4], strict=True)
-    told: list[Any] = [np.where(np.isnan(end), widest, end) if np.isnan(end).any() else end for end, widest in ends]
-    return Bounds(told[0], told[1], told[2], told[3], found.jumps)
+    sure: list[Any] = [np.where(np.isnan(end), widest, end) if np.isnan(end).any() else end for end, widest in ends]
+    return Bounds(sure[0], sure[1], sure[2], sure[3], found.jumps)
 
 
 def _is_number(each: Bounds) -> bool:
@@ -66,12 +66,12 @@ def _span(corners: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def _times(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return the bounds of a product; nothing times anything is nothing, even times what has no bound."""
+    """Return the bounds of a product; zero times an unbounded factor is zero."""
     return _span([np.where((a == 0) | (b == 0), 0.0, a * b) for a in one for b in other])
 
 
 def _over(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Return the bounds of a quotient, each end as rounded as itself; infinite where it may divide by zero."""
+    """Return the bounds of a quotient, each end rounded like the quotient itself; infinite if it may divide by zero."""
     low, high = _span([a / b for a in one for b in other])
     has_pole = (other[0] <= 0) & (other[1] >= 0)
     return np.where(has_pole, -np.inf, low), np.where(has_pole, np.inf, high)
@@ -137,7 +137,7 @@ def _logarithm(arguments: Sequence[Bounds]) -> Bounds:
 
 
 def _steps(rounded: Callable[[Any], Any]) -> Callable[[Sequence[Bounds]], Bounds]:
-    """Return the rule of a quotient that is rounded to whole numbers."""
+    """Return the rule for a quotient that is rounded to whole numbers."""
 
     def rule(arguments: Sequence[Bounds]) -> Bounds:
         above, below = arguments
@@ -149,7 +149,7 @@ def _steps(rounded: Callable[[Any], Any]) -> Callable[[Sequence[Bounds]], Bounds
 
 
 def _hull(pieces: Sequence[tuple[Any, Bounds]]) -> tuple[Any, Any, Any]:
-    """Return bounds of the slopes of those that may count, and whether one of them may jump."""
+    """Return slope bounds of the branches that may count, and whether one of them may jump."""
     slope_low = reduce(np.minimum, (np.where(may, each.slope_low, np.inf) for may, each in pieces))
     slope_high = reduce(np.maximum, (np.where(may, each.slope_high, -np.inf) for may, each in pieces))
     return slope_low, slope_high, reduce(operator.or_, (may & each.jumps for may, each in pieces))
@@ -165,7 +165,7 @@ def _smallest(arguments: Sequence[Bounds]) -> Bounds:
 
 
 Sureness = tuple[Any, Any]
-"""Where a condition may hold, and where it does all over the interval."""
+"""Whether a condition may hold within an interval, and whether it must hold all over it."""
 
 
 def _more(compare: Callable[[Any, Any], Any]) -> Callable[[Bounds, Bounds], Sureness]:
@@ -190,17 +190,17 @@ _COMPARED: Final[dict[str, Callable[[Bounds, Bounds], Sureness]]] = {
     "==": _equal,
     "!=": lambda left, right: _not(_equal(left, right)),
 }
-"""Comparison -> where it may and must hold."""
+"""Comparison -> its test of where it may and must hold."""
 _JOINED: Final[dict[type, Callable[[Sequence[Sureness]], Sureness]]] = {
     sympy.And: lambda inner: reduce(lambda one, other: (one[0] & other[0], one[1] & other[1]), inner),
     sympy.Or: lambda inner: reduce(lambda one, other: (one[0] | other[0], one[1] | other[1]), inner),
     sympy.Not: lambda inner: _not(inner[0]),
 }
-"""What joins conditions -> where they may and must hold together."""
+"""Logical operator -> its rule for where the joined conditions may and must hold."""
 
 
 def _condition(node: Any, sides: list[Any]) -> Callable[[Sequence[Bounds]], Sureness]:
-    """Return what tells where a condition holds, from bounds of the sides of its comparisons: these join a list."""
+    """Return a test of where a condition holds; the sides of its comparisons are appended to a list."""
     if node in (sympy.true, sympy.false):
         holds = np.bool_(bool(node))
         return lambda bounds: (holds, holds)
@@ -215,7 +215,7 @@ def _condition(node: Any, sides: list[Any]) -> Callable[[Sequence[Bounds]], Sure
 
 
 def _chosen(conditions: Sequence[Callable[[Sequence[Bounds]], Sureness]], arguments: Sequence[Bounds]) -> Bounds:
-    """Return the bounds of a Piecewise from those of its values, and of what its conditions compare after them."""
+    """Return the bounds of a Piecewise from those of its values, followed by those of its conditions' sides."""
     values, sides = arguments[: len(conditions)], arguments[len(conditions) :]
     open_still: Any = np.True_
     pieces = []
@@ -242,11 +242,11 @@ _RULES: Final[dict[type, Callable[[Sequence[Bounds]], Bounds]]] = {
     sympy.Max: _largest,
     sympy.Min: _smallest,
 }
-"""Kind of node -> its bounds from those of its arguments; of all others nothing is told."""
+"""Kind of node -> the rule for its bounds; other nodes are unbounded."""
 
 
 class Bounded:
-    """An expression made ready to be bounded over intervals of a symbol."""
+    """An expression prepared for bounding over intervals of a symbol."""
 
     def __init__(
         self, definitions: Definitions, expression: Any, symbol: sympy.Symbol, at: Mapping[sympy.Symbol, float]
@@ -260,11 +260,11 @@ class Bounded:
             self._wanted = self._placed(sympy.sympify(expression))
 
     def _placed(self, node: Any) -> int:
-        """Return the place of a node, after those of its arguments; what does not move is computed once."""
+        """Return the index of a node, after those of its arguments; constants are computed once."""
         if node in self._places:
             return self._places[node]
         if node.is_number:
-            return self._put(node, None, (), _told(constant(number_of(node))))
+            return self._put(node, None, (), _widened(constant(number_of(node))))
         if isinstance(node, sympy.Piecewise):
             return self._piecewise(node)
         if isinstance(node, sympy.Mod):
@@ -283,7 +283,7 @@ class Bounded:
     def _put(self, node: Any, rule: Any, arguments: tuple[int, ...], known: Bounds | None = None) -> int:
         place = self._places[node] = len(self._places)
         if known is None and all(each in self._known for each in arguments):
-            found = _told(rule([self._known[each] for each in arguments]))
+            found = _widened(rule([self._known[each] for each in arguments]))
             known = constant(float(found.low)) if found.low == found.high else UNKNOWN
         if known is None:
             self._steps.append((place, rule, arguments))
@@ -298,7 +298,7 @@ class Bounded:
         last = {each: step for step, (_, _, arguments) in enumerate(self._steps) for each in arguments}
         with np.errstate(all="ignore"):
             for step, (place, rule, arguments) in enumerate(self._steps):
-                values[place] = _told(rule([values[each] for each in arguments]))
+                values[place] = _widened(rule([values[each] for each in arguments]))
                 for each in set(arguments):
                     if last[each] == step and each != self._wanted:
                         values.pop(each)
@@ -307,19 +307,19 @@ class Bounded:
 
 
 SAME: Final = 1e-13
-"""Two numbers this close are equal: what is left is rounding. [1]"""
+"""Relative difference below which two numbers are equal but for rounding. [1]"""
 NARROW: Final = 1e-9
-"""Cells this narrow are not split, over where they lie. [1]"""
+"""Relative width below which cells are not split. [1]"""
 PIECES: Final = 64
-"""Into how many pieces a cell is split at most. [1]"""
+"""Most pieces that a cell is split into. [1]"""
 AT_ONCE: Final = 1024
-"""Cells that are bounded in one go. [1]"""
+"""Cells that are bounded at once. [1]"""
 MOST_CELLS: Final = 16 * AT_ONCE
 """Cells that are bounded before a search goes on without proof. [1]"""
 
 
 class Turn(NamedTuple):
-    """Between which two places a difference has another sign for the first time.
+    """The two neighbouring places between which a difference first changes sign.
 
     ``low`` and ``high`` are next to one another, and ``one_turn`` the ends of a wider stretch with no other turn in it
     [unit of the symbol]; ``certain`` tells whether it is proven that there is none before [-].
@@ -333,7 +333,7 @@ class Turn(NamedTuple):
 
 @dataclass(kw_only=True)
 class Search:
-    """A search for turns of a difference."""
+    """A search for the sign changes of a difference."""
 
     difference: Callable[[Any], tuple[Any, Any]]
     bounds: Callable[[Any, Any], Bounds]
@@ -341,12 +341,12 @@ class Search:
     certain: bool = field(default=True, init=False)
 
     def signs(self, places: Any) -> Any:
-        """Return the sign of the difference at places; 0 where only rounding is left of it. [1]"""
+        """Return the sign of the difference at places; 0 within rounding. [1]"""
         found, scale = self.difference(places)
         return np.where(np.abs(found) <= SAME * scale, 0.0, np.sign(found))
 
     def first_turn(self, places: Any) -> Turn | None:
-        """Return where the sign is first another one than at the first place."""
+        """Return the first place at which the sign differs from that at the start."""
         start, self.certain = float(self.signs(places[:1])[0]), True
         lows, highs, turn = self._up_to_turn(places[:-1], places[1:], start)
         bounded, rounds = 0, 0
@@ -372,7 +372,7 @@ class Search:
         return None if turn is None else Turn(*self._narrowed(*turn, start), turn, self.certain)
 
     def _up_to_turn(self, lows: Any, highs: Any, start: float) -> tuple[Any, Any, tuple[float, float] | None]:
-        """Return the cells before the first whose upper end has another sign, and that one."""
+        """Return the cells up to the first whose upper end has another sign, including that one."""
         turned = np.flatnonzero(self.signs(highs) != start)
         if not len(turned):
             return lows, highs, None
@@ -383,7 +383,7 @@ class Search:
         return high - low <= (self.unit or NARROW * low)
 
     def _proven(self, low: Any, high: Any, start: float) -> Any:
-        """Tell which cells have no turn inside, with the starting sign at both ends."""
+        """Tell which cells provably have the starting sign throughout."""
         found = np.zeros(len(low), dtype=bool)
         for first in range(0, len(low), AT_ONCE):
             part = slice(first, first + AT_ONCE)
@@ -412,7 +412,7 @@ class Search:
         return rises and not bool(bounds.jumps[0])
 
     def _split(self, lows: Any, highs: Any, count: int) -> tuple[Any, Any]:
-        """Return each cell in so many pieces, of multiples of the unit in as many as there are."""
+        """Split each cell into ``count`` pieces; fewer where it has fewer multiples of the unit."""
         if not self.unit:
             ends = np.geomspace(lows, highs, count + 1)
             ends[0], ends[-1] = lows, highs
@@ -422,7 +422,7 @@ class Search:
         return below[above > below], above[above > below]
 
     def _narrowed(self, low: float, high: float, start: float) -> tuple[float, float]:
-        """Return neighbouring numbers around the turn between two."""
+        """Return neighbouring numbers around the sign change between two places."""
         while True:
             inner, outer = self._split(np.array([low]), np.array([high]), PIECES)
             keep = (outer > inner) & (inner >= low) & (outer <= high)

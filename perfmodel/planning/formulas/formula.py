@@ -1,4 +1,4 @@
-"""formula(): the time of a step in closed form, with numbers of the job and its hardware left open."""
+"""formula(): the time of a step in closed form, with some numbers of the job and its hardware as symbols."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ import sympy
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.measurements.table import Run
-from perfmodel.planning.formulas.branches import checked_point, common_shape, refuse_open_ended
-from perfmodel.planning.formulas.symbols import FREE, Opened, open_up, refuse_fractions, words_of
-from perfmodel.planning.formulas.system import NoForm, most_workers
-from perfmodel.planning.formulas.values import AtPoint, Definitions, single_values
+from perfmodel.planning.formulas.named_expressions import AtPoint, Definitions, on_branch, single_values
+from perfmodel.planning.formulas.open_system import NoForm, most_workers
+from perfmodel.planning.formulas.symbols import (
+    FREE,
+    Opened,
+    checked_point,
+    common_shape,
+    open_up,
+    refuse_fractions,
+    refuse_open_ended,
+    words_of,
+)
 from perfmodel.prediction.arguments.table import asked_of
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.predict import predict
@@ -27,19 +35,19 @@ from perfmodel.symbolic import naming
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
+    from perfmodel.planning.formulas.formula_text import ActiveBranches
+    from perfmodel.planning.formulas.named_expressions import AtPoint
     from perfmodel.planning.formulas.solutions import Solution
-    from perfmodel.planning.formulas.values import AtPoint
-    from perfmodel.planning.formulas.words import ActiveBranches
     from perfmodel.prediction.arguments.typed import JobArguments
     from perfmodel.prediction.prediction import Prediction
 
 MORE = 0.1
-"""By how much more of each number the sentences ask. [1]"""
+"""Factor on each number in the printed sentences. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elasticity:
-    """What one number is worth."""
+    """Elasticity of a quantity with respect to one symbol."""
 
     symbol: str
     total: float
@@ -94,7 +102,7 @@ def elasticities(formula: Formula, at: Mapping[str, float] | None) -> Elasticiti
 
 
 def _gain(formula: Formula, point: AtPoint, name: str, value: float) -> float:
-    """Return what a tenth more of a number takes off the quantity; not a number where there is no more of it. [1]"""
+    """Return how much the quantity falls with 10 % more of a number; not a number where more is not possible. [1]"""
     more = {each: point.at[symbol] for each, symbol in formula.symbols.items()}
     more[name] *= 1 + MORE
     limits = formula.opened.ranges.get(name)
@@ -118,7 +126,7 @@ def _sentence(formula: Formula, name: str, gain: float, shares: Mapping[str, flo
 
 
 QUANTITIES: Final = ("step_s", *PARTS, *TOTALS, "device_s", "samples_per_s")
-"""What there is a formula of."""
+"""Quantities that formulas exist for."""
 Point = Mapping[str, float]
 
 
@@ -167,7 +175,7 @@ class Formula(Result):
 
     @property
     def stated(self) -> dict[str, float]:
-        """What each symbol stands for where nothing else is said. [unit of each]"""
+        """Value of each symbol unless another is given. [unit of each]"""
         return dict(self.opened.stated)
 
     @property
@@ -189,7 +197,7 @@ class Formula(Result):
 
     @cached_property
     def expression(self) -> sympy.Expr:
-        """The quantity in free symbols alone, unevaluated; long, as nothing in it has a name."""
+        """The quantity in free symbols alone, without named subexpressions; unevaluated and long. [``unit``]"""
         return self.definitions.written_out(self.named_parts[self.quantity])
 
     @cached_property
@@ -234,16 +242,16 @@ class Formula(Result):
         return self.definitions.function(list(self.opened.symbols.values()), [self.named_parts[self.quantity]])
 
     def __call__(self, *values: Any, **by_name: Any) -> Any:
-        """Return the quantity at values of symbols, by place or by name; see ``lambdify``. [``unit``]"""
+        """Return the quantity at values of symbols, by position or by name; see ``lambdify``. [``unit``]"""
         return _Function(self)(*values, **by_name)
 
     def point(self, at: Point | None = None) -> AtPoint:
-        """Return values, derivatives and branches at a point; symbols that are not given have their stated values."""
+        """Return values, derivatives and active branches at a point; symbols left out have their stated values."""
         merged = self.stated | single_values(checked_point(self, at))
         return AtPoint(self.definitions, {self.symbols[name]: value for name, value in merged.items()})
 
     def on_branch(self, at: Point | None = None) -> sympy.Expr:
-        """Return what the quantity is while the branches that count at a point do: without minima, maxima and choices.
+        """Return the quantity with every minimum, maximum and choice replaced by the branch that is active at a point.
 
         Parameters
         ----------
@@ -255,8 +263,6 @@ class Formula(Result):
         sympy.Expr
             A sum of products of free symbols and ceilings, e.g. c N/B for passes over memory. [``unit``]
         """
-        from perfmodel.planning.formulas.branches import on_branch
-
         return on_branch(self.point(at), self.named_parts[self.quantity])
 
     def active(self, at: Point | None = None) -> ActiveBranches:
@@ -272,12 +278,12 @@ class Formula(Result):
         ActiveBranches
             Rows that print as words.
         """
-        from perfmodel.planning.formulas.words import active_branches
+        from perfmodel.planning.formulas.formula_text import active_branches
 
         return active_branches(self, self.point(at))
 
     def elasticities(self, at: Point | None = None) -> Elasticities:
-        """Return by how many per cent the quantity and each part of it change with one per cent of each symbol.
+        """Return the percentage change of the quantity and each part for one per cent more of each symbol.
 
         Parameters
         ----------
@@ -299,7 +305,7 @@ class Formula(Result):
         at: Point | None = None,
         between: tuple[float, float] | None = None,
     ) -> Solution:
-        """Return the value of a symbol at which the quantity comes to a target.
+        """Return the value of a symbol at which the quantity reaches a target.
 
         Parameters
         ----------
@@ -338,7 +344,7 @@ class Formula(Result):
         at: Point | None = None,
         between: tuple[float, float] | None = None,
     ) -> Solution:
-        """Return the value of a symbol at which the larger of two quantities is larger no more.
+        """Return the value of a symbol at which the larger of two quantities stops being larger.
 
         Parameters
         ----------
@@ -374,7 +380,7 @@ class Formula(Result):
         return f"<Formula {self.quantity} of {self.prediction.subject} on {self.prediction.target} in {free}>"
 
     def __str__(self) -> str:
-        from perfmodel.planning.formulas.words import plain_text
+        from perfmodel.planning.formulas.formula_text import plain_text
 
         return plain_text(self)
 
@@ -382,13 +388,13 @@ class Formula(Result):
         return f"<p>{html.escape(self._repr_latex_())}</p>"  # notebooks prefer it to LaTeX, and typeset what is in it
 
     def _repr_latex_(self) -> str:
-        from perfmodel.planning.formulas.words import latex
+        from perfmodel.planning.formulas.formula_text import latex
 
         return latex(self)
 
 
 class _Function:
-    """A numpy function of a formula's symbols, by place or by name."""
+    """A numpy function of a formula's symbols, given by position or by name."""
 
     def __init__(self, formula: Formula) -> None:
         self.formula = formula
@@ -402,7 +408,7 @@ class _Function:
         given = checked_point(self.formula, dict(zip(names, values, strict=False)))
         for name, value in checked_point(self.formula, by_name).items():
             if name in given:
-                raise ArgumentError(name, value, "given once, by place or by name")
+                raise ArgumentError(name, value, "given once, by position or by name")
             given[name] = value
         refuse_fractions(self.formula.opened, given)
         merged = {name: given.get(name, self.formula.stated[name]) for name in names}
@@ -414,7 +420,7 @@ class _Function:
 
 
 def known_quantity(quantity: str) -> str:
-    """Return the name of a quantity that there is a formula of."""
+    """Return the name of a quantity that formulas exist for."""
     if quantity not in QUANTITIES:
         kind = "quantity of a formula"
         raise UnknownNameError(kind, str(quantity), QUANTITIES)
@@ -428,7 +434,7 @@ def formula(
     free: Iterable[str | sympy.Symbol] | str = (),
     **arguments: Unpack[JobArguments],
 ) -> Formula:
-    """Return a quantity of a step in closed form, with numbers of the job and its hardware left open.
+    """Return a quantity of a step in closed form, with some numbers of the job and its hardware as symbols.
 
     Built by the composition of :func:`perfmodel.predict`, to which it is equal wherever numbers are put in. Every
     maximum, minimum, ceiling and choice is kept. Of a network in stages it keeps the cut that ``predict`` makes at the
@@ -474,7 +480,7 @@ def formula(
     quantity, names = known_quantity(quantity), [free] if isinstance(free, str | sympy.Symbol) else free
     names = list(names) if isinstance(names, Iterable) else []
     if not names:
-        raise ArgumentError("free", free, "at least one symbol; without any it is what predict() returns")
+        raise ArgumentError("free", free, "at least one symbol; predict() needs none")
     if graph is None:
         raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
     if "batch_size" in map(str, names) and not {"batch_size", "global_batch_size"} & set(arguments):
@@ -500,7 +506,7 @@ def formula(
 
 
 def _composed(opened: Opened, definitions: Definitions) -> dict[str, sympy.Expr]:
-    """Return every quantity of a step in names and symbols, held against numbers where those of a system are free."""
+    """Return every quantity of a step in names and symbols, checked numerically where a system's numbers are free."""
     with naming(definitions):
         try:
             step = opened.prepared.step(opened.factors).parts

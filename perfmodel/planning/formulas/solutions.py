@@ -1,4 +1,4 @@
-"""Where a formula first comes to a target, or two of them to the same: closed where one branch counts, or bracketed."""
+"""Solving for a symbol: where a formula reaches a target or two formulas cross, in closed form or by bracketing."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ import sympy
 
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.formulas.bounds import Bounded, Bounds, Search, Turn, constant
-from perfmodel.planning.formulas.branches import by_names, checked_point, known_symbol, on_branch
-from perfmodel.planning.formulas.symbols import FREE
-from perfmodel.planning.formulas.values import AtPoint, single_values
-from perfmodel.planning.formulas.words import changed_branches
+from perfmodel.planning.formulas.formula_text import changed_branches
+from perfmodel.planning.formulas.named_expressions import AtPoint, on_branch, single_values
+from perfmodel.planning.formulas.symbols import FREE, by_names, checked_point, known_symbol
 
 if TYPE_CHECKING:
     from perfmodel.planning.formulas.formula import Formula
 
 WIDEST: Final = 1000.0
-"""How far from the stated value a solution is looked for unless said, either way. [1]"""
+"""Default search range on either side of the stated value, as a factor. [1]"""
 
 GRID: Final = 400
-"""Places at which a formula is tried between the ends at first. [1]"""
+"""Places tried first between the ends. [1]"""
 
 NEAR: Final = 1e-6
-"""How close around a solution one branch must count for a closed one. [1]"""
+"""Relative distance around a solution within which one branch must be active for a closed form. [1]"""
 
 MOST_WHOLE: Final = 4096
-"""Largest count that is looked at unless said; of more of them not each is tried at first. [1]"""
+"""Largest count tried by default, and the most counts that are all tried at first. [1]"""
 
 TARGET: Final = sympy.Symbol("T", real=True)
-"""Stands for the target in a closed solution."""
+"""Symbol of the target in a closed solution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """Where a formula comes to a target, or two quantities cross."""
+    """The value at which a formula reaches a target, or two quantities cross."""
 
     symbol: str
     value: float
@@ -61,7 +60,7 @@ class Solution:
 
 @dataclass(frozen=True, kw_only=True)
 class _Question:
-    """What is solved: where the first less the second, or less a target, changes its sign."""
+    """The equation to solve: the first quantity less the second, or less a target, is zero."""
 
     first: Formula
     second: Formula | None
@@ -82,7 +81,7 @@ class _Question:
         return self.scaled(values)[0]
 
     def scaled(self, values: Any) -> tuple[Any, Any]:
-        """Return differences, and what they are small against."""
+        """Return differences, and the scale that rounding is measured against."""
         one = self.of(self.first, values)
         other = self.target if self.second is None else self.of(self.second, values)
         return one - other, np.maximum(np.abs(one), np.abs(other))
@@ -126,12 +125,12 @@ def solved(
     at: Mapping[str, float] | None,
     between: tuple[float, float] | None,
 ) -> Solution:
-    """Return where the first less the second, or less a target, changes its sign."""
+    """Return the first sign change of the first quantity less the second, or less a target."""
     name = known_symbol(first, symbol)
     if second is not None:
         known_symbol(second, symbol)
     if second is not None and first.unit != second.unit:
-        raise ArgumentError("second", second.quantity, f"a quantity in {first.unit}, as {first.quantity} is")
+        raise ArgumentError("second", second.quantity, f"a quantity in {first.unit}, like {first.quantity}")
     if second is None and not (isinstance(target, int | float | np.number) and np.isfinite(target)):
         raise ArgumentError("target", target, f"a finite number [{first.unit}]")
     sides = [first] if second is None else [first, second]
@@ -140,14 +139,14 @@ def solved(
         owner = next((side for side in sides if str(key) in side.symbols or key in side.symbols.values()), first)
         given |= single_values(checked_point(owner, {key: value}))
     if name in given:
-        raise ArgumentError("at", dict(at or {}), f"the other symbols only, as {name} is looked for")
+        raise ArgumentError("at", dict(at or {}), f"values of the other symbols only: {name} is solved for")
     question = _Question(first=first, second=second, name=name, target=float(target), at=given)
     met = _met(question, _places(first, name, between, unit=question.unit))
     return _whole(question, met) if question.unit else _real(question, met)
 
 
 class _Met(NamedTuple):
-    """Where the sign first changes, what it is before and after, and where both are equal, if that is a stretch."""
+    """The first sign change, the signs around it, and the stretch on which both sides are equal, if any."""
 
     turn: Turn
     before: float
@@ -157,7 +156,7 @@ class _Met(NamedTuple):
 
 
 def _met(question: _Question, places: Any) -> _Met:
-    """Return where the difference first has another sign, and the stretch without a difference there."""
+    """Return the first sign change, and the stretch without a difference there."""
     search = Search(difference=question.scaled, bounds=question.bounds, unit=float(question.unit))
     start, ends = float(search.signs(places[:1])[0]), (float(places[0]), float(places[-1]))
     turn = search.first_turn(places)
@@ -168,7 +167,7 @@ def _met(question: _Question, places: Any) -> _Met:
             at_once = Turn(ends[0], ends[0], (ends[0], ends[0]), certain=True)
             return _Met(at_once, 0.0, 0.0, equal, ends)
         if turn is None:
-            allowed = f"another than {question.first.quantity}, to which it is equal everywhere"
+            allowed = f"a quantity that differs from {question.first.quantity}; the two are equal everywhere"
             raise ArgumentError("second", question.second.quantity, allowed)
         return _Met(turn, 0.0, float(search.signs(np.array([turn.high]))[0]), equal, ends)
     if turn is None:
@@ -186,24 +185,24 @@ def _met(question: _Question, places: Any) -> _Met:
 
 
 def _places(formula: Formula, name: str, between: tuple[float, float] | None, *, unit: int) -> Any:
-    """Return the places at which a formula is tried: multiples of a unit, else evenly apart in the logarithm."""
+    """Return the places to try: multiples of a unit, else evenly spaced on a logarithmic scale."""
     stated = formula.stated[name]
     if between is not None and (
         np.shape(between) != (2,) or not all(isinstance(end, int | float | np.number) for end in between)
     ):
-        raise ArgumentError("between", between, "two finite numbers above 0, the lower one first")
+        raise ArgumentError("between", between, "two finite numbers above 0, smaller first")
     low, high = between or ((unit, unit * MOST_WHOLE) if unit else (stated / WIDEST, stated * WIDEST))
     limits = formula.opened.ranges.get(name)
     if limits is not None and between is None:
         low, high = max(low, limits.smallest), min(high, limits.largest)
     if not 0 < low < high < np.inf:
-        raise ArgumentError("between", between, "two finite numbers above 0, the lower one first")
+        raise ArgumentError("between", between, "two finite numbers above 0, smaller first")
     if limits is not None and not limits.holds(np.array([low, high])):
         raise ArgumentError("between", between, limits.allowed)
     if unit:
         low, high = int(np.ceil(low / unit)), int(np.floor(high / unit))
         if low > high:
-            raise ArgumentError("between", between, "ends with whole numbers between them")
+            raise ArgumentError("between", between, "a range with at least one whole number")
         if high - low < MOST_WHOLE:
             return unit * np.arange(low, high + 1, dtype=float)
         return unit * np.unique(np.round(np.geomspace(low, high, MOST_WHOLE)))
@@ -213,19 +212,21 @@ def _places(formula: Formula, name: str, between: tuple[float, float] | None, *,
 def _nowhere(question: _Question, places: Any, *, proven: bool) -> ArgumentError:
     differences = question.difference(places)
     span = f"{question.name} from {places[0]:.6g} to {places[-1]:.6g}"
-    unsure = "" if proven else ", as far as the places that were tried tell"
+    unsure = "" if proven else " at all places tried"
     if question.second is not None:
         sides = (question.first, question.second)
         larger, smaller = sides if differences[0] > 0 else sides[::-1]
-        told = f"where they cross: {larger.quantity} of {larger.prediction.target} exceeds {smaller.quantity} all over "
-        return ArgumentError("between", (float(places[0]), float(places[-1])), told + span + unsure)
+        crossing = (
+            f"a range with a crossing: {larger.quantity} of {larger.prediction.target} exceeds {smaller.quantity} for "
+        )
+        return ArgumentError("between", (float(places[0]), float(places[-1])), crossing + span + unsure)
     values = differences + question.target
-    reached = f"from {np.min(values):.6g} to {np.max(values):.6g} {question.first.unit}, which it comes to for {span}"
+    reached = f"from {np.min(values):.6g} to {np.max(values):.6g} {question.first.unit}, its range for {span}"
     return ArgumentError("target", question.target, reached + unsure)
 
 
-def _told(question: _Question, met: _Met, value: float, how: str) -> str:
-    """Return a solution in words: of two quantities also which is the larger before and after."""
+def _in_words(question: _Question, met: _Met, value: float, how: str) -> str:
+    """Return a solution in words; of two quantities also which is larger on each side."""
     unit = FREE[question.name].unit.removeprefix("1") if question.name in FREE else ""
 
     def at(place: float) -> str:
@@ -270,12 +271,12 @@ def _whole(question: _Question, met: _Met) -> Solution:
         branches=_changes(question, low, high),
         equal_between=met.equal,
         proven=met.turn.certain,
-        sentence=_told(question, met, high, how),
+        sentence=_in_words(question, met, high, how),
     )
 
 
 def _changes(question: _Question, low: float, high: float) -> tuple[str, ...]:
-    """Return what branches change between two values of the symbol."""
+    """Return the branches that change between two values of the symbol."""
     if low == high:
         return ()
     pairs = zip(question.points(low), question.points(high), strict=True)
@@ -305,12 +306,12 @@ def _real(question: _Question, met: _Met) -> Solution:
         branches=() if expression is not None else _changes(question, low, high),
         equal_between=met.equal,
         proven=met.turn.certain,
-        sentence=_told(question, met, value, how),
+        sentence=_in_words(question, met, value, how),
     )
 
 
 def _closed(question: _Question, root: float, low: float, high: float) -> tuple[sympy.Expr | None, float]:
-    """Solve what is left of the difference where one branch counts, if it is a polynomial of the second degree."""
+    """Solve the difference on its active branch, if it is a polynomial of at most the second degree there."""
     x = sympy.Symbol(question.name, positive=True)
     left = -TARGET if question.second is None else sympy.Integer(0)
     for sign, (side, point) in zip((1, -1), question.points(root), strict=False):

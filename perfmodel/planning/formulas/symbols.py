@@ -1,4 +1,4 @@
-"""What a formula may leave open: how each free symbol takes the place of a number of a prediction."""
+"""Free symbols of a formula: which numbers of a prediction they replace, and the values they may take."""
 
 from __future__ import annotations
 
@@ -13,18 +13,23 @@ import sympy
 
 from perfmodel.errors import ArgumentError, UnknownNameError, nearest_match
 from perfmodel.hardware.gpu import FASTEST_LANES, Gpu
-from perfmodel.planning.formulas.system import OpenSystem, most_workers
+from perfmodel.planning.formulas.open_system import OpenSystem, most_workers
 from perfmodel.prediction.device.factors import stated_constant
 from perfmodel.prediction.device.gpu_target import product_dtype
+from perfmodel.prediction.job.gradients import MERGED
+from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.units import TERA
 
 if TYPE_CHECKING:
+    from perfmodel.planning.formulas.formula import Formula
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import Prepared
 
+    Arguments = Mapping[str, Any]
+
 
 class Range(NamedTuple):
-    """What a symbol may be.
+    """Values that a symbol may take.
 
     ``smallest`` and ``largest`` are its ends [unit of the symbol], ``why`` the reason [-].
     """
@@ -34,19 +39,19 @@ class Range(NamedTuple):
     why: str
 
     def holds(self, numbers: Any) -> bool:
-        """Tell whether all numbers lie in it."""
+        """Tell whether all numbers lie in the range."""
         return bool(((numbers >= self.smallest) & (numbers <= self.largest)).all())
 
     @property
     def allowed(self) -> str:
-        """What is allowed, in words."""
+        """The range in words."""
         ends = [f"at least {self.smallest:.6g}"] if self.smallest > 0 else []
         ends += [f"at most {self.largest:.6g}"] if math.isfinite(self.largest) else []
         return f"{' and '.join(ends)}, {self.why}"
 
 
 def range_of_peak(prepared: Prepared, device: Any, dtype: str) -> Range | None:
-    """Return how far a listed peak may be moved before a library computes in another type.
+    """Return the range of a listed peak within which libraries compute in the same types.
 
     Whether half precision runs on lanes or on tensor cores follows from its peak over that of single precision, and a
     library without kernels for tensor cores computes in a wider type: a step at the other side has other kernels.
@@ -71,7 +76,7 @@ def range_of_peak(prepared: Prepared, device: Any, dtype: str) -> Range | None:
 
 @dataclass(eq=False)
 class Opened:
-    """A prepared step whose numbers give way to symbols, one after the other."""
+    """A prepared step in which symbols replace numbers, one after the other."""
 
     prepared: Prepared
     factors: dict[str, Any]
@@ -84,34 +89,34 @@ class Opened:
 
     @property
     def largest(self) -> dict[str, float]:
-        """Most that a symbol may be, where that is limited. [unit of each]"""
+        """Largest value of each symbol that has a limit. [unit of each]"""
         return {name: each.largest for name, each in self.ranges.items() if each.largest < math.inf}
 
     def unit_of(self, name: str) -> int:
-        """Return what values of a symbol are multiples of: 1 of what counts things, 0 where any number will do. [1]"""
+        """Return the unit of which a symbol takes whole multiples; 0 where any number will do. [1]"""
         if name == "batch_size":
             return self.prepared.layout.parts
         return int(name in FREE and FREE[name].whole)
 
     def scale(self, constant: str, symbol: sympy.Symbol, value: float) -> float:
-        """Put a symbol in the place of a constant that has a value now; return that value with its factor."""
+        """Replace a constant by a symbol; return its present value with its factor."""
         factor = self.factor_of(constant, symbol)
         self.factors[constant] = symbol / value
         return factor * value
 
     def factor_of(self, constant: str, symbol: sympy.Symbol) -> float:
-        """Return the factor on a constant that gives way to a symbol; none may have done so before."""
+        """Return the factor on a constant; refuse a constant that another symbol already replaces."""
         factor = sympy.sympify(self.factors.get(constant, 1.0))
         before = [name for name, each in self.symbols.items() if each in factor.free_symbols]
         if before:
-            allowed = f"each number once: {before[0]} and {symbol.name} both stand for {constant}"
+            allowed = f"a list without repeats: {before[0]} and {symbol.name} both stand for {constant}"
             raise ArgumentError("free", symbol.name, allowed)
         return float(factor)
 
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """A number that may be free."""
+    """A number that may be a free symbol."""
 
     latex: str
     unit: str
@@ -140,9 +145,7 @@ def _memory_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
 def _gpu_of(opened: Opened, name: str) -> Gpu:
     device = opened.prepared.target.processor_spec
     if not isinstance(device, Gpu):
-        allowed = (
-            "on a GPU; of a CPU clock_hz and memory_bandwidth_bytes_per_s are free, and its constants by full name"
-        )
+        allowed = "clock_hz, memory_bandwidth_bytes_per_s or the full name of a constant on a CPU"
         raise ArgumentError("free", name, allowed)
     return device
 
@@ -155,12 +158,12 @@ def _peak(opened: Opened, symbol: sympy.Symbol) -> float:
 
 
 def _limit_peak(opened: Opened, name: str, dtype: str, *, unit: float) -> None:
-    """Keep a free peak, in multiples of a unit [FLOP/s], where the step has the same kernels."""
+    """Restrict a free peak, in multiples of a unit [FLOP/s], to the range in which the step has the same kernels."""
     limits = range_of_peak(opened.prepared, opened.prepared.target.processor_spec, dtype)
     if limits is None:
         return
     if set(opened.ranges) - {"workers"}:
-        raise ArgumentError("free", name, "one peak: which kernels run follows from the ratio of fp16 and fp32")
+        raise ArgumentError("free", name, "one peak only: the ratio of fp16 and fp32 decides which kernels run")
     opened.ranges[name] = Range(limits.smallest / unit, limits.largest / unit, limits.why)
 
 
@@ -172,7 +175,7 @@ def _launch_latency(opened: Opened, symbol: sympy.Symbol) -> float:
 def _clock(opened: Opened, symbol: sympy.Symbol) -> float:
     device: Any = opened.prepared.target.processor_spec
     if isinstance(device, Gpu):
-        raise ArgumentError("free", symbol.name, "on a CPU; of a GPU peak_flop_per_s is free")
+        raise ArgumentError("free", symbol.name, "peak_flop_per_s on a GPU")
     return opened.scale(f"devices/{device.stem}/clock_base_ghz", symbol, device.in_base_units("clock_base_ghz"))
 
 
@@ -218,24 +221,24 @@ FREE: Final[Mapping[str, Free]] = {
     ),
     "link_latency_s": Free(r"\ell", "s", "time of an empty copy over the link of the device", _link_latency),
 }
-"""Numbers that may be free by a name of their own; constants of files may be by their full names."""
+"""Numbers that may be free under a short name; constants of files go by their full names."""
 
 
 NOT_THE_FIELD: Final[Mapping[str, str]] = {
-    "clock_base_ghz": "clock_hz, with which all clocks of a CPU rise; on this field alone a step hardly depends"
+    "clock_base_ghz": "clock_hz, which scales all clocks of a CPU; a step hardly depends on this field alone"
 }
-"""Constant whose factor is not one on the field of a file alone -> what is allowed instead."""
+"""Constants whose factor acts on more than the field of the file -> the alternative."""
 
 
 def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
-    """Put symbols in the place of numbers."""
+    """Replace numbers by symbols."""
     prepared = opened.prepared
     for each in free:
         given = each.name if isinstance(each, sympy.Symbol) else str(each)
         known = FREE.get(given)
         name = given if known else _constant_name(given, prepared)
         if name in opened.symbols:
-            raise ArgumentError("free", given, "each name once")
+            raise ArgumentError("free", given, "a list without repeats")
         whole = bool(known and known.whole)
         symbol = each if isinstance(each, sympy.Symbol) else sympy.Symbol(name, positive=True, integer=whole or None)
         opened.stated[name] = known.put(opened, symbol) if known else _constant(opened, name, symbol)
@@ -247,7 +250,7 @@ def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
 
 
 def _constant_name(given: str, prepared: Prepared) -> str:
-    """Return the full name of a constant, of which the last part is enough where no other has it."""
+    """Return the full name of a constant; the last part is enough if it is unique."""
     names = prepared.constant_names
     if given in names:
         return given
@@ -255,7 +258,7 @@ def _constant_name(given: str, prepared: Prepared) -> str:
     if len(ending) == 1:
         return ending[0]
     if ending:
-        raise ArgumentError("free", given, f"a full name, as {' and '.join(ending)} end so")
+        raise ArgumentError("free", given, f"a full name: {' or '.join(ending)}")
     kind, known = "free symbol", (*FREE, *names)
     if nearest_match(given, known) is None:
         known = (*FREE,)
@@ -272,34 +275,158 @@ def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
         _limit_peak(opened, name, name.rsplit(".", 1)[-1], unit=TERA)
     found = stated_constant(name, prepared.specs, dtype=prepared.dtype)
     if found is None or isinstance(found.value, tuple):
-        raise ArgumentError(
-            "free", name, "a single number; this is a list, of whose entries the formula takes the best"
-        )
+        raise ArgumentError("free", name, "a single number, not a list of which the formula takes the best")
     if not found.value or name.endswith(".overlap_exponent"):
-        allowed = "a number other than 0 that is no exponent: it is opened by a factor on what its file states"
+        allowed = "a constant that is neither 0 nor an exponent, as the symbol scales the stated value"
         raise ArgumentError("free", name, allowed)
     return opened.scale(name, symbol, float(found.value))
 
 
 def refuse_fractions(opened: Opened, values: Mapping[str, Any]) -> None:
-    """Raise if a number that counts things is not whole, or micro-batches do not divide a mini-batch."""
+    """Refuse fractions of things that are counted, and mini-batches that micro-batches do not divide."""
     for name, value in values.items():
         unit = opened.unit_of(name)
         if unit and np.any(np.mod(value, unit) != 0):
-            few = "whole numbers, as there are no parts of one"
+            few = "whole numbers"
             several = f"multiples of {unit}, the micro-batches of a step"
-            between = "elasticities() and point() go between them"
+            between = "elasticities() and point() also take values between them"
             raise ArgumentError(name, value, f"{few if unit == 1 else several}; {between}")
 
 
 def words_of(name: str) -> str:
-    """Return what a symbol stands for, in words."""
+    """Return the meaning of a symbol in words."""
     return FREE[name].meaning if name in FREE else name
 
 
 def latex_of(name: str) -> str:
-    """Return how a symbol is written: by its letter, else by the last part of its name."""
+    """Return a symbol in LaTeX: its letter, else the last part of its name."""
     if name in FREE:
         return FREE[name].latex
     last = name.rsplit(".", 1)[-1].replace("_", r"\_")
     return rf"\mathrm{{{last}}}"
+
+
+def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
+    """Return the name of a free symbol, given by name or as the symbol itself."""
+    for name, each in formula.symbols.items():
+        if symbol in (name, each) or str(symbol) == each.name:
+            return name
+    kind = "free symbol of this formula"
+    raise UnknownNameError(kind, str(symbol), tuple(formula.symbols))
+
+
+def by_names(at: Mapping[Any, Any] | None) -> Mapping[Any, Any]:
+    """Return the values of a point; none for None."""
+    if not isinstance(at, Mapping | None):
+        raise ArgumentError("at", at, "values by names of symbols, e.g. {'batch_size': 64}")
+    return at or {}
+
+
+def common_shape(point: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the shape to which the values of a point broadcast. [1]"""
+    shapes = {name: np.shape(value) for name, value in point.items()}
+    try:
+        return np.broadcast_shapes(*shapes.values())
+    except ValueError:
+        raise ArgumentError(
+            "values", f"of shapes {shapes}", "numbers, and arrays that broadcast to one shape"
+        ) from None
+
+
+def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, Any]:
+    """Return the values of a point by names of symbols; each must be above zero."""
+    found = {}
+    for given, value in by_names(at).items():
+        name = known_symbol(formula, given)
+        try:
+            numbers = np.asarray(value, dtype=float)
+        except (TypeError, ValueError):
+            numbers = np.array(np.nan)
+        if not (np.isfinite(numbers) & (numbers > 0)).all():
+            raise ArgumentError(name, value, "finite numbers above 0")
+        limits = formula.opened.ranges.get(name)
+        if limits is not None and not limits.holds(numbers):
+            raise ArgumentError(name, value, limits.allowed)
+        found[name] = value
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoClosedForm:
+    """A case without a closed form."""
+
+    argument: str
+    what: str
+    why: str
+    instead: str
+    applies: Callable[[set[str], Arguments], bool]
+
+
+def _has(argument: str, *values: object) -> Callable[[set[str], Arguments], bool]:
+    return lambda free, given: given.get(argument) in values
+
+
+def _of_a_system(free: set[str], given: Arguments) -> bool:
+    return "workers" in free or (bool(LINKS & free) and given.get("system") is not None)
+
+
+LINKS: Final = frozenset({"link_bandwidth_bytes_per_s", "link_latency_s"})
+"""Symbols of the links of a worker's device."""
+NO_CLOSED_FORM: Final = (
+    NoClosedForm(
+        argument="sync",
+        what="sync_s, exposed_sync_s, straggler_s and step_s of asynchronous workers whose number or links are free",
+        why="their waits for the server are a recursion over the workers of a closed queueing network, and depend on "
+        "the busiest link",
+        instead="a synchronous strategy, unless workers and links are fixed",
+        applies=lambda free, given: given.get("sync") in SCHEMES and _of_a_system(free, given),
+    ),
+    NoClosedForm(
+        argument="straggler",
+        what="stragglers among workers whose number is free",
+        why="the expected slowest of n is an order statistic, an integral for each n",
+        instead="None with workers free; a fixed number of workers allows it",
+        applies=lambda free, given: "workers" in free and given.get("straggler") is not None,
+    ),
+    NoClosedForm(
+        argument="global_batch_size",
+        what="a batch shared among workers whose number is free",
+        why="the kernels change with the number of workers, and only some numbers divide the batch",
+        instead="batch_size, per worker, with workers free",
+        applies=lambda free, given: "workers" in free and given.get("global_batch_size") is not None,
+    ),
+    NoClosedForm(
+        argument="bucket_bytes",
+        what="messages merged for the shortest step",
+        why="a search decides which gradients share a message, at every value anew",
+        instead="a size in bytes, 0 or infinity",
+        applies=_has("bucket_bytes", MERGED),
+    ),
+    NoClosedForm(
+        argument="input_variation",
+        what="varying times to prepare mini-batches",
+        why="the mean of the longest of several random times is an order statistic",
+        instead="0 in a formula",
+        applies=lambda free, given: bool(given.get("input_variation")),
+    ),
+    NoClosedForm(
+        argument="dataset",
+        what="reading and decoding with workers or links of a system free",
+        why="storage, links and cores are shared host by host, which no single expression covers",
+        instead="None with workers or a system's links free",
+        applies=lambda free, given: given.get("dataset") is not None and _of_a_system(free, given),
+    ),
+)
+"""All cases without a closed form."""
+MEASURED: Final = "a device of the catalogue: kernels of a measured machine are interpolated in tables"
+
+
+def refuse_open_ended(free: Iterable[Any], arguments: Arguments, *, prepared: Prepared | None = None) -> None:
+    """Refuse anything that has no closed form."""
+    names = {str(each) for each in free}
+    for limit in NO_CLOSED_FORM:
+        if limit.applies(names, arguments):
+            allowed = f"{limit.instead}; no closed form exists of {limit.what}: {limit.why}"
+            raise ArgumentError(limit.argument, arguments.get(limit.argument), allowed)
+    if prepared is not None and prepared.target.lowered_for != prepared.target.processor:
+        raise ArgumentError("device", prepared.target.name, MEASURED)

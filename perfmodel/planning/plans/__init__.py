@@ -1,1 +1,1 @@
-"""Plans with money: candidates, rows, bills and verdicts."""
+"""Plans with money: candidates, bills and verdicts."""

@@ -1,4 +1,4 @@
-"""What a job comes to on one candidate: hours and money, with interruptions, checkpoints, storage and energy."""
+"""Hours and cost of a job on one candidate, with interruptions, checkpoints, storage and energy."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from perfmodel.units import GIGA, KILO, SECONDS_PER_HOUR
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
-    from perfmodel.planning.plans.question import Candidate
+    from perfmodel.planning.plans.candidates import Candidate
 
 SPOT = "spot"
-"""Instances that may be taken away."""
+"""Purchase of instances that may be taken away."""
 
 MOST_TRIES: Final = 1000.0
-"""Tries until a restart, an interval and its checkpoint pass undisturbed, above which a job never ends. [1]"""
+"""Mean attempts to get through a restart, an interval and its checkpoint, above which a job counts as endless. [1]"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What is the same for every candidate."""
+    """Prices and interruptions that hold for every candidate."""
 
     interruptions_per_hour: float = 0.0
     checkpoint_bytes: float = 0.0
@@ -49,7 +49,7 @@ class Terms:
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """What a job comes to."""
+    """Hours and cost of a job on one candidate."""
 
     hours: float
     hire_usd: float
@@ -61,13 +61,13 @@ class Bill:
 
     @property
     def usd(self) -> float:
-        """All of the cost. [USD]"""
+        """Total cost. [USD]"""
         return self.hire_usd + self.storage_usd + self.energy_usd
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hired:
-    """Instances and the work that they do."""
+    """Hired instances and their work."""
 
     work_s: float
     price: InstancePrice | float
@@ -78,7 +78,7 @@ class Hired:
     device_w: float | None
 
     def bill(self, terms: Terms, *, share: float = 1.0) -> Bill:
-        """Return what the work comes to, or what a share of it would."""
+        """Return hours and cost of the work, or of a share of it."""
         work_s = share * self.work_s
         duration_s, interval_s = self._duration(terms, work_s)
         if math.isinf(duration_s):
@@ -122,7 +122,7 @@ class Hired:
         )
 
     def _duration(self, terms: Terms, work_s: float) -> tuple[float, float | None]:
-        """Return the time of the work with what interrupts it, infinite if endless, and between checkpoints. [s]"""
+        """Return the time of the work with interruptions (infinite if endless), and that between checkpoints. [s]"""
         rate_per_hour = terms.interruptions_per_hour * self.instance_count
         if self.purchase != SPOT or rate_per_hour == 0:
             return work_s, None
@@ -143,7 +143,7 @@ class Hired:
         return float(duration_s), interval_s
 
     def _hire(self, hours: float) -> float:
-        """Return what the instances cost for some hours. [USD]"""
+        """Return the hire of the instances for some hours. [USD]"""
         if not isinstance(self.price, InstancePrice):
             usd_per_hour = self.price
         elif self.purchase == SPOT:
@@ -167,8 +167,8 @@ MOST_RESTART_S: Final = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """How much is to be done.
+class Workload:
+    """Size of the job.
 
     Parameters
     ----------
@@ -189,41 +189,43 @@ class Job:
 
     @property
     def amount(self) -> tuple[str, int]:
-        """What a smaller job would do fewer of, and how many they are. [1]"""
+        """The unit in which the job can shrink, and how many of it there are. [1]"""
         return self.counted_in, self.epochs if self.counted_in == "epochs" else self.dataset_size
 
-    def of(self, count: int) -> Job:
-        """Return the job with another amount."""
+    def of(self, count: int) -> Workload:
+        """Return the job with another number of epochs or samples."""
         return replace(self, epochs=count) if self.counted_in == "epochs" else replace(self, dataset_size=count)
 
     def describe(self) -> str:
-        """Return it in a few words."""
+        """Return the job in a few words."""
         if self.counted_in == "samples":
             return f"{self.dataset_size:,} samples"
         return f"{self.epochs:,} epoch{'s' * (self.epochs > 1)} of {self.dataset_size:,} samples"
 
 
-def read_job(*, dataset: Any, dataset_size: Any, epochs: Any, samples: Any) -> Job:
-    """Read how much is to be done."""
+def read_workload(*, dataset: Any, dataset_size: Any, epochs: Any, samples: Any) -> Workload:
+    """Read the size of the job."""
     loaded = None
     if dataset is not None:
         loaded = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
         if dataset_size not in (None, loaded.example_count):
-            raise ArgumentError("dataset_size", dataset_size, f"None or {loaded.example_count}, those of {loaded.name}")
+            raise ArgumentError(
+                "dataset_size", dataset_size, f"None or {loaded.example_count}, the size of {loaded.name}"
+            )
         dataset_size = loaded.example_count
     if (epochs is None) == (samples is None):
-        raise ArgumentError("epochs", epochs, "one of epochs= and samples=, which say how much is to be done")
+        raise ArgumentError("epochs", epochs, "a whole number, or None with samples=; exactly one of the two is set")
     if samples is not None:
         whole = whole_number("samples", samples)
-        return Job(dataset=loaded, dataset_size=whole, epochs=1, counted_in="samples")
+        return Workload(dataset=loaded, dataset_size=whole, epochs=1, counted_in="samples")
     if dataset_size is None:
-        raise ArgumentError("dataset_size", None, "the samples of an epoch with epochs=, or dataset=")
+        raise ArgumentError("dataset_size", None, "the samples of an epoch; or pass dataset=")
     count, size = whole_number("epochs", epochs), whole_number("dataset_size", dataset_size)
-    return Job(dataset=loaded, dataset_size=size, epochs=count, counted_in="epochs")
+    return Workload(dataset=loaded, dataset_size=size, epochs=count, counted_in="epochs")
 
 
 def _checkpoint_bytes(graph: LayerGraph | Run, options: Mapping[str, Any]) -> float:
-    """Return weights and optimizer state of the whole network. [B]"""
+    """Return the size of a checkpoint: weights and optimizer state of the whole network. [B]"""
     if isinstance(graph, Run):
         subject = subject_of_run(graph)
     else:
@@ -243,14 +245,14 @@ def spot_terms(
     checkpoint_to: Any,
     restart_s: Any,
 ) -> dict[str, Any]:
-    """Read what interrupts instances on spot, and what checkpoints cost."""
+    """Read the interruptions of spot instances, and where checkpoints are kept."""
     given = {"interruptions_per_hour": interruptions_per_hour, "checkpoint_to": checkpoint_to}
     for name, value in given.items():
         if is_asked and value is None:
-            allowed = "given with purchase='spot': " + (
-                "how often an instance is taken away, which no file states"
+            allowed = "set with purchase='spot': " + (
+                "no file states how often an instance is taken away"
                 if name == "interruptions_per_hour"
-                else "a storage that checkpoints are written to"
+                else "checkpoints need a storage"
             )
             raise ArgumentError(name, None, allowed)
         if not is_asked and value is not None:
@@ -264,7 +266,7 @@ def spot_terms(
     try:
         storage.read_limits()
     except ArgumentError as error:
-        allowed = f"a storage whose size is known, as from pm.load_storage({checkpoint_to!r}).of_size(GiB)"
+        allowed = f"a storage of known size, e.g. pm.load_storage({checkpoint_to!r}).of_size(GiB)"
         raise ArgumentError("checkpoint_to", checkpoint_to, allowed) from error
     return {
         "interruptions_per_hour": from_zero_to(MOST_INTERRUPTIONS, "interruptions_per_hour", interruptions_per_hour),
@@ -276,10 +278,10 @@ def spot_terms(
 
 
 def storage_terms(*, storage_price: Any, storage_gb: Any) -> dict[str, float]:
-    """Read what storage costs."""
+    """Read price and size of storage."""
     if (storage_price is None) != (storage_gb is None):
         missing = "storage_gb" if storage_gb is None else "storage_price"
-        raise ArgumentError(missing, None, "given: a price of storage and the GB of each instance go together")
+        raise ArgumentError(missing, None, "set: the price of storage and the GB of each instance go together")
     if storage_price is None:
         return {}
     price = load_storage_price(storage_price)
@@ -288,11 +290,11 @@ def storage_terms(*, storage_price: Any, storage_gb: Any) -> dict[str, float]:
 
 
 def energy_terms(*, usd_per_kwh: Any, power_usage_effectiveness: Any, candidates: list[Candidate]) -> dict[str, float]:
-    """Read what electricity costs machines of one's own."""
+    """Read the price of electricity for the caller's own machines."""
     effectiveness = effectiveness_of(power_usage_effectiveness)
     if usd_per_kwh is None:
         return {"power_usage_effectiveness": effectiveness}
     if all(isinstance(candidate.price, InstancePrice) for candidate in candidates):
-        allowed = "None: all candidates are instances of a cloud, whose prices have the electricity in them"
+        allowed = "None: all candidates are cloud instances, whose prices include electricity"
         raise ArgumentError("usd_per_kwh", usd_per_kwh, allowed)
     return {"power_usage_effectiveness": effectiveness, "usd_per_kwh": positive("usd_per_kwh", usd_per_kwh)}

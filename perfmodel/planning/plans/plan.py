@@ -1,4 +1,4 @@
-"""plan(): what to hire for a job, in time and for the money."""
+"""plan(): hours and cost of a job on every candidate, and the best choice within deadline and budget."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.price import InstancePrice, StoragePrice
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.table import Run
-from perfmodel.planning.asked import check_options, listed
-from perfmodel.planning.plans.bill import SPOT, Terms, energy_terms, read_job, spot_terms, storage_terms
-from perfmodel.planning.plans.question import (
+from perfmodel.planning.plans.bill import SPOT, Terms, energy_terms, read_workload, spot_terms, storage_terms
+from perfmodel.planning.plans.candidates import (
     ON_DEMAND,
     PURCHASES,
     CandidateLike,
@@ -28,7 +27,7 @@ from perfmodel.planning.plans.question import (
     read_candidates,
 )
 from perfmodel.planning.plans.report import BUDGET, DEADLINE, HEADINGS, MEMORY, Change, Limits, Plan, PlanRow
-from perfmodel.planning.wording import at_least, cents_up
+from perfmodel.planning.predict_options import check_options, listed
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.job.agreement_options import sync_names
 from perfmodel.prediction.memory.batch_limit import max_batch_size
@@ -40,17 +39,17 @@ if TYPE_CHECKING:
     from perfmodel.planning.plans.bill import Hired
 
 OF_A_ROW: Final = ("graph", "device", "system", "workers", "sync", "batch_size", "global_batch_size", "dataset")
-"""Arguments of ``predict`` that a plan gives itself."""
+"""Arguments of ``predict`` that a plan sets itself."""
 
 PRICE_FIELDS: Final = {ON_DEMAND: "usd_per_hour", SPOT: "spot_usd_per_hour"}
-"""Way to buy -> the field of a price's file that it is paid by."""
+"""Purchase -> the field of a price's file that holds its price."""
 
 MOST_PENALTY: Final = 1e6
-"""Largest staleness penalty; a larger number is a slip of the pen. [1]"""
+"""Largest staleness penalty; anything larger is a typing error. [1]"""
 
 
 def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tuple[str, ...]:
-    """Return what a reader must know of the numbers."""
+    """Return the caveats printed below the table."""
     notes = ["every instance with a device at work is paid whole; servers of their own and traffic are not paid for"]
     notes += dict.fromkeys(note for candidate in question.candidates for note in candidate.notes)
     for candidate in question.candidates:
@@ -80,13 +79,13 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
             f"stops the whole job; checkpoints of {terms.checkpoint_bytes / GIGA:,.3g} GB at the interval of Daly; "
             f"back after {terms.restart_s:g} s and reading one"
         )
-    if question.job.dataset is None:
+    if question.workload.dataset is None:
         notes.append("mini-batches come from host memory: dataset= reads and decodes them")
     return tuple(notes)
 
 
 def _notes_on_prices(question: Question, purchases: list[str], rows: list[PlanRow]) -> list[str]:
-    """Return whose price nobody read, and whose falls with use."""
+    """Return notes on prices without a source that somebody read, and on prices that fall with use."""
     prices = {each.name: each.price for each in question.candidates if isinstance(each.price, InstancePrice)}
     fields = [field for how, field in PRICE_FIELDS.items() if how in purchases]
     sources = {name: [price.source_of(field) for field in fields] for name, price in prices.items()}
@@ -103,13 +102,13 @@ def _notes_on_prices(question: Question, purchases: list[str], rows: list[PlanRo
 
 
 def _is_sustained(price: InstancePrice | None, hours: float) -> bool:
-    """Tell whether a price falls within some hours."""
+    """Tell whether a price falls with use within some hours."""
     rule = None if price is None else price.sustained_use
     return rule is not None and hours > rule.hours_per_month / len(rule.tier_multipliers)
 
 
 def _days_of(question: Question, purchases: list[str]) -> list[date]:
-    """Return the first days of all prices that rows are of, on demand or on spot, the oldest first."""
+    """Return the first days of the rows' prices, on demand or on spot, oldest first."""
     prices = [each.price for each in question.candidates if isinstance(each.price, InstancePrice)]
     days = {price.valid_from for price in prices} if ON_DEMAND in purchases else set()
     if SPOT in purchases:
@@ -141,7 +140,7 @@ def plan(
     staleness_penalty: float = 0.0,
     **options: Any,
 ) -> Plan:
-    """Say what to hire for a job: time and money of every candidate, the best, what binds, what would have to change.
+    """Compare candidates for a job: hours and cost of each, the best one, which limits bind, what would lift them.
 
     Parameters
     ----------
@@ -222,14 +221,14 @@ def plan(
     purchases = [one_of("purchase", name, PURCHASES) for name in listed("purchase", purchase)]
     most_workers = max(count for candidate in read for count in candidate.workers)
     check_options(options, syncs, most_workers=most_workers, of_a_row=OF_A_ROW, of="plan")
-    job = read_job(dataset=dataset, dataset_size=dataset_size, epochs=epochs, samples=samples)
+    workload = read_workload(dataset=dataset, dataset_size=dataset_size, epochs=epochs, samples=samples)
     sizes = _sizes(batch_size=batch_size, global_batch_size=global_batch_size)
     question = Question(
         graph=graph,
         candidates=tuple(read),
-        sizes=sizes | ({} if job.dataset is None else {"dataset": job.dataset}),
+        sizes=sizes | ({} if workload.dataset is None else {"dataset": workload.dataset}),
         options=options,
-        job=job,
+        workload=workload,
         staleness_penalty=from_zero_to(MOST_PENALTY, "staleness_penalty", staleness_penalty),
         limits=Limits.of(
             deadline_hours=None if deadline_hours is None else positive("deadline_hours", deadline_hours),
@@ -254,17 +253,17 @@ def plan(
 
 
 def _devices_per_worker(options: Mapping[str, Any]) -> int:
-    """Return how many devices have a worker's network among them. [1]"""
+    """Return how many devices hold one worker's network. [1]"""
     return math.prod(whole_number(name, options.get(name, 1)) for name in ("stages", "tensor_size"))
 
 
 def _sizes(**given: Any) -> dict[str, Any]:
-    """Return the mini-batch as predict takes it, refused here where no row could do it."""
+    """Return the batch size as predict takes it; refuse one that no row could run."""
     return {name: None if size is None else whole_number(name, size) for name, size in given.items()}
 
 
 def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> Plan:
-    """Return the plan of all rows."""
+    """Return the plan made from all rows."""
     entries = [_with_ends(entry, question.terms) if entry.row.is_on_front else entry for entry in entries]
     verdict = Verdict(entries=entries, question=question)
     rows = [entry.row for entry in entries]
@@ -283,7 +282,7 @@ def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> 
 
 
 def _with_ends(entry: Entry, terms: Terms) -> Entry:
-    """Return an entry with what the job comes to by the ends of the 80 % interval of its step, where there is one."""
+    """Add hours and cost at the ends of the 80 % interval of the step, where there is one."""
     p, hired = entry.prediction, entry.hired
     assert p is not None
     assert hired is not None
@@ -305,19 +304,19 @@ def _title(question: Question, entries: list[Entry]) -> str:
     limits = question.limits
     within = "" if limits.deadline_hours is None else f", within {limits.deadline_hours:,g} h"
     for_money = "" if limits.budget_usd is None else f", for at most {limits.budget_usd:,g} USD"
-    return f"{question.job.describe()} of {subject}{within}{for_money}"
+    return f"{question.workload.describe()} of {subject}{within}{for_money}"
 
 
 HALVINGS: Final = 60
-"""Of the interval that holds the least speed-up, until it is as narrow as a float. [1]"""
+"""Bisections until the least speed-up is known to the precision of a float. [1]"""
 
 LEAST_SHARE: Final = 1e-9
-"""Part of the work below which no speed-up is looked for. [1]"""
+"""Smallest share of the work for which a speed-up is sought. [1]"""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Verdict:
-    """Finds what binds."""
+    """Derives the best row, the binding limits and the changes that would lift them."""
 
     entries: Sequence[Entry]
     question: Question
@@ -329,21 +328,21 @@ class Verdict:
 
     @property
     def running(self) -> list[PlanRow]:
-        """Rows that only time and money may rule out."""
+        """Rows that nothing but deadline and budget may rule out."""
         return [entry.row for entry in self.entries if entry.row.can_run]
 
     @property
     def too_large(self) -> list[PlanRow]:
-        """Rows that would run if their memory held the step."""
+        """Rows that only lack memory."""
         return [entry.row for entry in self.entries if entry.row.limited_by == MEMORY]
 
     @property
     def best(self) -> PlanRow | None:
-        """The best that keeps the limits."""
+        """The best row within the limits."""
         return self.limits.best_of(self.running)
 
     def _better(self, name: str) -> PlanRow | None:
-        """Return what would be chosen with one limit lifted, where that is better than what is."""
+        """Return the best row with one limit lifted, if it is better than the present best."""
         limits = self.limits if name == MEMORY else self.limits.without(name)
         rows = self.too_large if name == MEMORY else self.running
         found, best = limits.best_of(rows), self.best
@@ -352,7 +351,7 @@ class Verdict:
         return found if self.limits.order(found) < self.limits.order(best) else None
 
     def binding(self) -> tuple[str, ...]:
-        """Return each limit that changes the choice if lifted alone; else, where nothing fits, all missed ones."""
+        """Return each limit that changes the choice if lifted alone; if nothing fits, all limits that are missed."""
         alone = tuple(name for name in (*self.limits.names, MEMORY) if self._better(name) is not None)
         if alone or self.best is not None:
             return alone
@@ -361,7 +360,7 @@ class Verdict:
         return tuple(dict.fromkeys(str(entry.row.limited_by) for entry in self.entries))
 
     def nearest_miss(self) -> tuple[PlanRow, float] | None:
-        """Return the row that would keep the limits with the least speed-up, and that; None where none would. [1]"""
+        """Return the row that needs the least speed-up to meet the limits, and that factor; None if none can. [1]"""
         shares = [
             (self._share_that_fits(entry.hired), entry.row)
             for entry in self.entries
@@ -371,7 +370,7 @@ class Verdict:
         return None if row is None or share == 0 else (row, 1 / share)
 
     def _share_that_fits(self, hired: Hired) -> float:
-        """Return the largest part of the work that keeps the limits; 0 where none does. [1]"""
+        """Return the largest share of the work that meets the limits; 0 if none does. [1]"""
 
         def fits(share: float) -> bool:
             bill = hired.bill(self.question.terms, share=share)
@@ -382,7 +381,7 @@ class Verdict:
         return _largest(fits)
 
     def changes(self) -> tuple[Change, ...]:
-        """Return what would have to change for another choice, or for any."""
+        """Return the changes that would give another choice, or any choice at all."""
         finders = {DEADLINE: self._of_deadline, BUDGET: self._of_budget, MEMORY: self._of_memory}
         found: list[Change | None] = [finder() for name, finder in finders.items() if self._better(name) is not None]
         if self.best is None:
@@ -392,7 +391,7 @@ class Verdict:
         return tuple(change for change in found if change is not None)
 
     def _lifted(self, name: str) -> PlanRow:
-        """Return the row for which a limit would be changed: the best without it; where nothing fits, the nearest."""
+        """Return the best row with a limit lifted; where nothing fits, the nearest miss."""
         better = self._better(name)
         assert better is not None
         if self.best is not None:
@@ -405,33 +404,33 @@ class Verdict:
         row = self._lifted(DEADLINE)
         assert row.hours is not None
         assert self.limits.deadline_hours is not None
-        text = f"a deadline of {at_least(row.hours)} h, {at_least(row.hours - self.limits.deadline_hours)} h later"
+        text = f"a deadline of {_at_least(row.hours)} h, {_at_least(row.hours - self.limits.deadline_hours)} h later"
         return _change("deadline_hours", row.hours, row, f"{text}: {row.describe()}, {row.usd:,.2f} USD", self.best)
 
     def _of_budget(self) -> Change:
         row = self._lifted(BUDGET)
         assert row.usd is not None
         assert self.limits.budget_usd is not None
-        text = f"a budget of {cents_up(row.usd)} USD, {cents_up(row.usd - self.limits.budget_usd)} more"
+        text = f"a budget of {_cents_up(row.usd)} USD, {_cents_up(row.usd - self.limits.budget_usd)} more"
         return _change("budget_usd", row.usd, row, f"{text}: {row.describe()} in {row.hours:,.4g} h", None)
 
     def _of_work(self) -> list[Change]:
-        """Return how much faster the nearest miss would have to be, or how much less it may do."""
+        """Return the speed-up that the nearest miss needs, or how far its work would have to shrink."""
         nearest = self.nearest_miss()
         if nearest is None:
             return []
         row, speedup = nearest
-        found = [_change("speed", speedup, row, f"steps {at_least(speedup)} times as fast on {row.describe()}", None)]
+        found = [_change("speed", speedup, row, f"steps {_at_least(speedup)} times as fast on {row.describe()}", None)]
         entry = next(entry for entry in self.entries if entry.row is row)
-        what, count = self.question.job.amount
+        what, count = self.question.workload.amount
         fewer = self._less_work(entry, 1 / speedup)
         if fewer:
             found.append(_change(what, fewer, row, f"{fewer:,} {what} instead of {count:,} on {row.describe()}", None))
         return found
 
     def _less_work(self, entry: Entry, share: float) -> int:
-        """Return the most epochs or samples, of whole steps, that a share of the work has room for; 0 for none."""
-        what, count = self.question.job.amount
+        """Return the most epochs or samples, in whole steps, within a share of the work; 0 for none."""
+        what, count = self.question.workload.amount
         p = entry.prediction
         assert p is not None
         unit = 1 if what == "epochs" else p.counted_workers * p.batch_size
@@ -442,7 +441,7 @@ class Verdict:
         return 0
 
     def _of_memory(self) -> Change | None:
-        """Return the mini-batch that the best of those too small holds, else what memory lacks; None if neither do."""
+        """Return the batch size that fits the best of the too large rows, else the memory it lacks, or None."""
         row = self._better(MEMORY) or min(self.too_large, key=self.limits.order)
         entry = next(entry for entry in self.entries if entry.row is row)
         p = entry.prediction
@@ -464,12 +463,12 @@ class Verdict:
         return _change("memory_bytes", missing_bytes, row, text, None)
 
     def _is_chosen(self, row: PlanRow) -> bool:
-        """Tell whether a row for another mini-batch keeps the limits and is better than the best."""
+        """Tell whether a row with a smaller batch size meets the limits and beats the present best."""
         best = self.best
         return row.limited_by is None and (best is None or self.limits.order(row) < self.limits.order(best))
 
     def _largest_batch(self, entry: Entry, workers: int) -> int:
-        """Return the largest mini-batch of a whole network on a device; 0 where there is none or it is not known."""
+        """Return the largest batch size of a whole network on a device; 0 if none fits or it is unknown."""
         known = inspect.signature(max_batch_size).parameters
         graph = self.question.graph
         assert entry.prediction is not None
@@ -483,7 +482,7 @@ class Verdict:
 
 
 def _largest(fits: Callable[[float], bool]) -> float:
-    """Return the largest share that fits, if smaller ones do too; 0 where none does. [1]"""
+    """Return the largest share that fits, provided that smaller ones do too; 0 where none does. [1]"""
     low, high = LEAST_SHARE, 1.0
     if not fits(low):
         return 0.0
@@ -497,3 +496,26 @@ def _change(what: str, needed: float, row: PlanRow, text: str, than: PlanRow | N
     if than is not None and than.usd is not None and row.usd is not None:
         text += f", {than.usd - row.usd:,.2f} less"
     return Change(what=what, needed=float(needed), candidate=row.candidate, text=text)
+
+
+def _at_least(value: float) -> str:
+    """Round up to four digits, so that a requirement stays sufficient.
+
+    Examples
+    --------
+    >>> _at_least(11.25998), _at_least(1.2341), _at_least(0.5)
+    ('11.26', '1.235', '0.5')
+    """
+    step = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.ceil(round(value / step, 6)) * step:,.4g}"
+
+
+def _cents_up(usd: float) -> str:
+    """Round an amount of money up to whole cents.
+
+    Examples
+    --------
+    >>> _cents_up(34.4555), _cents_up(2.0)
+    ('34.46', '2.00')
+    """
+    return f"{math.ceil(round(usd * 100, 6)) / 100:,.2f}"

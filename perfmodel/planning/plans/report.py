@@ -1,4 +1,4 @@
-"""The plan: every candidate, which nothing beats, what binds, the best, and what would have to change."""
+"""Results of a plan: rows, front, binding limits, the best choice, and the changes that would lift limits."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ HEADINGS: Final = {
     "most_usd": "USD at most",
     "limited_by": "ruled out by",
 }
-"""Heading of a column by field, where it is another."""
+"""Heading of a column by field, where the two differ."""
 
 ALWAYS_SHOWN: Final = ("candidate", "purchase", "sync", "workers", "instances", "step_s", "hours", "usd", "energy_kwh")
-"""Columns that printing shows whatever they hold; others only where they say something."""
+"""Columns that are always printed; others only if they hold something."""
 
 NOT_SHOWN: Final = ("reason", "least_hours", "most_hours", "least_usd", "most_usd")
-"""Columns that printing leaves to the lines below, where they are in words."""
+"""Columns that are printed in words below the table instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What would have to change for a candidate to be chosen.
+    """A change with which a candidate would be chosen.
 
     Parameters
     ----------
@@ -104,29 +104,29 @@ class Plan(Drawn):
 
     @property
     def pareto(self) -> Table[PlanRow]:
-        """Rows that no other that can run beats in both time and money, the fastest first."""
+        """Possible rows that no other beats in both time and money, the fastest first."""
         front = sorted((row for row in self.rows if row.is_on_front), key=lambda row: row.hours or 0.0)
         return Table(front, title="the faster, the dearer", headings=HEADINGS, row_type=PlanRow)
 
     @property
     def best_hours(self) -> tuple[float, float] | None:
-        """Hours of the best by the ends of the 80 % interval of its step; None where there is no such interval. [h]."""
+        """Hours of the best row at both ends of its step's 80 % interval; None without an interval. [h]."""
         ends = None if self.best is None else self.best.ends()
         return None if ends is None else ends[0]
 
     @property
     def best_usd(self) -> tuple[float, float] | None:
-        """Cost of the best by the same ends. [USD]."""
+        """Cost of the best row at both ends of its step's 80 % interval. [USD]."""
         ends = None if self.best is None else self.best.ends()
         return None if ends is None else ends[1]
 
     @property
     def is_feasible(self) -> bool:
-        """Whether any candidate keeps deadline and budget."""
+        """Whether any candidate meets deadline and budget."""
         return self.best is not None
 
     def _verdict(self) -> list[str]:
-        """Return in words what is best, what binds, and what would have to change."""
+        """Return the verdict in words: the best row, the binding limits, the changes that would lift them."""
         if self.best is not None:
             why = "fastest" if self.limits.wants_speed else "cheapest"
             kept = " that keeps all limits" if self.limits.names else ""
@@ -140,7 +140,7 @@ class Plan(Drawn):
         return [*lines, *(f"would change it: {change.text}" for change in self.changes), *self._others()]
 
     def _doubt(self) -> list[str]:
-        """Return how sure hours and money of the best are."""
+        """Return the interval of the best row's hours and cost."""
         if self.best_hours is None or self.best_usd is None:
             return []
         assert self.best is not None
@@ -149,14 +149,14 @@ class Plan(Drawn):
         return [f"how sure: {_ends_text(self.best)} by the 80 % interval of the step{lie_within}"]
 
     def _others(self) -> list[str]:
-        """Return the rest of the front with what its hours and money may come to."""
+        """Return the other rows of the front with their intervals."""
         others = [f"{_with_bill(row)}{_between(row)}" for row in self.pareto if row is not self.best]
         if not others:
             return []
         return [f"{'' if self.best is None else 'others '}on the front: {'; '.join(others)}"]
 
     def _refusals(self) -> list[str]:
-        """Return which rows cannot be at all, and why."""
+        """Return the impossible rows, grouped by reason."""
         reasons: dict[str, dict[str, list[str]]] = {}
         for row in self.rows:
             if row.reason is not None and not row.can_run:
@@ -198,7 +198,9 @@ class Plan(Drawn):
 
         running = [row for row in self.rows if row.can_run]
         if not running:
-            raise ArgumentError("rows", self.rows[0].reason, "at least one that can run: there is nothing to draw")
+            raise ArgumentError(
+                "rows", self.rows[0].reason, "a table with at least one possible row, or there is nothing to draw"
+            )
         points = [
             Point(
                 group=f"{row.sync if row.workers > 1 else 'one worker'}, {row.purchase.replace('_', ' ')}",
@@ -239,7 +241,7 @@ def _between(row: PlanRow) -> str:
 
 
 def _says(table: Table[PlanRow], name: str) -> bool:
-    """Tell whether a column holds anything but nothing."""
+    """Tell whether a column holds anything other than None, 0 and False."""
     return any(value not in (None, 0, False) for value in table.column(name))
 
 
@@ -250,7 +252,7 @@ BUDGET: Final = "budget"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
-    """One candidate with a number of workers that agree in one way, bought in one way.
+    """One candidate with a number of workers, a way to agree and a purchase.
 
     Parameters
     ----------
@@ -317,24 +319,24 @@ class PlanRow:
 
     @property
     def can_run(self) -> bool:
-        """Whether time and money are all that may rule it out."""
+        """Whether nothing but deadline and budget may rule the row out."""
         return self.hours is not None and self.limited_by in (None, DEADLINE, BUDGET, f"{DEADLINE}, {BUDGET}")
 
     def ends(self) -> tuple[tuple[float, float], tuple[float, float]] | None:
-        """Return hours and cost by the ends of the interval of its step; None where it has none. [h, USD]"""
+        """Return hours and cost at both ends of the step's interval; None without an interval. [h, USD]"""
         if self.least_hours is None or self.most_hours is None or self.least_usd is None or self.most_usd is None:
             return None
         return (self.least_hours, self.most_hours), (self.least_usd, self.most_usd)
 
     def describe(self) -> str:
-        """Return what it is in a few words."""
+        """Return the row in a few words."""
         several = "" if self.workers == 1 else f", {self.workers} workers by {self.sync}"
         return f"{self.candidate} ({self.purchase.replace('_', ' ')}{several})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What is asked of time and money."""
+    """Deadline and budget."""
 
     deadline_hours: float | None = None
     budget_usd: float | None = None
@@ -342,12 +344,12 @@ class Limits:
 
     @classmethod
     def of(cls, *, deadline_hours: float | None, budget_usd: float | None) -> Limits:
-        """Return the limits of a question: with a budget alone the fastest is wanted."""
+        """Return the limits of a plan; with a budget alone, the fastest row is wanted."""
         wants_speed = deadline_hours is None and budget_usd is not None
         return cls(deadline_hours=deadline_hours, budget_usd=budget_usd, wants_speed=wants_speed)
 
     def missed(self, hours: float, usd: float) -> tuple[str, ...]:
-        """Return which of both are exceeded."""
+        """Return the limits that hours and cost exceed."""
         late = self.deadline_hours is not None and hours > self.deadline_hours
         dear = self.budget_usd is not None and usd > self.budget_usd
         return tuple(name for name, exceeded in ((DEADLINE, late), (BUDGET, dear)) if exceeded)
@@ -358,24 +360,24 @@ class Limits:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that are asked."""
+        """Names of the limits that are set."""
         asked = ((DEADLINE, self.deadline_hours), (BUDGET, self.budget_usd))
         return tuple(name for name, limit in asked if limit is not None)
 
     def best_of(self, rows: Iterable[PlanRow]) -> PlanRow | None:
-        """Return the best of rows that keep the limits."""
+        """Return the best of the rows that meet the limits."""
         within = [row for row in rows if not self.missed(row.hours or 0.0, row.usd or 0.0)]
         return min(within, key=self.order, default=None)
 
     def order(self, row: PlanRow) -> tuple[float, float]:
-        """Return what is wanted small first. [USD, h]"""
+        """Return the sort key of the best row: cost first, or time first. [USD, h]"""
         assert row.hours is not None
         assert row.usd is not None
         return (row.hours, row.usd) if self.wants_speed else (row.usd, row.hours)
 
 
 def with_front(rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Mark the rows that can run and that no other beats in both time and money."""
+    """Mark the possible rows that no other beats in both time and money."""
     front: set[int] = set()
     least_usd = float("inf")
     running = [place for place, row in enumerate(rows) if row.can_run]

@@ -1,1 +1,1 @@
-"""Configurations by the million: spaces, tasks, arrays, tables and files."""
+"""Predictions of millions of configurations: spaces, tasks, result columns, tables and files."""

@@ -1,4 +1,4 @@
-"""Rows of layouts: grouped by what is structural, and composed with one call for all that share their turns."""
+"""Evaluation of layouts: rows are grouped by structure; those with the same turns are composed in one call."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from perfmodel.cost.pipeline_order import orders_of
 from perfmodel.errors import PerfmodelError
 from perfmodel.numeric import maximum
 from perfmodel.parallelism.base import Layout
-from perfmodel.planning.sweeps.axes import OF_WORKER
+from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
-from perfmodel.planning.sweeps.units import Kind, Unit
+from perfmodel.planning.sweeps.space import OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
 from perfmodel.prediction.job.compose import Composed, fed_with, stepped, turned
@@ -38,18 +38,18 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 FAST_TARGETS: Final = ("gpu", "cpu")
-"""What operations are lowered for where a step can be timed for many batch sizes at once."""
+"""Targets whose steps can be timed for many batch sizes at once."""
 
 BATCH: Final = ("batch_size", "global_batch_size")
 TURNS: Final = ("schedule", "micro_batches", "accumulation_steps")
-"""Axes that decide in how many turns, and in which order, devices do the same work."""
+"""Axes that decide the number and order of turns."""
 ORDERED_BY: Final = ("phase", "parallelism", "stages", "interleave", *TURNS)
-"""Axes that the rules of a schedule are about."""
+"""Axes that the rules of a schedule constrain."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Answer:
-    """Rows that can be, with what they come to."""
+    """Results of some possible rows."""
 
     places: Ints
     outcome: Outcome
@@ -59,7 +59,7 @@ class Answer:
 
 @dataclass(eq=False)
 class Layouts:
-    """Answers rows of layouts, and keeps what further rows want again."""
+    """Evaluates rows of layouts, and caches intermediate results for later rows."""
 
     space: Space
     prices: Prices
@@ -69,32 +69,32 @@ class Layouts:
     def answers(
         self, rows: Ints, *, refuse: Callable[[Ints, str], None], slow: Callable[[Ints], None]
     ) -> Iterator[Answer]:
-        """Answer rows."""
-        asked = _Asked(self.space, rows, refuse)
-        jobs = asked.grouped([name for name in self.space.by_name if name not in (*BATCH, *TURNS)], self._job)
-        layouts = asked.grouped([name for name in self.space.by_name if name in ORDERED_BY], self._layout)
+        """Evaluate rows."""
+        request = _Request(self.space, rows, refuse)
+        jobs = request.grouped([name for name in self.space.by_name if name not in (*BATCH, *TURNS)], self._job)
+        layouts = request.grouped([name for name in self.space.by_name if name in ORDERED_BY], self._layout)
         kinds = []
         for job, places in jobs:
             if job is None:
-                slow(asked.left(places))
+                slow(request.left(places))
                 continue
-            with asked.refusing(places):
+            with request.refusing(places):
                 kinds.append((self._once(("kind", id(job)), partial(self._kind, job)), places))
-        micro, passes = asked.numbers("micro_batches"), asked.numbers("accumulation_steps")
-        batch = self._batch_sizes(asked, kinds)
-        self._refuse_uneven(asked, batch, micro, passes)
+        micro, passes = request.numbers("micro_batches"), request.numbers("accumulation_steps")
+        batch = self._batch_sizes(request, kinds)
+        self._refuse_uneven(request, batch, micro, passes)
         turns = np.zeros(len(rows), dtype=np.int64)
         ordered: dict[Layout, int] = {}
         for layout, places in layouts:
             turns[places] = ordered.setdefault(_in_order(layout), len(ordered))
         orders = list(ordered)
         sizes = batch // (micro * passes)
-        among = tuple(np.unique(sizes[asked.is_open]).tolist())
+        among = tuple(np.unique(sizes[request.is_open]).tolist())
         depths: dict[Any, list[tuple[Unit, Ints, Ints]]] = defaultdict(list)
         for kind, places in kinds:
-            places = places[asked.is_open[places]]
+            places = places[request.is_open[places]]
             if len(places):
-                for unit, own, at in self._units(asked, kind, places, sizes[places], among):
+                for unit, own, at in self._units(request, kind, places, sizes[places], among):
                     depths[unit.alike].append((unit, own, at))
         for listed in depths.values():
             stack = _Stack([unit for unit, _, _ in listed])
@@ -112,11 +112,11 @@ class Layouts:
             self._kept[key] = make()
         return self._kept[key]
 
-    def _job(self, codes: Mapping[str, int]) -> _Job | None:
-        """Return what configurations have in common; None where predict must answer each."""
+    def _job(self, codes: Mapping[str, int]) -> _UnplacedJob | None:
+        """Return the job that configurations share; None where predict must answer each."""
         return self._once(("job", tuple(codes.items())), lambda: self._made(codes))  # type: ignore[no-any-return]
 
-    def _made(self, codes: Mapping[str, int]) -> _Job | None:
+    def _made(self, codes: Mapping[str, int]) -> _UnplacedJob | None:
         given = self.space.resolved(codes)
         interleave = given.pop("interleave", 1)
         job = Job(self.space.graph, **given)
@@ -126,59 +126,59 @@ class Layouts:
         if target.lowered_for not in FAST_TARGETS or not target.takes_parts:
             return None
         job.__dict__["target"] = target
-        return _Job(job, interleave, on, tuple(each for each in codes.items() if each[0] != "shard_stage"))
+        return _UnplacedJob(job, interleave, on, tuple(each for each in codes.items() if each[0] != "shard_stage"))
 
-    def _kind(self, asked: _Job) -> Kind:
-        job = asked.job
-        layout = replace(job.layout, interleave=asked.interleave)
+    def _kind(self, request: _UnplacedJob) -> LayoutKind:
+        job = request.job
+        layout = replace(job.layout, interleave=request.interleave)
         job = job.resolved(subject=job.subject, layout=layout, target=job.target, profile=job.profile)
         # dies of a board are slower the more of them work
-        known = self._once(("known", asked.on, id(job.target.processor_spec)), Known)
+        known = self._once(("known", request.on, id(job.target.processor_spec)), Known)
         lowering = lowering_of(job, known=known)
-        return Kind(job=job, lowering=lowering, shared=asked.shared)
+        return LayoutKind(job=job, lowering=lowering, shared=request.shared)
 
     def _know_subject(self, job: Job) -> None:
-        """Give a job what runs, which jobs with another layout have too."""
+        """Give a job its cached subject, which jobs with other layouts share."""
         key = ("subject", job.phase, id(job.optimizer))
         job.__dict__["subject"] = self._once(key, lambda: (job.optimizer, job.subject))[1]
 
     def _layout(self, codes: Mapping[str, int]) -> Layout:
-        """Return a layout that the rules of its schedule allow."""
+        """Return the layout, checked against the rules of its schedule."""
         given = {name: self.space.value(name, code) for name, code in codes.items()}
         job = Job(self.space.graph, **given)
         self._know_subject(job)
         return job.layout
 
-    def _batch_sizes(self, asked: _Asked, kinds: Sequence[tuple[Kind, Ints]]) -> Ints:
-        """Return the samples of a worker in a step; refuse those that workers cannot share."""
+    def _batch_sizes(self, request: _Request, kinds: Sequence[tuple[LayoutKind, Ints]]) -> Ints:
+        """Return the samples per worker and step; refuse batches that the workers cannot share."""
         graph = self.space.graph
-        workers = np.ones(len(asked.rows), dtype=np.int64)
+        workers = np.ones(len(request.rows), dtype=np.int64)
         for kind, places in kinds:
             workers[places] = kind.job.workers
-        found = np.ones(len(asked.rows), dtype=np.int64)
-        codes = [asked.codes.get(name, np.zeros(len(asked.rows), dtype=np.int64)) for name in BATCH]
+        found = np.ones(len(request.rows), dtype=np.int64)
+        codes = [request.codes.get(name, np.zeros(len(request.rows), dtype=np.int64)) for name in BATCH]
         for (batch, whole, count), places in _groups([*codes, workers]):
             given = [self.space.value(name, code) for name, code in zip(BATCH, (batch, whole), strict=True)]
             given[0] = graph.fixed_batch_size if given == [None, None] else given[0]
-            with asked.refusing(places):
+            with request.refusing(places):
                 found[places] = graph.samples(resolved_batch_size(*given, workers=count))
         return found
 
     @staticmethod
-    def _refuse_uneven(asked: _Asked, batch: Ints, micro: Ints, passes: Ints) -> None:
-        uneven = np.flatnonzero(asked.is_open & (batch % (micro * passes) != 0))
+    def _refuse_uneven(request: _Request, batch: Ints, micro: Ints, passes: Ints) -> None:
+        uneven = np.flatnonzero(request.is_open & (batch % (micro * passes) != 0))
         for (samples, count, times), places in _groups([each[uneven] for each in (batch, micro, passes)]):
-            with asked.refusing(uneven[places]):
+            with request.refusing(uneven[places]):
                 Layout(micro_batches=count, accumulation_steps=times).micro_batch_size(samples)
 
     def _units(
-        self, asked: _Asked, kind: Kind, places: Ints, sizes: Ints, among: tuple[int, ...]
+        self, request: _Request, kind: LayoutKind, places: Ints, sizes: Ints, among: tuple[int, ...]
     ) -> Iterator[tuple[Unit, Ints, Ints]]:
-        """Yield the units of a kind, with the places of the rows that each is for, and of their sizes in it."""
+        """Yield the units of a kind, each with its rows and their columns in the unit."""
         known = self._once(("units", id(kind)), dict)
         different, of_row = np.unique(sizes, return_inverse=True)
         missing = [size for size in different.tolist() if size not in known]
-        with asked.refusing(places):
+        with request.refusing(places):
             for unit in kind.units(missing, among=among):
                 known.update((size, (unit, at)) for at, size in enumerate(unit.sizes))
         by_unit: dict[int, tuple[Unit, list[tuple[int, int]]]] = {}
@@ -230,7 +230,7 @@ class Layouts:
 
 
 def _in_order(layout: Layout) -> Layout:
-    """Return what of a layout decides the order of turns in a pass."""
+    """Reduce a layout to the fields that decide the order of turns in a pass."""
     schedule = layout.schedule
     if layout.stages == 1 or (layout.interleave == 1 and schedule == "interleaved"):
         schedule = "1f1b"
@@ -243,8 +243,8 @@ def _in_order(layout: Layout) -> Layout:
     )
 
 
-class _Job(NamedTuple):
-    """What configurations have in common, not yet laid out."""
+class _UnplacedJob(NamedTuple):
+    """A job before it is laid out, shared by many configurations."""
 
     job: Job
     interleave: int
@@ -252,8 +252,8 @@ class _Job(NamedTuple):
     shared: Hashable
 
 
-class _Asked:
-    """Rows that are asked for, of which fewer and fewer are left that can be."""
+class _Request:
+    """The rows of a request, with a mark on those that are still unanswered."""
 
     def __init__(self, space: Space, rows: Ints, refuse: Callable[[Ints, str], None]) -> None:
         self.space, self.rows, self.refuse = space, rows, refuse
@@ -261,7 +261,7 @@ class _Asked:
         self.is_open = np.ones(len(rows), dtype=bool)
 
     def left(self, places: Ints) -> Ints:
-        """Return those of some rows that are left, and take them."""
+        """Return those of some rows that are still unanswered, and mark them as answered."""
         left = places[self.is_open[places]]
         self.is_open[left] = False
         return left
@@ -271,14 +271,14 @@ class _Asked:
         return _Refusing(self, places)
 
     def numbers(self, name: str) -> Ints:
-        """Return the numbers of an axis."""
+        """Return an axis's value for each row."""
         if name not in self.codes:
             return np.full(len(self.rows), self.space.value(name, 0))
         values = [self.space.value(name, code) for code in range(len(self.space.by_name[name]))]
         return np.array(values, dtype=np.int64)[self.codes[name]]
 
     def grouped(self, names: Sequence[str], make: Callable[[dict[str, int]], Any]) -> list[tuple[Any, Ints]]:
-        """Return what is made of each combination of some axes' values, and its rows; refuse where that fails."""
+        """Call ``make`` for each combination of some axes' values; return values and rows; refuse failures."""
         found = []
         fixed = dict.fromkeys(names, 0)
         varied = [name for name in names if name in self.codes]
@@ -292,8 +292,8 @@ class _Asked:
 
 
 class _Refusing:
-    def __init__(self, asked: _Asked, places: Ints) -> None:
-        self.asked, self.places = asked, places
+    def __init__(self, request: _Request, places: Ints) -> None:
+        self.request, self.places = request, places
 
     def __enter__(self) -> None:
         pass
@@ -301,14 +301,14 @@ class _Refusing:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
         if not isinstance(error, PerfmodelError):
             return False
-        left = self.asked.left(self.places)
+        left = self.request.left(self.places)
         if len(left):
-            self.asked.refuse(left, str(error))
+            self.request.refuse(left, str(error))
         return True
 
 
 def _groups(columns: Sequence[Ints]) -> Iterator[tuple[tuple[int, ...], Ints]]:
-    """Yield every combination of values that occurs, and where."""
+    """Yield every combination of values that occurs, with its places."""
     if not len(columns[0]):
         return
     key = np.zeros(len(columns[0]), dtype=np.int64)
@@ -322,7 +322,7 @@ def _groups(columns: Sequence[Ints]) -> Iterator[tuple[tuple[int, ...], Ints]]:
 
 
 class _Stack:
-    """Units that are composed together, their configurations one after the other."""
+    """Units that are composed together, their configurations concatenated."""
 
     def __init__(self, units: Sequence[Unit]) -> None:
         self.units = units
@@ -351,7 +351,7 @@ class _Stack:
         )
 
     def composed(self, layout: Layout, at: Ints, of_unit: Ints, *, passes: Ints) -> Composed:
-        """Return the steps of rows in which workers agree, without copies and input."""
+        """Return the joint steps of rows, without copies and input."""
         orders = self.orders(layout)
         used, at = np.unique(at, return_inverse=True)  # few sizes of a micro-batch make a mini-batch with so many
         turns = turned(taken(self.worker, used), orders)
@@ -379,7 +379,7 @@ class _Stack:
         return Composed(parts=parts, own=own, longest=0, stages=(), devices=(), orders=orders)
 
     def _exchanged(self, turns: Turned, edges: Ints, used: Ints) -> tuple[tuple[Any, ...], ...]:
-        """Return what devices exchange at the ends of turns, of configurations that begin at an edge for each unit."""
+        """Return the exchanges at the ends of turns; ``edges`` are the first configurations of each unit."""
         devices: dict[Hashable, Sequence[DeviceWork]] = {}
         found: dict[Hashable, tuple[tuple[Any, ...], ...]] = {}
         exchanged, counts = [], []
@@ -415,7 +415,7 @@ class _Stack:
         return self._by_unit(applied, of_unit)
 
     def fed(self, parts: StepTime, *, of_unit: Ints, batch: Ints) -> StepTime:
-        """Return steps with what they wait for their input."""
+        """Return steps with the time they wait for input."""
 
         def fed(index: int, rows: slice) -> StepTime:
             path = self.units[index].prepared.data_path
@@ -426,14 +426,14 @@ class _Stack:
 
     @staticmethod
     def _by_unit(make: Callable[[int, slice], StepTime], of_unit: Ints) -> StepTime:
-        """Return the steps of rows that are in the order of units, made for each unit."""
+        """Call ``make`` for each unit and join the steps; rows are sorted by unit."""
         edges = [0, *(np.flatnonzero(np.diff(of_unit)) + 1).tolist(), len(of_unit)]
         slices = [slice(*each) for each in pairwise(edges)]
         found = [make(int(of_unit[each.start]), each) for each in slices]
         return stacked(found, [each.stop - each.start for each in slices])  # type: ignore[no-any-return]
 
     def memory(self, layout: Layout, at: Ints, parts: Ints) -> tuple[Any, Any]:
-        """Return what the fullest device of a worker keeps, and what it offers. [B]"""
+        """Return the memory that the fullest device of a worker needs, and its capacity. [B]"""
         footprints = {}
         for count in (1, 2):
             if ((parts > 1) == (count > 1)).any():

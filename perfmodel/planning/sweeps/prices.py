@@ -1,4 +1,4 @@
-"""What the devices of a sweep cost by the hour: as a caller says, or as price files list them."""
+"""Hourly prices of a sweep's devices: from the caller, or from price files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from perfmodel.prediction.arguments.checks import positive
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """What devices cost by the hour."""
+    """Hourly prices of devices."""
 
     usd_per_hour: float | Mapping[str, float] = field(default_factory=dict)
     missing_text: str = "usd_per_hour has no price of {device}"
@@ -29,24 +29,24 @@ class Prices:
         return float(self.usd_per_hour)
 
     def missing(self, device: str) -> str:
-        """Return why there is no price of a device; empty where there is one."""
+        """Return why a device has no price; empty if it has one."""
         return self.missing_text.format(device=device) if math.isnan(self.of(device)) else ""
 
 
 def prices_of(usd_per_hour: Any) -> Prices:
-    """Return the prices that a caller gives, checked, or those of price files."""
+    """Return the caller's prices, checked; without any, those of price files."""
     if usd_per_hour is None:
-        return Prices(_listed(), "no price file lists {device} on demand; usd_per_hour= says what it costs")
+        return Prices(_listed(), "no price file lists {device} on demand; pass usd_per_hour=")
     if not isinstance(usd_per_hour, Mapping):
         return Prices(positive("usd_per_hour", usd_per_hour))
     for name in usd_per_hour:
         if not isinstance(name, str):
-            raise ArgumentError("usd_per_hour", name, "names of devices with their prices")
+            raise ArgumentError("usd_per_hour", name, "a number, or a mapping of device names to numbers")
     return Prices({name: positive(f"usd_per_hour[{name!r}]", price) for name, price in usd_per_hour.items()})
 
 
 def check_names(usd_per_hour: Any, devices: Iterable[Any]) -> None:
-    """Check that what has a price is a device."""
+    """Refuse prices of unknown devices."""
     if not isinstance(usd_per_hour, Mapping):
         return
     known = {
@@ -61,7 +61,7 @@ def check_names(usd_per_hour: Any, devices: Iterable[Any]) -> None:
 
 
 def _listed() -> dict[str, float]:
-    """Return each device's share of an instance on demand: of the newest price, of the instance with fewest devices."""
+    """Return each device's share of an on-demand instance: newest price first, then fewest devices."""
     newest: dict[str, tuple[tuple[date, int], float]] = {}
     for name in spec_files.names(FOLDER):
         price = load_price(name)

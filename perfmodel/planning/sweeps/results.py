@@ -1,4 +1,4 @@
-"""What a sweep tells of configurations: columns made of the parts of their steps, and reasons."""
+"""Result columns of a sweep, made from the parts of a step, and the reasons of impossible configurations."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from perfmodel.prediction.device.step_time import StepTime
 
 FITS: Final = "fits"
-"""Column that says whether a configuration can be, and fits in memory."""
+"""Column: whether a configuration is possible and fits in memory."""
 
 REASON: Final = "reason"
-"""Column that says why not, or why there is no price."""
+"""Column: why a configuration is impossible or has no price."""
 
 NO_FIT: Final = "it does not fit"
-"""How the reason of a configuration begins that needs more memory than there is."""
+"""How the reason of a configuration begins that lacks memory."""
 
 IMAGENET_EXAMPLES: Final = 1_281_167
-"""Samples of an epoch where neither a data set nor ``dataset_size`` says: the ILSVRC 2012 training set. [samples]"""
+"""Samples of an epoch without a data set or ``dataset_size``: the ILSVRC 2012 training set. [samples]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Outcome:
-    """Configurations that can be, alike but for what is an array."""
+    """Results of possible configurations; fields that differ between them are arrays."""
 
     parts: StepTime
     batch_size: Any
@@ -55,7 +55,7 @@ class Outcome:
 
     @property
     def samples_per_s(self) -> Any:
-        """Samples of all workers that count. [samples/s]"""
+        """Samples per second of all workers whose gradients count. [samples/s]"""
         return self.counted_workers * self.batch_size / self.step_s
 
     @property
@@ -65,12 +65,12 @@ class Outcome:
 
     @cached_property
     def usd_per_epoch(self) -> Any:
-        """Price of all devices for that time. [USD]"""
+        """Hire of all devices for one epoch. [USD]"""
         return hire_cost(duration_s=self.epoch_s, usd_per_hour=self.usd_per_hour, instance_count=self.device_count)
 
     @property
     def fits(self) -> Any:
-        """Whether no device is known to be too small."""
+        """Whether the needed memory is within the capacity."""
         return self.memory_bytes <= self.capacity_bytes
 
 
@@ -87,17 +87,17 @@ RESULTS: Final[Mapping[str, Callable[[Outcome], Any]]] = {
     **{name: _part(name) for name in (*PARTS, *TOTALS)},
     FITS: lambda outcome: outcome.fits,
 }
-"""Column -> how it follows; ``reason`` is kept as codes of texts."""
+"""Column -> its formula; ``reason`` is stored as codes of texts."""
 
 USUAL: Final = ("step_s", "samples_per_s", "usd_per_epoch", FITS, REASON)
 """Columns unless others are asked for."""
 
 LARGER_IS_BETTER: Final = frozenset({"samples_per_s"})
-"""Columns of which more is better; of all others less is."""
+"""Columns in which larger values are better; in all others smaller ones are."""
 
 
 def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
-    """Return the columns that a caller asks for, ``fits`` and ``reason`` last."""
+    """Return the requested columns, checked, with ``fits`` and ``reason`` last."""
     asked = USUAL if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     for name in asked:
         if name not in RESULTS and name != REASON:
@@ -107,20 +107,20 @@ def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def epoch_size(dataset_size: int | None, dataset: Dataset | None) -> int:
-    """Return the samples of an epoch: as told, else of the data set that is read, else of ImageNet."""
+    """Return the samples of an epoch: the stated number, else the data set's, else ImageNet's."""
     if dataset_size is not None:
         return dataset_size
     return IMAGENET_EXAMPLES if dataset is None else dataset.example_count
 
 
 def memory_reason(memory_bytes: float, capacity_bytes: float) -> str:
-    """Return why a configuration does not fit; empty where it does."""
+    """Return why a configuration does not fit; empty if it does."""
     missing_bytes = memory_bytes - capacity_bytes
     return f"{NO_FIT}: {bytes_text(missing_bytes)} of device memory are missing" if missing_bytes > 0 else ""
 
 
 def short_reason(reason: str) -> str:
-    """Return what reasons have in common that differ in numbers: the memory, or the argument that they name.
+    """Return the common part of reasons that differ in numbers: memory, or the argument that they name.
 
     Examples
     --------
@@ -135,13 +135,13 @@ def short_reason(reason: str) -> str:
 
 @dataclass(eq=False)
 class Reasons:
-    """Different reasons, each kept once; the first says nothing."""
+    """Texts of reasons, each stored once under a code; code 0 is the empty text."""
 
     texts: list[str] = field(default_factory=lambda: [""])
     _codes: dict[str, int] = field(default_factory=lambda: {"": 0})
 
     def code(self, *reasons: str) -> int:
-        """Return the code of some reasons together."""
+        """Return the code of some reasons joined to one text."""
         text = "; ".join(reason for reason in reasons if reason)
         if text not in self._codes:
             self._codes[text] = len(self.texts)
@@ -150,7 +150,7 @@ class Reasons:
 
 
 def check_ranked(name: object, columns: Iterable[str]) -> None:
-    """Refuse what is no column by which configurations can be ranked."""
+    """Refuse a column that configurations cannot be ranked by."""
     ranked = [each for each in columns if each not in (FITS, REASON)]
     if name not in ranked:
         kind = "column of results"
@@ -158,7 +158,7 @@ def check_ranked(name: object, columns: Iterable[str]) -> None:
 
 
 def front(ranked: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return the configurations that no other one beats."""
+    """Return the Pareto front: the configurations that no other beats in every column."""
     order = np.lexsort(ranked[::-1])
     if not len(order):
         return order

@@ -1,21 +1,24 @@
-"""The configurations of a sweep: a product of axes, a list, or a draw from a product."""
+"""The configurations of a sweep: axes of values, and their product, a list, or a random draw from the product."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError
+from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
+from perfmodel.hardware.catalogue import load_link
 from perfmodel.hardware.cluster import system_with
 from perfmodel.hardware.link import Link
-from perfmodel.planning.sweeps.axes import DEFAULTS, DEVICES, LINK, Axis, axis_of, label
+from perfmodel.prediction.arguments import table
 from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.prediction.arguments.table import Check
 from perfmodel.prediction.predict import predict
 
 if TYPE_CHECKING:
@@ -23,13 +26,124 @@ if TYPE_CHECKING:
 
     from perfmodel.prediction.prediction import Prediction
 
+LINK: Final = "link"
+"""An axis that is not an argument of predict: a link in place of a system's own."""
+
+DEVICES: Final = "devices"
+"""An axis that is not an argument of predict: devices that are filled with workers."""
+
+DEFAULTS: Final = {**table.DEFAULTS, LINK: None, DEVICES: None}
+"""Axis -> its value if it is not given."""
+
+PLACED_BY: Final = (*table.names_of("place"), LINK)
+"""Axes that decide where a worker runs."""
+
+OF_WORKER: Final = (
+    *PLACED_BY, *table.names_of("step", "constants"), "pinned", *reversed(table.names_of("batch")),
+)  # fmt: skip
+"""Axes that decide the step of one worker alone; the batch size last, so that it varies fastest."""
+
+FED_BY: Final = tuple(name for name in table.names_of("input") if name not in OF_WORKER)
+"""Axes that decide how mini-batches arrive; they do not change the exchange of gradients."""
+
+OF_JOB: Final = (*(name for name in DEFAULTS if name not in (*OF_WORKER, *FED_BY)), *FED_BY)
+"""Axes that decide what several workers do together."""
+
+
+MOST_VALUES: Final = 10_000_000
+"""Longest range that an axis may be. [1]"""
+
+
+def _link(name: str, value: Any) -> Any:
+    """Load a link by name or path; refuse one that was changed in Python, as a system's file can only name it."""
+    is_named = isinstance(value, str | Path | Number | Collection) or value is None
+    link = load_link(value) if is_named else value
+    if not is_named and not _has_file(link):
+        allowed = "a name or the path of a .toml file; save a link changed in Python to one"
+        raise ArgumentError(name, label(value), allowed)
+    return link
+
+
+def _has_file(link: Any) -> bool:
+    try:
+        return isinstance(link, Link) and link == load_link(link.name)
+    except PerfmodelError:  # made of a path, which is in no spec folder
+        return False
+
+
+LOADED_BY: Final[Mapping[str, Check | None]] = {
+    **{name: row.loads or row.check for name, row in table.ARGUMENTS.items()},
+    LINK: _link,
+    DEVICES: whole_number,
+}
+"""Axis -> the check that converts one of its values as predict would; None if only predict can check it."""
+
+
+def label(value: Any) -> Any:
+    """Return a value as a table shows it: a number, truth value or text; an object by its name."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={each}" for key, each in value.items())
+    named = getattr(value, "stem", None) or getattr(value, "name", None)
+    return str(value) if named is None or isinstance(value, Path) else str(named)
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """The values of one argument."""
+
+    name: str
+    values: tuple[Any, ...]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @cached_property
+    def labels(self) -> NDArray[Any]:
+        """Values as a table shows them: a numeric array where all are numbers, else objects."""
+        shown = [label(value) for value in self.values]
+        if all(isinstance(each, int | float) and not isinstance(each, bool) for each in shown):
+            return np.array(shown)
+        labels = np.empty(len(shown), dtype=object)
+        labels[:] = shown
+        return labels
+
+    def loaded(self) -> tuple[Any, ...]:
+        """Return the values in the form that predict makes of them."""
+        check = LOADED_BY[self.name]
+        if check is None:
+            return self.values
+        default = DEFAULTS[self.name]
+        return tuple(value if value is None and default is None else check(self.name, value) for value in self.values)
+
+
+def axis_of(name: str, given: Any) -> Axis:
+    """Return the axis of an argument: the members of a collection or iterator, or the single value."""
+    if name not in DEFAULTS:
+        kind = "argument of a sweep"
+        raise UnknownNameError(kind, name, DEFAULTS)
+    if hasattr(given, "tolist") and np.ndim(given):  # an array, or a column of pandas
+        given = np.ravel(given).tolist()
+    if isinstance(given, range) and len(given) > MOST_VALUES:
+        raise ArgumentError(name, given, f"at most {MOST_VALUES:,} values")
+    if isinstance(given, set | frozenset):  # which has no order of its own, and the table should have one
+        given = sorted(given, key=lambda value: (str(type(value)), value if isinstance(value, Number) else str(value)))
+    values = tuple(given) if isinstance(given, list | tuple | range | Iterator) else (given,)
+    if not values:
+        raise ArgumentError(name, given, "at least one value")
+    return Axis(name, values)
+
+
 MOST_CONFIGURATIONS: Final = 50_000_000
-"""Configurations that a sweep takes on without being told ``limit``: a larger product is a slip of the pen. [1]"""
+"""Most configurations without ``limit``: a larger product is a typing error. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Space:
-    """All configurations of a sweep, none of them written out."""
+    """All configurations of a sweep, stored as axes and row numbers."""
 
     graph: Any
     axes: tuple[Axis, ...]
@@ -51,7 +165,7 @@ class Space:
 
     @cached_property
     def strides(self) -> dict[str, int]:
-        """How many configurations of the product follow before an axis changes."""
+        """Rows of the product until each axis changes."""
         found, stride = {}, 1
         for axis in reversed(self.axes):
             found[axis.name] = stride
@@ -64,14 +178,14 @@ class Space:
         return self.numbers is None and self.listed is None
 
     def codes(self, name: str, rows: Any) -> NDArray[np.int64]:
-        """Return where the values of an argument stand in its axis."""
+        """Return the index of each row's value in the axis of an argument."""
         if self.listed is not None:
             return np.asarray(self.listed[name][rows], dtype=np.int64)
         numbers = rows if self.numbers is None else self.numbers[rows]
         return np.asarray((numbers // self.strides[name]) % len(self.by_name[name]), dtype=np.int64)
 
     def value(self, name: str, code: int, *, loaded: bool = True) -> Any:
-        """Return a value of an axis; of an axis that is not given the default."""
+        """Return the value at an index of an axis; the default where the argument has no axis."""
         axis = self.by_name.get(name)
         if axis is None:
             return DEFAULTS[name]
@@ -82,17 +196,17 @@ class Space:
         return self._kept[name][code]
 
     def check(self) -> None:
-        """Raise if a value is not allowed whatever the others are: before any configuration is timed."""
+        """Refuse values that no configuration may have, before any is evaluated."""
         for axis in self.axes:
             self.value(axis.name, 0)
 
     def arguments(self, row: int) -> dict[str, Any]:
-        """Return the arguments that predict answers a configuration with."""
+        """Return the arguments of predict for a configuration."""
         codes = {axis.name: int(self.codes(axis.name, np.array([row]))[0]) for axis in self.axes}
         return self.resolved(codes)
 
     def resolved(self, codes: Mapping[str, int]) -> dict[str, Any]:
-        """Return the arguments of predict for places of values in their axes."""
+        """Return the arguments of predict for indices of values in their axes."""
         given = {name: self.value(name, code) for name, code in codes.items()}
         devices = given.pop(DEVICES, None)
         if devices is not None:
@@ -108,25 +222,25 @@ class Space:
         return given | {"system": self._kept[place]}
 
     def predicted(self, row: int) -> Prediction:
-        """Return the whole prediction of a configuration."""
+        """Return the full prediction of a configuration."""
         return predict(self.graph, **self.arguments(row))
 
 
 def _workers_on(devices: int, given: Mapping[str, Any]) -> int:
-    """Return how many workers some devices have room for; what is left over stands idle."""
+    """Return how many workers some devices have room for; devices left over stay idle."""
     stages, width = (given.get(name, 1) for name in ("stages", "tensor_size"))
     if stages * width > devices:
-        allowed = f"at least stages x tensor_size = {stages} x {width} = {stages * width}, the devices of one worker"
+        allowed = f"at least the {stages * width} devices of one worker, stages x tensor_size = {stages} x {width}"
         raise ArgumentError(DEVICES, devices, allowed)
     return int(devices // (stages * width))
 
 
 def _placed(*, system: Any = None, device: Any = None, link: Any = None) -> Any:
-    """Return a system with the GPUs and the link of two axes."""
+    """Return a system with the GPUs of the ``device`` axis and the link of the ``link`` axis."""
     if system is None:
-        raise ArgumentError("link", link, "None without system=, whose links it would replace")
+        raise ArgumentError("link", link, "None without system=, in which it replaces links")
     if not isinstance(system, str | Path):
-        allowed = "a name or a path, where device= or link= put other parts into it"
+        allowed = "a name or a path if device= or link= change its parts"
         raise ArgumentError("system", label(system), allowed)
     return system_with(system, device=device, link=link.name if isinstance(link, Link) else link)
 
@@ -134,16 +248,16 @@ def _placed(*, system: Any = None, device: Any = None, link: Any = None) -> Any:
 def space_of(
     graph: Any, axes: Mapping[str, Any], *, configurations: Iterable[Mapping[str, Any]] | None, limit: int | None
 ) -> Space:
-    """Return the configurations that a caller asks for, every value checked by itself."""
+    """Return the requested configurations, with every value checked by itself."""
     made = tuple(axis_of(name, given) for name, given in axes.items())
     most = MOST_CONFIGURATIONS if limit is None else whole_number("limit", limit)
     space = _product(graph, made, most, limit) if configurations is None else _list(graph, made, configurations, most)
     workers = space.by_name.get("workers")
     if DEVICES in space.by_name and workers is not None:
-        raise ArgumentError("workers", list(workers.values), "left out beside devices=, which workers fill")
+        raise ArgumentError("workers", list(workers.values), "left out with devices=, which sets the number of workers")
     places = [value for axis in space.axes if axis.name in ("device", "system") for value in axis.values]
     if all(value is None for value in places):
-        raise ArgumentError("device", None, "a device or a system to predict for: device=, system=, or both")
+        raise ArgumentError("device", None, "set; or pass system=, or both")
     space.check()
     return space
 
@@ -154,16 +268,16 @@ def _product(graph: Any, axes: tuple[Axis, ...], most: int, limit: int | None) -
         return Space(graph=graph, axes=axes, size=size)
     if limit is None:
         sizes = " x ".join(f"{len(axis)} {axis.name}" for axis in axes if len(axis) > 1)
-        allowed = f"given for more than {most:,} configurations: {sizes} are {size:,}, of which it draws so many"
+        allowed = f"set for more than {most:,} configurations, as the number to draw: {sizes} are {size:,}"
         raise ArgumentError("limit", limit, allowed)
     if size >= np.iinfo(np.int64).max:
-        raise ArgumentError("limit", limit, f"with a product below 2**63 configurations; this has {size:,}")
+        raise ArgumentError("limit", limit, f"used with fewer than 2**63 configurations: this product has {size:,}")
     numbers = _drawn(size, most)
     return Space(graph=graph, axes=axes, size=most, numbers=numbers)
 
 
 def _drawn(size: int, count: int) -> NDArray[np.int64]:
-    """Draw different configurations of a product, the same ones every time, in their order."""
+    """Draw different configurations of a product, always the same ones, in their order."""
     generator = np.random.default_rng(0)
     numbers = np.empty(0, dtype=np.int64)
     while len(numbers) < count:
@@ -176,15 +290,15 @@ def _drawn(size: int, count: int) -> NDArray[np.int64]:
 def _list(graph: Any, axes: tuple[Axis, ...], configurations: Iterable[Mapping[str, Any]], most: int) -> Space:
     rows: Sequence[Mapping[str, Any]] = list(configurations)
     if not rows:
-        raise ArgumentError("configurations", rows, "at least one")
+        raise ArgumentError("configurations", rows, "a list with at least one mapping")
     for row in rows:
         if not isinstance(row, Mapping):
-            raise ArgumentError("configurations", row, "mappings of argument to value")
+            raise ArgumentError("configurations", row, "a list of mappings of argument to value")
     if len(rows) > most:
-        raise ArgumentError("limit", most, f"at least the {len(rows):,} configurations that are listed")
+        raise ArgumentError("limit", most, f"at least {len(rows):,}, the number of listed configurations")
     several = next((axis for axis in axes if len(axis) > 1), None)
     if several is not None:
-        allowed = "one value beside configurations=, which list what varies"
+        allowed = "one value with configurations=, which list what varies"
         raise ArgumentError(several.name, list(several.values), allowed)
     names = list(dict.fromkeys([*(axis.name for axis in axes), *(name for row in rows for name in row)]))
     fixed = {axis.name: axis.values[0] for axis in axes}

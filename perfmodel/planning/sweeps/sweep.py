@@ -1,4 +1,4 @@
-"""sweep(): every configuration of a space of what-ifs, as columns."""
+"""sweep(): predictions of every configuration of a space, as columns."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.measurements.table import Run
-from perfmodel.planning.sweeps.evaluation import Evaluation, empty_columns
 from perfmodel.planning.sweeps.prices import Prices, check_names, prices_of
 from perfmodel.planning.sweeps.results import REASON, Reasons, checked_columns
-from perfmodel.planning.sweeps.run import check_executor, outcomes
 from perfmodel.planning.sweeps.space import space_of
 from perfmodel.planning.sweeps.table import Sweep
-from perfmodel.planning.sweeps.task import tasks_of
+from perfmodel.planning.sweeps.tasks import Evaluation, check_executor, empty_columns, outcomes, tasks_of
 from perfmodel.prediction.arguments.checks import flag, resolved_batch_size, whole_number
 from perfmodel.prediction.job.subject import subject_of_graph
 
@@ -38,7 +36,7 @@ def sweep(
     progress: bool = False,
     **axes: Any,
 ) -> Sweep:
-    """Predict every configuration of a space: of any arguments of ``predict``, each one value or a list of values.
+    """Predict every configuration of a space. Any argument of ``predict`` may be one value or a list of values.
 
     Parameters
     ----------
@@ -127,7 +125,7 @@ def _places(space: Space, name: str) -> range:
 
 
 def _check_batch_sizes(space: Space) -> None:
-    """Raise as predict does if a configuration says no batch size and neither graph nor another argument says it."""
+    """Refuse a configuration without a batch size, as predict does."""
     said = (space.value("global_batch_size", code) for code in _places(space, "global_batch_size"))
     if space.graph.fixed_batch_size is not None or any(size is not None for size in said):
         return
@@ -137,7 +135,7 @@ def _check_batch_sizes(space: Space) -> None:
 
 @contextmanager
 def _shown(progress: bool, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar on the error stream while the block runs, if asked."""
+    """Show a progress bar on the error stream while the block runs, if asked."""
     if not progress:
         yield lambda done: None
         return

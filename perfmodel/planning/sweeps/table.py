@@ -1,7 +1,8 @@
-"""The table of a sweep: columns of all configurations, the best of them, and where to take them."""
+"""The table of a sweep: result columns of all configurations, rankings and exports."""
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.layers.checks import check_path
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front, short_reason
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.presentation.results import Result
@@ -24,11 +27,12 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.space import Space
     from perfmodel.prediction.prediction import Prediction
 
+
 ROWS_AT_ONCE: Final = 100_000
-"""Rows of a table that are text at once while it is written. [1]"""
+"""Rows that are converted to text at once while a table is written. [1]"""
 
 REASONS_SHOWN: Final = 6
-"""Reasons that a title counts. [1]"""
+"""Most reasons listed in a title. [1]"""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +68,7 @@ class Sweep(Result):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of all columns: arguments as they were given, then results."""
+        """Names of all columns: arguments in the order given, then results."""
         return (*(axis.name for axis in self.space.axes), *self.results)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -80,7 +84,7 @@ class Sweep(Result):
         return labels[codes]
 
     def codes(self, name: str) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Return an argument's column as whole numbers and what they stand for, which takes less memory.
+        """Return an argument's column as integer codes and the values that they stand for, which takes less memory.
 
         Parameters
         ----------
@@ -109,7 +113,7 @@ class Sweep(Result):
         return self.space.codes(name, rows)
 
     def taken(self, places: NDArray[Any]) -> Sweep:
-        """Return some of the configurations, in an order.
+        """Return some of the configurations, in a given order.
 
         Parameters
         ----------
@@ -127,12 +131,12 @@ class Sweep(Result):
 
     @property
     def feasible(self) -> Sweep:
-        """The configurations that can be and fit in memory."""
+        """The possible configurations that fit in memory."""
         return self.taken(self.results[FITS])
 
     @property
     def refused(self) -> dict[str, int]:
-        """Configurations that cannot be or do not fit, by the argument that stands in the way, or by the reason. [1]"""
+        """Number of configurations that are impossible or do not fit, by the argument at fault or the reason. [1]"""
         codes, counts = np.unique(self.results[REASON][~self.results[FITS]], return_counts=True)
         found: Counter[str] = Counter()
         for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
@@ -171,11 +175,11 @@ class Sweep(Result):
         return int(index) % len(self)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield every configuration with its results, as ``row`` returns it."""
+        """Yield every configuration with its results, as ``row`` does."""
         return map(self.row, range(len(self)))
 
     def prediction(self, index: int) -> Prediction:
-        """Return the whole prediction of a configuration, with its parts, memory and reasons.
+        """Return the full prediction of a configuration, with its parts, memory and reasons.
 
         Parameters
         ----------
@@ -196,13 +200,13 @@ class Sweep(Result):
         return self.space.predicted(index if self.places is None else int(self.places[index]))
 
     def _ranked(self, name: str) -> NDArray[np.float64]:
-        """Return a column of which less is better; infinite where a configuration cannot be, or has no value."""
+        """Return a column such that less is better; infinite where a configuration has no value."""
         check_ranked(name, self.results)
         signed = -self.results[name] if name in LARGER_IS_BETTER else self.results[name]
         return np.where(self.results[FITS] & np.isfinite(signed), signed, np.inf)
 
     def best(self, name: str = "step_s", *, count: int | None = None) -> Any:
-        """Return the best configuration that can be and fits, or the best few.
+        """Return the best configuration that is possible and fits, or the best few.
 
         Parameters
         ----------
@@ -229,7 +233,7 @@ class Sweep(Result):
         order = among[np.argsort(ranked[among], kind="stable")][:most]
         order = order[np.isfinite(ranked[order])]
         if not len(order):
-            raise ArgumentError("name", name, f"a column with a value of a configuration that fits{self._excuse()}")
+            raise ArgumentError("name", name, f"a column with a value for a configuration that fits{self._excuse()}")
         return self.row(int(order[0])) if count is None else self.taken(order)
 
     def _excuse(self) -> str:
@@ -238,7 +242,7 @@ class Sweep(Result):
         return f"; of most: {reason}" if reason else ""
 
     def pareto(self, *names: str) -> Sweep:
-        """Return the configurations that no other one beats in every one of some columns.
+        """Return the configurations that no other beats in every one of some columns.
 
         Parameters
         ----------
@@ -277,7 +281,7 @@ class Sweep(Result):
         ImportError
             If pandas is not installed; says how to install it.
         """
-        from perfmodel.planning.sweeps.files import frame_of
+        from perfmodel.planning.sweeps.table import frame_of
 
         return frame_of(self)
 
@@ -302,7 +306,7 @@ class Sweep(Result):
             yield given | found
 
     def to_csv(self, path: str | Path) -> None:
-        """Write all rows as comma-separated values, some at a time; the file is there whole or not at all.
+        """Write all rows as comma-separated values, in chunks; the file appears complete or not at all.
 
         Parameters
         ----------
@@ -314,12 +318,12 @@ class Sweep(Result):
         ArgumentError
             If it cannot be written.
         """
-        from perfmodel.planning.sweeps.files import write_csv
+        from perfmodel.planning.sweeps.table import write_csv
 
         write_csv(self, path)
 
     def to_parquet(self, path: str | Path) -> None:
-        """Write all rows as a Parquet file, some at a time; needs the extra ``frames``.
+        """Write all rows as a Parquet file, in chunks; needs the extra ``frames``.
 
         Parameters
         ----------
@@ -333,12 +337,12 @@ class Sweep(Result):
         ArgumentError
             If it cannot be written.
         """
-        from perfmodel.planning.sweeps.files import write_parquet
+        from perfmodel.planning.sweeps.table import write_parquet
 
         write_parquet(self, path)
 
     def plot(self, x: str, y: str = "step_s", *, by: str | None = None, path: str | Path | None = None) -> Figure:
-        """Draw a column over an argument, the best of all configurations at each point; or over a column, with a front.
+        """Draw a column over an argument, with the best configuration at each point; or over a column, with the front.
 
         Parameters
         ----------
@@ -363,7 +367,7 @@ class Sweep(Result):
         ArgumentError
             If no configuration fits, or the picture cannot be written.
         """
-        from perfmodel.planning.sweeps.picture import picture
+        from perfmodel.planning.sweeps.sweep_figure import picture
         from perfmodel.presentation.figures import saved
 
         figure = picture(self, x=x, y=y, by=by)
@@ -388,7 +392,7 @@ class Sweep(Result):
 
     @property
     def title(self) -> str:
-        """How many configurations there are, how many of them fit, and what stands in the way of the others."""
+        """Number of configurations, how many of them fit, and why the others do not."""
         fitting = int(np.count_nonzero(self.results[FITS]))
         name = getattr(self.space.graph, "name", None) or getattr(self.space.graph, "network", "")
         title = f"{name}: {len(self):,} configurations, {fitting:,} of which fit"
@@ -406,3 +410,66 @@ class Sweep(Result):
 
     def _shown(self) -> Table[Any]:
         return self.to_table()
+
+
+def frame_of(sweep: Sweep) -> pd.DataFrame:
+    """Return all columns as a pandas DataFrame; non-numeric arguments and reasons are categorical."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        message = "to_frame() needs pandas: pip install 'perfmodel[frames]'"
+        raise ImportError(message) from error
+    columns: dict[str, Any] = {}
+    for name in sweep.columns:
+        is_coded = name == REASON or name not in sweep.results
+        columns[name] = _categories(pd, *sweep.codes(name)) if is_coded else sweep.results[name]
+    return pd.DataFrame(columns, columns=list(columns))
+
+
+def _categories(pd: Any, codes: NDArray[np.int64], labels: NDArray[Any]) -> Any:
+    """Return an argument's column for pandas: numbers as they are, anything else as categories."""
+    if labels.dtype != object:
+        return labels[codes]
+    place = {name: index for index, name in enumerate(dict.fromkeys(each for each in labels if each is not None))}
+    place_of_code = np.array([place.get(each, -1) for each in labels])
+    return pd.Categorical.from_codes(place_of_code[codes], categories=list(place))
+
+
+def write_csv(sweep: Sweep, path: str | Path) -> None:
+    """Write all rows as comma-separated values; the file appears complete or not at all."""
+    check_path("path", path)
+    with replacement_of(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(sweep.columns)
+        for chunk in sweep.chunks():
+            writer.writerows(zip(*(column.tolist() for column in chunk.values()), strict=True))
+
+
+def write_parquet(sweep: Sweep, path: str | Path) -> None:
+    """Write all rows as a Parquet file, which appears complete or not at all."""
+    check_path("path", path)
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        message = "to_parquet() needs pyarrow: pip install 'perfmodel[frames]'"
+        raise ImportError(message) from error
+    # a chunk may lack what decides a column's type, so the axes do
+    types = {name: pa.array(_of_one_kind(axis.labels)).type for name, axis in sweep.space.by_name.items()}
+    types |= {name: pa.from_numpy_dtype(column.dtype) for name, column in sweep.results.items()}
+    schema = pa.schema(list((types | {REASON: pa.string()}).items()))
+    texts = {name for name, kind in types.items() if pa.types.is_string(kind)}
+    with replacement_of(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+        for chunk in sweep.chunks():
+            columns = {name: _as_text(column) if name in texts else column for name, column in chunk.items()}
+            writer.write_table(pa.table(columns, schema=schema))
+
+
+def _of_one_kind(labels: NDArray[Any]) -> list[Any]:
+    """Return the values of an argument; as text where their types differ."""
+    kinds = {type(each) for each in labels.tolist() if each is not None}
+    return labels.tolist() if len(kinds) <= 1 or kinds == {int, float} else _as_text(labels)
+
+
+def _as_text(column: NDArray[Any]) -> list[Any]:
+    return [None if each is None else str(each) for each in column.tolist()]

@@ -1,4 +1,4 @@
-"""Named expressions and their values at a point: derivatives, branches taken, and what is left once they are.
+"""Named expressions and their values at a point: derivatives, active branches, and what remains of a formula there.
 
 Each kind of node has a rule of one line in a table. A branch is what a Max, a Min or a Piecewise takes; a ceiling is
 flat but where it jumps.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Meaning(NamedTuple):
-    """What a named expression is: ``name`` says of what kind, ``place`` which row of its array it is. [-]
+    """Meaning of a named expression: ``name`` is its kind, ``place`` its row in an array. [-]
 
     ``part`` is the kernel table of the stage that it belongs to, None for what belongs to no stage. [-]
     """
@@ -37,7 +37,7 @@ class Meaning(NamedTuple):
 
 @dataclass(eq=False)
 class Definitions:
-    """Expressions under names. Equal ones, as of identical layers, share a name."""
+    """Expressions under names; equal ones, as of identical layers, share a name."""
 
     expressions: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
     meanings: dict[sympy.Symbol, Meaning] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Definitions:
     _known: dict[sympy.Expr, sympy.Symbol] = field(default_factory=dict)
 
     def __call__(self, expression: Any, name: str, place: int, part: KernelTable | None = None) -> Any:
-        """Return the symbol that stands for an expression; numbers and symbols stay themselves."""
+        """Return the symbol that stands for an expression; numbers and symbols are returned as they are."""
         expression = sympy.sympify(expression)
         if expression.is_Atom:
             return expression
@@ -60,7 +60,7 @@ class Definitions:
         return self._known[expression]
 
     def needed_for(self, wanted: Iterable[Any]) -> Definitions:
-        """Return those that some expressions need, directly or through others."""
+        """Return the definitions that some expressions need, directly or indirectly."""
         needed = set().union(*(sympy.sympify(each).free_symbols for each in wanted))
         for symbol in reversed(self.expressions):
             if symbol in needed:
@@ -76,7 +76,7 @@ class Definitions:
         return _rebuilt(sympy.sympify(expression), full)
 
     def function(self, symbols: Sequence[sympy.Symbol], wanted: Sequence[Any]) -> Callable[..., list[Any]]:
-        """Return a numpy function of free symbols that gives some expressions, each name computed once."""
+        """Return a numpy function of free symbols for some expressions; each named one is computed once."""
         pairs = list(self.needed_for(wanted).expressions.items())
         reduced = [sympy.sympify(each) for each in wanted]
 
@@ -90,7 +90,7 @@ class Definitions:
 
 
 def _rebuilt(node: Any, full: Mapping[sympy.Basic, sympy.Basic]) -> Any:
-    """Return a node with names replaced, evaluating nothing: sympy would unfold choices inside conditions."""
+    """Return a node with names replaced, without evaluation: sympy would unfold choices inside conditions."""
     if node in full:
         return full[node]
     if not node.args:
@@ -104,7 +104,7 @@ def _rebuilt(node: Any, full: Mapping[sympy.Basic, sympy.Basic]) -> Any:
 # The printer finds its methods by the names of sympy's classes.
 # ruff: noqa: N802, N815
 class _Printer(NumPyPrinter):  # type: ignore[misc]
-    """Prints what broadcasts, and ceilings of one fraction, so that whole ratios are not exceeded by rounding."""
+    """Prints code that broadcasts, and ceilings of single fractions, which rounding cannot lift past whole ratios."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__({"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True})
@@ -157,7 +157,7 @@ _JOINED: Final[dict[type, Callable[[list[bool]], bool]]] = {
 
 
 def number_of(node: Any) -> float:
-    """Return what an expression without symbols comes to, not a number where it is none that is real."""
+    """Return the value of an expression without symbols; not a number where it is not real."""
     try:
         return float(node)
     except TypeError:
@@ -165,13 +165,13 @@ def number_of(node: Any) -> float:
 
 
 def without_mod(node: Any) -> Any:
-    """Return what a division leaves over, by the floor of the quotient."""
+    """Rewrite a remainder by the floor of its quotient."""
     dividend, divisor = node.args
     return dividend - divisor * sympy.floor(dividend / divisor)
 
 
 def _total(terms: Iterable[float]) -> float:
-    """Return the exact sum; of branches that are not taken it may be infinite, or not a number."""
+    """Return the exact sum; infinite or not a number where a branch that is not taken is."""
     terms = list(terms)
     try:
         return math.fsum(terms)
@@ -180,7 +180,7 @@ def _total(terms: Iterable[float]) -> float:
 
 
 class Taken(NamedTuple):
-    """A Max, Min or Piecewise at a point.
+    """The argument that a Max, Min or Piecewise takes at a point.
 
     ``node`` is the expression [-], ``place`` the index of the argument that is taken [1], and ``values`` what the
     arguments come to [unit of the expression].
@@ -226,12 +226,12 @@ class AtPoint:
         return self.pair(sympy.sympify(expression))[0]
 
     def gradient(self, expression: Any) -> dict[sympy.Symbol, float]:
-        """Return its derivative by each free symbol. [unit of the expression over that of the symbol]"""
+        """Return an expression's derivative by each free symbol. [unit of the expression over that of the symbol]"""
         derivatives = self.pair(sympy.sympify(expression))[1]
         return dict(zip(self.at, (float(each) for each in derivatives), strict=True))
 
     def pair(self, node: Any) -> Pair:
-        """Return value and derivatives of a node; names are looked up, whose definitions come before them."""
+        """Return value and derivatives of a node; names are looked up, as their definitions are evaluated first."""
         if node not in self._known:
             if node in self.definitions.expressions:
                 for symbol in self.definitions.needed_for([node]).expressions:
@@ -248,7 +248,7 @@ class AtPoint:
             return _RULES.get(type(node), AtPoint._other)(self, node)
 
     def _other(self, node: Any) -> Pair:
-        """Return value and derivatives of a node without a rule, by those of sympy."""
+        """Return value and derivatives of a node without a rule, from sympy's own."""
         pairs = [self.pair(each) for each in node.args]
         places = [sympy.Dummy(real=True) for _ in pairs]
         function, at = node.func(*places), {place: value for place, (value, _) in zip(places, pairs, strict=True)}
@@ -304,7 +304,7 @@ class AtPoint:
         return pairs[place]
 
     def holds(self, condition: Any) -> bool:
-        """Tell whether a condition holds here."""
+        """Tell whether a condition holds at the point."""
         if condition in (sympy.true, sympy.false):
             return bool(condition)
         if type(condition) in _JOINED:
@@ -325,12 +325,68 @@ _RULES: Final[dict[type, Callable[[AtPoint, Any], Pair]]] = {
     sympy.Min: AtPoint._extreme,
     sympy.Piecewise: AtPoint._piecewise,
 }
-"""Kind of node -> its value and derivatives from those of its arguments; sympy knows those of others."""
+"""Kind of node -> the rule for its value and derivatives; sympy evaluates all others."""
 
 
 def single_values(point: Mapping[str, Any]) -> dict[str, float]:
-    """Return the values of a point, each of which must be one number."""
+    """Return the values of a point; each must be a single number."""
     for name, value in point.items():
         if np.ndim(value):
             raise ArgumentError(name, value, "one number; f() and lambdify() take arrays")
     return dict(point)
+
+
+SHOWN_TERMS: Final = 5
+"""Terms of a sum that are shown. [1]"""
+MOST_STEPS: Final = 24
+"""Operations of the longest term that is shown. [1]"""
+CANCELLING: Final = 1.5
+"""Sum of the terms' magnitudes over their sum above which single terms mean nothing. [1]"""
+
+
+def on_branch(point: AtPoint, expression: Any, *, only: sympy.Symbol | None = None) -> sympy.Expr:
+    """Return an expression with every Max, Min and choice replaced by the branch that is active at a point."""
+    expression = sympy.sympify(expression)
+    point.value(expression)
+    known: dict[Any, Any] = {}
+    if only is not None:
+        known = {symbol: sympy.Float(value) for symbol, value in point.at.items() if symbol != only}
+    for name, each in point.definitions.needed_for([expression]).expressions.items():
+        known[name] = _taken(point, each, known, keep_ceilings=only is None)
+    found = _taken(point, expression, known, keep_ceilings=only is None)
+    return sympy.expand(found, power_base=False, power_exp=False)
+
+
+def _taken(point: AtPoint, node: Any, known: dict[Any, Any], *, keep_ceilings: bool) -> Any:
+    if node not in known:
+        rounded = isinstance(node, sympy.ceiling | sympy.floor)
+        if node in point.taken:
+            known[node] = _taken(point, point.taken[node].argument, known, keep_ceilings=keep_ceilings)
+        elif not node.args:
+            known[node] = node
+        elif rounded and not keep_ceilings:
+            known[node] = sympy.Float(point.value(node))
+        else:
+            arguments = [_taken(point, each, known, keep_ceilings=keep_ceilings) for each in node.args]
+            known[node] = node.func(*arguments, evaluate=False) if rounded else node.func(*arguments)
+    return known[node]
+
+
+class Leading(NamedTuple):
+    """The largest terms of a sum at a point."""
+
+    terms: tuple[sympy.Expr, ...]
+    others: int
+    value_of_others: float
+
+
+def leading_terms(point: AtPoint, expression: Any) -> Leading:
+    """Return the largest terms of an expression at a point. [unit of the expression]"""
+    value = point.value(sympy.sympify(expression))
+    terms = sympy.Add.make_args(on_branch(point, expression))
+    values = {term: float(term.xreplace(dict(point.at))) for term in terms}
+    if sum(map(abs, values.values())) > CANCELLING * abs(value):
+        return Leading((), len(terms), value)
+    readable = [term for term in sorted(values, key=lambda term: -abs(values[term])) if term.count_ops() <= MOST_STEPS]
+    shown = tuple(readable[:SHOWN_TERMS])
+    return Leading(shown, len(terms) - len(shown), sum(values[term] for term in terms if term not in shown))

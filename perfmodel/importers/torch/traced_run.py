@@ -1,4 +1,4 @@
-"""One traced run of a torch module: on fake tensors, with its own tensors, mode and memory left alone."""
+"""One traced run of a torch module on fake tensors, which leaves its own tensors, mode and memory untouched."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from perfmodel.importers.torch.tensors import UnfollowedTensorError, storage_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """What a module is called with."""
+    """Arguments that a module is called with."""
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
@@ -57,7 +57,7 @@ class Example:
 
 
 @dataclass(slots=True)
-class Run:
+class TracedRun:
     """A traced run.
 
     Parameters
@@ -93,7 +93,7 @@ def trace(
     split: Collection[Site] = (),
     count_products: Callable[..., int] | None = None,
     on_module: Callable[[], None] = lambda: None,
-) -> Run:
+) -> TracedRun:
     """Run a module on fake tensors and record its operators."""
     recording = Recording(batch_size=batch_size)
     substitutes: dict[int, Any] = {}
@@ -127,12 +127,12 @@ def trace(
         ref = recorder.book.read(tensor, path="", with_gradient=False)
         recording.outputs.append((label, ref))
     recording.differentiable = {index for index, (_, tensor) in enumerate(outputs) if tensor.requires_grad}
-    return Run(recording, outputs, fake)
+    return TracedRun(recording, outputs, fake)
 
 
 @contextmanager
 def _surroundings(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
-    """Set the training mode and what else decides which operators run, and set all of it back."""
+    """Set the training mode and everything else that decides which operators run; restore all of it afterwards."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     was_silent, log.disabled = log.disabled, True  # a failing module is told of by our own error
     modes = [(each, each.training) for each in module.modules()]
@@ -156,7 +156,7 @@ def _surroundings(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
 
 
 def _is_causal_if_said(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
-    """Stand in for what torch's transformers find out by reading a mask, which has no content here."""
+    """Replace torch's detection of causal masks, which reads their content; fake ones have none."""
     return bool(is_causal)
 
 
@@ -181,7 +181,7 @@ def _fake_module_tensors(module: torch.nn.Module, recorder: Recorder, substitute
 
 
 def _fake(value: Any, example: Example, batch_size: int) -> Any:
-    """Return a value with fake tensors of ``batch_size`` samples in the place of its tensors."""
+    """Replace the tensors in a value by fake ones of ``batch_size`` samples."""
     if isinstance(value, torch.Tensor):
         shape, axis = list(value.shape), example.batch_axis
         if axis is not None and len(shape) > axis and shape[axis] == example.batch_size:
@@ -196,7 +196,7 @@ def _fake(value: Any, example: Example, batch_size: int) -> Any:
 
 
 def _labelled(value: Any, label: str) -> list[tuple[str, Any]]:
-    """Return the tensors within a value, each with the keys that lead to it."""
+    """Return the tensors within a value, each with its keys."""
     if isinstance(value, torch.Tensor):
         return [(label, value)]
     if isinstance(value, Mapping):
@@ -217,7 +217,7 @@ def _labelled(value: Any, label: str) -> list[tuple[str, Any]]:
 
 @contextmanager
 def _places(module: torch.nn.Module, recorder: Recorder, on_module: Callable[[], None]) -> Iterator[None]:
-    """Tell the recorder which submodule is running; after a failure it keeps the one that failed."""
+    """Tell the recorder which submodule is running; after a failure it still names the failed one."""
     paths = {id(each): path for path, each in reversed(list(module.named_modules(remove_duplicate=False)))}
     stack: list[tuple[str, int]] = []
     visits = 0
@@ -242,7 +242,7 @@ def _places(module: torch.nn.Module, recorder: Recorder, on_module: Callable[[],
 
 @contextmanager
 def checkpoints_seen(recorder: Recorder) -> Iterator[None]:
-    """Let ``torch.utils.checkpoint`` run what it is given, and tell the recorder where such a region is.
+    """Make ``torch.utils.checkpoint`` run its function, and tell the recorder where each region is.
 
     Its two ways of running are replaced, not its function, which modules hold under names of their own.
     """
@@ -258,7 +258,7 @@ def checkpoints_seen(recorder: Recorder) -> Iterator[None]:
 
 
 class _Regions:
-    """Stands in for what runs checkpointed functions."""
+    """Replacement for torch's runners of checkpointed functions."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -266,7 +266,7 @@ class _Regions:
 
     @contextmanager
     def _region(self, *, reruns_all: bool) -> Iterator[None]:
-        """Mark what is recorded within; a region within another runs again with that one."""
+        """Mark the calls in the block as a region; a nested region runs again with the outer one."""
         recorder = self.recorder
         if recorder.region or not torch.is_grad_enabled():
             yield
@@ -279,14 +279,14 @@ class _Regions:
             recorder.region, recorder.reruns_all = "", False
 
     def not_reentrant(self, _: Any, __: Any, context_fn: Any, *___: Any, **____: Any) -> Iterator[None]:
-        """Stand around a function that the caller runs."""
+        """Enter the region around a function that the caller runs."""
         if context_fn is not torchs.noop_context_fn:
             self.recorder.recording.keeps_some = True
         with self._region(reruns_all=False):
             yield
 
     def apply(self, function: Callable[..., Any], _: Any, *args: Any) -> Any:
-        """Run a function; without gradients where none of its arguments has one, as torch does."""
+        """Run a function; without gradients if no argument has one, as torch does."""
         wants = any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
         with torch.set_grad_enabled(wants and torch.is_grad_enabled()), self._region(reruns_all=True):
             return function(*args)
@@ -303,7 +303,7 @@ _NOT_THE_USERS = (
 def trace_error(
     error: Exception, *, path: str, module: torch.nn.Module, arguments: Sequence[tuple[str, Any]]
 ) -> TraceError:
-    """Return what to tell about a failed run."""
+    """Return the error of a failed run."""
     kind = type(module.get_submodule(path)).__name__
     where = f"module {path!r} ({kind})" if path else f"the module ({kind})"
     line = _line_of_user(error)
@@ -321,14 +321,14 @@ def trace_error(
             "function transforms (vmap, jvp, flex_attention) are not supported; import the parts around them"
         )
     elif isinstance(error, UnsupportedOperatorException):
-        problem = f"{where} calls {_operator(error)}, of which torch knows no shapes: register a fake kernel for it"
+        problem = f"{where} calls {_operator(error)}, whose shapes torch cannot infer: register a fake kernel for it"
     else:
         problem = f"{where} fails: {_first_line(error)} (called with {_called_with(arguments)})"
     return TraceError(path, problem)
 
 
 def _unsupported(error: Exception) -> str:
-    """Return what of torch no import can follow, whatever the module does with it; empty where it is something else."""
+    """Name the torch feature that no import supports; empty if the failure has another cause."""
     if isinstance(error, UnfollowedTensorError):
         return f"a {error.kind}"
     frames = traceback.extract_tb(error.__traceback__)
@@ -364,13 +364,13 @@ def _called_with(arguments: Sequence[tuple[str, Any]]) -> str:
 
 
 def counted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], returned: Any) -> int:
-    """Return what torch's FlopCounterMode counts for one operator [FLOP]."""
+    """Return torch's FlopCounterMode count for one operator [FLOP]."""
     formula = flop_registry.get(func._overloadpacket)
     return 0 if formula is None else int(formula(*args, **kwargs, out_val=returned))
 
 
 def excess(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], returned: Any) -> int:
-    """Return what torch's formula counts too much for one operator [FLOP]."""
+    """Return how much torch's formula overcounts for one operator [FLOP]."""
     if func._overloadpacket is not torch.ops.aten.convolution_backward:
         return 0
     *others, groups, wanted = args
@@ -380,7 +380,7 @@ def excess(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], returned: 
 
 @dataclass(frozen=True, slots=True)
 class BackwardProducts:
-    """Products of the backward phase as torch counts them."""
+    """Products of the backward phase by torch's count."""
 
     by_call: dict[int, int]
     excess: dict[int, int]
@@ -408,7 +408,7 @@ class _BackwardMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return returned
 
 
-def backward_products(run: Run) -> BackwardProducts:
+def backward_products(run: TracedRun) -> BackwardProducts:
     """Run the backward phase on fake tensors and return its products by the call that caused them."""
     outputs = [run.returned[index][1] for index in trained_outputs(run.recording)]
     outputs = [tensor for tensor in outputs if tensor.requires_grad]

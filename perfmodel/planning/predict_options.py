@@ -1,4 +1,4 @@
-"""What a report over many predictions is asked: lists of entries, and options that it gives to ``predict``."""
+"""Arguments of reports over many predictions: lists of values, and the options that are passed on to ``predict``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfmodel.prediction.job.straggler import straggler_of, straggler_of_job
 
 
 def listed(argument: str, given: Any) -> list[Any]:
-    """Return the different entries of what may be a single one.
+    """Return a list of the different values in an argument that may also be a single value.
 
     Examples
     --------
@@ -21,12 +21,12 @@ def listed(argument: str, given: Any) -> list[Any]:
     """
     entries = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     if not entries:
-        raise ArgumentError(argument, given, "at least one")
+        raise ArgumentError(argument, given, "at least one value")
     return list(dict.fromkeys(entries))
 
 
 def options_of(options: Mapping[str, Any], sync: str, workers: int) -> dict[str, Any]:
-    """Return the options that one way to agree takes, lasting times of unequal workers for the first so many."""
+    """Return the options that one way to agree takes; with unequal workers, the times of the first ``workers``."""
     wanted = taken(options, sync)
     if wanted.get("straggler") is not None:
         wanted["straggler"] = straggler_of(wanted["straggler"]).of_first(workers)
@@ -36,7 +36,7 @@ def options_of(options: Mapping[str, Any], sync: str, workers: int) -> dict[str,
 def check_options(
     options: Mapping[str, Any], syncs: Sequence[str], *, most_workers: int, of_a_row: Collection[str], of: str
 ) -> None:
-    """Raise unless options are arguments of ``predict`` that change something."""
+    """Refuse options that ``predict`` does not have, or that would change nothing."""
     known = [name for name in ARGUMENTS if name not in of_a_row]
     for name in options:
         if name not in known:

@@ -1,4 +1,4 @@
-"""Layouts of a sweep made ready: one worker's micro-batch, timed for all its sizes at once."""
+"""One worker's micro-batch of a layout, timed for all its sizes at once."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from perfmodel.prediction.memory.footprint import DeviceMemory
 
 NO_EXCHANGE = (0.0, 0.0, 0.0, 0.0)
-"""Exchanges of a step, and of each micro-batch: all of them, and what is exposed. [s]"""
+"""No exchanges: total and exposed, per step and per micro-batch. [s]"""
 DEEPEST = 3
-"""Stage of sharing that gathers parameters for every micro-batch. [1]"""
+"""``shard_stage`` that gathers parameters for every micro-batch. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Kind:
-    """Configurations that differ in batch size, and in number and order of micro-batches, only."""
+class LayoutKind:
+    """Layouts that differ only in batch size, and in number and order of micro-batches."""
 
     job: Job
     lowering: Lowering
     shared: Hashable
 
     def units(self, sizes: Sequence[int], *, among: tuple[int, ...]) -> list[Unit]:
-        """Return the configurations of some sizes of a micro-batch, those together whose network is cut alike."""
+        """Return units for some micro-batch sizes; sizes with the same cuts share one."""
         by_cut: dict[tuple[int, ...], list[int]] = defaultdict(list)
         cuts = self.lowering.known.timed.setdefault(("cuts", self.shared), {})
         for size in sizes:
@@ -79,7 +79,7 @@ class Kind:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Alone:
-    """What a unit has in common with those that differ in what workers share only."""
+    """The part of a unit that does not depend on the stage of sharing among workers."""
 
     prepared: Prepared
     works: Sequence[StageWork]
@@ -105,7 +105,7 @@ class _Alone:
 
 
 def _everywhere(worker: WorkerWork, count: int) -> WorkerWork:
-    """Return a worker that says of each configuration which device works longest."""
+    """Return a worker that names the longest-working device for each configuration."""
     if len(worker.works_s) == 1:
         return worker
     places = np.full(count, worker.longest) if worker.longest_places is None else worker.longest_places
@@ -114,7 +114,7 @@ def _everywhere(worker: WorkerWork, count: int) -> WorkerWork:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Unit:
-    """Configurations of a kind whose network is cut alike: one for each size of a micro-batch."""
+    """Configurations of a kind whose network is cut in the same places: one for each micro-batch size."""
 
     prepared: Prepared
     works: Sequence[StageWork]
@@ -127,12 +127,12 @@ class Unit:
 
     @property
     def agreement(self) -> Agreement | None:
-        """How the workers agree."""
+        """The way in which the workers agree."""
         return self.prepared.agreement
 
     @cached_property
     def alike(self) -> Hashable:
-        """What configurations have in common that are composed together."""
+        """Key of the units that can be composed together."""
         agreement, path = self.agreement, self.prepared.data_path
         how = None if agreement is None else (agreement.serves, agreement.hides_copies, agreement.delays_copies)
         is_fed = path is not None and path.dataset is not None
@@ -141,23 +141,23 @@ class Unit:
 
     @property
     def waits_for_turns(self) -> bool:
-        """Whether the order of turns decides when gradients are ready: several stages on a device of a pipeline."""
+        """Whether the order of turns decides when gradients are ready: several stages on each device of a pipeline."""
         return len(self.works) > len(self.memory) > 1 and self.agreement is not None
 
     @property
     def exchanges_like(self) -> Hashable:
-        """What units have in common that exchange the same: stages 1 and 2 of sharing do."""
+        """Key of the units with the same exchanges; stages 1 and 2 of sharing have the same."""
         return (id(self.alone), min(self.prepared.layout.shard_stage, 1), self.prepared.layout.shard_stage == DEEPEST)
 
     def devices(self, turns: Turned, columns: Any) -> tuple[DeviceWork, ...]:
-        """Return what each device has to exchange at the ends of its turns; alike where workers share more or less."""
+        """Return the exchanges that each device has at the ends of its turns; the same for any stage of sharing."""
         kept, key = self.alone.works_at, columns.tobytes()
         if key not in kept:
             kept[key] = [replace(work, times=_Times.of(work.times, columns)) for work in self.works]  # type: ignore[arg-type]
         return devices_of(kept[key], turns)
 
     def exchanged(self, devices: Sequence[DeviceWork], count: int) -> tuple[tuple[Any, ...], ...]:
-        """Return what each device exchanges with other workers in a step, and for each micro-batch of it. [s]"""
+        """Return each device's exchanges with other workers, per step and per micro-batch. [s]"""
         agreement = self.agreement
         if agreement is None:
             return (NO_EXCHANGE,) * len(self.memory)
@@ -169,14 +169,14 @@ class Unit:
 
     @cached_property
     def _gathered_s(self) -> list[Any]:
-        """What each device gathers after the update. [s]"""
+        """Time in which each device gathers parameters after the update. [s]"""
         return [
             sum(work.gathered_s for work in self.works if work.device == place) for place in range(len(self.memory))
         ]
 
     @cached_property
     def exchanged_by_itself(self) -> tuple[tuple[Any, ...], ...]:
-        """The same where no order of turns decides. [s]"""
+        """The exchanges where the order of turns does not matter. [s]"""
         kept, key = self.alone.exchanged, self.exchanges_like
         if key not in kept and self.agreement is None:
             kept[key] = (NO_EXCHANGE,) * len(self.memory)
@@ -189,7 +189,7 @@ class Unit:
 
 @dataclass(frozen=True, eq=False)
 class _Times:
-    """Gradients of a stage at some of the sizes at which it was timed."""
+    """Gradients of a stage, at some of the sizes at which it was timed."""
 
     gradients: GradientSchedule
 
@@ -208,6 +208,6 @@ def _exchanged(agreement: Agreement, device: DeviceWork, columns: Any) -> tuple[
 
 
 def _only(device: DeviceWork, place: slice) -> DeviceWork:
-    """Return what a device exchanges in one configuration."""
+    """Return a device's exchanges in one configuration."""
     schedule = None if device.schedule is None else device.schedule.taken(place)
     return replace(taken(replace(device, schedule=None), place), schedule=schedule)  # type: ignore[no-any-return]

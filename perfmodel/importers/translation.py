@@ -1,4 +1,4 @@
-"""From calls of operators to layers: which layer each call is, what it reads, and where gradients flow."""
+"""Translation of operator calls to layers, with their inputs and the flow of gradients."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from perfmodel.layers import (
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator, is_uncounted_complex
 
 VIEW = "perfmodel.view"
-"""Operator of a step that only looks at its input in another shape."""
+"""Operator of a step that is only a view of its input in another shape."""
 OVERWRITE = "perfmodel.overwrite"
-"""Operator of a step whose first input is the second one's memory, changed by it."""
+"""Operator of a step that overwrites its first input, a part of the second one's memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class ParameterTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One call of an operator in its place."""
+    """One operator call of a program."""
 
     call: OperatorCall
     path: str = ""
@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A network as another program runs it."""
+    """A network as a program of operator calls."""
 
     name: str
     inputs: Mapping[str, Operand]
@@ -75,15 +75,15 @@ class Program:
 
 
 REFUSALS: Final = (PerfmodelError, ArithmeticError, LookupError, TypeError, ValueError)
-"""What a translator or layer raises on a call that it did not expect; the call is then not its own."""
+"""Errors by which a translator or layer declines a call."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class PlannedNode:
-    """A layer that will be added to the graph."""
+class TranslatedNode:
+    """A layer to be added to the graph."""
 
     layer: Layer
-    inputs: tuple[PlannedNode | str, ...]
+    inputs: tuple[TranslatedNode | str, ...]
     shape: Shape
     parameters: Mapping[str, str] = field(default_factory=dict)
     step: int | None = None
@@ -97,29 +97,29 @@ class PlannedNode:
     reruns_all: bool = False
 
 
-Source = PlannedNode | str
+Source = TranslatedNode | str
 """A planned layer, or the name of a graph input."""
 
 
 def is_seen_otherwise(source: Source) -> bool:
-    """Tell whether a tensor is a view with its axes in another order of something that was reshaped before.
+    """Tell whether a tensor is a view, with its axes reordered, of something that was reshaped before.
 
     The gradient of a copy of it comes in the new order. Before it can be reshaped back it is copied once more. Where
     nothing was reshaped, whoever wants the gradient reads it as it lies.
     """
     is_turned = False
-    while isinstance(source, PlannedNode) and source.inputs and source.layer.is_view:
+    while isinstance(source, TranslatedNode) and source.inputs and source.layer.is_view:
         if source.layer.gradient_is_joined:
             return False
         if is_turned and isinstance(source.layer, Reshape):
             return True
         is_turned |= source.layer.turns_axes
         source = source.inputs[0]
-    return is_turned and isinstance(source, PlannedNode) and isinstance(source.layer, MatMul)
+    return is_turned and isinstance(source, TranslatedNode) and isinstance(source.layer, MatMul)
 
 
 def translators_of(program: str) -> dict[str, tuple[Translator, ...]]:
-    """Return what reads each operator, over all layer kinds."""
+    """Return the translators of each operator, from all layer kinds."""
     found: dict[str, list[Translator]] = defaultdict(list)
     for layer in LAYERS.values():
         operators: Mapping[str, Translator] = getattr(layer, f"{program}_operators")
@@ -128,7 +128,7 @@ def translators_of(program: str) -> dict[str, tuple[Translator, ...]]:
     return {operator: tuple(readers) for operator, readers in found.items()}
 
 
-class Plan:
+class TranslatedProgram:
     """The layers of a program, in order.
 
     Parameters
@@ -142,11 +142,11 @@ class Plan:
     def __init__(self, program: Program, translators: Mapping[str, tuple[Translator, ...]]) -> None:
         self.program = program
         self.translators = translators
-        self.nodes: list[PlannedNode] = []
+        self.nodes: list[TranslatedNode] = []
         self._sources: dict[str, Source] = {operand.key: name for name, operand in program.inputs.items()}
         self._input_shapes = {name: operand.shape for name, operand in program.inputs.items()}
-        self._detached: dict[int, PlannedNode] = {}
-        self._seen_otherwise: dict[tuple[str, bool], PlannedNode] = {}
+        self._detached: dict[int, TranslatedNode] = {}
+        self._seen_otherwise: dict[tuple[str, bool], TranslatedNode] = {}
         self._read = {operand.key for step in program.steps for operand in step.call.operands}
         self._read |= {operand.key for operand in program.outputs}
         self._region = ("", False)
@@ -156,12 +156,12 @@ class Plan:
         self._region = ("", False)
 
     def parameter(self, key: str) -> ParameterTensor:
-        """Return a trained tensor by the key of an operand; parts carry their name in brackets after the key."""
+        """Return the trained tensor of an operand's key; the key of a part has the part's name in brackets."""
         parameters = self.program.parameters
         return parameters[key] if key in parameters else parameters[key.partition("[")[0]]
 
     def source(self, operand: Operand) -> Source:
-        """Return where a tensor comes from; parameters and constants get a layer of their own."""
+        """Return the source of a tensor; parameters and constants get a layer of their own."""
         found = self._sources.get(operand.key)
         if operand.is_parameter:
             return self._held_parameter(operand, found)
@@ -175,10 +175,10 @@ class Plan:
         return self._input_shapes[source] if isinstance(source, str) else source.shape
 
     def result(self, operand: Operand) -> Source:
-        """Return where an output of the network comes from [-]."""
+        """Return the source of an output of the network [-]."""
         return self._sources.get(operand.key) or self.source(operand)
 
-    def ended(self, source: PlannedNode) -> PlannedNode:
+    def ended(self, source: TranslatedNode) -> TranslatedNode:
         """Return a view of an output that other layers read too, for gradients to start at [-]."""
         return self._add(Reshape(shape=tuple(source.shape)), (source,), path=source.path)
 
@@ -194,7 +194,7 @@ class Plan:
         return self._add(Reshape(shape=tuple(operand.shape)), (found,), path=self.parameter(operand.key).name)
 
     def _as_read(self, operand: Operand, found: Source) -> Source:
-        """Return samples as one tensor or one tensor as samples, where a network of one batch size asks for it."""
+        """Return one sample as a tensor or the reverse, where a network of one batch size asks for it."""
         is_whole = isinstance(operand.shape, SharedShape)
         if operand.key not in self.program.wholes or is_whole == isinstance(self.shape(found), SharedShape):
             return found
@@ -204,7 +204,7 @@ class Plan:
         return self._seen_otherwise[operand.key, is_whole]
 
     def _scalar(self, operand: Operand, found: Source) -> Source:
-        """Return the mean of a loss per sample, where the network goes on with one number."""
+        """Return the mean of a loss per sample, where the network continues with one number."""
         is_number = operand.shape == () and isinstance(operand.shape, SharedShape)
         if isinstance(found, str) or not (found.layer.is_loss and is_number):
             return found
@@ -222,25 +222,25 @@ class Plan:
         *,
         path: str = "",
         parameters: Mapping[str, str] | None = None,
-    ) -> PlannedNode:
-        """Plan a layer that is no step of its own."""
+    ) -> TranslatedNode:
+        """Add a layer that is not a call of the program."""
         node = self._placed(layer, inputs, parameters or {})
         node.path, node.operator = path, layer.kind
         self.nodes.append(node)
         return node
 
-    def _placed(self, layer: Layer, inputs: Sequence[Source], parameters: Mapping[str, str]) -> PlannedNode:
+    def _placed(self, layer: Layer, inputs: Sequence[Source], parameters: Mapping[str, str]) -> TranslatedNode:
         """Return a layer with the shape of its output; PerfmodelError where its inputs do not fit."""
         shapes = tuple(map(self.shape, inputs))
         names = tuple(map(str, range(len(inputs))))
         shape = Node.of(layer.kind, layer, input_names=names, input_shapes=shapes, usage=Usage()).output_shape
         flows = layer.differentiable(len(inputs))
         wants = any(
-            isinstance(source, PlannedNode) and source.wants_gradient and flow
+            isinstance(source, TranslatedNode) and source.wants_gradient and flow
             for source, flow in zip(inputs, flows, strict=True)
         )
         trained = any(self.parameter(key).is_trained for key in parameters.values())
-        return PlannedNode(
+        return TranslatedNode(
             layer=layer,
             inputs=tuple(inputs),
             shape=shape,
@@ -251,11 +251,11 @@ class Plan:
         )
 
     def _inputs(self, operands: Sequence[Operand], step: Step) -> list[Source]:
-        """Return where the operands come from, cut off where no gradient flows back."""
+        """Return the sources of the operands, detached where no gradient flows back."""
         sources = []
         for operand in operands:
             source = self.source(operand)
-            if operand.key in step.detached and isinstance(source, PlannedNode) and source.wants_gradient:
+            if operand.key in step.detached and isinstance(source, TranslatedNode) and source.wants_gradient:
                 if id(source) not in self._detached:
                     cut = self._add(Detach(), (source,), path=source.path)
                     self._detached[id(source)] = cut
@@ -264,7 +264,7 @@ class Plan:
         return sources
 
     def _moved(self, step: Step, translation: Translation, sources: list[Source]) -> list[Source]:
-        """Return the same, those copied into another order first that the call brings into one."""
+        """Return the sources; operands that the call reorders are copied first."""
         moved = {each.key for name in step.call.moved if isinstance(each := step.call[name], Operand)}
         if not moved or isinstance(translation.layer, Rearrange):
             return sources
@@ -289,7 +289,7 @@ class Plan:
             self._sources[output.key] = source
 
     def _further(self, index: int, step: Step, output: Operand, first: Source) -> Source:
-        """Return a further output of a call: a part of its input, or what its first output's layer makes beside it."""
+        """Return a further output of a call: a part of its input, or a side result of its layer."""
         for translation in self._translations(replace(step, call=replace(step.call, outputs=(output,)))):
             if translation.layer.is_view:
                 node = self._fitting(index, step, translation, output)
@@ -304,7 +304,7 @@ class Plan:
         return self._kept(self._of_step(node, index, step))
 
     def _planned(self, index: int, step: Step) -> Source:
-        """Return the layer of a call, or its input where the call is nothing."""
+        """Return the layer of a call, or its input if the call does nothing."""
         glue = {VIEW: self._view, OVERWRITE: self._overwritten}.get(step.call.operator)
         if glue is not None:
             return glue(index, step)
@@ -319,7 +319,7 @@ class Plan:
         return self._opaque(index, step, problems)
 
     def _whole(self, step: Step) -> Step:
-        """Return a call on whole tensors instead of samples, for what mixes samples."""
+        """Return the call on whole tensors instead of samples, for operators that mix samples."""
 
         def whole(value: Any) -> Any:
             if isinstance(value, tuple):
@@ -349,8 +349,8 @@ class Plan:
 
     def _fitting(
         self, index: int, step: Step, translation: Translation, output: Operand, problems: list[str] | None = None
-    ) -> PlannedNode | None:
-        """Return the layer in its place, None where its output is not what the call makes."""
+    ) -> TranslatedNode | None:
+        """Return the layer; None if its output differs from the call's."""
         parameters = {name: operand.key for name, operand in translation.parameters.items()}
         planned = len(self.nodes)
         try:
@@ -364,7 +364,7 @@ class Plan:
         else:
             if node.layer.is_loss or node.shape == output.shape:
                 return self._of_step(node, index, step)
-            problem = f"{node.layer.kind} makes {tuple(node.shape)}, the call {tuple(output.shape)}"
+            problem = f"{node.layer.kind} makes {tuple(node.shape)}, but the call {tuple(output.shape)}"
         del self.nodes[planned:]
         self._forget()
         if problems is not None:
@@ -372,7 +372,7 @@ class Plan:
         return None
 
     def _forget(self) -> None:
-        """Drop sources whose layers are no longer planned."""
+        """Drop the sources whose layers were removed."""
         planned = set(map(id, self.nodes))
 
         def still(sources: dict[Any, Any]) -> dict[Any, Any]:
@@ -381,24 +381,24 @@ class Plan:
         self._sources, self._detached = still(self._sources), still(self._detached)
         self._seen_otherwise = still(self._seen_otherwise)
 
-    def _of_step(self, node: PlannedNode, index: int, step: Step) -> PlannedNode:
+    def _of_step(self, node: TranslatedNode, index: int, step: Step) -> TranslatedNode:
         node.step, node.path, node.visit, node.in_place = index, step.path, step.visit, step.in_place
         node.operator = step.call.operator.rpartition(".")[2].lstrip("_")
         return node
 
-    def _kept(self, node: PlannedNode) -> Source:
-        """Plan a layer, unless it is a view that changes nothing."""
+    def _kept(self, node: TranslatedNode) -> Source:
+        """Keep a layer, unless it is a view that changes nothing."""
         if self._changes_nothing(node):
             return node.inputs[0]
         self.nodes.append(node)
         return node
 
-    def _changes_nothing(self, node: PlannedNode) -> bool:
+    def _changes_nothing(self, node: TranslatedNode) -> bool:
         if len(node.inputs) != 1 or not node.layer.is_view or node.layer.is_metric:
             return False
         source = node.inputs[0]
         if isinstance(node.layer, Detach):
-            return isinstance(source, PlannedNode) and not source.wants_gradient
+            return isinstance(source, TranslatedNode) and not source.wants_gradient
         shape = self.shape(source)
         return shape == node.shape and isinstance(shape, SharedShape) == isinstance(node.shape, SharedShape)
 
@@ -414,19 +414,19 @@ class Plan:
         return self._kept(self._of_step(node, index, step))
 
     def _made(self, index: int, step: Step) -> Source:
-        """Return what a call without inputs makes: a tensor that is the same in every step."""
+        """Return the layer of a call without inputs: a tensor that is the same in every step."""
         return self._kept(self._of_step(self._placed(_unmade(step.call.output), (), {}), index, step))
 
     def _opaque(self, index: int, step: Step, problems: Sequence[str]) -> Source:
         call = step.call
         layer = Opaque(operator=call.operator, shape=tuple(call.output.shape))
         node = self._of_step(self._placed(layer, self._inputs(call.operands, step), {}), index, step)
-        node.problem = "; ".join(problems) or "no layer claims it"
+        node.problem = "; ".join(problems) or "no layer translates it"
         return self._kept(node)
 
 
 def _unmade(operand: Operand) -> Layer:
-    """Return the layer of a tensor that depends on no input: given once, or filled for as many samples as there are."""
+    """Return the layer of a tensor that depends on no input: a constant, or one filled to the batch size."""
     if operand.is_shared:
         return Constant(shape=tuple(operand.shape), is_index=operand.is_index)
     return Fill(shape=tuple(operand.shape), per_sample=True)

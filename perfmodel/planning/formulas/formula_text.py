@@ -1,4 +1,4 @@
-"""A formula as text: its branches in words, part by part, and its equations in LaTeX."""
+"""Formulas as text: active branches in words, part by part, and equations in LaTeX."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sympy
 
-from perfmodel.planning.formulas.branches import leading_terms
+from perfmodel.planning.formulas.named_expressions import AtPoint, leading_terms
 from perfmodel.planning.formulas.symbols import FREE, latex_of, words_of
-from perfmodel.planning.formulas.values import AtPoint
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import seconds_text
 from perfmodel.presentation.results import Result
@@ -22,16 +21,16 @@ from perfmodel.presentation.tables import Table
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.planning.formulas.formula import Formula
-    from perfmodel.planning.formulas.values import Meaning
+    from perfmodel.planning.formulas.named_expressions import Meaning
 
 OF_ROWS: Final = frozenset(
     ("arithmetic", "traffic", "kernel", "launch", "exposed dispatch", "longer of kernel and dispatch")
 )
-"""Names of expressions of which there is one for each kernel."""
+"""Names of expressions that exist once per kernel."""
 OF_GROUPS: Final = frozenset(("chosen", "shortest", "operation"))
-"""Names of expressions of which there is one for each operation."""
+"""Names of expressions that exist once per operation."""
 OF_ALTERNATIVES: Final = frozenset(("alternative", "allowed alternative"))
-"""Names of expressions of which there is one for each algorithm of an operation."""
+"""Names of expressions that exist once per algorithm of an operation."""
 
 
 @lru_cache(maxsize=16)
@@ -52,7 +51,7 @@ def _groups_of_alternatives(table: KernelTable) -> dict[int, int]:
 
 @lru_cache(maxsize=16)
 def _alternatives_of_rows(table: KernelTable) -> dict[int, tuple[int, ...]]:
-    """Return the algorithms that a kernel is part of, by its row."""
+    """Return the algorithms that a kernel belongs to, by its row."""
     ends = [*table.alternative_starts[1:].tolist(), len(table.row_order)]
     found: dict[int, tuple[int, ...]] = {}
     for each, (start, end) in enumerate(zip(table.alternative_starts.tolist(), ends, strict=True)):
@@ -62,7 +61,7 @@ def _alternatives_of_rows(table: KernelTable) -> dict[int, tuple[int, ...]]:
 
 
 class Chosen:
-    """Algorithms that are chosen at a point, stage by stage, as the numbers behind a formula tell."""
+    """Algorithms chosen at a point, stage by stage."""
 
     def __init__(self, formula: Formula, point: AtPoint) -> None:
         basis, opened = formula.prediction.basis, formula.opened
@@ -79,12 +78,12 @@ class Chosen:
             self._counts[id(table)] = counts
 
     def of_group(self, meaning: Meaning) -> str:
-        """Return the name of the algorithm that an operation of a stage takes."""
+        """Return the name of the algorithm that is chosen for an operation of a stage."""
         assert meaning.part is not None
         return meaning.part.alternative_names[self._of_groups[id(meaning.part)][meaning.place]]
 
     def count(self, table: KernelTable, alternative: int) -> int:
-        """Return how many operations of a stage take an alternative. [1]"""
+        """Return how many operations of a stage use an algorithm. [1]"""
         return self._counts[id(table)][alternative]
 
 
@@ -96,7 +95,7 @@ def _alternatives(meaning: Meaning) -> Iterable[int]:
 
 
 def where_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen | None = None) -> str:
-    """Return what a name of a formula is, with the layer that it belongs to."""
+    """Return the meaning of a named expression, with the layer that it belongs to."""
     definitions = formula.definitions
     meaning = definitions.meanings[symbol]
     if meaning.part is not None and meaning.name in OF_GROUPS:
@@ -119,7 +118,7 @@ def where_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen | None = Non
 
 
 def kernels_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen) -> int:
-    """Return how many kernels take what a name says, by the algorithms that are chosen."""
+    """Return the number of kernels to which a named expression applies, for the chosen algorithms."""
     count = 0
     for each in formula.definitions.alike[symbol]:
         if each.name == "kernel" and each.part is not None:
@@ -128,26 +127,26 @@ def kernels_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen) -> int:
 
 
 SHOWN_TERMS: Final = 8
-"""Terms of a sum that are written. [1]"""
+"""Terms of a sum that are printed. [1]"""
 SHOWN_NAMES: Final = 12
 """Names that are explained. [1]"""
 
 
 def _parts(formula: Formula) -> dict[str, sympy.Expr]:
-    """Return the parts that are not zero, and the quantity itself where it is another one."""
+    """Return the parts that are not zero, and the quantity itself unless it is one of them."""
     found = {name: formula.named_parts[name] for name in PARTS if not formula.named_parts[name].is_zero}
     return {formula.quantity: formula.named_parts[formula.quantity]} if formula.quantity in PARTS else found
 
 
 def _opened(formula: Formula, expression: Any) -> Any:
-    """Return what a name stands for, if the expression is a name alone."""
+    """Return the definition of a name; other expressions are returned as they are."""
     while expression in formula.definitions.expressions:
         expression = formula.definitions.expressions[expression]
     return expression
 
 
 def _shortened(expression: sympy.Expr) -> tuple[sympy.Expr, int]:
-    """Return a sum with its first terms, and how many are left out."""
+    """Return a sum with its first terms, and the number of terms left out."""
     terms = sympy.Add.make_args(expression)
     if len(terms) <= SHOWN_TERMS:
         return expression, 0
@@ -169,7 +168,7 @@ def _label(quantity: str) -> str:
 
 
 def _quantities(formula: Formula) -> dict[Any, str]:
-    """Return the names that stand for a whole quantity, which are written as that."""
+    """Return the names that stand for a whole quantity and are printed as that."""
     found = {}
     for symbol, each in formula.definitions.expressions.items():
         for quantity in ("step_s", *PARTS):
@@ -179,7 +178,7 @@ def _quantities(formula: Formula) -> dict[Any, str]:
 
 
 def _on_branch(formula: Formula, parts: dict[str, sympy.Expr], names: dict[Any, str]) -> list[str]:
-    """Return a line for each part with what it is while the branches of the stated values count."""
+    """Return a line for each part: its expression on the branch that is active at the stated values."""
     point = formula.point()
     there = ", ".join(f"{names[symbol]} = {point.at[symbol]:.4g}" for symbol in formula.symbols.values())
     lines = [rf"&\text{{while the branches that count at }} {there} \text{{ do:}}"]
@@ -193,8 +192,8 @@ def _on_branch(formula: Formula, parts: dict[str, sympy.Expr], names: dict[Any, 
     return lines
 
 
-def _told_of(formula: Formula, written: list[str], symbols: list[Any]) -> str:
-    """Return a line on names that are used but not written out: of what kind they are, and where they stand."""
+def _line_on_names(formula: Formula, written: list[str], symbols: list[Any]) -> str:
+    """Return a line on the names that are used but not defined: their kinds and layers."""
     kinds = Counter(formula.definitions.meanings[symbol].name for symbol in symbols)
     told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()).replace("_", r"\_")
     first = [*written[:SHOWN_TERMS], *([r"\ldots"] if len(written) > SHOWN_TERMS else [])]
@@ -229,7 +228,7 @@ def latex(formula: Formula) -> str:
             lines.append(rf"{names[symbol]} &= {_text_of(short, names)}{more} && \text{{{what}}}")
             explained |= dict.fromkeys(_in_order(formula, short))
     if further := [symbol for symbol in explained if symbol not in shown and symbol not in quantities]:
-        lines.append(_told_of(formula, [names[each] for each in further], further))
+        lines.append(_line_on_names(formula, [names[each] for each in further], further))
     for name, symbol in formula.symbols.items():
         unit = FREE[name].unit if name in FREE else "as its file states it"
         told = f"{words_of(name)} [{unit}]" if name in FREE else f"{name} [{unit}]".replace("_", r"\_")
@@ -243,7 +242,7 @@ def _in_order(formula: Formula, expression: sympy.Expr) -> list[Any]:
 
 
 def plain_text(formula: Formula) -> str:
-    """Return the formula in plain text, part by part, at the values that its symbols stand for."""
+    """Return the formula in plain text, part by part, at the stated values of its symbols."""
     point = formula.point()
     lines = [repr(formula)]
     own = {formula.quantity: formula.named_parts[formula.quantity]}
@@ -262,16 +261,16 @@ def plain_text(formula: Formula) -> str:
 
 
 BOUNDS: Final = ("arithmetic", "traffic")
-"""What a kernel is bound by, of which the longer one counts."""
+"""The two bounds of a kernel, the longer of which counts."""
 LONGEST: Final = 8.0
-"""From here on a number is taken for an extent or a count, not for the time of a kernel. [s]"""
+"""Numbers from here on are printed as extents or counts, not as times of a kernel. [s]"""
 SHOWN: Final = 6
 """Branches of a part that are printed, the longest times first. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """What wins in one Max, Min or choice."""
+    """The winner of one Max, Min or choice."""
 
     part: str
     where: str
@@ -288,7 +287,7 @@ class Branch:
 
 
 def _shown(value: float) -> str:
-    """Return a time, or an extent or count, which are far longer than any kernel."""
+    """Write a value: as a time below a limit that no kernel reaches, above it as an extent or count."""
     return seconds_text(value) if abs(value) < LONGEST else "not allowed" if math.isinf(value) else f"{value:.6g}"
 
 
@@ -345,7 +344,7 @@ def words_of_argument(formula: Formula, argument: Any) -> str:
 
 
 def live(point: AtPoint, expression: Any) -> Iterator[tuple[sympy.Symbol | None, Any]]:
-    """Yield what an expression comes through at a point: each Max, Min, choice and ceiling that its value depends on.
+    """Yield each Max, Min, choice and ceiling that an expression's value depends on at a point.
 
     Arguments that lose are not followed. Each comes with the name in whose definition it stands.
     """
@@ -371,7 +370,7 @@ def live(point: AtPoint, expression: Any) -> Iterator[tuple[sympy.Symbol | None,
 
 
 def _arguments(node: Any) -> list[Any]:
-    """Return what a node chooses from: of nested nodes of one kind, the arguments of all of them."""
+    """Return the arguments that a node chooses from, with nested nodes of the same kind unfolded."""
     if isinstance(node, sympy.Piecewise):
         return [value for value, _ in node.args]
     arguments: list[Any] = []
@@ -386,7 +385,7 @@ def _arguments(node: Any) -> list[Any]:
 
 
 def _winner(point: AtPoint, node: Any) -> tuple[Any, tuple[float, ...], int]:
-    """Follow nested nodes of one kind down to the argument that wins; with what all of them come to, and its place."""
+    """Follow nested nodes of the same kind to the winning argument; return it with all values and its index."""
     taken = point.taken[node]
     if isinstance(node, sympy.Piecewise):
         return taken.argument, taken.values, taken.place
@@ -397,7 +396,7 @@ def _winner(point: AtPoint, node: Any) -> tuple[Any, tuple[float, ...], int]:
 
 
 def _is_guard(node: Any) -> bool:
-    """Tell whether a choice is between a value and a number that stands where it would mean nothing."""
+    """Tell whether a choice only guards a value against arguments at which it is undefined."""
     return isinstance(node, sympy.Piecewise) and any(value.is_number for value, _ in node.args)
 
 
@@ -442,7 +441,7 @@ def _branch(
 
 
 def _group_of(formula: Formula, symbol: sympy.Symbol | None, node: Any) -> Meaning | None:
-    """Return the operation whose algorithm a node chooses; None for all other nodes."""
+    """Return the operation whose algorithm a node chooses; None for other nodes."""
     if not isinstance(node, sympy.Piecewise) or node != formula.definitions.expressions.get(symbol):
         return None
     meaning = formula.definitions.meanings[symbol]
@@ -452,7 +451,7 @@ def _group_of(formula: Formula, symbol: sympy.Symbol | None, node: Any) -> Meani
 
 
 def _choice(formula: Formula, point: AtPoint, part: str, symbol: sympy.Symbol, node: Any, chosen: Chosen) -> Branch:
-    """Return the choice of an algorithm: what is set against one another is the time of the whole operation."""
+    """Return the choice of an algorithm, which compares times of the whole operation."""
     condition = node.args[0][1]
     best, other = sorted(point.value(each) for each in (condition.lhs, condition.rhs))
     return Branch(
@@ -466,7 +465,7 @@ def _choice(formula: Formula, point: AtPoint, part: str, symbol: sympy.Symbol, n
 
 
 def _words_of_winner(formula: Formula, symbol: sympy.Symbol | None, node: Any, place: int) -> str:
-    """Return the winning argument in words; of a kernel's two bounds the one without a symbol is told by the other."""
+    """Return the winning argument in words; a kernel bound without a symbol is named after the other bound."""
     argument = _arguments(node)[place]
     if symbol is not None and formula.definitions.meanings[symbol].name == "kernel" and argument.is_number:
         named = {formula.definitions.meanings[each].name for each in node.args if each in formula.definitions.meanings}
@@ -477,7 +476,7 @@ def _words_of_winner(formula: Formula, symbol: sympy.Symbol | None, node: Any, p
 
 
 def changed_branches(formula: Formula, one: AtPoint, other: AtPoint) -> list[str]:
-    """Return in words which branches that count differ between two points, and how many ceilings do."""
+    """Return the branches that differ between two points, in words, and the number of ceilings that do."""
     wanted = formula.named_parts[formula.quantity]
     sides = [{node: symbol for symbol, node in live(point, wanted)} for point in (one, other)]
     found: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""The figure of a sweep: the best at each point of an argument, or one column over another with the front."""
+"""The figure of a sweep: the best value at each point of an argument, or one column over another with the front."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.table import Sweep
 
 MOST_POINTS: Final = 20_000
-"""Points of a cloud that are drawn; of more, so many evenly spread over the table. [1]"""
+"""Most points of a cloud that are drawn, evenly spread over the table. [1]"""
 
 
 def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:
@@ -35,7 +35,7 @@ def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:
     fitting = sweep.feasible
     fitting = fitting.taken(np.isfinite(np.asarray(fitting[y], dtype=float)))
     if not len(fitting):
-        raise ArgumentError("y", y, "a column with a value of a configuration that fits: there is nothing to draw")
+        raise ArgumentError("y", y, "a column with a value for a configuration that fits, or there is nothing to draw")
     figure = Figure(figsize=(7.5, 4.8), layout="constrained")
     axes = figure.subplots()
     if x in sweep.results:
@@ -59,7 +59,7 @@ def _groups(sweep: Sweep, by: str | None) -> list[tuple[str, Any]]:
 
 
 def _best_lines(axes: Axes, sweep: Sweep, x: str, y: str, by: str | None) -> None:
-    """Draw the best of all configurations at each value of an argument."""
+    """Draw the best configuration at each value of an argument."""
     codes, labels = sweep.codes(x)
     values = np.asarray(sweep[y], dtype=float)
     best = np.maximum if y in LARGER_IS_BETTER else np.minimum
@@ -80,11 +80,11 @@ def _best_lines(axes: Axes, sweep: Sweep, x: str, y: str, by: str | None) -> Non
 
 
 MOST_LINEAR_RATIO: Final = 16
-"""Ratio of the largest to the smallest value of an argument up to which its axis is linear. [1]"""
+"""Largest ratio of an argument's values for a linear axis. [1]"""
 
 
 def _cloud(axes: Axes, sweep: Sweep, x: str, y: str, by: str | None) -> None:
-    """Draw configurations as points, and the front of those that no other one beats."""
+    """Draw configurations as points, with the Pareto front."""
     across, up = (np.asarray(sweep[name], dtype=float) for name in (x, y))
     for index, (name, places) in enumerate(_groups(sweep, by)):
         some = places[:: max(1, -(-len(places) // MOST_POINTS))]

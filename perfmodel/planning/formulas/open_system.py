@@ -1,4 +1,4 @@
-"""Numbers of a system left open: workers with their exchange, and bandwidth and latency of its links.
+"""Numbers of a system as symbols: workers with their exchange, and bandwidth and latency of its links.
 
 The job is made ready on a system whose links carry the symbols, at every number of workers; what that comes to is
 joined in the workers, and the composed step is held against numbers of them and of links that lie far apart.
@@ -21,7 +21,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wiring import Wired, with_links_scaled
 from perfmodel.numeric import exceeds, maximum, where
-from perfmodel.planning.formulas.values import Definitions
+from perfmodel.planning.formulas.named_expressions import Definitions
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.job.agreement import AllReduced, Synchronous, ThroughServer
@@ -33,24 +33,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from perfmodel.parallelism.base import Exchange, StageGraph
-    from perfmodel.planning.formulas.values import Definitions
+    from perfmodel.planning.formulas.named_expressions import Definitions
     from perfmodel.prediction.job.agreement import Reduction
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import Prepared
     from perfmodel.sync.placed import Placed
 
 TOLERANCE: Final = 1e-11
-"""How far a closed form may be from any number that it stands for. [1]"""
+"""Largest relative difference between a closed form and the numbers that it stands for. [1]"""
 BASES: Final = ((0,), (1,), (0, 1), (0, 1, -1))
-"""Powers of the number of workers whose sums numbers are written as, the simplest first. [1]"""
+"""Powers of the number of workers that closed forms sum, the simplest first. [1]"""
 PROBES_BYTES: Final = np.array([1e3, 1e6, 1e9])
-"""Messages at which a form is held against numbers where their own size is open. [B]"""
+"""Message sizes at which a form is checked where the size is a symbol. [B]"""
 PROBED_RATIOS: Final = (1e-2, 1.0, 1e2)
-"""Numbers of open links at which that is done, over the stated ones. [1]"""
+"""Link values at which that check is done, over the stated ones. [1]"""
 
 
 def in_stretches(symbol: sympy.Symbol, counts: Sequence[int], numbers: Sequence[float]) -> Any:
-    """Return numbers at numbers of workers as a closed form, stretch by stretch."""
+    """Return a closed form of ``numbers``, piecewise over the numbers of workers."""
     p, values = np.asarray(counts, dtype=float), np.asarray(numbers, dtype=float)
     pieces, start = [], 0
     while start < len(p):
@@ -65,7 +65,7 @@ def in_stretches(symbol: sympy.Symbol, counts: Sequence[int], numbers: Sequence[
 def _stretch(
     p: NDArray[np.float64], values: NDArray[np.float64], powers: tuple[int, ...]
 ) -> tuple[int, list[Any], tuple[int, ...]]:
-    """Return how many numbers from the first on are a sum of powers, and its factors."""
+    """Return how many leading numbers fit one sum of powers, and its factors."""
     basis = np.stack([p**power for power in powers], axis=1)
     factors: NDArray[np.floating[Any]] = np.zeros(len(powers))
     found = 0
@@ -78,13 +78,13 @@ def _stretch(
 
 
 def _rounded(factor: float, scale: float) -> Any:
-    """Return a factor, or the whole number that it is but for rounding: nothing, where it is small against others."""
+    """Return a factor rounded to the whole number it stands for; 0 where it is negligible."""
     whole = round(factor)
     return whole if abs(factor - whole) <= TOLERANCE * max(scale, abs(whole)) else float(factor)
 
 
 def in_workers(symbol: sympy.Symbol, counts: Sequence[int], values: Sequence[Any]) -> Any:
-    """Return numbers, or expressions in links, at numbers of workers as one expression."""
+    """Return values at numbers of workers, which may be expressions in links, as one expression."""
     values = [sympy.sympify(value) for value in values]
     if all(value == values[0] for value in values):
         return values[0]
@@ -96,7 +96,7 @@ def in_workers(symbol: sympy.Symbol, counts: Sequence[int], values: Sequence[Any
 
 
 def _factors(value: Any, joins: Any) -> dict[Any, float]:
-    """Return the number before each term of a sum, or of a maximum."""
+    """Return the factor of each term of a sum or a maximum."""
     if isinstance(value, joins):
         inner = [_factors(each, joins) for each in value.args]
         return {term: factor for each in inner for term, factor in each.items()}
@@ -124,13 +124,13 @@ class Form:
 
     @property
     def seconds_per_byte(self) -> Any:
-        """What each further byte of a large one adds. [s/B]"""
+        """Time of each further byte of a large message. [s/B]"""
         return self.cost(1.0, 0.0, named(self.port[1], "seconds per byte"))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InWorkers:
-    """A collective among any number of workers, held against how it lies on the system at each."""
+    """A collective among any number of workers, checked against its placement on the system at each number."""
 
     symbol: sympy.Symbol
     counts: tuple[int, ...]
@@ -174,7 +174,7 @@ class InWorkers:
         last = placed[-1]
         if last.collective.server_kind or any(len(each.order) != count for count, each in there):
             if len({_schedule(each) for each in placed}) > 1:
-                raise ArgumentError("workers", counts, "those among whom the collective has the same rounds")
+                raise ArgumentError("workers", counts, "numbers for which the collective has the same rounds")
             costs = [_by_rounds(last)] * (len(placed) + 1)
         else:
             costs = [_by_formula(last, count) for count in (*counts, self.symbol)]
@@ -184,7 +184,7 @@ class InWorkers:
         return Form(cost=costs[-1], port=(latency_s, per_byte), fill_rounds=last.fill_rounds)
 
     def _holds(self, form: Any, probes: NDArray[np.float64]) -> bool:
-        """Tell whether a form of some messages is what these take at every number of workers."""
+        """Tell whether a form gives the times of some messages at every number of workers."""
         points, answers = self._answers(probes)
         wanted = [sympy.sympify(each) for each in np.atleast_1d(form)]
         with np.errstate(all="ignore"):
@@ -193,7 +193,7 @@ class InWorkers:
         return bool((np.abs(columns - answers) <= TOLERANCE * np.abs(answers)).all())
 
     def _answers(self, probes: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return workers and numbers of links, shape (symbols, places), and messages there, shape (places, probes)."""
+        """Return workers and link values, shape (symbols, places), and message times, shape (places, probes)."""
         ratios = np.array(list(itertools.product(PROBED_RATIOS, repeat=len(self.links))))
         links = ratios * np.array(list(self.links.values()))
         points, answers = [], []
@@ -208,7 +208,7 @@ class InWorkers:
         return np.concatenate(points).T, np.concatenate(answers)
 
     def _written(self, size_bytes: Any, probes: NDArray[np.float64]) -> Any:
-        """Return what messages take, or what empty ones and each further byte do, as numbers in closed form."""
+        """Return message times, or latencies and times per byte, in closed form."""
         if not self.links:
             _, answers = self._answers(probes)
             if not is_symbolic(size_bytes):
@@ -223,7 +223,7 @@ class InWorkers:
 
 
 class NoForm(Exception):  # noqa: N818 - a turn of the algorithm, no error
-    """What messages take has no one form in the workers and links."""
+    """Error: messages have no single form in workers and links."""
 
 
 def _unnamed(value: Any, name: str, place: int, part: object = None) -> Any:
@@ -258,7 +258,7 @@ def _by_rounds(placed: Placed) -> Callable[..., Any]:
 
 
 def _port(placed: Placed, cost: Callable[..., Any]) -> tuple[Any, Any]:
-    """Return latency [s] and seconds per byte [s/B] of a message: as in all rounds, or on average."""
+    """Return latency [s] and seconds per byte [s/B] of a message: equal in all rounds, or the average."""
     latencies_s, byte_times = ({getattr(each, name) for each in placed.rounds} for name in ("latency_s", "byte_s"))
     share = cost(1.0, 0.0, 1.0)
     mean_s = placed.seconds_per_byte / share if share else 0.0
@@ -272,34 +272,34 @@ WORKERS: Final = "workers"
 BANDWIDTH: Final = "link_bandwidth_bytes_per_s"
 LATENCY: Final = "link_latency_s"
 RATIOS: Final = tuple(float(ratio) for ratio in np.geomspace(1e-3, 1e3, 25))
-"""Bandwidths, or latencies, that a closed form is held against, over the stated one. [1]"""
+"""Bandwidths or latencies at which a closed form is checked, over the stated one. [1]"""
 FEW_RATIOS: Final = (1e-2, 1.0, 1e2)
-"""The same where more than one number of a system is free. [1]"""
+"""The same if more than one number of a system is free. [1]"""
 ROUNDING: Final = 1e-2
-"""Share of the step from which on differences of parts are more than rounding, over the tolerance. [1]"""
+"""Share of the step above which differences of its parts are more than rounding, over the tolerance. [1]"""
 ONE_OF_THEM: Final = "one of them: here messages differ in their ways, and no single expression holds for all of them"
 ALONE: Final = (
     "with device=, or links that alone limit what is exchanged: here others share in it, "
     "or their speed decides which way messages take"
 )
-"""What is allowed where several numbers of a system, or one of its links, have no closed form."""
+"""Alternatives if several numbers of a system, or one of its links, have no closed form."""
 
 
 def most_workers(arguments: Mapping[str, Any]) -> int:
-    """Return how many workers the system of some arguments has devices for, all of a kind."""
+    """Return how many workers the system of some arguments has devices for, which must be of one kind."""
     system = arguments.get("system")
     if system is None:
-        raise ArgumentError("free", "workers", "with system=, whose devices they are")
+        raise ArgumentError("free", "workers", "left out without system=, which says where the workers are")
     loaded = system if isinstance(system, Wired) else load_system(system)
     if not loaded.devices:
-        raise ArgumentError("free", "workers", f"fixed on {loaded.name}, which has no GPUs; its sockets work together")
+        raise ArgumentError("free", "workers", f"left out on {loaded.name}, which has no GPUs")
     of_each = arguments.get("stages", 1) * arguments.get("tensor_size", 1)
     return int(SystemPart(system=loaded, worker_count=1).alike_count // of_each)
 
 
 @dataclass(frozen=True, eq=False)
 class OpenSystem:
-    """A job some numbers of whose system are symbols."""
+    """A job with some numbers of its system as symbols."""
 
     job: Job
     stated: Prepared
@@ -307,25 +307,25 @@ class OpenSystem:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """What workers [1], and bandwidth [B/s] and latency [s] of the links of a worker's device, are."""
+        """Numbers that may be symbols: workers [1], bandwidth [B/s] and latency [s] of the device's links."""
         target: Any = self.stated.target
         rate, latency_s = target.link.effective_bandwidth_bytes_per_s, target.link.latency_s
         return {WORKERS: float(self.stated.worker_count), BANDWIDTH: float(rate), LATENCY: float(latency_s)}
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Numbers of workers. [1]"""
+        """Numbers of workers to sample. [1]"""
         if WORKERS not in self.symbols:
             return (self.stated.worker_count,)
         return tuple(range(1, most_workers(self.job.asked) + 1))
 
     @property
     def links(self) -> dict[str, sympy.Symbol]:
-        """Open numbers of links."""
+        """The link symbols that are free."""
         return {name: symbol for name, symbol in self.symbols.items() if name != WORKERS}
 
     def _job(self, count: int, bandwidth: Any, latency: Any) -> Job:
-        """Return the job of so many workers [1], bandwidths and latencies of links being over the stated ones [1]."""
+        """Return the job with so many workers [1], link bandwidths and latencies as ratios to the stated ones [1]."""
         target: Any = self.stated.target
         asked: dict[str, Any] = {"workers": count} if WORKERS in self.symbols else {}
         if self.links:
@@ -335,7 +335,7 @@ class OpenSystem:
 
     @cached_property
     def each(self) -> tuple[Prepared, ...]:
-        """The job made ready at every number of workers, with symbols for links."""
+        """The prepared job at every number of workers, with symbols for links."""
         ratios = [self.links[name] / self.numbers[name] if name in self.links else 1.0 for name in (BANDWIDTH, LATENCY)]
         found = []
         for count in self.counts:
@@ -344,18 +344,18 @@ class OpenSystem:
             except ArgumentError as wrong:
                 if WORKERS not in self.symbols:
                     raise
-                allowed = f"fixed here, as no single formula holds for every number of them: at {count}, {wrong}"
+                allowed = f"left out here: no single formula holds for every number of workers; at {count}, {wrong}"
                 raise ArgumentError("free", WORKERS, allowed) from wrong
         if any(each.target.processor_spec != found[0].target.processor_spec for each in found):
-            allowed = "fixed here: devices that share a board slow down beside each other"
+            allowed = "left out here: devices that share a board slow each other down"
             raise ArgumentError("free", WORKERS, allowed)
         if any(_of_a_worker(each, beside=found[-1]) != _of_a_worker(found[-1], beside=each) for each in found):
-            allowed = "fixed here: what a device has of the network depends on the number of workers"
+            allowed = "left out here: the part of the network on each device depends on the number of workers"
             raise ArgumentError("free", WORKERS, allowed)
         return tuple(found)
 
     def prepared(self) -> Prepared:
-        """Return the job made ready, with symbols."""
+        """Return the prepared job with symbols."""
         last = self.each[-1]
         if WORKERS not in self.symbols:
             return last
@@ -378,7 +378,7 @@ class OpenSystem:
         return in_workers(self.symbols[WORKERS], self.counts, values)
 
     def collective(self, placed: list[Any]) -> Any:
-        """Return a collective, given at every number of workers, in closed form."""
+        """Return the closed form of a collective that is given at every number of workers."""
         last = placed[-1]
         if isinstance(last, Crowded):
             inner = {name: self.collective([getattr(each, name) for each in placed]) for name in ("alone", "together")}
@@ -387,7 +387,7 @@ class OpenSystem:
         return InWorkers(symbol=self.symbols[WORKERS], counts=self.counts, placed=tuple(placed), links=links)
 
     def _copying(self, targets: list[Any]) -> Any:
-        """Return a target, if there is one, with its copies of mini-batches in closed form."""
+        """Return a target with its mini-batch copies in closed form; None without a target."""
         target = copy.copy(targets[-1])
         if target is None:
             return None
@@ -396,7 +396,7 @@ class OpenSystem:
         return target
 
     def _reduction(self, place: int) -> Reduction:
-        """Return how the gradients of the device at a place of each worker come together."""
+        """Return how the gradients of one device of each worker are reduced."""
         agreements: list[Any] = [each.agreement for each in self.each]
         every = [None if each is None else each.reductions[place] for each in agreements]
         there: list[Any] = [each for each in every if each is not None]
@@ -414,7 +414,7 @@ class OpenSystem:
         return replace(last, placed=of("placed"), slowdown=number("slowdown"))
 
     def hold(self, definitions: Definitions, parts: Mapping[str, Any], *, factors: Mapping[str, Any], at: Any) -> None:
-        """Raise where a composed step is not what numbers give."""
+        """Raise where a composed step differs from its numeric prediction."""
         # whether a kernel counts as bound by arithmetic or by memory is rounding where both are as long
         wanted = [name for name in (*PARTS, *TOTALS) if name not in ("compute_s", "memory_bound_s")]
         points, answers = [], []
@@ -435,26 +435,26 @@ class OpenSystem:
 
     @property
     def _places(self) -> list[tuple[Prepared, float, float]]:
-        """The job at every number of workers, with bandwidths and latencies over the stated ones [1]."""
+        """The job at every number of workers, with link bandwidths and latencies as ratios to the stated ones [1]."""
         ratios = RATIOS if len(self.symbols) == 1 else FEW_RATIOS
         of_links = [ratios if name in self.symbols else (1.0,) for name in (BANDWIDTH, LATENCY)]
         return [(each, *scaled) for each in self.each for scaled in itertools.product(*of_links)]  # type: ignore[misc]
 
     @property
     def refusal(self) -> ArgumentError:
-        """What is said where there is no closed form."""
+        """Return the error for a case without a closed form."""
         allowed = ONE_OF_THEM if len(self.symbols) > 1 else ALONE
         return ArgumentError("free", " and ".join(self.symbols), allowed)
 
 
 @dataclass(frozen=True, eq=False)
 class _OpenExchanges:
-    """What devices of one worker exchange, of any number of workers."""
+    """Exchanges of one worker's devices, for any number of workers."""
 
     system: OpenSystem
 
     def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
-        """Return the time of an exchange of so many bytes [B] of a stage. [s]"""
+        """Return the time to exchange some bytes [B] of a stage. [s]"""
         of_each: list[Any] = [each.exchanges for each in self.system.each]
         placed = [None if each is None else each.placed(exchange, stage) for each in of_each]
         if all(each is None for each in placed):
@@ -463,7 +463,7 @@ class _OpenExchanges:
 
 
 def _of_a_worker(prepared: Prepared, *, beside: Prepared) -> list[Any]:
-    """Return what the devices of a worker have of the network, and exchange: with others, if both have others."""
+    """Return the part of the network on each device of a worker, and the exchanges among them and with others."""
     alone = 1 in (prepared.worker_count, beside.worker_count)
     return [
         (

@@ -1,4 +1,4 @@
-"""What a plan asks of every candidate, and the rows that answer it."""
+"""Candidates of a plan, and the rows that predict the job on each."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.price import InstancePrice
 from perfmodel.hardware.wiring import Wired
-from perfmodel.planning.asked import listed, options_of
-from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Job, Terms
+from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Terms, Workload
 from perfmodel.planning.plans.report import MEMORY, Limits, PlanRow, with_front
+from perfmodel.planning.predict_options import listed, options_of
 from perfmodel.prediction.arguments.checks import NO_SYNC, positive, whole_number
 from perfmodel.prediction.bill import check_processors, host_count_of, instances_of, processors_of
 from perfmodel.prediction.device.targets import resolve_target
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 ON_DEMAND: Final = "on_demand"
 PURCHASES: Final = (ON_DEMAND, SPOT)
-"""Ways to buy."""
+"""Purchases of an instance."""
 
 OWN: Final = "own"
-"""What a plan calls the purchase of machines whose price is a number."""
+"""Purchase of machines whose price is a number."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Entry:
-    """A row with what it was made of."""
+    """A row with the prediction and bill behind it."""
 
     row: PlanRow
     candidate: Candidate
@@ -51,12 +51,12 @@ class Entry:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Question:
-    """What is the same in every row."""
+    """Everything that is the same in every row."""
 
     graph: LayerGraph | Run
     sizes: dict[str, Any]
     options: dict[str, Any]
-    job: Job
+    workload: Workload
     staleness_penalty: float
     limits: Limits
     terms: Terms
@@ -64,7 +64,7 @@ class Question:
     predictions: dict[Any, Prediction | ArgumentError | UnknownNameError] = field(default_factory=dict)
 
     def predicted(self, candidate: Candidate, sync: str, workers: int) -> Prediction | ArgumentError | UnknownNameError:
-        """Return a step on a candidate, or why there is none; prices of the same hardware share it."""
+        """Return the prediction of a step on a candidate, or the reason why there is none; equal hardware shares it."""
         (kind, thing), *_ = candidate.hardware.items()
         feed = self.feed_of(candidate)
         fed = tuple((name, str(value)) for name, value in feed.items())
@@ -82,16 +82,18 @@ class Question:
         return self.predictions[key]
 
     def feed_of(self, candidate: Candidate) -> dict[str, Any]:
-        """Return how examples reach a candidate where that is its own; a device's host has the cores of its price."""
+        """Return the input arguments of a candidate; a device's host has as many cores as its price implies."""
         asked = {name: self.options.get(name) for name in FEED} | candidate.feed
-        is_decoded = isinstance(self.job.dataset, Dataset) and self.job.dataset.decode_rate_per_core is not None
+        is_decoded = (
+            isinstance(self.workload.dataset, Dataset) and self.workload.dataset.decode_rate_per_core is not None
+        )
         if not is_decoded or asked["decode_cores"] is not None or asked["input_from"] == HOST_MEMORY:
             return candidate.feed
         cores = candidate.known_cores
         return candidate.feed if cores is None else candidate.feed | {"decode_cores": cores}
 
     def entry(self, candidate: Candidate, sync: str, workers: int, purchase: str) -> Entry:
-        """Return one row with what it is made of."""
+        """Return one row with the prediction and bill behind it."""
         price = candidate.price
         bought = purchase
         if purchase == ON_DEMAND:
@@ -118,10 +120,10 @@ class Question:
         return Entry(row=self._billed(row, p, hired), candidate=candidate, hired=hired, prediction=p)
 
     def again(self, entry: Entry, *, amount: int | None = None, batch_size: int | None = None) -> Entry:
-        """Return an entry as it is for less work or another mini-batch."""
+        """Return the same entry for less work or another batch size."""
         row, question = entry.row, self
         if amount is not None:
-            question = replace(question, job=question.job.of(amount))
+            question = replace(question, workload=question.workload.of(amount))
         if batch_size is not None:
             sizes = {"batch_size": batch_size, "global_batch_size": batch_size * row.workers}
             asked = {name: size for name, size in sizes.items() if self.sizes[name] is not None}
@@ -129,8 +131,8 @@ class Question:
         return question.entry(entry.candidate, row.sync, row.workers, SPOT if row.purchase == SPOT else ON_DEMAND)
 
     def _work_s(self, p: Prediction) -> float:
-        """Return the time of all steps, with those that staleness costs. [s]"""
-        once_s = self.job.epochs * p.epoch_s(dataset_size=self.job.dataset_size)
+        """Return the time of all steps, including those that staleness costs. [s]"""
+        once_s = self.workload.epochs * p.epoch_s(dataset_size=self.workload.dataset_size)
         return once_s * (1 + self.staleness_penalty * p.mean_staleness)
 
     def _billed(self, row: PlanRow, p: Prediction, hired: Hired) -> PlanRow:
@@ -166,15 +168,15 @@ class Question:
 
 
 def _with_remedy(error: ArgumentError) -> ArgumentError:
-    """Return an error with what a plan can do where nobody says how examples are read and decoded."""
+    """Add to an error how a plan can say how examples are read and decoded."""
     if error.argument not in FEED or error.given is not None:
         return error
-    own = "a candidate says it for itself, as in {'price': ..., 'input_from': 'object_store', 'decode_cores': 8}"
-    return ArgumentError(error.argument, None, f"{error.allowed}; {own}, or names a system with drives")
+    own = "set it per candidate, as in {'price': ..., 'input_from': 'object_store', 'decode_cores': 8}"
+    return ArgumentError(error.argument, None, f"{error.allowed}; {own}, or use a system with drives")
 
 
 def _at_fault(error: ArgumentError | UnknownNameError) -> str:
-    """Return the argument that a candidate cannot do: of names only that of a precision is left to a row."""
+    """Return the argument at fault in a whole plan; empty if the error concerns one row only."""
     return error.argument if isinstance(error, ArgumentError) else "dtype"
 
 
@@ -183,7 +185,7 @@ def _cannot(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) ->
 
 
 def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> list[Entry]:
-    """Return a row for each candidate, number of workers, way to agree and way to buy; one worker agrees with none."""
+    """Return a row for each candidate, number of workers, way to agree (of several workers) and purchase."""
     entries = [
         question.entry(candidate, sync, workers, purchase)
         for candidate in question.candidates
@@ -200,21 +202,21 @@ def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> li
 
 
 def _of_own(purchases: list[str]) -> list[str]:
-    """Return the ways to buy that a machine of one's own has a row for: nobody takes it away."""
+    """Return the purchases that a row is made for; your own machine has one, as nobody takes it away."""
     return [ON_DEMAND] if ON_DEMAND in purchases else purchases
 
 
 FEED: Final = ("input_from", "decode_cores")
-"""Keys of a candidate that say how its examples are read and decoded, as ``predict`` takes them."""
+"""Keys of a candidate on how its examples are read and decoded, as in ``predict``."""
 
 KEYS: Final = ("price", "device", "system", "workers", "name", *FEED)
 """Keys of a candidate."""
 
 VCPUS_PER_CORE: Final = 2
-"""Virtual processors of an instance with GPUs that share a core: its hardware threads. [1]"""
+"""Virtual processors (hardware threads) per core of an instance with GPUs. [1]"""
 
 CandidateLike = str | Path | InstancePrice | Mapping[str, Any]
-"""A price whose file says what hardware it is of, or a mapping with ``KEYS``."""
+"""A price whose file names its hardware, or a mapping with ``KEYS``."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -229,7 +231,7 @@ class Candidate:
 
     @property
     def known_cores(self) -> int | None:
-        """Cores of the host by the virtual processors of its price; None if unknown, or a system has no more. [1]."""
+        """Host cores behind the price's virtual processors; None if unknown, or if a system has no more. [1]"""
         if not isinstance(self.price, InstancePrice) or self.price.processor_count is None:
             return None
         cores = max(1, self.price.processor_count // VCPUS_PER_CORE)
@@ -238,7 +240,7 @@ class Candidate:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know of it."""
+        """Caveats of the candidate."""
         price = self.price
         if not isinstance(price, InstancePrice):
             return ()
@@ -251,14 +253,14 @@ class Candidate:
 
 
 def read_candidates(given: Any, *, devices_per_worker: int = 1) -> list[Candidate]:
-    """Read what a caller says may be hired."""
+    """Read the caller's candidates."""
     if isinstance(given, str | Path | Mapping | InstancePrice):
         given = [given]
     if not isinstance(given, Iterable):
-        raise ArgumentError("candidates", given, "a list of prices, or of mappings with a price and hardware")
+        raise ArgumentError("candidates", given, "a list of prices, or of mappings with price= and hardware")
     entries = list(given)
     if not entries:
-        raise ArgumentError("candidates", given, "at least one: there is nothing to choose from")
+        raise ArgumentError("candidates", given, "a list with at least one candidate")
     return [_candidate(entry, devices_per_worker) for entry in entries]
 
 
@@ -269,7 +271,9 @@ def _candidate(entry: CandidateLike, devices_per_worker: int) -> Candidate:
             kind = "key of a candidate"
             raise UnknownNameError(kind, str(key), KEYS)
     if stated.get("price") is None:
-        raise ArgumentError("candidates", stated, "each with a price: a name, or USD an hour of one device of your own")
+        raise ArgumentError(
+            "candidates", stated, "mappings with price=: a name, or the USD per hour of one device of your own"
+        )
     price = stated["price"]
     known = positive("price", price) if is_number(price) else load_instance_price(price)
     hardware = _hardware(stated, known)
@@ -284,16 +288,16 @@ def _candidate(entry: CandidateLike, devices_per_worker: int) -> Candidate:
 
 
 def _name(stated: Mapping[str, Any]) -> str:
-    """Return what a machine of one's own is called: as its file, or as it calls itself."""
+    """Return the name of the caller's own machine: of its file, or its own name attribute."""
     thing = stated["device"] if stated.get("device") is not None else stated["system"]
     return Path(thing).stem if isinstance(thing, str | Path) else str(getattr(thing, "name", thing))
 
 
 def _hardware(stated: Mapping[str, Any], price: InstancePrice | float) -> dict[str, Any]:
-    """Return the device or system of a candidate: as given, else as its price says."""
+    """Return the device or system of a candidate: the stated one, else that of its price."""
     given = {key: stated[key] for key in ("device", "system") if stated.get(key) is not None}
     if len(given) == 2:
-        raise ArgumentError("candidates", dict(stated), "one of device= and system=, not both")
+        raise ArgumentError("candidates", dict(stated), "mappings with device= or system=, not both")
     if given:
         _check_devices(given, price)
         return _loaded(given)
@@ -301,7 +305,7 @@ def _hardware(stated: Mapping[str, Any], price: InstancePrice | float) -> dict[s
         return _loaded({"system": price.system})
     if isinstance(price, InstancePrice) and price.accelerators is not None:
         return {"device": price.accelerators.device}
-    allowed = "with device= or system=: no file says what hardware it is"
+    allowed = "a mapping with device= or system=, as no file states the hardware of this price"
     raise ArgumentError("candidates", stated["price"], allowed)
 
 
@@ -312,7 +316,7 @@ def _loaded(hardware: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_devices(hardware: Mapping[str, Any], price: InstancePrice | float) -> None:
-    """Raise if a price is of other devices than the hardware has."""
+    """Refuse a price whose instance has other devices than the hardware."""
     if not isinstance(price, InstancePrice):
         return
     owned = None if price.accelerators is None else Path(price.accelerators.device).stem
@@ -329,8 +333,6 @@ def _check_devices(hardware: Mapping[str, Any], price: InstancePrice | float) ->
             return
         has = loaded.stem if isinstance(loaded, Gpu) else None
     if has != owned:
-        allowed = (
-            f"the price of what it stands for: {price.instance} has {owned or 'no GPU'}, the hardware {has or 'none'}"
-        )
+        allowed = f"the price of this hardware: {price.instance} has {owned or 'no GPU'}, the hardware {has or 'none'}"
         raise ArgumentError("price", price.stem or price.name, allowed)
     check_processors(target, price)

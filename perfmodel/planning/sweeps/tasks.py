@@ -1,0 +1,472 @@
+"""Tasks of a sweep: cut from a space, evaluated in arrays where that is possible, here or by an executor."""
+
+from __future__ import annotations
+
+import gc
+import math
+import pickle
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from perfmodel.errors import ArgumentError, PerfmodelError
+from perfmodel.measurements.table import Run
+from perfmodel.planning.sweeps.layouts import Layouts
+from perfmodel.planning.sweeps.prices import Prices
+from perfmodel.planning.sweeps.results import FITS, REASON, RESULTS, Outcome, Reasons, epoch_size, memory_reason
+from perfmodel.planning.sweeps.space import DEFAULTS, DEVICES, OF_JOB, OF_WORKER
+from perfmodel.planning.sweeps.worker_steps import Block, JobValues, JointSteps, Refusal, Section, Workers
+from perfmodel.prediction.arguments.table import names_of
+from perfmodel.prediction.predict import predict
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.planning.sweeps.space import Axis, Space
+
+    Columns = dict[str, NDArray[Any]]
+
+WORKERS_PER_TASK: Final = 4096
+"""Worker configurations timed at once: their gradients' times take some ten megabytes. [1]"""
+
+ROWS_PER_TASK: Final = 200_000
+"""Configurations of a task: a few megabytes of columns. [1]"""
+
+SLOW_ROWS_PER_TASK: Final = 256
+"""Configurations of a task if predict evaluates each: about a second of work. [1]"""
+
+LAYOUT_ROWS_PER_TASK: Final = 1_000_000
+"""Layouts of a task: their common parts are made once per task. [1]"""
+
+OF_LAYOUT: Final = (*names_of("spread"), "global_batch_size", DEVICES)
+"""Arguments that make a configuration a layout unless they have their default."""
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Some of a space's axes, with their combinations of values numbered."""
+
+    axes: tuple[Axis, ...]
+
+    @classmethod
+    def of(cls, space: Space, names: tuple[str, ...]) -> Side:
+        """Return those axes of a space that are among ``names``, in that order."""
+        return cls(tuple(space.by_name[name] for name in names if name in space.by_name))
+
+    @property
+    def size(self) -> int:
+        """Number of combinations. [1]"""
+        return math.prod(len(axis) for axis in self.axes)
+
+    def codes(self, numbers: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+        """Return the index of each combination's value in every axis."""
+        found, stride = {}, 1
+        for axis in reversed(self.axes):
+            found[axis.name] = (numbers // stride) % len(axis)
+            stride *= len(axis)
+        return found
+
+    def numbers(self, space: Space, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of each configuration's combination."""
+        found = np.zeros(len(rows), dtype=np.int64)
+        for axis in self.axes:
+            found = found * len(axis) + space.codes(axis.name, rows)
+        return found
+
+    def offsets(self, space: Space, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the offset that each combination contributes to a configuration's row in the product."""
+        found = np.zeros(len(numbers), dtype=np.int64)
+        for name, codes in self.codes(numbers).items():
+            found += codes * space.strides[name]
+        return found
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SweepTask:
+    """Configurations that are timed together."""
+
+    workers: NDArray[np.int64]
+    jobs: NDArray[np.int64]
+    pairs: tuple[NDArray[np.int64], ...] | None = None
+    rows: NDArray[np.int64] | None = field(default=None, repr=False)
+
+    @property
+    def size(self) -> int:
+        """Number of configurations. [1]"""
+        return len(self.workers) * len(self.jobs) if self.pairs is None else sum(map(len, self.pairs))
+
+    def rows_in(self, space: Space) -> NDArray[np.int64]:
+        """Return the row of each configuration in the table, job by job."""
+        if self.rows is not None:
+            return self.rows
+        of_jobs = Side.of(space, OF_JOB).offsets(space, self.jobs)
+        of_workers = Side.of(space, OF_WORKER).offsets(space, self.workers)
+        found: NDArray[np.int64] = (of_jobs[:, None] + of_workers[None, :]).ravel()
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutTask:
+    """Consecutive configurations, some of which are layouts."""
+
+    first: int
+    size: int
+
+    def rows_in(self, space: Space) -> NDArray[np.int64]:
+        """Return the row of each configuration in the table."""
+        del space
+        return np.arange(self.first, self.first + self.size)
+
+
+AnyTask: TypeAlias = SweepTask | LayoutTask
+
+
+def is_slow(space: Space) -> bool:
+    """Tell whether predict must evaluate every configuration by itself: of a Run, or with fitted factors."""
+    return isinstance(space.graph, Run) or _varies(space, ("calibration",))
+
+
+def _varies(space: Space, names: tuple[str, ...]) -> bool:
+    """Tell whether some axes have a value other than the default."""
+    axes = [space.by_name[name] for name in names if name in space.by_name]
+    return any(value != DEFAULTS[axis.name] for axis in axes for value in axis.values)
+
+
+def tasks_of(space: Space) -> Iterator[AnyTask]:
+    """Cut a space into tasks; the same ones for any executor."""
+    if not is_slow(space) and _varies(space, OF_LAYOUT):
+        for first in range(0, space.size, LAYOUT_ROWS_PER_TASK):
+            yield LayoutTask(first=first, size=min(LAYOUT_ROWS_PER_TASK, space.size - first))
+        return
+    most_rows = SLOW_ROWS_PER_TASK if is_slow(space) else ROWS_PER_TASK
+    workers, jobs = Side.of(space, OF_WORKER), Side.of(space, OF_JOB)
+    if space.is_product:
+        wide = min(WORKERS_PER_TASK, most_rows)
+        for first in range(0, workers.size, wide):
+            some = np.arange(first, min(first + wide, workers.size))
+            deep = max(1, most_rows // len(some))
+            for start in range(0, jobs.size, deep):
+                yield SweepTask(workers=some, jobs=np.arange(start, min(start + deep, jobs.size)))
+        return
+    rows = np.arange(space.size)
+    of_worker, of_job = workers.numbers(space, rows), jobs.numbers(space, rows)
+    wide = min(WORKERS_PER_TASK, most_rows)
+    block = np.unique(of_worker, return_inverse=True)[1] // wide
+    order = np.lexsort((of_worker, of_job, block))
+    edges = np.flatnonzero(np.diff(block[order])) + 1
+    for part in np.split(order, edges):
+        for start in range(0, len(part), most_rows):
+            yield _listed(part[start : start + most_rows], of_worker, of_job)
+
+
+def _listed(rows: NDArray[np.int64], of_worker: NDArray[np.int64], of_job: NDArray[np.int64]) -> SweepTask:
+    """Return the task of some rows that are sorted by job."""
+    workers, place = np.unique(of_worker[rows], return_inverse=True)
+    jobs, starts = np.unique(of_job[rows], return_index=True)
+    return SweepTask(workers=workers, jobs=jobs, pairs=tuple(np.split(place, starts[1:])), rows=rows)
+
+
+ROWS_PER_KIND: Final = 4
+"""Configurations per worker from which on timing them at once is cheaper than single predictions. [1]"""
+
+
+@dataclass(frozen=True, eq=False)
+class TaskColumns:
+    """The result columns of a task."""
+
+    columns: Columns
+    reasons: list[str]
+
+
+@dataclass(eq=False)
+class Evaluation:
+    """The results asked of every configuration of a space."""
+
+    space: Space
+    columns: tuple[str, ...]
+    prices: Prices
+    dataset_size: int | None
+    _last: tuple[NDArray[np.int64], Block, JointSteps] | None = field(default=None, repr=False)
+    _layouts: Layouts | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_last": None, "_layouts": None}
+
+    def of(self, task: AnyTask) -> TaskColumns:
+        """Return the columns of a task, in the order of its rows."""
+        rows = _ResultRows(self, task.size)
+        if isinstance(task, LayoutTask):
+            self._layouts = self._layouts or Layouts(self.space, self.prices, self.dataset_size)
+            with _uncollected():
+                rows.layouts(self._layouts, task.rows_in(self.space))
+        else:
+            _TaskEvaluation(rows, self, task).every_job()
+        return TaskColumns(rows.columns, rows.reasons.texts)
+
+    def workers(self, task: SweepTask) -> tuple[Block, JointSteps]:
+        """Return the workers of a task, timed alone, and the evaluator of their jobs; kept from an equal last task."""
+        last = self._last
+        if last is None or not np.array_equal(last[0], task.workers):
+            codes = Side.of(self.space, OF_WORKER).codes(task.workers)
+            block = Workers(self.space).block(codes, len(task.workers))
+            last = self._last = (task.workers, block, JointSteps(self.prices, self.dataset_size))
+        return last[1], last[2]
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Switch off cyclic garbage collection in the block: it makes millions of objects without cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class _ResultRows:
+    """Result rows of a task while they are written."""
+
+    def __init__(self, evaluation: Evaluation, size: int) -> None:
+        self.evaluation, self.space = evaluation, evaluation.space
+        self.reasons = Reasons()
+        self.columns = empty_columns(evaluation.columns, size)
+
+    def layouts(self, layouts: Layouts, rows: NDArray[np.int64]) -> None:
+        """Evaluate rows of layouts."""
+
+        def refuse(places: NDArray[np.int64], reason: str) -> None:
+            self.columns[REASON][places] = self.reasons.code(reason)
+
+        def slow(places: NDArray[np.int64]) -> None:
+            codes = {name: self.space.codes(name, rows[places]) for name in self.space.by_name}
+            for index, place in enumerate(places.tolist()):
+                self.predicted(place, {name: int(each[index]) for name, each in codes.items()})
+
+        for answer in layouts.answers(rows, refuse=refuse, slow=slow):
+            for name, column in self.columns.items():
+                if name != REASON:
+                    column[answer.places] = RESULTS[name](answer.outcome)
+            self.columns[REASON][answer.places] = self.remarks(answer.outcome, answer.devices, answer.device_of_row)
+
+    def remarks(self, outcome: Outcome, devices: Sequence[str], device_of_row: NDArray[Any]) -> NDArray[np.int32]:
+        """Return reason codes of possible configurations: too little memory, or no known price."""
+        unpriced = [self.price_reason(device) for device in devices]
+        said = np.array([self.reasons.code(reason) for reason in unpriced], dtype=np.int32)[device_of_row]
+        needed, offered = outcome.memory_bytes, outcome.capacity_bytes
+        full = np.flatnonzero(needed > offered)
+        if len(full):
+            missing = np.stack([needed[full], offered[full], device_of_row[full]])
+            different, of_row = np.unique(missing, axis=1, return_inverse=True)
+            codes = [
+                self.reasons.code(memory_reason(float(need), float(offer)), unpriced[int(device)])
+                for need, offer, device in different.T
+            ]
+            said[full] = np.array(codes, dtype=np.int32)[np.ravel(of_row)]
+        marked: NDArray[np.int32] = said
+        return marked
+
+    def predicted(self, row: int, codes: Mapping[str, int]) -> None:
+        """Evaluate one configuration with predict."""
+        try:
+            arguments = self.space.resolved(codes)
+            p = predict(self.space.graph, **arguments)
+        except PerfmodelError as error:
+            self.columns[REASON][row] = self.reasons.code(str(error))
+            return
+        assert p.basis is not None
+        device = p.basis.prepared.target.processor_spec.stem
+        outcome = Outcome(
+            parts=p.parts,
+            batch_size=p.batch_size,
+            counted_workers=p.counted_workers,
+            device_count=p.worker_count * arguments.get("stages", 1) * arguments.get("tensor_size", 1),
+            memory_bytes=p.memory.total_bytes,
+            capacity_bytes=p.memory.capacity_bytes,
+            usd_per_hour=self.evaluation.prices.of(device),
+            dataset_size=epoch_size(self.evaluation.dataset_size, arguments.get("dataset")),
+        )
+        for name, column in self.columns.items():
+            if name != REASON:
+                column[row] = RESULTS[name](outcome)
+        fit = memory_reason(float(outcome.memory_bytes), float(outcome.capacity_bytes))
+        self.columns[REASON][row] = self.reasons.code(fit, self.price_reason(device))
+
+    def price_reason(self, device: str) -> str:
+        """Return why a device has no price; empty if it has one or prices are not asked for."""
+        asked = "usd_per_epoch" in self.evaluation.columns
+        return self.evaluation.prices.missing(device) if asked else ""
+
+
+class _TaskEvaluation:
+    """A task of workers and jobs during evaluation."""
+
+    def __init__(self, rows: _ResultRows, evaluation: Evaluation, task: SweepTask) -> None:
+        self.rows, self.evaluation, self.task, self.space = rows, evaluation, task, evaluation.space
+        self.reasons, self.columns = rows.reasons, rows.columns
+        self.of_workers = Side.of(self.space, OF_WORKER).codes(task.workers)
+        self.is_slow = self._is_sparse() or is_slow(self.space)
+
+    def _is_sparse(self) -> bool:
+        """Tell whether hardly any two configurations share a worker, batch size aside."""
+        batches = self.space.by_name.get("batch_size")
+        kinds = np.unique(self.task.workers // (1 if batches is None else len(batches)))
+        return self.task.pairs is not None and self.task.size < ROWS_PER_KIND * len(kinds)
+
+    def every_job(self) -> None:
+        of_jobs = Side.of(self.space, OF_JOB).codes(self.task.jobs)
+        start, everyone = 0, np.arange(len(self.task.workers))
+        for index in range(len(self.task.jobs)):
+            codes = {name: int(each[index]) for name, each in of_jobs.items()}
+            job = JobValues(codes, {name: self.space.value(name, codes.get(name, 0)) for name in OF_JOB})
+            places = None if self.task.pairs is None else self.task.pairs[index]
+            if self.is_slow:
+                those = everyone if places is None else places
+                self._one_by_one(job, those, np.arange(start, start + len(those)))
+            else:
+                self._together(job, start, places)
+            start += len(everyone if places is None else places)
+
+    def _together(self, job: JobValues, start: int, places: NDArray[np.int64] | None) -> None:
+        """Evaluate a job for all its workers at once, or for those at ``places``, which may repeat."""
+        block, jobs = self.evaluation.workers(self.task)
+        for refused, reason in block.refused:
+            self.columns[REASON][self._rows(refused, start, places)[1]] = self.reasons.code(reason)
+        self._one_by_one(job, *self._rows(block.slow, start, places))
+        for section in block.sections:
+            members, rows = self._rows(section.places, start, places)
+            if places is None:
+                self._section(section, job, jobs, rows)
+            elif len(members):
+                order = np.argsort(section.places)
+                some = order[np.searchsorted(section.places, members, sorter=order)]
+                self._section(section.some(some), job, jobs, rows)
+
+    @staticmethod
+    def _rows(
+        among: NDArray[np.int64], start: int, places: NDArray[np.int64] | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the members of ``among`` that a job is for, and their rows in the table."""
+        if places is None:
+            return among, start + among
+        wanted = np.isin(places, among)
+        return places[wanted], start + np.flatnonzero(wanted)
+
+    def _section(self, section: Section, job: JobValues, jobs: JointSteps, rows: NDArray[np.int64]) -> None:
+        try:
+            outcome, memory = jobs.outcome(section, job)
+        except Refusal as refusal:
+            codes = [np.full(1, self.reasons.code(refusal.of(kind.system))) for kind in section.kinds]
+            self.columns[REASON][rows] = section.joined(codes)
+            return
+        for name, column in self.columns.items():
+            column[rows] = self._remarks(section, outcome, memory) if name == REASON else RESULTS[name](outcome)
+
+    def _remarks(self, section: Section, outcome: Outcome, memory: Hashable) -> NDArray[np.int32]:
+        """Return reason codes of a section's configurations: too little memory, or no known price."""
+        key = ("remarks", memory)
+        kept = section.kept.get(key)
+        if kept is None or kept[0] is not self.reasons:  # codes are of one task's list of reasons
+            said = self.rows.remarks(outcome, *section.numbered_devices)
+            kept = section.kept[key] = (self.reasons, said)
+        return kept[1]
+
+    def _one_by_one(self, job: JobValues, places: NDArray[np.int64], rows: NDArray[np.int64]) -> None:
+        """Evaluate a job with predict, for each of the workers at ``places``."""
+        for place, row in zip(places.tolist(), rows.tolist(), strict=True):
+            worker = {name: int(codes[place]) for name, codes in self.of_workers.items()}
+            self.rows.predicted(row, worker | dict(job.codes))
+
+
+def empty_columns(names: tuple[str, ...], size: int) -> Columns:
+    """Return columns of configurations without results: zeros and NaN."""
+    empty: Columns = {FITS: np.zeros(1, dtype=bool), REASON: np.zeros(1, dtype=np.int32)}
+    return {name: np.repeat(empty.get(name, np.full(1, math.nan)), size) for name in names}
+
+
+AT_ONCE: Final = 64
+"""Tasks that an executor has at once: enough for its workers, with few megabytes of columns. [1]"""
+
+TRIES: Final = 3
+"""Attempts on an executor before a task is evaluated here. [1]"""
+
+_OPEN: dict[bytes, Evaluation] = {}
+"""The evaluation of this process's present sweep, by its pickle, so that its tasks share caches."""
+
+
+def evaluate_pickled(pickled: bytes, task: AnyTask) -> TaskColumns:
+    """Evaluate a task in a worker process."""
+    found = _OPEN.get(pickled)
+    if found is None:
+        _OPEN.clear()
+        found = _OPEN[pickled] = pickle.loads(pickled)  # made by this very library a moment ago
+    return found.of(task)
+
+
+def outcomes(
+    evaluation: Evaluation, tasks: Iterator[AnyTask], *, executor: Executor | None
+) -> Iterator[tuple[AnyTask, TaskColumns]]:
+    """Evaluate tasks, and yield each with its columns when it is done."""
+    if executor is None:
+        for task in tasks:
+            yield task, evaluation.of(task)
+        return
+    yield from _ExecutorTasks(evaluation, tasks, executor).done()
+
+
+class _ExecutorTasks:
+    """Tasks of an executor: lost ones are retried, and those that keep failing are evaluated here."""
+
+    def __init__(self, evaluation: Evaluation, tasks: Iterator[AnyTask], executor: Executor) -> None:
+        self.evaluation, self.tasks, self.executor = evaluation, tasks, executor
+        self.pickled = pickle.dumps(evaluation)
+        self.running: dict[Future[TaskColumns], tuple[AnyTask, int]] = {}
+        self.left: deque[AnyTask] = deque()
+
+    def done(self) -> Iterator[tuple[AnyTask, TaskColumns]]:
+        try:
+            while self._fill() or self.running:
+                for future in wait(self.running, return_when=FIRST_COMPLETED).done:
+                    task, tries = self.running.pop(future)
+                    if future.cancelled() or future.exception() is not None:
+                        self._again(task, tries)
+                    else:
+                        yield task, future.result()
+                while self.left:
+                    task = self.left.popleft()
+                    yield task, self.evaluation.of(task)
+        finally:
+            for future in self.running:
+                future.cancel()
+
+    def _fill(self) -> bool:
+        """Submit tasks up to the limit; return whether any are running or left to evaluate here."""
+        while len(self.running) < AT_ONCE and not self.left:
+            task = next(self.tasks, None)
+            if task is None:
+                break
+            self._again(task, 0)
+        return bool(self.running or self.left)
+
+    def _again(self, task: AnyTask, tries: int) -> None:
+        """Submit a task once more; if that fails, or has failed too often, keep it to evaluate here."""
+        if tries < TRIES:
+            with suppress(Exception):  # an executor may fail in any way once its workers are gone
+                future: Future[TaskColumns] = self.executor.submit(evaluate_pickled, self.pickled, task)
+                self.running[future] = (task, tries + 1)
+                return
+        self.left.append(task)
+
+
+def check_executor(executor: Any) -> None:
+    """Refuse anything that is not an executor of concurrent.futures."""
+    submit: Callable[..., Any] | None = getattr(executor, "submit", None)
+    if executor is not None and not (isinstance(executor, Executor) and callable(submit)):
+        allowed = "an executor of concurrent.futures, e.g. ProcessPoolExecutor(), or client.get_executor() of dask"
+        raise ArgumentError("executor", executor, allowed)

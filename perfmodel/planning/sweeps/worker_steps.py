@@ -1,0 +1,565 @@
+"""Steps of a sweep's workers: each timed alone for all batch sizes at once, then joint steps of equal exchanges."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.framework.profile import load_framework
+from perfmodel.planning.sweeps.prices import Prices
+from perfmodel.planning.sweeps.results import Outcome, epoch_size
+from perfmodel.planning.sweeps.space import FED_BY, OF_WORKER, PLACED_BY
+from perfmodel.prediction.arguments.table import names_of
+from perfmodel.prediction.device.gpu_target import GpuTarget
+from perfmodel.prediction.device.step_time import StepTime
+from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.prediction.job.agreement import Asynchronous
+from perfmodel.prediction.job.agreement_options import LIBRARY, resolve_agreement
+from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with
+from perfmodel.prediction.job.data_path import resolve_data_path
+from perfmodel.prediction.job.gradients import MERGED, GradientSchedule
+from perfmodel.prediction.job.job import Job
+from perfmodel.prediction.job.prepare import prepare
+from perfmodel.prediction.job.prepared import Prepared, TimedStep
+from perfmodel.prediction.job.subject import subject_of_graph
+from perfmodel.records import Phase
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.hardware.gpu import Gpu
+    from perfmodel.hardware.wiring import Wired
+    from perfmodel.planning.sweeps.space import Space
+    from perfmodel.prediction.device.target import Target
+    from perfmodel.prediction.job.agreement import Agreement
+    from perfmodel.prediction.job.data_path import DataPath
+    from perfmodel.prediction.memory.footprint import MemoryFootprint
+
+FAST_TARGETS: Final = ("gpu", "cpu")
+"""Targets whose steps can be timed for many batch sizes at once."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WorkerKind:
+    """Workers that differ only in batch size."""
+
+    prepared: Prepared
+    timed: TimedStep
+    places: NDArray[np.int64]
+    asked: Mapping[str, Any]
+
+    @cached_property
+    def schedule(self) -> GradientSchedule | None:
+        """Times at which gradients are ready; None where there are none. [s]"""
+        if Phase.BACKWARD not in self.prepared.subject.phase.parts:
+            return None
+        return self.timed.shown.gradients
+
+    @property
+    def target(self) -> Target:
+        """The target that the workers run on."""
+        return self.prepared.target
+
+    def one_input_bytes(self, footprint: MemoryFootprint) -> Any:
+        """Return the size of one mini-batch of a footprint that may hold two. [B]"""
+        ahead_bytes = self.prepared.stage_copies(self.prepared.stages[0])[1].copied_bytes
+        return footprint.input_bytes / (1 + bool(np.any(ahead_bytes)))
+
+    @property
+    def system(self) -> str:
+        """Name of the device's system; empty without one."""
+        return "" if self.target.system_part is None else self.target.system_part.system.name
+
+    @property
+    def device(self) -> str:
+        """Name of the device's file."""
+        return str(self.target.processor_spec.stem)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alike:
+    """Key of a section."""
+
+    wiring: Hashable
+    exchanged: Hashable
+    unit_count: int | None
+    layers: tuple[str, ...]
+
+
+@dataclass(eq=False, kw_only=True)
+class Section:
+    """Workers with the same exchange (same contents, same route), whatever each computes before."""
+
+    kinds: Sequence[WorkerKind]
+    alike: Alike
+    only: NDArray[np.int64] | None = None
+    kept: dict[Any, Any] = field(default_factory=dict)
+
+    @property
+    def first(self) -> WorkerKind:
+        """A representative of all kinds."""
+        return self.kinds[0]
+
+    def joined(self, per_kind: Sequence[Any]) -> NDArray[Any]:
+        """Join a value or array of each kind to one array; configurations are the last axis."""
+        parts = []
+        for kind, value in zip(self.kinds, per_kind, strict=True):
+            values = np.asarray(value)
+            parts.append(np.broadcast_to(values, (*values.shape[:-1], len(kind.places))))
+        joined: NDArray[Any] = np.concatenate(parts, axis=-1)
+        return joined if self.only is None else joined[..., self.only]
+
+    @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """Index of each worker within the task. [1]"""
+        return self.joined([kind.places for kind in self.kinds])
+
+    @cached_property
+    def batch_size(self) -> NDArray[np.float64]:
+        """Samples per worker. [samples]"""
+        return self.joined([kind.prepared.batch_size for kind in self.kinds])
+
+    @cached_property
+    def own(self) -> StepTime:
+        """Step of each worker alone. [s]"""
+        of_kinds = {
+            part.name: [getattr(kind.timed.parts, part.name) for kind in self.kinds] for part in fields(StepTime)
+        }
+        nothing = {
+            name for name, values in of_kinds.items() if all(np.ndim(each) == 0 and each == 0 for each in values)
+        }
+        return StepTime(**{name: 0.0 if name in nothing else self.joined(values) for name, values in of_kinds.items()})
+
+    @property
+    def whole(self) -> StepTime:
+        """The same, under the name that the composition uses. [s]"""
+        return self.own
+
+    @property
+    def forward(self) -> StepTime:
+        """Not available: workers of a sweep hold the whole network. [s]"""
+        raise AssertionError
+
+    backward = update = forward
+
+    @cached_property
+    def gradients(self) -> GradientSchedule:
+        """Times at which each worker's gradients are ready. [s]"""
+        each = [kind.schedule for kind in self.kinds]
+        varied: dict[str, Any] = {
+            name: self.joined([getattr(schedule, name) for schedule in each])
+            for name in ("ready_s", "wanted_s", "forward_s", "backward_s")
+        }
+        assert each[0] is not None
+        return replace(each[0], **varied)
+
+    @cached_property
+    def memory_bytes(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Memory of each worker with one mini-batch on the device, size of a further one, and capacity. [B]"""
+        footprints = [kind.prepared.footprint(kind.timed) for kind in self.kinds]
+        one = [kind.one_input_bytes(each) for kind, each in zip(self.kinds, footprints, strict=True)]
+        kept = [
+            each.total_bytes - each.input_bytes + input_bytes for each, input_bytes in zip(footprints, one, strict=True)
+        ]
+        return self.joined(kept), self.joined(one), self.joined([each.capacity_bytes for each in footprints])
+
+    @cached_property
+    def by_framework(self) -> list[tuple[WorkerKind, NDArray[np.int64]]]:
+        """One representative per framework and the indices that share it; their copies are the same."""
+        found: dict[Hashable, tuple[WorkerKind, list[bool]]] = {}
+        for index, kind in enumerate(self.kinds):
+            key = (id(kind.prepared.profile), kind.prepared.pinned)
+            found.setdefault(key, (kind, [False] * len(self.kinds)))[1][index] = True
+        return [(kind, np.flatnonzero(self.joined(alike))) for kind, alike in found.values()]
+
+    @cached_property
+    def numbered_devices(self) -> tuple[list[str], NDArray[np.intp]]:
+        """Names of the devices' files without repeats, and each worker's index among them."""
+        names = list(dict.fromkeys(kind.device for kind in self.kinds))
+        return names, self.joined([np.full(1, names.index(kind.device)) for kind in self.kinds])
+
+    def some(self, members: NDArray[np.int64]) -> Section:
+        """Return some of the workers, by their index in the section."""
+        return Section(kinds=self.kinds, alike=self.alike, only=members)
+
+    @cached_property
+    def beside_working_dies(self) -> Section:
+        """The same workers at the clock that a board's dies have while several work."""
+        return Section(kinds=[_slower(kind) for kind in self.kinds], alike=self.alike, only=self.only)
+
+
+def _slower(kind: WorkerKind) -> WorkerKind:
+    target = kind.target
+    assert isinstance(target, GpuTarget)
+    prepared = replace(
+        kind.prepared, target=GpuTarget(target.device.beside_working_dies(), system_part=target.system_part)
+    )
+    return replace(kind, prepared=prepared, timed=prepared.step())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Block:
+    """The workers of a task."""
+
+    sections: tuple[Section, ...]
+    refused: tuple[tuple[NDArray[np.int64], str], ...]
+    slow: NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class Workers:
+    """Times the workers of tasks, and caches intermediate results for later tasks."""
+
+    space: Space
+    _devices: list[Gpu] = field(default_factory=list)
+    _kept: dict[Any, Any] = field(default_factory=dict)
+
+    def block(self, codes: Mapping[str, NDArray[np.int64]], count: int) -> Block:
+        """Return the workers of a task, grouped into sections."""
+        kinds: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        names = [name for name in OF_WORKER if name in codes and name != "batch_size"]
+        for place, key in enumerate(zip(*(codes[name].tolist() for name in names), strict=True)):
+            kinds[key].append(place)
+        if not names:
+            kinds[()] = list(range(count))
+        sections: dict[Alike, list[WorkerKind]] = defaultdict(list)
+        refused, slow = [], []
+        timed: dict[Hashable, TimedStep] = {}
+        for key, listed in kinds.items():
+            places = np.array(listed)
+            batches = codes["batch_size"][places] if "batch_size" in codes else np.zeros(len(places), dtype=np.int64)
+            try:
+                kind = self._kind(dict(zip(names, key, strict=True)), places, batches, timed)
+            except PerfmodelError as error:
+                refused.append((places, str(error)))
+                continue
+            if kind is None:
+                slow.append(places)
+            else:
+                sections[self._alike(kind)].append(kind)
+        made = [Section(kinds=kinds_of, alike=key) for key, kinds_of in sections.items()]
+        return Block(
+            sections=tuple(made),
+            refused=tuple(refused),
+            slow=np.concatenate(slow) if slow else np.empty(0, dtype=np.int64),
+        )
+
+    def _kind(
+        self,
+        codes: dict[str, int],
+        places: NDArray[np.int64],
+        batches: NDArray[np.int64],
+        timed: dict[Hashable, TimedStep],
+    ) -> WorkerKind | None:
+        """Return workers that differ only in batch size; None where predict must evaluate each."""
+        space, given = self.space, self.space.resolved(codes)
+        asked: dict[str, Any] = {name: given.get(name) for name in ("device", "system", "threads")}
+        on = tuple((name, code) for name, code in codes.items() if name in PLACED_BY)
+        target = self._once(("target", on), lambda: resolve_target(**asked))
+        if target.lowered_for not in FAST_TARGETS:
+            return None
+        phase, optimizer = (space.value(name, codes.get(name, 0)) for name in ("phase", "optimizer"))
+        subject = self._once(
+            ("subject", codes.get("phase"), codes.get("optimizer")),
+            lambda: subject_of_graph(space.graph, phase=phase, optimizer=optimizer),
+        )
+        framework = target.framework(given.get("framework", "generic"))
+        profile = self._once(("profile", str(framework) if codes.get("framework") is None else codes["framework"]),
+                             lambda: load_framework(framework))  # fmt: skip
+        sizes = [self._batch_size(code) for code in batches.tolist()]
+        prepared = prepare(
+            subject,
+            target=target,
+            profile=profile,
+            batch_size=sizes[0],
+            dtype=space.value("dtype", codes.get("dtype", 0)),
+            library=space.value("library", codes.get("library", 0)),
+            pinned=space.value("pinned", codes.get("pinned", 0)),
+            recompute=space.value("recompute", codes.get("recompute", 0)),
+        )
+        prepared = replace(prepared, batch_size=np.array(sizes, dtype=float))  # type: ignore[arg-type]
+        same = (*((name, code) for name, code in codes.items() if name not in ("device", "system", "link", "pinned")),)
+        key = (self._processor(target, codes), same, tuple(sizes))
+        if key not in timed:
+            timed[key] = prepared.step()
+        return WorkerKind(prepared=prepared, timed=timed[key], places=places, asked=asked)
+
+    def _once(self, key: Hashable, make: Any) -> Any:
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def _batch_size(self, code: int) -> int:
+        given = self.space.value("batch_size", code)
+        graph = self.space.graph
+        return int(graph.samples(graph.fixed_batch_size if given is None else given))
+
+    def _processor(self, target: Target, codes: Mapping[str, int]) -> Hashable:
+        """Return a key that is equal for processors with the same times."""
+        if not isinstance(target, GpuTarget):
+            return tuple((name, codes.get(name)) for name in ("device", "system"))
+        for index, known in enumerate(self._devices):
+            if known is target.device or known == target.device:
+                return index
+        self._devices.append(target.device)
+        return len(self._devices) - 1
+
+    def _alike(self, kind: WorkerKind) -> Alike:
+        """Return the key of the section that workers belong to."""
+        prepared, target = kind.prepared, kind.target
+        by_library = LIBRARY in self._strategies
+        habits = prepared.profile.exchange
+        exchange: Hashable = id(prepared.profile) if by_library else (habits.bucket_mib, habits.pull_order)
+        subject = prepared.subject
+        return Alike(
+            wiring=self._wiring(target),
+            exchanged=(exchange, prepared.dtype, id(subject.optimizer), subject.phase),
+            unit_count=target.device.unit_count if by_library and isinstance(target, GpuTarget) else None,
+            layers=() if kind.schedule is None else kind.schedule.layers,
+        )
+
+    @cached_property
+    def _strategies(self) -> frozenset[Any]:
+        axis = self.space.by_name.get("sync")
+        return frozenset() if axis is None else frozenset(axis.values)
+
+    def _wiring(self, target: Target) -> Hashable:
+        """Return a key of the route of mini-batches and gradients."""
+        if not isinstance(target, GpuTarget):
+            return (target.processor, target.name)
+        if target.system_part is None:
+            return (target.processor, target.link.name)
+        return self._wired(target.system_part.system)
+
+    def _wired(self, system: Wired) -> int:
+        """Return a number for the wiring of a system, whatever devices are in its slots."""
+        devices = [device for _, device in system.devices]
+        alike = tuple(devices.index(device) for device in devices)
+        boards = tuple(dict.fromkeys(device.board for device in devices))
+        places = tuple((place.name, place.kind, place.node, place.has_rdma) for place in system.wiring.places)
+        drives = tuple((array.name, id(array.drive), array.drive_count, array.efficiency) for array in system.storages)
+        networks = tuple((name, id(link)) for name, link in system.networks)  # two files may have one name
+        hosts = tuple((name, host.core_count, host.memory_capacity_bytes) for name, host in system.hosts.items())
+        key = (system.wiring.wires, places, alike, boards, drives, networks, hosts)
+        found = self._kept.setdefault(("wiring", id(system)), None)
+        if found is None:
+            numbers = self._kept.setdefault("wirings", {})
+            found = self._kept["wiring", id(system)] = (numbers.setdefault(key, len(numbers)), system)
+        return int(found[0])
+
+
+AGREED_BY: Final = names_of("workers", "exchange")
+"""Arguments of an agreement."""
+
+MOST_OUTCOMES: Final = 4
+"""Outcomes cached per section for jobs with equal results: without a data set, prefetch of 1 and 2 are equal. [1]"""
+
+
+@dataclass(frozen=True, eq=False)
+class JobValues:
+    """Values of the axes that decide what workers do together.
+
+    Parameters
+    ----------
+    codes : mapping of str to int
+        Where values stand in their axes: what tells jobs apart. [1]
+    values : mapping of str to object
+        Arguments of predict. [-]
+    """
+
+    codes: Mapping[str, int]
+    values: Mapping[str, Any]
+
+    def _key(self, names: tuple[str, ...]) -> Hashable:
+        return tuple(self.codes.get(name) for name in names)
+
+    @cached_property
+    def size(self) -> Hashable:
+        """Key of the number of workers."""
+        return self._key(("workers",))
+
+    @cached_property
+    def agreed(self) -> Hashable:
+        """Key of the way in which the workers agree."""
+        return self._key(AGREED_BY)
+
+    @cached_property
+    def fed(self) -> Hashable:
+        """Key of the way in which mini-batches arrive."""
+        return self._key(("workers", *FED_BY))
+
+
+class Refusal(Exception):  # noqa: N818 - no error: a row of the table
+    """Why a job is impossible, in the words of predict, and the system that they name."""
+
+    def __init__(self, reason: str, system: str) -> None:
+        self.reason, self.system = reason, system
+        super().__init__(reason)
+
+    def of(self, system: str) -> str:
+        """Return the reason for another system with the same wiring."""
+        return self.reason.replace(self.system, system) if self.system else self.reason
+
+
+@dataclass(eq=False)
+class JointSteps:
+    """Evaluates jobs of sections, and caches intermediate results for later jobs."""
+
+    prices: Prices
+    dataset_size: int | None
+    _kept: dict[Hashable, Any] = field(default_factory=dict)
+
+    def outcome(self, section: Section, job: JobValues) -> tuple[Outcome, Hashable]:
+        """Return the outcome of a job for each worker of a section, and the key of its memory."""
+        try:
+            return self._outcome(section, job)
+        except PerfmodelError as error:
+            raise Refusal(str(error), section.first.system) from error
+
+    def _outcome(self, section: Section, job: JobValues) -> tuple[Outcome, Hashable]:
+        target = self._target(section, job)
+        if target.system_part is not None and target.system_part.shares_boards:
+            section = section.beside_working_dies
+        path = self._data_path(section, job, target)
+        agreement = self._agreement(section, job, target)
+        memory = (job.size, path.prefetch > 0)
+        alike = (id(agreement), memory, None if path.dataset is None else job.fed)
+        kept = section.kept.setdefault("outcomes", {})
+        if alike not in kept:
+            if len(kept) >= MOST_OUTCOMES:
+                kept.clear()
+            kept[alike] = agreement, self._agreed(section, job, target, path, agreement)
+        return kept[alike][1], memory
+
+    def _agreed(
+        self, section: Section, job: JobValues, target: Target, path: DataPath, agreement: Agreement | None
+    ) -> Outcome:
+        before_s, meanwhile_s, buffers = self._feed(section, job, target, path)
+        composed = fed_with(
+            self._applied(section, agreement),
+            agreement=agreement,
+            copies_s=(before_s, meanwhile_s),
+            fed=partial(path.fed, batch_size=section.batch_size),
+        )
+        kept_bytes, input_bytes, capacity_bytes = section.memory_bytes
+        return Outcome(
+            parts=composed.parts,
+            batch_size=section.batch_size,
+            counted_workers=path.worker_count if agreement is None else agreement.counted_workers,
+            device_count=path.worker_count,
+            memory_bytes=kept_bytes + (buffers - 1) * input_bytes,
+            capacity_bytes=capacity_bytes,
+            usd_per_hour=self._usd_per_hour(section),
+            dataset_size=epoch_size(self.dataset_size, path.dataset),
+        )
+
+    def _once(self, section: Section, key: Hashable, make: Any) -> Any:
+        """Return the cached value of a key, or raise its refusal; make either on first use."""
+        if key not in self._kept:
+            try:
+                self._kept[key] = make()
+            except PerfmodelError as error:
+                self._kept[key] = Refusal(str(error), section.first.system)
+        found = self._kept[key]
+        if isinstance(found, Refusal):  # raised anew: one that is kept would keep whoever it passed through
+            raise Refusal(found.reason, found.system)
+        return found
+
+    def _usd_per_hour(self, section: Section) -> Any:
+        if "usd_per_hour" not in section.kept:
+            devices, of_rows = section.numbered_devices
+            section.kept["usd_per_hour"] = np.array([self.prices.of(device) for device in devices])[of_rows]
+        return section.kept["usd_per_hour"]
+
+    def _target(self, section: Section, job: JobValues) -> Target:
+        workers = job.values["workers"]
+        return self._once(  # type: ignore[no-any-return]
+            section,
+            ("target", section.alike.wiring, section.alike.unit_count, job.size),
+            lambda: resolve_target(workers=workers, **section.first.asked),
+        )
+
+    def _data_path(self, section: Section, job: JobValues, target: Target) -> DataPath:
+        return self._once(  # type: ignore[no-any-return]
+            section,
+            ("path", section.alike.wiring, job.fed),
+            lambda: resolve_data_path(target, _asked(section, job, (*FED_BY, "workers"))),
+        )
+
+    def _agreement(self, section: Section, job: JobValues, target: Target) -> Agreement | None:
+        prepared, alike = section.first.prepared, section.alike
+        return self._once(  # type: ignore[no-any-return]
+            section,
+            ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
+            lambda: resolve_agreement(
+                _asked(section, job, AGREED_BY),
+                system_part=target.system_part,
+                subject=prepared.subject,
+                profile=prepared.profile,
+                dtype=prepared.dtype,
+            ),
+        )
+
+    def _feed(self, section: Section, job: JobValues, target: Target, path: DataPath) -> tuple[Any, Any, Any]:
+        """Return the time of copies before a step and during it, and the mini-batches on each device."""
+        key = ("feed", job.size, path.prefetch > 0)
+        if key not in section.kept:
+            before_s, meanwhile_s, buffers = (np.zeros(len(section.batch_size)) for _ in range(3))
+            for kind, places in section.by_framework:
+                changed: dict[str, Any] = {
+                    "target": target,
+                    "data_path": path,
+                    "batch_size": section.batch_size[places],
+                }
+                fed = replace(kind.prepared, **changed)
+                before, meanwhile = fed.copies()
+                shared = target.shared_bytes_per_s
+                before_s[places] = before.time(shared_bytes_per_s=shared)
+                meanwhile_s[places] = meanwhile.time(shared_bytes_per_s=shared)
+                buffers[places] = 1 + bool(np.any(meanwhile.copied_bytes))
+            section.kept[key] = (before_s, meanwhile_s, buffers)
+        return section.kept[key]  # type: ignore[no-any-return]
+
+    def _applied(self, section: Section, agreement: Agreement | None) -> Composed:
+        """Return the joint step, without copies."""
+        last = section.kept.get("applied")
+        if last is None or last[0] is not agreement:
+            last = section.kept["applied"] = (agreement, _applied(section, agreement))
+        return last[1]
+
+
+def _asked(section: Section, job: JobValues, names: tuple[str, ...]) -> Job:
+    """Return some arguments of a job, checked as predict checks them."""
+    values: Any = {name: job.values[name] for name in names}
+    return Job(section.first.prepared.subject.graph, **values)
+
+
+def _applied(section: Section, agreement: Agreement | None) -> Composed:
+    merged = getattr(agreement, "message_bytes", None) == MERGED
+    varied = isinstance(agreement, Asynchronous) and agreement.numbers.times is not None
+    if not (merged or varied):
+        return _composed(section, agreement)
+    # what is searched for, or comes of a search, is found for each worker by itself
+    found = [_composed(section.some(np.array([index])), agreement) for index in range(len(section.batch_size))]
+
+    def joined(steps: list[StepTime]) -> StepTime:
+        return StepTime(
+            **{
+                each.name: np.array([float(np.ravel(getattr(step, each.name))[0]) for step in steps])
+                for each in fields(StepTime)
+            }
+        )
+
+    return replace(found[0], parts=joined([each.parts for each in found]), own=joined([each.own for each in found]))
+
+
+def _composed(section: Section, agreement: Agreement | None) -> Composed:
+    work = StageWork(times=section, exchanges_gradients=agreement is not None)
+    composed = agreed([work], orders=section.first.prepared.orders, agreement=agreement)
+    return replace(composed, stages=())  # a section keeps what is composed of it, and would keep itself
