@@ -38,7 +38,7 @@ def test_wrong_options_are_refused_by_name(name, option):
         error = _refused(name, **_small(name, option), **{option: given})
         if error is not None:
             assert error.argument == option, f"{option}={given!r}: {error}"
-            assert str(error).startswith(f"{option}="), error
+            assert str(error).startswith(f"{option} must "), error
             assert len(error.allowed) > len("must be"), error
     # whatever the option is, these are never right
     assert _refused(name, **{option: {}})
@@ -58,7 +58,7 @@ def test_wrong_options_are_refused_by_name(name, option):
 def test_a_builder_called_directly_refuses_as_well(name):
     builder = zoo.BUILDERS[name]
     option = next(iter(signature(builder).parameters))
-    with pytest.raises(ArgumentError, match=f"^{option}="):
+    with pytest.raises(ArgumentError, match=f"^{option} must"):
         builder(**{option: {}})
 
 
@@ -67,13 +67,15 @@ def test_options_that_do_not_go_together_name_the_one_at_fault():
     with pytest.raises(ArgumentError, match=r"^image_size must be .*pool5"):
         zoo.vgg16(batch_norm=True, image_size=16)
     # 768 / 7 is no whole number, whichever of the two is given
-    with pytest.raises(ArgumentError, match=r"^heads=7 .*768"):
+    with pytest.raises(ArgumentError, match=r"^heads must.*768.*\(got 7"):
         zoo.bert(heads=7, dropout=0.0)
-    with pytest.raises(ArgumentError, match=r"^width=100 .*heads"):
+    with pytest.raises(ArgumentError, match=r"^width must.*heads.*\(got 100"):
         zoo.bert(width=100)
-    with pytest.raises(ArgumentError, match=r"^sequence_length=2048 .*1024"):  # through gpt's table of positions
+    with pytest.raises(
+        ArgumentError, match=r"^sequence_length must.*1024.*\(got 2048"
+    ):  # through gpt's table of positions
         zoo.gpt2(sequence_length=2048)
-    with pytest.raises(ArgumentError, match=r"^first_padding=2 .*shi2016"):
+    with pytest.raises(ArgumentError, match=r"^first_padding must.*shi2016.*\(got 2"):
         zoo.alexnet(first_padding=2)
 
 
@@ -87,7 +89,9 @@ def test_where_two_options_are_at_fault_the_last_is_named():
         return width * depth
 
     assert builder() == 1
-    with pytest.raises(ArgumentError, match=r"^depth=2 .*'wide'"):  # without either of the two the other still fails
+    with pytest.raises(
+        ArgumentError, match=r"^depth must.*'wide'.*\(got 2"
+    ):  # without either of the two the other still fails
         builder(width=2, depth=2)
-    with pytest.raises(ArgumentError, match=r"^width=2 .*'wide'"):
+    with pytest.raises(ArgumentError, match=r"^width must.*'wide'.*\(got 2"):
         builder(width=2, depth=1)

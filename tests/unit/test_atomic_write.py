@@ -27,8 +27,9 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "calibration.toml"
     path.write_text("old", encoding="utf-8")
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(ArgumentError, match=r"calibration\.toml.*No space left on device"):
+    with pytest.raises(ArgumentError, match="No space left on device") as refused:
         write(path, "new")
+    assert refused.value.given == str(path)
     assert path.read_text(encoding="utf-8") == "old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -70,10 +71,11 @@ def test_a_link_to_nothing_makes_its_target_and_links_in_a_circle_are_refused(tm
 
 
 def test_a_path_that_cannot_be_written(tmp_path):
-    with pytest.raises(ArgumentError, match=r"nowhere.*must be a path that can be written \(No such file"):
+    with pytest.raises(ArgumentError, match="No such file") as refused:
         write(tmp_path / "nowhere" / "x.toml", "")
+    assert refused.value.given == str(tmp_path / "nowhere" / "x.toml")
     with pytest.raises(ArgumentError, match="regular file"):
         write(tmp_path, "")
     (tmp_path / "file").write_text("old", encoding="utf-8")
-    with pytest.raises(ArgumentError, match=r"can be written \(Not a directory"):
+    with pytest.raises(ArgumentError, match="Not a directory"):
         write(tmp_path / "file" / "x.toml", "")

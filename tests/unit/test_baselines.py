@@ -11,8 +11,9 @@ import pytest
 
 from perfmodel import measurements
 from perfmodel.errors import ArgumentError
-from perfmodel.validation import baselines, metrics
+from perfmodel.validation.protocols import baselines
 from perfmodel.validation.protocols.cells import PredictedCell
+from perfmodel.validation.scores import metrics
 
 # At boost clock; the K80 die at its issue limit (128 of 192 lanes): 4.368 TFLOP/s x 0.667. [FLOP/s], [B/s]
 PEAK = {"gtx_980": 4.981e12, "gtx_1080": 8.873e12, "tesla_k80_gk210": 4.368e12 * 0.667}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,7 +70,7 @@ class TestWords:
         check_writable(tmp_path / "new.json", argument="--out")
         check_writable(None, argument="--out")
         for wrong in (tmp_path, tmp_path / "missing" / "new.json"):
-            with pytest.raises(ArgumentError, match="--out="):
+            with pytest.raises(ArgumentError, match="--out must"):
                 check_writable(wrong, argument="--out")
 
     def test_pictures_go_to_regular_files_of_a_known_ending(self, tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ class TestWords:
         folder.mkdir()
         device.symlink_to(os.devnull)
         for wrong, allowed in ((pipe, "regular file"), (folder, "not a folder"), (device, "regular file")):
-            with pytest.raises(ArgumentError, match=f"--plot=.*{allowed}"):
+            with pytest.raises(ArgumentError, match=f"--plot must.*{allowed}"):
                 check_plot(wrong)
         assert pipe.is_fifo()
         assert device.is_symlink()
@@ -315,7 +316,7 @@ class TestPredict:
         plain = json.loads(printed(*words))
         grouped = json.loads(printed(*words, "--option", "variant=grouped"))
         assert grouped["memory"]["weights_bytes"] < plain["memory"]["weights_bytes"]
-        assert "--option='grouped'" in refused(capsys, *words, "--option", "grouped")
+        assert re.search(r"--option must.*\(got 'grouped'\)", refused(capsys, *words, "--option", "grouped"))
 
     def test_a_graph_from_a_file(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         path = tmp_path / "net.json"
@@ -331,14 +332,13 @@ class TestPredict:
         assert run([*RESNET_ON_1080, "--json", "--out", str(path)]) == 0
         assert capsys.readouterr().out == ""
         assert json.loads(path.read_text(encoding="utf-8"))["batch_size"] == 16
-        assert "--out=" in refused(capsys, *RESNET_ON_1080, "--out", str(tmp_path / "missing" / "p.json"))
+        assert "--out must" in refused(capsys, *RESNET_ON_1080, "--out", str(tmp_path / "missing" / "p.json"))
         assert list(tmp_path.iterdir()) == [path]
 
     @pytest.mark.parametrize("batch_size", ["0", "-1", "1.5", "nan", "inf", "many", ""])
     def test_a_wrong_batch_size(self, capsys: pytest.CaptureFixture[str], batch_size: str) -> None:
         line = refused(capsys, "predict", "alexnet", "--device", "gtx_980", "--batch-size", batch_size)
-        assert "batch_size=" in line
-        assert "a whole number >= 1" in line
+        assert "batch_size must be a whole number >= 1" in line
 
     @pytest.mark.parametrize(
         ("words", "said"),
@@ -409,7 +409,7 @@ class TestValidate:
             (["shi2016", "--only", "gpus"], "Did you mean 'gpu'"),
             (["shi2016", "--protocol", "nothing_fited"], "Did you mean 'nothing_fitted'"),
             (["shi2016", "--plot", "parity.jpeg"], ".png"),
-            (["shi2016", "--plot", "/nowhere/parity.png"], "--plot="),
+            (["shi2016", "--plot", "/nowhere/parity.png"], "--plot must"),
         ],
     )
     def test_wrong_input(self, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
@@ -470,7 +470,7 @@ class TestReviewed:
     )
     def test_arguments_of_the_wrong_type(self, argument: str, value: object) -> None:
         graph = perfmodel.zoo.alexnet()
-        with pytest.raises((ArgumentError, NotYetAvailableError), match=f"{argument}="):
+        with pytest.raises((ArgumentError, NotYetAvailableError), match=f"{argument} must"):
             perfmodel.predict(graph, batch_size=1, device="gtx_1080", **{argument: value})
 
     def test_a_prediction_is_one_short_line(self) -> None:
@@ -544,7 +544,7 @@ class TestFitting:
     @pytest.mark.parametrize(
         ("words", "said"),
         [
-            (["--fit", "1.5"], "fit_share=1.5"),
+            (["--fit", "1.5"], "fit_share must be a share"),
             (["--fit", "0.5", "--protocol", "all_fitted"], "protocol='all_fitted'"),
             (["--fit", "0.5", "--protocol", "all"], "--fit"),
             (["--sensitivity", "--ablate"], "--sensitivity --ablate"),
@@ -600,7 +600,7 @@ GEMM_CSV = (
         ([*SCORE_ALL, "--max-mape", "5"], "--max-mape"),
         (["validate", "shi2016", "--to", "."], "--all"),
         (["validate", "shi2016", "--all"], "a table"),
-        ([*SCORE_ALL, "--protocol", "nonsense"], "'--protocol' is not allowed: none beside --all"),
+        ([*SCORE_ALL, "--protocol", "nonsense"], "must be none beside --all"),
         ([*SCORE_ALL, "--protocol", "nothing_fitted"], "--protocol"),
         ([*SCORE_ALL, "--only", "gpu", "--fit", "0.5"], "'--only, --fit'"),
         ([*SCORE_ALL, "--sensitivity", "--ablate", "--rows"], "'--sensitivity, --ablate, --rows'"),

@@ -54,13 +54,13 @@ def test_a_cloud_disk_grows_with_its_size_up_to_the_machine():
 @pytest.mark.parametrize("size", ["20", None, True, 0, -20, 1e-9, math.inf, math.nan, 1e7])
 def test_a_size_that_no_file_could_state_is_refused(size):
     disk = pm.load_storage("gce_pd_ssd")
-    with pytest.raises(ArgumentError, match=r"size_gib=.*from 1 to 1,000,000 GiB"):
+    with pytest.raises(ArgumentError, match=r"size_gib must.*from 1 to 1,000,000 GiB"):
         disk.of_size(size)
 
 
 @pytest.mark.parametrize("count", ["20", True, 0, 0.5, math.inf, math.nan])
 def test_connections_that_cannot_be_opened_are_refused(count):
-    with pytest.raises(ArgumentError, match=r"connection_count=.*finite and at least 1"):
+    with pytest.raises(ArgumentError, match=r"connection_count must.*finite and at least 1"):
         pm.load_storage("object_store").read_limits(connection_count=count)
 
 
@@ -69,7 +69,7 @@ def test_a_disk_without_a_size_has_no_rate():
     for ask in (disk.read_limits, lambda: disk.read_bandwidth_bytes_per_s):
         with pytest.raises(ArgumentError, match="the size of the disk"):
             ask()
-    with pytest.raises(ArgumentError, match="size_gib=-5"):
+    with pytest.raises(ArgumentError, match=r"size_gib must.*\(got -5"):
         disk.of_size(-5)
 
 
@@ -87,7 +87,7 @@ def test_an_object_store_scales_with_connections_and_waits_for_first_bytes():
     # 5,500 requests a second bound objects of 10 kB, however many connections
     assert rate_of("object_store", read_bytes=10e3, outstanding_reads=10_000, connection_count=10_000) == 5500 * 10e3
     assert pm.load_storage("object_store").read_bandwidth_bytes_per_s == pytest.approx(16 * 0.075e9)
-    with pytest.raises(ArgumentError, match="connection_count=0"):
+    with pytest.raises(ArgumentError, match=r"connection_count must.*\(got 0"):
         pm.load_storage("object_store").read_limits(connection_count=0)
 
 

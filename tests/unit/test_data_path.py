@@ -384,7 +384,11 @@ def test_global_batches_are_split(resnet):
         ({"input_variation": -0.1}, ArgumentError, "input_variation must be a number from 0 to 2"),
         ({"input_variation": math.inf}, ArgumentError, "from 0 to 2"),
         ({"input_variation": True}, ArgumentError, "from 0 to 2"),
-        ({"dataset": None, "input_variation": 0.5}, ArgumentError, "input_variation=0.5.*without a dataset"),
+        (
+            {"dataset": None, "input_variation": 0.5},
+            ArgumentError,
+            r"input_variation must.*without a dataset.*\(got 0.5",
+        ),
         ({"threads": 4}, ArgumentError, "None for the GPUs"),
         ({"system": None, "device": "gtx_1080", "workers": 2}, ArgumentError, "need system="),
         ({"system": None, "device": "gtx_1080", "decode_cores": 2}, ArgumentError, "input_from"),

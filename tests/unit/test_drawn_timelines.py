@@ -55,7 +55,7 @@ def test_a_tensor_group_is_one_lane_named_by_its_first_and_last_device():
 @pytest.mark.parametrize("name", ["x.png", "x.svg", "x.PDF", "x.html"])
 def test_a_trace_is_not_written_under_the_name_of_a_picture(name, tmp_path):
     timeline = job(workers=1).timeline
-    with pytest.raises(ArgumentError, match=r"path=.*x\..*plot_timeline"):
+    with pytest.raises(ArgumentError, match=r"path must.*plot_timeline.*x\."):
         timeline.save(tmp_path / name)
     assert not list(tmp_path.iterdir())
     assert json.loads(timeline.save(tmp_path / "x.trace.json").read_text())["traceEvents"]

@@ -230,7 +230,7 @@ def test_shapes_that_do_not_fit():
 def test_inputs():
     with pytest.raises(ArgumentError, match="give either"):
         LayerGraph("none")
-    with pytest.raises(ArgumentError, match="shape of input 'input'=-3"):
+    with pytest.raises(ArgumentError, match=r"shape of input 'input' must.*\(got -3"):
         LayerGraph("wrong", input_shape=(-3, 4))
     two = LayerGraph("two", inputs={"image": (3, 4, 4), "depth": (1, 4, 4)})
     with pytest.raises(GraphError, match="image, depth"):
@@ -354,8 +354,8 @@ def _rename(content, old, new):
         (lambda c: c["layers"][1].update(options=[]), "options=.* must be an object"),
         (lambda c: _rename(c, "units", "unit"), "layer 'fc1' .dense.: unknown option 'unit'; did you mean 'units'"),
         (lambda c: _rename(c, "units", "unit"), "option 'units' is missing"),
-        (lambda c: c["layers"][1]["options"].update(units=0), "layer 'fc1' .dense.: units=0 .* >= 1"),
-        (lambda c: c["layers"][1]["options"].update(units="many"), "units='many'"),
+        (lambda c: c["layers"][1]["options"].update(units=0), r"layer 'fc1' .dense.: units must.*>= 1.*\(got 0"),
+        (lambda c: c["layers"][1]["options"].update(units="many"), r"units must.*\(got 'many'"),
     ],
 )
 def test_faults_of_a_file_name_file_layer_field_and_remedy(tmp_path, change, words):
@@ -454,7 +454,7 @@ def test_branches_nest_to_any_depth():
     ],
 )
 def test_arguments_of_the_wrong_type_are_named(wrong):
-    with pytest.raises(ArgumentError, match="is not allowed: must be") as refused:
+    with pytest.raises(ArgumentError, match=" must be ") as refused:
         wrong()
     assert "\n" not in str(refused.value)
 

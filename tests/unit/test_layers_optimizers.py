@@ -70,7 +70,7 @@ def test_loading():
         load_optimizer("nestrov")
     with pytest.raises(UnknownNameError, match="Did you mean 'weight_decay'"):
         load_optimizer("sgd", weight_decy=0.1)
-    with pytest.raises(ArgumentError, match=r"momentum=1\.5"):
+    with pytest.raises(ArgumentError, match=r"momentum must.*\(got 1\.5"):
         load_optimizer("momentum", momentum=1.5)
     with pytest.raises(ArgumentError, match="per_batch"):
         Sgd(clipping="per_bach")

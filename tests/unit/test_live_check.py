@@ -350,7 +350,7 @@ class TestCheck:
         monkeypatch.setattr("torch.cuda.get_device_name", lambda index: f"board {index}")
         monkeypatch.setattr("torch.cuda.set_device", lambda device: None)
         assert check_device("cuda") == "cuda:0"
-        with pytest.raises(ArgumentError, match=r"^device='cuda:2' .* cuda:1 \(board 1\)"):
+        with pytest.raises(ArgumentError, match=r"^device must.*cuda:1 \(board 1\).*\(got 'cuda:2'"):
             check_device("cuda:2")
 
     def test_without_a_calibration_it_makes_one_for_the_data_types_asked_for(self, monkeypatch):

@@ -526,17 +526,20 @@ def test_forty_gigabytes_less_do_not_make_a_host_of_the_same_cloud_faster(resnet
 
 def test_a_device_without_a_host_is_told_what_to_do(resnet):
     for candidate, said in (
-        ("p3.2xlarge", "input_from=None"),
-        ({"price": 0.4, "device": "gtx_1080"}, "decode_cores=None"),
+        ("p3.2xlarge", "input_from"),
+        ({"price": 0.4, "device": "gtx_1080"}, "decode_cores"),
     ):
-        with pytest.raises(ArgumentError, match=rf"{said}.*'input_from': 'object_store', 'decode_cores': 8.*a system"):
+        with pytest.raises(
+            ArgumentError, match=r"'input_from': 'object_store', 'decode_cores': 8.*a system"
+        ) as refused:
             pm.plan(resnet, candidates=[candidate], **FILES)
+        assert (refused.value.argument, refused.value.given) == (said, None)
     own = {"price": 0.4, "device": "gtx_1080", "input_from": "object_store", "decode_cores": 8}
     (row,) = pm.plan(resnet, candidates=[own], **FILES).rows
     assert row.limited_by is None
     beside = pm.plan(resnet, candidates=["p3.2xlarge", "aws_p4d_24xlarge_2020"], **FILES)
     assert [row.limited_by for row in beside.rows] == ["input_from", None]
-    with pytest.raises(ArgumentError, match="decode_cores=0"):
+    with pytest.raises(ArgumentError, match=r"decode_cores must.*\(got 0"):
         pm.plan(resnet, candidates=[own | {"decode_cores": 0}], **FILES)
     with pytest.raises(UnknownNameError, match="Did you mean 'object_store'"):
         pm.plan(resnet, candidates=[own | {"input_from": "object_stor"}], **FILES)
@@ -648,45 +651,45 @@ def test_prices_of_one_machine_share_its_prediction(resnet, monkeypatch):
     ("given", "error", "said"),
     [
         ({"deadline_hours": 0}, ArgumentError, "deadline_hours must be a finite number above 0"),
-        ({"budget_usd": -5}, ArgumentError, "budget_usd=-5"),
-        ({"candidates": []}, ArgumentError, "candidates=.*at least one"),
+        ({"budget_usd": -5}, ArgumentError, r"budget_usd must.*\(got -5"),
+        ({"candidates": []}, ArgumentError, r"candidates must.*at least one"),
         ({"candidates": 5}, ArgumentError, "candidates"),
         ({"candidates": ["p3.2xlage"]}, UnknownNameError, r"Did you mean 'p3\.2xlarge'"),
         ({"candidates": [{"price": "p3.2xlarge", "worker": 2}]}, UnknownNameError, "Did you mean 'workers'"),
-        ({"candidates": [{"price": "p3.2xlarge", "workers": 0}]}, ArgumentError, "workers=0"),
+        ({"candidates": [{"price": "p3.2xlarge", "workers": 0}]}, ArgumentError, r"workers must.*\(got 0"),
         ({"candidates": [{"price": "p3.2xlarge", "workers": []}]}, ArgumentError, "workers"),
         ({"candidates": [{"system": "survey_fig5"}]}, ArgumentError, "each with a price"),
         ({"candidates": [{"price": 0.5}]}, ArgumentError, "device= or system="),
         ({"candidates": ["n1-standard-8"]}, ArgumentError, "no file says what hardware"),
         ({"candidates": [{"price": "p3.2xlarge", "device": "gtx_1080"}]}, ArgumentError, "has v100_sxm2.*gtx_1080"),
         ({"candidates": ["gce_local_ssd_2015"]}, ArgumentError, "price of an instance"),
-        ({"purchase": "spot"}, ArgumentError, "interruptions_per_hour=None"),
-        ({"purchase": "spot", "interruptions_per_hour": 1}, ArgumentError, "checkpoint_to=None"),
+        ({"purchase": "spot"}, ArgumentError, r"interruptions_per_hour must.*\(got None"),
+        ({"purchase": "spot", "interruptions_per_hour": 1}, ArgumentError, r"checkpoint_to must.*\(got None"),
         ({"purchase": "spott"}, UnknownNameError, "Did you mean 'spot'"),
         ({"interruptions_per_hour": 1}, ArgumentError, "None without purchase='spot'"),
-        ({"restart_s": math.nan}, ArgumentError, "restart_s=nan"),
-        ({"restart_s": "x"}, ArgumentError, "restart_s='x'"),
-        ({"restart_s": -1}, ArgumentError, "restart_s=-1"),
-        ({"restart_s": 240}, ArgumentError, "restart_s=240.*: 0 without purchase='spot'"),
+        ({"restart_s": math.nan}, ArgumentError, r"restart_s must.*\(got nan"),
+        ({"restart_s": "x"}, ArgumentError, r"restart_s must.*\(got 'x'"),
+        ({"restart_s": -1}, ArgumentError, r"restart_s must.*\(got -1"),
+        ({"restart_s": 240}, ArgumentError, r"restart_s must.*0 without purchase='spot'.*\(got 240"),
         ({"sync": "ring"}, UnknownNameError, "ring_all_reduce"),
         ({"sync": []}, ArgumentError, "sync"),
-        ({"storage_gb": 10}, ArgumentError, "storage_price=None"),
+        ({"storage_gb": 10}, ArgumentError, r"storage_price must.*\(got None"),
         ({"usd_per_kwh": 0.1}, ArgumentError, "usd_per_kwh"),
         ({"samples": 5}, ArgumentError, "one of epochs= and samples="),
         ({"power_usage_effectiveness": math.nan}, ArgumentError, "a number from 1 to 10"),
-        ({"storage_price": 0.2, "storage_gb": 9}, ArgumentError, "storage_price=0.2.*price of storage"),
+        ({"storage_price": 0.2, "storage_gb": 9}, ArgumentError, r"storage_price must.*price of storage.*\(got 0.2"),
         (
             {"purchase": "spot", "interruptions_per_hour": 1, "checkpoint_to": "gce_pd_ssd"},
             ArgumentError,
-            r"checkpoint_to='gce_pd_ssd'.*of_size",
+            r"checkpoint_to must.*of_size.*\(got 'gce_pd_ssd'",
         ),
         ({"epochs": None}, ArgumentError, "one of epochs= and samples="),
         ({"dataset_size": None}, ArgumentError, "dataset_size"),
-        ({"batch_size": 0}, ArgumentError, "batch_size=0"),
+        ({"batch_size": 0}, ArgumentError, r"batch_size must.*\(got 0"),
         ({"staleness_penalty": -1}, ArgumentError, "staleness_penalty"),
         ({"frame_work": "generic"}, UnknownNameError, "Did you mean 'framework'"),
         ({"device": "gtx_1080"}, UnknownNameError, "option of plan"),
-        ({"global_batch_size": 33}, ArgumentError, "global_batch_size=33"),
+        ({"global_batch_size": 33}, ArgumentError, r"global_batch_size must.*\(got 33"),
     ],
 )
 def test_bad_input_is_refused_before_any_work(resnet, given, error, said):
@@ -758,7 +761,7 @@ def test_the_command_says_what_the_function_says(resnet, capsys, tmp_path):
 
 @pytest.mark.parametrize("typed", ["price=0.2;device=t4;price=3", "price=0.2; price=0.2;device=t4"])
 def test_a_key_is_typed_once(typed):
-    with pytest.raises(ArgumentError, match=r"--candidate=.*price once"):
+    with pytest.raises(ArgumentError, match=r"--candidate must.*price once"):
         candidate_as_typed(typed)
 
 

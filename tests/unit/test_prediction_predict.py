@@ -38,18 +38,18 @@ def test_the_whole_signature_is_there_with_its_defaults():
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, math.nan, math.inf, True, False, "16", None, [16]])
 def test_a_bad_batch_size_is_named(size):
-    with pytest.raises(ArgumentError, match=r"^batch_size=.*whole number >= 1"):
+    with pytest.raises(ArgumentError, match=r"^batch_size must.*whole number >= 1"):
         pm.predict(GRAPH, batch_size=size, device="gtx_1080")
 
 
 @pytest.mark.parametrize("size", [0, 1.5, math.nan, True])
 def test_a_bad_global_batch_size_is_named(size):
-    with pytest.raises(ArgumentError, match=r"^global_batch_size="):
+    with pytest.raises(ArgumentError, match=r"^global_batch_size must"):
         pm.predict(GRAPH, global_batch_size=size, device="gtx_1080")
 
 
 def test_the_two_batch_sizes_must_agree():
-    with pytest.raises(ArgumentError, match="global_batch_size=32"):
+    with pytest.raises(ArgumentError, match=r"global_batch_size must.*\(got 32"):
         pm.predict(GRAPH, batch_size=16, global_batch_size=32, device="gtx_1080")
     alone = pm.predict(GRAPH, global_batch_size=16, device="gtx_1080")
     assert alone.step_s == pm.predict(GRAPH, batch_size=16, global_batch_size=16, device="gtx_1080").step_s
@@ -98,7 +98,7 @@ def test_a_misspelt_system():
     ],
 )
 def test_threads_that_are_not_there(where, threads):
-    with pytest.raises(ArgumentError, match=rf"^threads={threads!r}"):
+    with pytest.raises(ArgumentError, match=rf"^threads must.*\(got {threads!r}"):
         pm.predict(GRAPH, batch_size=16, threads=threads, **where)
 
 
@@ -117,7 +117,7 @@ def test_a_data_type_the_device_lacks(device, dtype):
 
 
 def test_a_library_of_the_other_kind_of_processor():
-    with pytest.raises(ArgumentError, match=r"^library='.*gpu_blas or gpu_dnn\), not cpu_blas"):
+    with pytest.raises(ArgumentError, match=r"^library must.*gpu_blas or gpu_dnn\), not cpu_blas"):
         pm.predict(GRAPH, **GOOD, library="openblas_0_2_18")
     alexnet = pm.zoo.alexnet()
     # cuDNN v5 has Winograd, which v4 lacks, for AlexNet's 3 x 3 layers
@@ -131,7 +131,7 @@ def test_a_library_of_the_other_kind_of_processor():
 
 @pytest.mark.parametrize("graph", ["resnet50", None, object()])
 def test_what_is_no_graph(graph):
-    with pytest.raises(ArgumentError, match=r"^graph="):
+    with pytest.raises(ArgumentError, match=r"^graph must"):
         pm.predict(graph, **GOOD)
 
 
@@ -181,7 +181,7 @@ def test_a_run_takes_another_batch_size_but_not_another_device_by_itself():
 @pytest.mark.parametrize("fact", [{"phase": "forward"}, {"optimizer": "adam"}])
 def test_what_a_run_executed_is_not_to_be_chosen(fact):
     run = pm.measurements.load("shi2016").run("caffe_1_0_rc3", "alexnet")
-    with pytest.raises(ArgumentError, match=rf"^{next(iter(fact))}=.*which the Run executed"):
+    with pytest.raises(ArgumentError, match=rf"^{next(iter(fact))} must.*which the Run executed"):
         pm.predict(run, device="gtx_980", **fact)
 
 
@@ -200,7 +200,7 @@ def test_an_epoch_is_whole_steps():
     p = pm.predict(GRAPH, **GOOD)
     assert p.epoch_s(dataset_size=33) == pytest.approx(3 * p.step_s)
     assert p.samples_per_s == pytest.approx(16 / p.step_s)
-    with pytest.raises(ArgumentError, match="dataset_size=0"):
+    with pytest.raises(ArgumentError, match=r"dataset_size must.*\(got 0"):
         p.epoch_s(dataset_size=0)
     with pytest.raises(AttributeError, match="step_s"):
         _ = p.steps_s

@@ -124,7 +124,7 @@ class TestTable:
     def test_head(self) -> None:
         assert list(Table(ROWS).head(1)) == [ROWS[0]]
         assert len(Table(ROWS).head(99)) == 3
-        with pytest.raises(ArgumentError, match="count=-1"):
+        with pytest.raises(ArgumentError, match=r"count must.*\(got -1"):
             Table(ROWS).head(-1)
 
     def test_text_is_aligned_with_units_in_the_heading(self) -> None:
@@ -226,7 +226,7 @@ class TestFigures:
 
     @pytest.mark.parametrize("name", ["missing/a.png", "a.jpeg", "a"])
     def test_a_path_that_cannot_be_written_is_refused_and_leaves_nothing(self, tmp_path: Path, name: str) -> None:
-        with pytest.raises(ArgumentError, match="path="):
+        with pytest.raises(ArgumentError, match="path must"):
             figures.save(figures.breakdown_bar({"compute": 0.12}), tmp_path / name)
         assert list(tmp_path.iterdir()) == []
 
@@ -257,5 +257,5 @@ def test_points_that_are_not_scored_are_hollow() -> None:
     filled, hollow = figure.axes[0].collections
     assert (len(filled.get_facecolor()), len(hollow.get_facecolor())) == (1, 0)
     assert "a, not scored (1)" in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    with pytest.raises(ArgumentError, match="hollow='1 entries'"):
+    with pytest.raises(ArgumentError, match=r"hollow must.*\(got '1 entries'"):
         figures.parity_plot([1.0, 2.0], [1.0, 2.1], groups=["a", "a"], title="t", hollow=[True])

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -186,20 +187,20 @@ def test_a_row_without_anybody_to_wait_for_says_so(vgg, capsys):
     [
         ({"sync": "ring_allreduce"}, UnknownNameError, "ring_all_reduce"),
         ({"sync": []}, ArgumentError, "at least one"),
-        ({"workers": [0]}, ArgumentError, "workers=0"),
-        ({"workers": [1.5]}, ArgumentError, "workers=1.5"),
+        ({"workers": [0]}, ArgumentError, r"workers must.*\(got 0"),
+        ({"workers": [1.5]}, ArgumentError, r"workers must.*\(got 1.5"),
         ({"workers": []}, ArgumentError, "at least one"),
-        ({"workers": "many"}, ArgumentError, "workers='many'"),
+        ({"workers": "many"}, ArgumentError, r"workers must.*\(got 'many'"),
         ({"batch_size": None}, ArgumentError, "batch_size"),
-        ({"batch_size": 0}, ArgumentError, "batch_size=0"),
+        ({"batch_size": 0}, ArgumentError, r"batch_size must.*\(got 0"),
         ({"global_batch_size": 64}, ArgumentError, "weak or strong"),
         ({"system": "survey_fig7"}, UnknownNameError, "survey_fig"),
-        ({"dataset_size": 0}, ArgumentError, "dataset_size=0"),
+        ({"dataset_size": 0}, ArgumentError, r"dataset_size must.*\(got 0"),
         ({"dataset_size": 10, "usd_per_hour": -1}, ArgumentError, "usd_per_hour"),
         ({"buckets": 3}, UnknownNameError, "bucket_bytes"),
         ({"bucket_bytes": -1}, ArgumentError, "bucket_bytes"),
         ({"group_size": 2}, ArgumentError, "hierarchical or mixed"),
-        ({"group_size": 0, "sync": "mixed"}, ArgumentError, "group_size=0"),
+        ({"group_size": 0, "sync": "mixed"}, ArgumentError, r"group_size must.*\(got 0"),
         ({"backup_workers": 1}, ArgumentError, "straggler"),
         (
             {"backup_workers": 4, "straggler": {"distribution": "normal", "cv": 0.1}},
@@ -279,7 +280,7 @@ def test_the_command_line_scales(capsys, tmp_path):
     assert run([*words, "--batch-size", "32", "--straggler", "normol=0.1"]) == 2
     assert "normal" in capsys.readouterr().err
     assert run([*words, "--batch-size", "32", "--workers", "two"]) == 2
-    assert "workers='two'" in capsys.readouterr().err
+    assert "workers must" in capsys.readouterr().err
 
 
 def test_the_slowdown_by_stragglers_is_that_of_the_tables():
@@ -319,11 +320,11 @@ def test_the_slowdown_is_drawn_with_a_mark(tmp_path):
     ("options", "error", "told"),
     [
         ({"workers": 40}, ArgumentError, "a list"),
-        ({"workers": [0]}, ArgumentError, "workers=0"),
-        ({"cv": -0.1}, ArgumentError, "cv=-0.1"),
-        ({"cv": "much"}, ArgumentError, "cv='much'"),
+        ({"workers": [0]}, ArgumentError, r"workers must.*\(got 0"),
+        ({"cv": -0.1}, ArgumentError, r"cv must.*\(got -0.1"),
+        ({"cv": "much"}, ArgumentError, r"cv must.*\(got 'much'"),
         ({"distribution": "normol"}, UnknownNameError, "normal"),
-        ({"backup_workers": 1}, ArgumentError, "backup_workers=1"),
+        ({"backup_workers": 1}, ArgumentError, r"backup_workers must.*\(got 1"),
     ],
 )
 def test_wrong_slowdowns_are_refused(options, error, told):
@@ -354,17 +355,17 @@ def test_the_command_prints_and_draws_the_slowdown(tmp_path, capsys):
     ("words", "told"),
     [
         (["--mark", "40"], "--mark"),
-        (["--workers", "0"], "workers=0"),
-        (["--workers", "2,many"], "workers='many'"),
-        (["--cv", "much"], "cv='much'"),
+        (["--workers", "0"], r"workers must.*\(got 0"),
+        (["--workers", "2,many"], r"workers must.*\(got 'many"),
+        (["--cv", "much"], r"cv must.*\(got 'much"),
         (["--distribution", "normol"], "normal"),
-        (["--backup-workers", "100"], "backup_workers=100"),
-        (["--backup-workers", "some"], "backup_workers='some'"),
+        (["--backup-workers", "100"], r"backup_workers must.*\(got 100"),
+        (["--backup-workers", "some"], r"backup_workers must.*\(got 'some"),
     ],
 )
 def test_the_command_refuses_wrong_slowdowns_in_one_line(words, told, capsys):
     assert run(["stragglers", *words]) == 2
-    assert told in capsys.readouterr().err
+    assert re.search(told, capsys.readouterr().err)
 
 
 def test_what_an_epoch_lacks_is_told(vgg):

@@ -150,17 +150,17 @@ def test_a_limit_draws_different_configurations_of_a_product_always_the_same_one
         ({"batch_sise": [16]}, UnknownNameError, "Did you mean 'batch_size'"),
         ({"device": ["gtx_1080", "gtx_1880"]}, UnknownNameError, "Did you mean 'gtx_1080'"),
         ({"sync": ["ring_allreduce"]}, UnknownNameError, "Did you mean 'ring_all_reduce'"),
-        ({"batch_size": [16, 0]}, ArgumentError, "batch_size=0"),
-        ({"overlap": [True, "no"]}, ArgumentError, "overlap='no'"),
+        ({"batch_size": [16, 0]}, ArgumentError, r"batch_size must.*\(got 0"),
+        ({"overlap": [True, "no"]}, ArgumentError, r"overlap must.*\(got 'no'"),
         ({"columns": ["step_s", "usd_per_epok"]}, UnknownNameError, "Did you mean 'usd_per_epoch'"),
         ({"usd_per_hour": {"gtx_1080": -1}}, ArgumentError, "usd_per_hour"),
-        ({"limit": 0}, ArgumentError, "limit=0"),
+        ({"limit": 0}, ArgumentError, r"limit must.*\(got 0"),
         ({"executor": "processes"}, ArgumentError, "executor"),
         ({"configurations": []}, ArgumentError, "configurations"),
         ({"configurations": [{"bacth_size": 1}]}, UnknownNameError, "Did you mean 'batch_size'"),
         ({"configurations": [{"workers": 1}], "batch_size": [1, 2]}, ArgumentError, "one value beside"),
         ({"dataset_size": 0.5}, ArgumentError, "dataset_size"),
-        ({"straggler": "x"}, ArgumentError, "straggler='x'"),
+        ({"straggler": "x"}, ArgumentError, r"straggler must.*\(got 'x'"),
         ({"schedule": ["gpip"]}, UnknownNameError, "Did you mean 'gpipe'"),
         ({"parallelism": "dat"}, UnknownNameError, "Did you mean 'data'"),
         ({"usd_per_hour": {"gtx_1O80": 1}}, UnknownNameError, "Did you mean 'gtx_1080'"),
@@ -406,7 +406,7 @@ def test_the_command_shows_all_the_best_or_the_front_and_writes_files(capsys, tm
     best = json.loads(capsys.readouterr().out)["rows"]
     assert best[0]["samples_per_s"] == asked["samples_per_s"].max()
     assert run([*words, "--axis", "overlap=true,false,maybe"]) == 2
-    assert "overlap='maybe'" in capsys.readouterr().err
+    assert "overlap must" in capsys.readouterr().err
     assert run([*words, "--usd-per-hour", "gtx_1080=1", "--usd-per-hour", "gtx_1080=2"]) == 2
     assert "once: gtx_1080 is 1 already" in capsys.readouterr().err
     assert run([*words, "--axis", "batch_sise=1"]) == 2
@@ -484,7 +484,7 @@ def test_a_set_of_names_has_one_order_in_every_process():
         ({"configurations": [{"workers": 2}]}, "device must be a device or a system"),
         ({"device": ["gtx_1080", 3]}, "device must be "),
         ({"device": "gtx_1080", "framework": [None]}, "framework must be "),
-        ({"system": "survey_fig5", "link": [["pcie_4_x16"]]}, "link=.*is not allowed"),
+        ({"system": "survey_fig5", "link": [["pcie_4_x16"]]}, "link must be a name, or a path"),
         ({"device": "gtx_1080", "prefetch": range(10**11), "limit": 9}, "at most 10,000,000 values"),
     ],
 )
