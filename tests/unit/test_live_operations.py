@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("torch")
 
 import perfmodel as pm
-from perfmodel.calibration.machine import surroundings
 from perfmodel.calibration.machine.backends.torch_backend import TorchBackend
 from perfmodel.calibration.machine.benchmark import Point, Sequence
 from perfmodel.calibration.machine.calibrate import calibrate
@@ -16,6 +15,7 @@ from perfmodel.calibration.machine.journal import Journal, journal_of, read_jour
 from perfmodel.cli.app import run
 from perfmodel.framework.kernel_classes import pooled_classes
 from perfmodel.hardware import spec_files
+from tests.counted_kernels import count_kernels
 from tests.timed_operations import class_of, live_operations, recorded_operations
 
 DRAWS = 100
@@ -44,9 +44,10 @@ def test_no_operation_of_a_live_network_is_among_those_a_calibration_times(timed
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     """What a short calibration of this machine really timed: the operations of the points in its record."""
+    class_count = len(TorchBackend("cpu").benchmarks("fp32"))
     out = tmp_path_factory.mktemp("calibration") / "mine.toml"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(surroundings, "FILE_BYTES", surroundings.BLOCK_BYTES)
+        count_kernels(patch, 2 * class_count)
         machine = calibrate("cpu", backend="torch", budget_s=5, progress=False, out=out, dtypes="fp32")
     record = journal_of(out)
     operations = recorded_operations(record)

@@ -9,7 +9,7 @@ from perfmodel.calibration.machine.benchmark import Point
 from perfmodel.calibration.machine.calibrate import calibrate
 from perfmodel.calibration.machine.classes import Machine, columns_of, fitted_classes, grouped
 from perfmodel.calibration.machine.surroundings import cold_rate, flushed_bytes, reuse_of
-from tests.fake_machine import FACTS, REUSE_BYTES, FakeBackend
+from tests.fake_machine import FACTS, REUSE_BYTES, FakeBackend, run_on_fake_time
 
 RATE = 4e-11
 CALL = 9e-5
@@ -110,8 +110,9 @@ def test_kernels_that_tell_little_are_drawn_to_the_copy_and_those_that_tell_much
     assert cold_rate(*clear, reuse_bytes=REUSE, of_copy=3 * RATE) == pytest.approx(RATE, rel=0.3)
 
 
-def test_a_calibration_names_the_capacity_that_it_measured():
+def test_a_calibration_names_the_capacity_that_it_measured(monkeypatch):
     """The made-up machine forgets with 12 MB, of a last cache of 32 MiB."""
+    run_on_fake_time(monkeypatch)
     machine = calibrate("cpu", backend=FakeBackend(noise=0.01), budget_s=60, progress=False)
     assert machine.machine.reuse_mib * 2**20 == pytest.approx(REUSE_BYTES, rel=0.1)
     assert machine.machine.cache_mib == FACTS["cache_mib"]
