@@ -15,6 +15,7 @@ from perfmodel.calibration.machine.journal import Journal, journal_of, read_jour
 from perfmodel.cli.app import run
 from perfmodel.framework.kernel_classes import pooled_classes
 from perfmodel.hardware import spec_files
+from perfmodel.validation.live.prediction import cases_of, find_networks, operations_of
 from tests.counted_kernels import count_kernels
 from tests.timed_operations import class_of, live_operations, recorded_operations
 
@@ -39,6 +40,12 @@ def test_no_operation_of_a_live_network_is_among_those_a_calibration_times(timed
     assert len(live_set) > 500
     assert len(timed) > 10 * len(live_set)
     assert not live_set & timed
+
+
+def test_what_is_run_at_inference_is_among_the_operations_of_a_live_network():
+    cases = cases_of(find_networks(["mnist_classifier", "lstm32"]), processor="cpu", dtypes=("fp32",))
+    traced = {(class_of(operation), operation) for case in cases for operation in operations_of(case)}
+    assert traced <= live_operations()
 
 
 @pytest.fixture(scope="module")

@@ -102,6 +102,11 @@ def test_a_copy_that_nothing_slows_tells_nothing():
     assert reuse_of([1e6, 1e7, 1e8], [1.01e-3, 1.02e-3, 1e-3], hot_s=1e-3, moved_bytes=1e5) is None
 
 
+def test_a_copy_that_is_slow_after_any_traffic_tells_nothing():
+    # the capacity that fits is so far below the copy's own bytes that none of them are found again
+    assert reuse_of([1e5, 1e6, 1e7], [1e-3, 2e-3, 2e-3], hot_s=1e-3, moved_bytes=1e7) is None
+
+
 def test_kernels_that_tell_little_are_drawn_to_the_copy_and_those_that_tell_much_are_not():
     loud = kernels(noise=4.0, seed=8)
     alone, drawn = (cold_rate(*loud, reuse_bytes=REUSE, of_copy=each) for each in (None, RATE))
