@@ -18,7 +18,8 @@ def count_kernels(patch, kernel_count, *, cold_points=0):
 
     def counting(backend, *, budget_s, journal, already_s, **options):
         def now():
-            return budget_s * len(journal.points) / kernel_count
+            timed = len(journal.points) + sum(point.retaken for point in journal.points)
+            return budget_s * timed / kernel_count
 
         return whole(backend, budget_s=budget_s, journal=journal, now=now, **options)
 

@@ -58,7 +58,7 @@ def test_the_commands_of_the_pages_on_calibration_run(tmp_path, monkeypatch, cap
     """Each command as it stands, with fewer kernels to measure; then the Python, on the file that came of it."""
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
-    count_kernels(monkeypatch, 250, cold_points=1)
+    count_kernels(monkeypatch, 150, cold_points=1)
     less = {
         "calibrate": ["--budget", "15"],  # from so many seconds on the reuse of data is measured
         "validate": ["--network", "mnist_classifier", "--repeats", "1", "--steps", "1"],

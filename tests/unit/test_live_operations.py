@@ -54,7 +54,7 @@ def recorded(tmp_path_factory):
     class_count = len(TorchBackend("cpu").benchmarks("fp32"))
     out = tmp_path_factory.mktemp("calibration") / "mine.toml"
     with pytest.MonkeyPatch.context() as patch:
-        count_kernels(patch, 2 * class_count)
+        count_kernels(patch, class_count)
         machine = calibrate("cpu", backend="torch", budget_s=5, progress=False, out=out, dtypes="fp32")
     record = journal_of(out)
     operations = recorded_operations(record)
