@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from perfmodel.calibration import calibrate, session
 from perfmodel.calibration.backends.base import Backend, HostClock, PeakRun
 from perfmodel.calibration.benchmark import Axis, Benchmark, Prepared
 from perfmodel.calibration.classes import Machine, columns_of
@@ -43,6 +44,15 @@ LAW = {
 
 REUSE_BYTES = 12e6
 """Other traffic after which all but 1/e of some data has left its caches [B]."""
+
+
+def run_on_fake_time(patch):
+    """Let the clock of every session be that of its fake backend, so that budgets and windows are exact."""
+
+    def timed(backend, *, already_s, **options):
+        return session.Session(backend, now=lambda: backend.elapsed_s, **options)
+
+    patch.setattr(calibrate, "Session", timed)
 
 
 class FakeClock(HostClock):

@@ -3,11 +3,10 @@
 import ast
 import inspect
 import re
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-
-import pytest
 
 import perfmodel
 
@@ -50,12 +49,6 @@ def _public(module_name):
             yield name, member
 
 
-@pytest.mark.parametrize("module_name", MODULES)
-def test_module_has_a_docstring(module_name):
-    source = Path(import_module(module_name).__file__).read_text()
-    assert ast.get_docstring(ast.parse(source)), f"{module_name} does not say what it is for"
-
-
 def _real_parameters(member):
     """Names a function takes, or fields of a record or spec table; None where a class has neither."""
     if inspect.isfunction(member):
@@ -76,25 +69,49 @@ def _documented_members(module_name):
                     yield f"{name}.{method_name}", getattr(method, "__func__", method)
 
 
-@pytest.mark.parametrize("module_name", MODULES)
-def test_everything_public_has_a_docstring(module_name):
-    missing = [name for name, member in _documented_members(module_name) if not inspect.getdoc(member)]
-    assert not missing
+def _where(member) -> str:
+    """File and line of a function or class, as editors read them."""
+    code = inspect.unwrap(member)
+    return f"{Path(inspect.getsourcefile(code)).relative_to(PACKAGE)}:{inspect.getsourcelines(code)[1]}"
 
 
-@pytest.mark.parametrize("module_name", MODULES)
-def test_documented_parameters_are_the_real_ones_with_units(module_name):
+def _missing(module_name) -> Iterator[str]:
+    path = Path(import_module(module_name).__file__)
+    if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))):
+        yield f"{path.relative_to(PACKAGE)}:1 {module_name} does not say what it is for"
     for name, member in _documented_members(module_name):
-        docstring = member.__doc__ or ""
-        described = _documented(docstring)
-        for parameter, text in described.items():
-            assert UNIT.search(text), f"{module_name}.{name}: {parameter} states no unit in brackets"
-        real = _real_parameters(inspect.unwrap(member))
-        if real is None or not described:
-            continue
-        assert set(described) <= real, f"{module_name}.{name} documents {set(described) - real}"
-        inherited = _inherited(member)
-        assert real - inherited <= set(described), f"{module_name}.{name} does not document {real - set(described)}"
+        if not inspect.getdoc(member):
+            yield f"{_where(member)} {name} has no docstring"
+
+
+def _wrong(name, member) -> Iterator[str]:
+    """What a docstring says of its parameters that is not so, or leaves out."""
+    described = _documented(member.__doc__ or "")
+    for parameter, text in described.items():
+        if not UNIT.search(text):
+            yield f"{name}: {parameter} states no unit in brackets"
+    real = _real_parameters(inspect.unwrap(member))
+    if real is None or not described:
+        return
+    if beyond := set(described) - real:
+        yield f"{name} documents {sorted(beyond)}, which it does not take"
+    if absent := real - _inherited(member) - set(described):
+        yield f"{name} does not document {sorted(absent)}"
+
+
+def test_every_module_and_everything_public_has_a_docstring():
+    faults = [fault for module_name in MODULES for fault in _missing(module_name)]
+    assert not faults, "\n".join(faults)
+
+
+def test_documented_parameters_are_the_real_ones_with_units():
+    faults = [
+        f"{_where(member)} {fault}"
+        for module_name in MODULES
+        for name, member in _documented_members(module_name)
+        for fault in _wrong(name, member)
+    ]
+    assert not faults, "\n".join(faults)
 
 
 def _inherited(member):
@@ -114,11 +131,10 @@ def _says_what_it_takes(member):
 
 def test_what_users_call_and_formulas_say_what_they_take():
     """Inner functions need a sentence only; a command documents its options in its signature."""
-    for name in perfmodel.__all__:
-        assert _says_what_it_takes(getattr(perfmodel, name)), f"pm.{name}"
-    for module_name in (each for each in MODULES if each.startswith(FORMULAS)):
-        for name, member in _public(module_name):
-            assert _says_what_it_takes(member), f"{module_name}.{name}"
+    called = [(f"pm.{name}", getattr(perfmodel, name)) for name in perfmodel.__all__]
+    formulas = [each for name in MODULES if name.startswith(FORMULAS) for each in _public(name)]
+    faults = [f"{_where(member)} {name}" for name, member in called + formulas if not _says_what_it_takes(member)]
+    assert not faults, "these do not say what they take:\n" + "\n".join(faults)
 
 
 def test_a_wrong_docstring_would_be_noticed():
@@ -133,7 +149,8 @@ def test_a_wrong_docstring_would_be_noticed():
             Not there.
         """
 
-    described = _documented(inspect.getdoc(half))
-    assert set(described) == {"first", "other"}
-    assert set(described) - _real_parameters(half) == {"other"}
-    assert not UNIT.search(described["other"])
+    assert list(_wrong("half", half)) == [
+        "half: other states no unit in brackets",
+        "half documents ['other'], which it does not take",
+        "half does not document ['second']",
+    ]

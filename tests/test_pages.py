@@ -12,6 +12,7 @@ import generate_layers
 import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.layers import Dense
+from tests.counted_kernels import count_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -51,12 +52,12 @@ def test_the_importing_page_runs():
 
 
 def test_the_commands_of_the_pages_on_calibration_run(tmp_path, monkeypatch, capsys):
-    """Each command as it stands, with less time for what measures; then the Python, on the file that came of it."""
+    """Each command as it stands, with fewer kernels to measure; then the Python, on the file that came of it."""
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("perfmodel.calibration.surroundings.FILE_BYTES", 2**20)
+    count_kernels(monkeypatch, 150, cold_points=1)
     less = {
-        "calibrate": ["--budget", "15"],
+        "calibrate": ["--budget", "15"],  # from so many seconds on the reuse of data is measured
         "validate": ["--network", "mnist_classifier", "--repeats", "1", "--steps", "1"],
     }
     pages = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("calibrating.md", "calibration.md")]

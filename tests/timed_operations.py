@@ -20,6 +20,14 @@ def recorded_operations(record):
 
 
 def live_operations(*, processor="cpu", dtype="fp32"):
-    """Every operation of the live networks with its class: what no calibrator may time."""
-    cases = cases_of(tuple(live_prediction.LIVE_NETWORKS.values()), processor=processor, dtypes=(dtype,))
-    return {(class_of(operation), operation) for case in cases for operation in operations_of(case)}
+    """Every operation of the live networks with its class: what no calibrator may time.
+
+    A network is traced once, as it trains: what it does at inference follows from that graph.
+    """
+    found = set()
+    for network in live_prediction.LIVE_NETWORKS.values():
+        (case,) = (each for each in cases_of((network,), processor=processor, dtypes=(dtype,)) if each.phase == "step")
+        inference = live_prediction.imported(network.name, "step")[0].at_inference()
+        done = [operation for _, operation in inference.operations(batch_size=case.batch_size, phase="forward")]
+        found |= {(class_of(operation), operation) for operation in (*operations_of(case), *done)}
+    return found

@@ -142,7 +142,8 @@ def reuse_of(distances: Sequence[float], seconds: Sequence[float], *, hot_s: flo
         parts, off = nnls(shape, np.maximum(extra, 0.0))
         best = min(best, (float(off), float(capacity), float(parts[1])))
     _, capacity, whole_s = best
-    return Reuse(capacity, whole_s / float(flushed_bytes([moved_bytes], reuse_bytes=capacity)[0]))
+    gone_bytes = float(flushed_bytes([moved_bytes], reuse_bytes=capacity)[0])
+    return Reuse(capacity, whole_s / gone_bytes) if gone_bytes else None  # noise alone has the copy leave its own cache
 
 
 def _slope(

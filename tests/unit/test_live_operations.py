@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("torch")
 
 import perfmodel as pm
-from perfmodel.calibration import surroundings
 from perfmodel.calibration.backends.torch_backend import TorchBackend
 from perfmodel.calibration.benchmark import Point, Sequence
 from perfmodel.calibration.calibrate import calibrate
@@ -16,6 +15,8 @@ from perfmodel.calibration.journal import Journal, journal_of, read_journal
 from perfmodel.cli.app import run
 from perfmodel.framework.kernel_classes import pooled_classes
 from perfmodel.hardware import spec_files
+from perfmodel.validation.live.prediction import cases_of, find_networks, operations_of
+from tests.counted_kernels import count_kernels
 from tests.timed_operations import class_of, live_operations, recorded_operations
 
 DRAWS = 100
@@ -41,12 +42,19 @@ def test_no_operation_of_a_live_network_is_among_those_a_calibration_times(timed
     assert not live_set & timed
 
 
+def test_what_is_run_at_inference_is_among_the_operations_of_a_live_network():
+    cases = cases_of(find_networks(["mnist_classifier", "lstm32"]), processor="cpu", dtypes=("fp32",))
+    traced = {(class_of(operation), operation) for case in cases for operation in operations_of(case)}
+    assert traced <= live_operations()
+
+
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     """What a short calibration of this machine really timed: the operations of the points in its record."""
+    class_count = len(TorchBackend("cpu").benchmarks("fp32"))
     out = tmp_path_factory.mktemp("calibration") / "mine.toml"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(surroundings, "FILE_BYTES", surroundings.BLOCK_BYTES)
+        count_kernels(patch, class_count)
         machine = calibrate("cpu", backend="torch", budget_s=5, progress=False, out=out, dtypes="fp32")
     record = journal_of(out)
     operations = recorded_operations(record)

@@ -9,6 +9,7 @@ from perfmodel.calibration.backends.numpy_backend import NumpyBackend
 from perfmodel.calibration.benchmark import Prepared, shapes
 from perfmodel.calibration.calibrate import benchmark_table, calibrate
 from perfmodel.hardware.measured_machine import MeasuredMachine
+from tests.counted_kernels import count_kernels
 from tests.timed_operations import class_of
 
 torch = pytest.importorskip("torch")
@@ -189,15 +190,18 @@ def test_a_tiny_calibration_of_torch_is_a_device(device, tmp_path, monkeypatch):
         return {name: each for name, each in whole(self, dtype).items() if name in few}
 
     monkeypatch.setattr(TorchBackend, "benchmarks", some)
+    count_kernels(monkeypatch, 60, cold_points=2)
     out = tmp_path / "mine.toml"
     machine = calibrate(device, backend="torch", budget_s=3, progress=False, out=out, dtypes="fp32")
     assert {each.name for each in machine.kernel} & set(few)
+    assert machine.session.point_count >= 50
     assert machine.peaks.gemm_flop_per_s["fp32"] > 1e8
     assert machine.overheads.backward_s > 0 or device == "cuda"
     _predicts(out)
 
 
-def test_a_tiny_calibration_of_numpy_is_a_device(tmp_path):
+def test_a_tiny_calibration_of_numpy_is_a_device(tmp_path, monkeypatch):
+    count_kernels(monkeypatch, 60, cold_points=2)
     out = tmp_path / "mine.toml"
     machine = calibrate("cpu", backend="numpy", budget_s=3, progress=False, out=out, dtypes="fp32")
     assert machine.software.backend == "numpy"

@@ -22,7 +22,7 @@ from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, PerfmodelWarning, UnknownNameError
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.records import Role
-from tests.fake_machine import LAW, FakeBackend
+from tests.fake_machine import LAW, FakeBackend, run_on_fake_time
 from tests.measured_machines import machine as made_up
 from tests.timed_operations import recorded_operations
 
@@ -41,13 +41,7 @@ def _measured(backend, **options):
 
 @pytest.fixture
 def on_fake_time(monkeypatch):
-    """Let the session's own clock be that of the backend, so that budgets and windows are exact."""
-    session = module.Session
-
-    def timed(backend, **options):
-        return session(backend, now=lambda: backend.elapsed_s, **options)
-
-    monkeypatch.setattr(module, "Session", timed)
+    run_on_fake_time(monkeypatch)
 
 
 @pytest.mark.usefixtures("on_fake_time")
@@ -415,6 +409,7 @@ class TestBadInput:
         assert not list(full.iterdir())
         words = shlex.split(str(caught.value).partition("go on with: perfmodel ")[2])
         monkeypatch.undo()
+        run_on_fake_time(monkeypatch)
         monkeypatch.setattr("perfmodel.calibration.surroundings.measure_storage", list)
         monkeypatch.setattr(module, "load_backend", lambda name, target: FakeBackend())
         assert run([*words, "--no-progress"]) == 0

@@ -9,7 +9,7 @@ from perfmodel.calibration.benchmark import Point
 from perfmodel.calibration.calibrate import calibrate
 from perfmodel.calibration.classes import Machine, columns_of, fitted_classes, grouped
 from perfmodel.calibration.surroundings import cold_rate, flushed_bytes, reuse_of
-from tests.fake_machine import FACTS, REUSE_BYTES, FakeBackend
+from tests.fake_machine import FACTS, REUSE_BYTES, FakeBackend, run_on_fake_time
 
 RATE = 4e-11
 CALL = 9e-5
@@ -102,6 +102,11 @@ def test_a_copy_that_nothing_slows_tells_nothing():
     assert reuse_of([1e6, 1e7, 1e8], [1.01e-3, 1.02e-3, 1e-3], hot_s=1e-3, moved_bytes=1e5) is None
 
 
+def test_a_copy_that_is_slow_after_any_traffic_tells_nothing():
+    # the capacity that fits is so far below the copy's own bytes that none of them are found again
+    assert reuse_of([1e5, 1e6, 1e7], [1e-3, 2e-3, 2e-3], hot_s=1e-3, moved_bytes=1e7) is None
+
+
 def test_kernels_that_tell_little_are_drawn_to_the_copy_and_those_that_tell_much_are_not():
     loud = kernels(noise=4.0, seed=8)
     alone, drawn = (cold_rate(*loud, reuse_bytes=REUSE, of_copy=each) for each in (None, RATE))
@@ -110,8 +115,9 @@ def test_kernels_that_tell_little_are_drawn_to_the_copy_and_those_that_tell_much
     assert cold_rate(*clear, reuse_bytes=REUSE, of_copy=3 * RATE) == pytest.approx(RATE, rel=0.3)
 
 
-def test_a_calibration_names_the_capacity_that_it_measured():
+def test_a_calibration_names_the_capacity_that_it_measured(monkeypatch):
     """The made-up machine forgets with 12 MB, of a last cache of 32 MiB."""
+    run_on_fake_time(monkeypatch)
     machine = calibrate("cpu", backend=FakeBackend(noise=0.01), budget_s=60, progress=False)
     assert machine.machine.reuse_mib * 2**20 == pytest.approx(REUSE_BYTES, rel=0.1)
     assert machine.machine.cache_mib == FACTS["cache_mib"]
