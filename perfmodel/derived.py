@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 if TYPE_CHECKING:
-    from functools import cached_property
+    from functools import cached_property  # noqa: TID251
 
     derived_property = cached_property
 else:
@@ -31,6 +31,14 @@ else:
                 return self
             value = of.__dict__[self.name] = self.derive(of)
             return value
+
+
+_HELD: dict[str, dict[int, tuple[weakref.ref[Any], dict[Any, Any]]]] = {}
+
+
+def held() -> dict[str, int]:
+    """Count the results that are held for objects that live, by the function that derived them."""
+    return {name: sum(len(results) for _, results in list(of.values())) for name, of in sorted(_HELD.items())}
 
 
 def derived(function: Callable[..., Result]) -> Callable[..., Result]:
@@ -57,6 +65,7 @@ def derived(function: Callable[..., Result]) -> Callable[..., Result]:
     (6, 6, 14, [2, 2])
     """
     kept: dict[int, tuple[weakref.ref[Any], dict[Any, Result]]] = {}
+    _HELD[f"{function.__module__}.{function.__qualname__}"] = kept
 
     @wraps(function)
     def remembered(of: Any, *arguments: Any, **named: Any) -> Result:
@@ -70,3 +79,12 @@ def derived(function: Callable[..., Result]) -> Callable[..., Result]:
         return found[1][key]
 
     return remembered
+
+
+def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) -> Any:
+    """Look up a key, or make its value; the oldest is dropped beyond ``most``."""
+    if key not in made:
+        while len(made) >= most:
+            del made[next(iter(made))]
+        made[key] = make()
+    return made[key]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import TableError, UnknownNameError
 from perfmodel.framework.kernel_table import PROBE_BATCH_SIZES, KernelTable, LayerOperation, build_kernel_table
 from perfmodel.framework.profile import FrameworkProfile, load_framework
@@ -221,19 +221,19 @@ class KernelBoard:
         """The device. [-]"""
         return load_datasheet(self.device)
 
-    @cached_property
+    @derived_property
     def measured_s(self) -> NDArray[np.float64]:
         """Measured times, shape (rows,). [s]"""
         return np.array([row.seconds for row in self.rows])
 
-    @cached_property
+    @derived_property
     def constant_names(self) -> tuple[str, ...]:
         """Full names of all constants of files that the times depend on. [-]"""
         asked = AskedNames()
         self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=asked)
         return tuple(asked.names)
 
-    @cached_property
+    @derived_property
     def constant_values(self) -> dict[str, Any]:
         """Values of these constants in the files, by full name. [unit of each constant]"""
         known: dict[str, Mapping[str, Any]] = {f"frameworks/{self.profile.stem}": self.profile.gpu.constants}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import cached_property
 from typing import Any
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import ShapeError
 from perfmodel.layers import Layer, Shape, ShapeMismatchError, SharedShape
 from perfmodel.layers.shapes import shape_text
@@ -92,7 +92,7 @@ class Node:
             output_shape = SharedShape(output_shape)
         return cls(name, layer, input_names, input_shapes, output_shape, usage)
 
-    @cached_property
+    @derived_property
     def is_shared(self) -> bool:
         """Whether it runs once per step whatever the batch size, as none of its tensors belongs to a sample."""
         return all(isinstance(shape, SharedShape) for shape in (*self.input_shapes, self.output_shape))
@@ -111,36 +111,36 @@ class Node:
         """Elements of one output sample [1]."""
         return math.prod(self.output_shape)
 
-    @cached_property
+    @derived_property
     def parameter_shapes(self) -> dict[str, Shape]:
         """Shapes of the parameters that are this layer's own [1]."""
         shapes = self.layer.parameter_shapes(self.input_shapes)
         return {name: shape for name, shape in shapes.items() if name not in self.usage.shared_parameters}
 
-    @cached_property
+    @derived_property
     def parameter_count(self) -> int:
         """Parameters that are this layer's own [1]."""
         return sum(map(math.prod, self.parameter_shapes.values()))
 
-    @cached_property
+    @derived_property
     def trained_shapes(self) -> dict[str, Shape]:
         """Shapes of the parameters it uses that want gradients, its own or another layer's [1]."""
         shapes = self.layer.parameter_shapes(self.input_shapes) if self.usage.is_trained else {}
         return {name: shape for name, shape in shapes.items() if name not in self.usage.frozen_parameters}
 
-    @cached_property
+    @derived_property
     def trained_parameter_count(self) -> int:
         """Parameters that are this layer's own and want gradients [1]."""
         own = self.parameter_shapes
         return sum(math.prod(shape) for name, shape in self.trained_shapes.items() if name in own)
 
-    @cached_property
+    @derived_property
     def trained_shared_count(self) -> int:
         """Parameters that are another layer's and want gradients here [1]."""
         shared = self.usage.shared_parameters
         return sum(math.prod(shape) for name, shape in self.trained_shapes.items() if name in shared)
 
-    @cached_property
+    @derived_property
     def trains_weights(self) -> bool:
         """Whether gradients are wanted for the parameters with the most axes: weights rather than biases."""
         axis_counts = [len(shape) for shape in self.layer.parameter_shapes(self.input_shapes).values()]

@@ -7,11 +7,11 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import PerfmodelError, SpecError, nearest_hint
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.gpu import Gpu
@@ -415,7 +415,7 @@ class Wired(ABC):
         """Remarks for the reader, such as a card in a slot of a newer generation, or wiring that is presumed."""
         return self.wiring.remarks
 
-    @cached_property
+    @derived_property
     def topology(self) -> Topology:
         """Its places and the channels between them; made once."""
         return Topology(self.wiring.places, self.wiring.wires)

@@ -6,9 +6,10 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar
 
+from perfmodel.derived import derived_property
 from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, check_flag, is_open_size, refuse
 from perfmodel.layers.passes import bias_gradient
@@ -84,7 +85,7 @@ class FilterBank(Layer):
     def filter_shape(self, in_channels: int) -> Shape:
         """Return the shape of the filters for maps of so many channels [1]."""
 
-    @cached_property
+    @derived_property
     def window(self) -> Window:
         """The window that slides over the map."""
         return Window.of(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
-from weakref import WeakKeyDictionary
 
-from perfmodel.derived import derived
+from perfmodel.derived import derived, kept
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size
 from perfmodel.parallelism.base import Exchange, ExchangeKind, Layout, Request, StageGraph, in_order
@@ -77,7 +77,6 @@ def _exchanges(graph: LayerGraph, layer_count: int, shard_stage: int, element_by
 
 MOST_PLACED: Final = 1024
 """Placements kept per graph; the oldest goes first. [1]"""
-_PLACED: WeakKeyDictionary[LayerGraph, dict[Hashable, tuple[StageGraph, ...]]] = WeakKeyDictionary()
 
 
 def combined(request: Request) -> tuple[StageGraph, ...]:
@@ -86,17 +85,18 @@ def combined(request: Request) -> tuple[StageGraph, ...]:
     layout, element_bytes = request.layout, request.element_bytes
     # workers decide only whether there are others to exchange with
     data_size = min(layout.data_size, 2)
-    key = (shard.graph.fingerprint, layout.tensor_size, layout.sequence_parallel, layout.stages, cuts, data_size,
-           layout.shard_stage, element_bytes)  # fmt: skip
-    kept = _PLACED.setdefault(request.graph, {})
-    if key not in kept:
-        while len(kept) >= MOST_PLACED:
-            del kept[next(iter(kept))]
-        stages = _placed(shard, cuts, layout=layout, data_size=data_size, element_bytes=element_bytes)
-        if any(stage.graph is request.graph for stage in stages):  # it would keep itself alive
-            return stages
-        kept[key] = stages
-    return kept[key]
+    key = (
+        layout.tensor_size,
+        layout.sequence_parallel,
+        layout.stages,
+        cuts,
+        data_size,
+        layout.shard_stage,
+        element_bytes,
+    )
+    make = partial(_placed, shard, cuts, layout=layout, data_size=data_size, element_bytes=element_bytes)
+    stages: tuple[StageGraph, ...] = kept(request.graph.kept("stages"), key, make, most=MOST_PLACED)
+    return stages
 
 
 def cut_places(request: Request) -> tuple[int, ...]:
@@ -166,18 +166,11 @@ def _on_device(stage: StageGraph, device: int, copies: tuple[Exchange, ...], **s
     return replace(stage, device=device, exchanges=in_order(stage.graph, exchanges))
 
 
-_BETWEEN: WeakKeyDictionary[LayerGraph, dict[Hashable, StageGraph]] = WeakKeyDictionary()
-
-
 def _between(shard: StageGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:
     """Add the exchanges within a group to a stage, once per cut."""
-    kept = _BETWEEN.setdefault(shard.graph, {})
-    key = (len(shard.graph.layers), first, last, element_bytes)
-    if key not in kept:
-        while len(kept) >= MOST_PLACED:
-            del kept[next(iter(kept))]
-        kept[key] = _made_between(shard, first, last, element_bytes=element_bytes)
-    return kept[key]
+    make = partial(_made_between, shard, first, last, element_bytes=element_bytes)
+    stage: StageGraph = kept(shard.graph.kept("between"), (first, last, element_bytes), make, most=MOST_PLACED)
+    return stage
 
 
 def _made_between(shard: StageGraph, first: Cut | None, last: Cut | None, *, element_bytes: int) -> StageGraph:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from perfmodel.derived import derived
+from perfmodel.derived import derived, kept
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.graph.execution import wants_gradient
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 MOST_PARTS: Final = 1024
 """Parts kept per graph; the oldest goes first. [1]"""
-_PARTS: weakref.WeakKeyDictionary[LayerGraph, dict[object, LayerGraph]] = weakref.WeakKeyDictionary()
 
 
 def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[LayerGraph, dict[str, int]]:
@@ -85,13 +83,8 @@ def first_alike(part: LayerGraph, *, of: LayerGraph) -> LayerGraph:
     """First part of a graph with the same structure as this one, so that results for it can be reused."""
     if part is of:
         return of
-    parts = _PARTS.setdefault(of, {})
-    structure = structure_of(part)
-    if structure not in parts:
-        while len(parts) >= MOST_PARTS:
-            del parts[next(iter(parts))]
-        parts[structure] = part
-    return parts[structure]
+    first: LayerGraph = kept(of.kept("parts"), structure_of(part), lambda: part, most=MOST_PARTS)
+    return first
 
 
 _ROUNDING = 1e-12

@@ -6,9 +6,9 @@ import html
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.planning.changes import CHANGES, Change, NotApplicableError, Situation
 from perfmodel.planning.changes.arguments import foreign_library
@@ -76,7 +76,7 @@ class Advice(Result):
     rows: Table[AdviceRow]
     rejected: Table[Rejected]
 
-    @cached_property
+    @derived_property
     def best_of_each_kind(self) -> Table[AdviceRow]:
         """The change of each kind that gains most, the largest gain first. [-]"""
         best: dict[str, AdviceRow] = {}

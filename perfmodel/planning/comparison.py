@@ -7,9 +7,9 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.table import ARGUMENTS
@@ -92,7 +92,7 @@ class Comparison(Drawn):
         """The ``terms``."""
         return self.terms
 
-    @cached_property
+    @derived_property
     def terms(self) -> Table[TermChange]:
         """Every exclusive part of the step; their changes sum to that of ``total``. [s]"""
         first, second = self.first.breakdown, self.second.breakdown
@@ -116,7 +116,7 @@ class Comparison(Drawn):
         """Time of the second over time of the first, per step or per sample. [1]"""
         return self.total.second_s / self.total.first_s
 
-    @cached_property
+    @derived_property
     def layers(self) -> Table[LayerChange]:
         """Every operation of either prediction, largest change first. [s]"""
         operations: list[dict[tuple[Any, ...], tuple[str, float]]] = []
@@ -137,7 +137,7 @@ class Comparison(Drawn):
         rows.sort(key=lambda row: -abs(row.change_s))
         return Table(rows, row_type=LayerChange)
 
-    @cached_property
+    @derived_property
     def memory(self) -> Table[MemoryChange]:
         """Memory of both predictions, by content and in total. [B]"""
         rows = []
@@ -147,7 +147,7 @@ class Comparison(Drawn):
             rows.append(MemoryChange(name, first_bytes, second_bytes, second_bytes - first_bytes))
         return Table(rows)
 
-    @cached_property
+    @derived_property
     def inputs(self) -> Table[InputChange]:
         """Inputs in which the predictions differ, down to single numbers of spec files. [-]"""
         return Table(input_changes(self.first, self.second), row_type=InputChange)

@@ -6,11 +6,11 @@ import math
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import steps_to_target
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.predict_options import check_options, listed, options_of
 from perfmodel.prediction.arguments.checks import NO_SYNC, from_zero_to, one_of, positive, whole_number
@@ -70,7 +70,7 @@ class _Question:
     usd_per_hour: float | None
     progress: Progress
 
-    @cached_property
+    @derived_property
     def alone(self) -> Prediction:
         """The step of a single worker, which exchanges nothing and has no server."""
         options = dict(self.options)

@@ -6,10 +6,10 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.derived import derived_property
 from perfmodel.simulation.pipeline import (
     Hop,
     Piece,
@@ -189,7 +189,7 @@ class PlayedExchange:
     server_s_per_byte: float = 0.0
     slowdown: float = 0.0
 
-    @cached_property
+    @derived_property
     def resources(self) -> Mapping[str, int]:
         """Resources of a sum besides the workers, one unit each."""
         return {f"{name} server": 1 for name in self.gather.servers} if self.server_s_per_byte else {}
@@ -274,7 +274,7 @@ class PlayedStep:
     overlap: bool = True
     lanes: Mapping[str, Sequence[str]]
 
-    @cached_property
+    @derived_property
     def resources(self) -> Mapping[str, int]:
         """Resources, one unit each: devices, boundaries between stages, servers."""
         resources: dict[str, int] = {}
@@ -282,7 +282,7 @@ class PlayedStep:
             resources |= pipeline_resources(self.orders, chunk_count=len(self.forward_s), names=lanes)
         return resources | {name: 1 for device in self.devices if device.exchange for name in device.exchange.resources}
 
-    @cached_property
+    @derived_property
     def channels(self) -> Mapping[str, float]:
         """Channels that computing and calls share, one per device. [s/s]"""
         return {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, nearest_match
 from perfmodel.presentation.lanes import LaneBar, save_trace
 from perfmodel.presentation.results import Drawn
@@ -149,11 +149,11 @@ class Timeline(Drawn):
     def __repr__(self) -> str:
         return f"Timeline({len(self.spans)} tasks in {self.makespan_s:.6g} s)"
 
-    @cached_property
+    @derived_property
     def _by_task(self) -> dict[str, Span]:
         return {span.task: span for span in self.spans}
 
-    @cached_property
+    @derived_property
     def _busy(self) -> dict[str, tuple[float, float]]:
         """Lane -> time with any task running [s], and time summed over tasks [s]."""
         intervals: dict[str, list[tuple[float, float]]] = {}

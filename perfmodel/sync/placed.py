@@ -6,14 +6,14 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from perfmodel.cost.collective import pipelined_time
 from perfmodel.cost.transfer import longest_byte_time, max_min_rates
+from perfmodel.derived import derived, derived_property, kept
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, maximum, undominated
 from perfmodel.symbolic import Quantity, is_symbolic, named
@@ -69,7 +69,7 @@ class PlacedRound:
     reduced_share: float
     repeat: int
 
-    @cached_property
+    @derived_property
     def lines(self) -> tuple[Line, ...]:
         """Latency and seconds per byte of messages that may arrive last, by rising latency. [s, s/B]."""
         undercut: list[Line] = []
@@ -165,7 +165,7 @@ class Placed:
         ranks = [max(message.source, message.sink) for each in self.rounds for message in each.messages]
         return 1 + max(ranks, default=len(self.order) - 1)
 
-    @cached_property
+    @derived_property
     def reduced_share(self) -> float:
         """Part of the n bytes that the busiest rank adds up. [1]."""
         return sum(each.repeat * each.reduced_share for each in self.rounds)
@@ -405,7 +405,12 @@ def _switch(topology: Topology, ranks: Sequence[str]) -> str:
 
 MOST_PLACED: Final = 1024
 """Collectives kept per topology; the oldest goes first. [1]"""
-_PLACED: WeakKeyDictionary[Topology, dict[Any, Placed]] = WeakKeyDictionary()
+
+
+@derived
+def _placements(topology: Topology) -> dict[Any, Placed]:
+    del topology
+    return {}
 
 
 def placed_once(
@@ -444,10 +449,7 @@ def placed_once(
     ArgumentError, UnknownNameError
         As ``place`` raises them.
     """
-    kept = _PLACED.setdefault(topology, {})
     key = (collective.name, tuple(ranks), tuple(servers), tuple(map(tuple, beside)), tuple(sorted(options.items())))
-    if key not in kept:
-        while len(kept) >= MOST_PLACED:
-            del kept[next(iter(kept))]
-        kept[key] = place(collective, topology, ranks, servers=servers, beside=beside, **options)
-    return kept[key]
+    make = partial(place, collective, topology, ranks, servers=servers, beside=beside, **options)
+    placed: Placed = kept(_placements(topology), key, make, most=MOST_PLACED)
+    return placed

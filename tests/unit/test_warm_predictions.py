@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import perfmodel as pm
-from perfmodel.derived import derived
+from perfmodel.derived import derived, held
 from perfmodel.hardware.spec_files import shipped_folder
 
 SPEED = Path(__file__).parents[2] / "benchmarks" / "speed.py"
@@ -110,3 +110,16 @@ def test_the_benchmark_prints_every_figure(speed, monkeypatch):
     text = "\n".join(speed.lines(figures))
     for said in ("import perfmodel", "as a process", "alexnet", "x Paleo", "chain of 2000 layers", "peak memory"):
         assert said in text
+
+
+def test_what_is_held_can_be_listed_and_goes_with_its_object():
+    class Pair(list): ...
+
+    once = derived(lambda pair: sum(pair))
+    name = f"{__name__}.test_what_is_held_can_be_listed_and_goes_with_its_object.<locals>.<lambda>"
+    pair = Pair((1, 2))
+    assert once(pair) == 3
+    assert held()[name] == 1
+    del pair
+    gc.collect()
+    assert held()[name] == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -34,6 +34,7 @@ from perfmodel.calibration.families import (
     of_layer,
     update,
 )
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.layers import Layer
 from perfmodel.records import Operation, Role
@@ -290,7 +291,7 @@ class NumpyBackend(Backend):
             raise ArgumentError(argument="target", given=target, allowed="cpu for backend='numpy'")
         self._tools = {dtype: NumpyTools(kind) for dtype, kind in NUMPY_DTYPE.items()}
 
-    @cached_property
+    @derived_property
     def clock(self) -> Clock:
         """The host's monotonic clock."""
         return HostClock()
@@ -339,7 +340,7 @@ class NumpyBackend(Backend):
         """Return a block that changes nothing."""
         return nullcontext()
 
-    @cached_property
+    @derived_property
     def _large(self) -> Any:
         return np.ones(int(1.25 * self.facts()["cache_mib"] * MIB / 4), dtype=np.float32)
 

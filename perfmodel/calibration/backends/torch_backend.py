@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from perfmodel.calibration import facts
@@ -21,6 +20,7 @@ from perfmodel.calibration.backends.torch_passes import (
 )
 from perfmodel.calibration.backends.torch_reductions import reduction_benchmarks, sequence_benchmarks
 from perfmodel.calibration.benchmark import SEED, Benchmark, Prepared, Run, Sizes
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, MissingPackageError
 from perfmodel.units import GIB, MIB
 
@@ -88,12 +88,12 @@ class TorchBackend(Backend):
     def _on_gpu(self) -> bool:
         return self.target != "cpu"
 
-    @cached_property
+    @derived_property
     def clock(self) -> Clock:
         """Events on a GPU, the host's monotonic clock on a CPU."""
         return CudaClock(self.torch, self.target) if self._on_gpu else HostClock()
 
-    @cached_property
+    @derived_property
     def _properties(self) -> Any:
         return self.torch.cuda.get_device_properties(self.target)
 
@@ -205,7 +205,7 @@ class TorchBackend(Backend):
             for switch, allowed in zip(switches, before, strict=True):
                 switch.allow_tf32 = allowed
 
-    @cached_property
+    @derived_property
     def _large(self) -> Any:
         """A tensor larger than the last cache, which pushes all else out of it, and whose copy is one of memory."""
         elements = int(LARGER[self._on_gpu] * self.facts()["cache_mib"] * MIB / 4)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, FreeSizeError, SpecError, UnknownNameError
 from perfmodel.importers.onnx.model import Extent, OnnxModel, node_name
 from perfmodel.importers.onnx.shapes import Setting, ShapesDoNotFollowError, ShapeTrace
@@ -49,7 +49,7 @@ class Traced:
     batch_axis: int = 0
     problem: str = ""
 
-    @cached_property
+    @derived_property
     def _fed(self) -> set[str]:
         """Tensors that are computed from inputs."""
         found = {given.name for given in self.model.inputs}

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 from warnings import warn
 
 import numpy as np
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import FixedBatchWarning, OpaqueLayerWarning, SpecError
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.build import Built, build, counted_by_bytes
@@ -93,7 +93,7 @@ class NodeCalls:
     def _is_parameter(self, name: str) -> bool:
         return name in self._held or name in self._trained
 
-    @cached_property
+    @derived_property
     def _trained(self) -> frozenset[str]:
         return trained_tensors(self._model.nodes, self._traced.traces[0].values, self.reads)
 
@@ -118,7 +118,7 @@ class NodeCalls:
         content = self._traced.traces[0].values[node.input[2]].content
         return content is None or bool(content.any())
 
-    @cached_property
+    @derived_property
     def reads(self) -> Mapping[str, Sequence[Any]]:
         """Nodes that read each tensor."""
         found: dict[str, list[Any]] = {}
@@ -127,7 +127,7 @@ class NodeCalls:
                 found.setdefault(name, []).append(node)
         return found
 
-    @cached_property
+    @derived_property
     def _needed(self) -> set[str]:
         """Tensors that results are computed from; not those of which only the shape is read, nor dead ends."""
         makers = {name: node for node in self._model.nodes for name in node.output if name}
@@ -160,7 +160,7 @@ class NodeCalls:
         values = self._traced.traces[0].values
         return {name: value.shape for name, value in values.items() if name not in self._first_names}
 
-    @cached_property
+    @derived_property
     def _biases(self) -> dict[str, tuple[Any, str]]:
         """Biases by product: the node that alone reads a product with a weight and adds a bias, and that bias."""
         found = {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import MissingPackageError, SpecError
 from perfmodel.layers.checks import check_path
 
@@ -49,7 +49,7 @@ class OnnxModel:
         """Its nodes, in order of execution."""
         return tuple(self.graph.node)
 
-    @cached_property
+    @derived_property
     def initialisers(self) -> dict[str, Any]:
         """Stored tensors by name; the content may lie in another file."""
         return {tensor.name: tensor for tensor in self.graph.initializer}
@@ -59,7 +59,7 @@ class OnnxModel:
         """Sparse stored tensors, by name."""
         return {tensor.values.name: tensor for tensor in self.graph.sparse_initializer}
 
-    @cached_property
+    @derived_property
     def inputs(self) -> tuple[ModelInput, ...]:
         """Inputs of the network; old files also list initialisers among them, which are left out."""
         stored = self.initialisers.keys() | self.sparse_initialisers.keys()
@@ -78,7 +78,7 @@ class OnnxModel:
         """Names of its results."""
         return tuple(output.name for output in self.graph.output)
 
-    @cached_property
+    @derived_property
     def stated_extents(self) -> dict[str, tuple[int, tuple[Extent, ...]]]:
         """Data type and extents that the file states for intermediate tensors and results."""
         stated = (*self.graph.value_info, *self.graph.output)

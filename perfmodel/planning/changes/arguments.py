@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.pipeline_order import SCHEDULES
+from perfmodel.derived import derived_property
 from perfmodel.graph.execution import RECOMPUTE
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_library
@@ -70,7 +70,7 @@ class Situation:
         """Return the value of an argument; the default where the job did not give it."""
         return getattr(self.job, argument)
 
-    @cached_property
+    @derived_property
     def libraries(self) -> tuple[LibraryProfile, ...]:
         """All libraries that have a file."""
         return tuple(map(load_library, spec_files.names("libraries")))

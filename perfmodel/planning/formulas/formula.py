@@ -6,12 +6,12 @@ import html
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
 import sympy
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.measurements.table import Run
 from perfmodel.planning.formulas.named_expressions import AtPoint, Definitions, on_branch, single_values
@@ -195,12 +195,12 @@ class Formula(Result):
             rows.append(FormulaRow(name, _unit_of(name), float(point.value(part)), needed))
         return Table(rows, title=repr(self))
 
-    @cached_property
+    @derived_property
     def expression(self) -> sympy.Expr:
         """The quantity in free symbols alone, without named subexpressions; unevaluated and long. [``unit``]"""
         return self.definitions.written_out(self.named_parts[self.quantity])
 
-    @cached_property
+    @derived_property
     def parts(self) -> dict[str, sympy.Expr]:
         """Every exclusive part of the step in free symbols alone; they sum to ``step_s``. [s]"""
         return {name: self.definitions.written_out(self.named_parts[name]) for name in PARTS}
@@ -237,7 +237,7 @@ class Formula(Result):
         """
         return _Function(self)
 
-    @cached_property
+    @derived_property
     def _function(self) -> Callable[..., Any]:
         return self.definitions.function(list(self.opened.symbols.values()), [self.named_parts[self.quantity]])
 

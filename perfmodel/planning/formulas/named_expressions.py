@@ -10,7 +10,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ import sympy
 from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.printing.numpy import NumPyPrinter
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ class AtPoint:
         for place, (symbol, value) in enumerate(self.at.items()):
             self._known[symbol] = (float(value), np.eye(len(self.at))[place])
 
-    @cached_property
+    @derived_property
     def _flat(self) -> Any:
         return np.zeros(len(self.at))
 

@@ -10,13 +10,14 @@ import copy
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import sympy
 
 from perfmodel.cost.collective import pipelined_time
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wiring import Wired, with_links_scaled
@@ -147,14 +148,14 @@ class InWorkers:
                 return way(size_bytes)
         return self._written(size_bytes, probes)
 
-    @cached_property
+    @derived_property
     def _ways(self) -> list[Callable[[Any], Any]]:
         form = self._form
         if form is None:
             return []
         return [form.time, lambda size_bytes: where(exceeds(self.symbol, 1), form.time(size_bytes), 0.0 * size_bytes)]
 
-    @cached_property
+    @derived_property
     def _form(self) -> Any:
         there = [(count, each) for count, each in zip(self.counts, self.placed, strict=True) if each is not None]
         if not there:
@@ -305,14 +306,14 @@ class OpenSystem:
     stated: Prepared
     symbols: Mapping[str, sympy.Symbol]
 
-    @cached_property
+    @derived_property
     def numbers(self) -> dict[str, float]:
         """Numbers that may be symbols: workers [1], bandwidth [B/s] and latency [s] of the device's links."""
         target: Any = self.stated.target
         rate, latency_s = target.link.effective_bandwidth_bytes_per_s, target.link.latency_s
         return {WORKERS: float(self.stated.worker_count), BANDWIDTH: float(rate), LATENCY: float(latency_s)}
 
-    @cached_property
+    @derived_property
     def counts(self) -> tuple[int, ...]:
         """Numbers of workers to sample. [1]"""
         if WORKERS not in self.symbols:
@@ -333,7 +334,7 @@ class OpenSystem:
             asked["system"] = with_links_scaled(system, family, bandwidth, latency=latency)
         return self.job.replace(**asked)
 
-    @cached_property
+    @derived_property
     def each(self) -> tuple[Prepared, ...]:
         """The prepared job at every number of workers, with symbols for links."""
         ratios = [self.links[name] / self.numbers[name] if name in self.links else 1.0 for name in (BANDWIDTH, LATENCY)]

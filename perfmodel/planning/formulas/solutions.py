@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import sympy
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.planning.formulas.bounds import Bounded, Bounds, Search, Turn, constant
 from perfmodel.planning.formulas.formula_text import changed_branches
@@ -86,7 +86,7 @@ class _Question:
         other = self.target if self.second is None else self.of(self.second, values)
         return one - other, np.maximum(np.abs(one), np.abs(other))
 
-    @cached_property
+    @derived_property
     def _bounded(self) -> list[Bounded]:
         def bounded(side: Formula, expression: Any) -> Bounded:
             values = side.stated | {name: value for name, value in self.at.items() if name in side.symbols}

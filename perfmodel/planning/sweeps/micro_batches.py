@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.derived import derived_property
 from perfmodel.prediction.arguments.checks import MERGED
 from perfmodel.prediction.job.compose import Turned, devices_of, worker_of
 from perfmodel.prediction.job.stacking import taken
@@ -130,7 +130,7 @@ class Unit:
         """The way in which the workers agree."""
         return self.prepared.agreement
 
-    @cached_property
+    @derived_property
     def alike(self) -> Hashable:
         """Key of the units that can be composed together."""
         agreement, path = self.agreement, self.prepared.data_path
@@ -167,14 +167,14 @@ class Unit:
             for device, gathered_s in zip(devices, self._gathered_s, strict=True)
         )
 
-    @cached_property
+    @derived_property
     def _gathered_s(self) -> list[Any]:
         """Time in which each device gathers parameters after the update. [s]"""
         return [
             sum(work.gathered_s for work in self.works if work.device == place) for place in range(len(self.memory))
         ]
 
-    @cached_property
+    @derived_property
     def exchanged_by_itself(self) -> tuple[tuple[Any, ...], ...]:
         """The exchanges where the order of turns does not matter. [s]"""
         kept, key = self.alone.exchanged, self.exchanges_like

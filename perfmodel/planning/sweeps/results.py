@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from perfmodel.cost.money import hire_cost
+from perfmodel.derived import derived_property
 from perfmodel.errors import UnknownNameError
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import bytes_text
@@ -48,7 +48,7 @@ class Outcome:
     usd_per_hour: Any
     dataset_size: Any
 
-    @cached_property
+    @derived_property
     def step_s(self) -> Any:
         """Time of one step. [s]"""
         return self.parts.step_s
@@ -63,7 +63,7 @@ class Outcome:
         """Time of one pass over the data set. [s]"""
         return np.ceil(self.dataset_size / (self.counted_workers * self.batch_size)) * self.step_s
 
-    @cached_property
+    @derived_property
     def usd_per_epoch(self) -> Any:
         """Hire of all devices for one epoch. [USD]"""
         return hire_cost(duration_s=self.epoch_s, usd_per_hour=self.usd_per_hour, instance_count=self.device_count)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
 from perfmodel.hardware.catalogue import load_link
 from perfmodel.hardware.cluster import system_with
@@ -101,7 +101,7 @@ class Axis:
     def __len__(self) -> int:
         return len(self.values)
 
-    @cached_property
+    @derived_property
     def labels(self) -> NDArray[Any]:
         """Values as a table shows them: a numeric array where all are numbers, else objects."""
         shown = [label(value) for value in self.values]
@@ -158,12 +158,12 @@ class Space:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
-    @cached_property
+    @derived_property
     def by_name(self) -> dict[str, Axis]:
         """Axes by argument."""
         return {axis.name: axis for axis in self.axes}
 
-    @cached_property
+    @derived_property
     def strides(self) -> dict[str, int]:
         """Rows of the product until each axis changes."""
         found, stride = {}, 1

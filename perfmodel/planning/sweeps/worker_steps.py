@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import PerfmodelError
 from perfmodel.framework.profile import load_framework
 from perfmodel.planning.sweeps.prices import Prices
@@ -54,7 +55,7 @@ class WorkerKind:
     places: NDArray[np.int64]
     asked: Mapping[str, Any]
 
-    @cached_property
+    @derived_property
     def schedule(self) -> GradientSchedule | None:
         """Times at which gradients are ready; None where there are none. [s]"""
         if Phase.BACKWARD not in self.prepared.subject.phase.parts:
@@ -115,17 +116,17 @@ class Section:
         joined: NDArray[Any] = np.concatenate(parts, axis=-1)
         return joined if self.only is None else joined[..., self.only]
 
-    @cached_property
+    @derived_property
     def places(self) -> NDArray[np.int64]:
         """Index of each worker within the task. [1]"""
         return self.joined([kind.places for kind in self.kinds])
 
-    @cached_property
+    @derived_property
     def batch_size(self) -> NDArray[np.float64]:
         """Samples per worker. [samples]"""
         return self.joined([kind.prepared.batch_size for kind in self.kinds])
 
-    @cached_property
+    @derived_property
     def own(self) -> StepTime:
         """Step of each worker alone. [s]"""
         of_kinds = {
@@ -148,7 +149,7 @@ class Section:
 
     backward = update = forward
 
-    @cached_property
+    @derived_property
     def gradients(self) -> GradientSchedule:
         """Times at which each worker's gradients are ready. [s]"""
         each = [kind.schedule for kind in self.kinds]
@@ -159,7 +160,7 @@ class Section:
         assert each[0] is not None
         return replace(each[0], **varied)
 
-    @cached_property
+    @derived_property
     def memory_bytes(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Memory of each worker with one mini-batch on the device, size of a further one, and capacity. [B]"""
         footprints = [kind.prepared.footprint(kind.timed) for kind in self.kinds]
@@ -169,7 +170,7 @@ class Section:
         ]
         return self.joined(kept), self.joined(one), self.joined([each.capacity_bytes for each in footprints])
 
-    @cached_property
+    @derived_property
     def by_framework(self) -> list[tuple[WorkerKind, NDArray[np.int64]]]:
         """One representative per framework and the indices that share it; their copies are the same."""
         found: dict[Hashable, tuple[WorkerKind, list[bool]]] = {}
@@ -178,7 +179,7 @@ class Section:
             found.setdefault(key, (kind, [False] * len(self.kinds)))[1][index] = True
         return [(kind, np.flatnonzero(self.joined(alike))) for kind, alike in found.values()]
 
-    @cached_property
+    @derived_property
     def numbered_devices(self) -> tuple[list[str], NDArray[np.intp]]:
         """Names of the devices' files without repeats, and each worker's index among them."""
         names = list(dict.fromkeys(kind.device for kind in self.kinds))
@@ -188,7 +189,7 @@ class Section:
         """Return some of the workers, by their index in the section."""
         return Section(kinds=self.kinds, alike=self.alike, only=members)
 
-    @cached_property
+    @derived_property
     def beside_working_dies(self) -> Section:
         """The same workers at the clock that a board's dies have while several work."""
         return Section(kinds=[_slower(kind) for kind in self.kinds], alike=self.alike, only=self.only)
@@ -324,7 +325,7 @@ class Workers:
             layers=() if kind.schedule is None else kind.schedule.layers,
         )
 
-    @cached_property
+    @derived_property
     def _strategies(self) -> frozenset[Any]:
         axis = self.space.by_name.get("sync")
         return frozenset() if axis is None else frozenset(axis.values)
@@ -379,17 +380,17 @@ class JobValues:
     def _key(self, names: tuple[str, ...]) -> Hashable:
         return tuple(self.codes.get(name) for name in names)
 
-    @cached_property
+    @derived_property
     def size(self) -> Hashable:
         """Key of the number of workers."""
         return self._key(("workers",))
 
-    @cached_property
+    @derived_property
     def agreed(self) -> Hashable:
         """Key of the way in which the workers agree."""
         return self._key(AGREED_BY)
 
-    @cached_property
+    @derived_property
     def fed(self) -> Hashable:
         """Key of the way in which mini-batches arrive."""
         return self._key(("workers", *FED_BY))

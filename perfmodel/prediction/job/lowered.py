@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.derived import kept
 from perfmodel.framework.kernel_table import (
     PROBE_BATCH_SIZES,
     KernelTable,
@@ -17,8 +17,6 @@ from perfmodel.prediction.memory.footprint import GraphMemory, graph_memory
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
     from perfmodel.hardware.library import LibrarySupport
@@ -68,18 +66,6 @@ MOST_LOWERED = 64
 MOST_OPERATIONS = 12
 """Operation lists kept per graph, one per way to run a phase; devices and frameworks share them. [1]"""
 
-_LOWERED: weakref.WeakKeyDictionary[LayerGraph, dict[Any, tuple[Any, LoweredGraph]]] = weakref.WeakKeyDictionary()
-_OPERATIONS: weakref.WeakKeyDictionary[LayerGraph, dict[Any, Operations]] = weakref.WeakKeyDictionary()
-
-
-def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) -> Any:
-    """Look up a key, or make its value; the oldest is dropped beyond ``most``."""
-    if key not in made:
-        while len(made) >= most:
-            del made[next(iter(made))]
-        made[key] = make()
-    return made[key]
-
 
 def _operations_of(
     graph: LayerGraph, *, part: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
@@ -98,8 +84,7 @@ def _operations_of(
             for size in PROBE_BATCH_SIZES
         ]
 
-    key = (graph.fingerprint, part, *options.values())
-    operations: Operations = kept(_OPERATIONS.setdefault(graph, {}), key, make, most=MOST_OPERATIONS)
+    operations: Operations = kept(graph.kept("operations"), (part, *options.values()), make, most=MOST_OPERATIONS)
     return operations
 
 
@@ -127,10 +112,9 @@ def lowered_graph(
 ) -> LoweredGraph:
     """Lower a graph by a framework's rules, once."""
     lowering = getattr(profile, processor).lowering
-    plans = _LOWERED.setdefault(graph, {})
     # Rules are frozen, so identity stands for content; the entry keeps them alive so that no id is reused.
     key = (
-        graph.fingerprint, phase, optimizer, input_gradient, dtype, processor, support,
+        phase, optimizer, input_gradient, dtype, processor, support,
         recompute, lowered_for, id(lowering), id(profile.memory),
     )  # fmt: skip
 
@@ -154,5 +138,5 @@ def lowered_graph(
         }
         return (lowering, profile.memory), LoweredGraph(table, memory_rules)
 
-    lowered: LoweredGraph = kept(plans, key, make, most=MOST_LOWERED)[1]
+    lowered: LoweredGraph = kept(graph.kept("lowered"), key, make, most=MOST_LOWERED)[1]
     return lowered

@@ -6,9 +6,9 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.derived import kept
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
-from perfmodel.prediction.job.lowered import kept as _kept
 from perfmodel.prediction.job.lowered import lowered_graph
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.job.stage import Stage
@@ -217,7 +217,7 @@ class Lowering:
             id(profile), subject.phase, subject.optimizer, subject.input_gradient, self.dtype, self.recompute,
             self.support, target.processor, target.lowered_for,
         )  # fmt: skip
-        prepared: Prepared = _kept(
+        prepared: Prepared = kept(
             subject.graph.kept("prepared"),
             key,
             lambda: self.prepared(batch_size, **how, job=job),
@@ -247,7 +247,7 @@ class Lowering:
         if layout.stages * layout.interleave > 1:
             return self._placed(samples, cuts)
         key = (self.parallelism, layout, self.dtype, self.subject.phase, self.recompute)
-        placement: Placement = _kept(
+        placement: Placement = kept(
             graph.kept("placements"), key, lambda: self._placed(samples, cuts), most=MOST_PLACEMENTS
         )
         return placement

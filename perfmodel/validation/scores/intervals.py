@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from perfmodel.cost.interval import Exposure
+from perfmodel.derived import derived_property
 from perfmodel.errors import TableError
 from perfmodel.fitting.interval_fit import FittedSpread, conformal_quantile, fit_spread
 from perfmodel.hardware import spec_files
@@ -64,7 +65,7 @@ class Residuals:
 
     rows: tuple[Residual, ...]
 
-    @cached_property
+    @derived_property
     def sizes(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
         """Absolute log ratios. [1]"""
         return np.abs([row.log_ratio for row in self.rows])

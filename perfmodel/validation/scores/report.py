@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.presentation.figures import parity_plot
 from perfmodel.presentation.results import Drawn
@@ -138,7 +138,7 @@ class ValidationReport(Drawn):
             ratios=ratios,
         )
 
-    @cached_property
+    @derived_property
     def intervals(self) -> Table[IntervalRow]:
         """Scores of the 80 % intervals beside those of constant ratio, subset by subset."""
         return interval_rows(self)
@@ -158,11 +158,11 @@ class ValidationReport(Drawn):
         """Constants fitted on the table, over all subsets. [1]"""
         return sum(self.fitted.values())
 
-    @cached_property
+    @derived_property
     def _predicted(self) -> Any:
         return np.array([cell.predicted_s for cell in self.cells])
 
-    @cached_property
+    @derived_property
     def _measured(self) -> Any:
         return np.array([cell.measured_s for cell in self.cells])
 
@@ -310,7 +310,7 @@ class ValidationReport(Drawn):
             baselines=baselines,
         )
 
-    @cached_property
+    @derived_property
     def scoreboard(self) -> Table[ScoreRow]:
         """Scores of the model and of each naive baseline on the same cells, subset by subset."""
         return Table(score_rows(self), title=f"{self.table}, {self.protocol}")
