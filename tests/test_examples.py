@@ -57,7 +57,7 @@ def test_many_devices(capsys):
     assert memory["4 workers, optimizer sharded"] < memory["one device"] > memory["tensor group of 4"]
     late = column_of(printed, "ResNet-50 on", "step_s")
     assert late["16 even workers"] < late["the same, 2 not waited for"] < late["times vary by 10 %"]
-    assert "usd_per_epoch" in printed
+    assert "USD per epoch" in printed
 
 
 class TestNumpy:

@@ -99,9 +99,9 @@ def refusal(sync, layout, system, name, workers):
     if "zero" in layout and sync == "none":
         return "shard_stage.*state has to be exchanged"
     if "zero" in layout and sync in (*SCHEMES, "parameter_server"):
-        return "shard_stage.*the server has what"
+        return "shard_stage must be 0 with sync="
     if layout == "hybrid" and sync in SCHEMES:
-        return "sync.*meet in every step"
+        return "sync must be .*parallelism='hybrid'"
     if layout == "hybrid" and name == "bert" and SYSTEMS[system] == 8:
         return "a divisor of the 12 heads"
     return None

@@ -210,7 +210,7 @@ FIG5 = {"system": "survey_fig5"}
             "fcn5",
             {"system": "survey_fig6", **PIPELINE, "stages": 16},
             ArgumentError,
-            r"stages must.*can be cut.*\(got 16",
+            r"stages must be at most 8.*\(got 16",
         ),
         ("bert", {"system": "dgx_a100", "parallelism": "tensor", "tensor_size": 5}, ArgumentError, "tensor_size"),
         ("alexnet", {**FIG5, **PIPELINE, "stages": 2, "micro_batches": 3}, ArgumentError, "divisor of the batch"),

@@ -125,7 +125,7 @@ def test_tables_of_another_kind_are_left_to_others_and_rows_alone_are_told(tmp_p
     assert own_table(written(tmp_path, RATES, name="others")) is None
     with pytest.raises(UnknownNameError, match="others"):
         speedup_report(tmp_path / "systems" / "others.csv")
-    with pytest.raises(TableError, match="no step of several devices"):
+    with pytest.raises(TableError, match="must have a step of several devices"):
         speedup_report(written(tmp_path, {("alexnet", 512, "synthetic"): {1: 656}}))
     odd = {("alexnet", 512, "synthetic"): {1: 656, 2: 1209}, ("vgg16", 32, "synthetic"): {2: 64.8}}
     found = speedup_report(written(tmp_path, odd))

@@ -207,7 +207,7 @@ def test_devices_that_share_more_or_less_are_as_many_and_train_on_as_many_sample
 def test_devices_share_nothing_where_there_is_nothing_to_share(alexnet):
     job = {"system": "survey_fig5", "batch_size": 64}
     for more, reason in (
-        ({"workers": 1}, "runs on one device"),
+        ({"workers": 1}, "one device"),
         ({"workers": 4, "sync": "none"}, "a network of its own"),
         ({"workers": 2, "parallelism": "hybrid"}, "shares the network in another way"),
     ):

@@ -203,7 +203,7 @@ def test_mixed_groups_step_together(alexnet):
                 ({"distribution": None}, UnknownNameError, "empirical, lognormal, normal"),
             )
         ),
-        ({"sync": "downpour", "shard_stage": 1}, ArgumentError, r"shard_stage must.*the server has what.*\(got 1"),
+        ({"sync": "downpour", "shard_stage": 1}, ArgumentError, r"shard_stage must be 0 with sync=.*\(got 1"),
     ],
 )
 def test_what_cannot_be_is_refused(alexnet, options, error, told):

@@ -240,7 +240,7 @@ def test_empirical_times_are_exact():
     ("given", "match"),
     [
         ({"distribution": "normal"}, "must give exactly cv"),
-        ({"distribution": "normal", "cv": -0.1}, "cv=-0.1"),
+        ({"distribution": "normal", "cv": -0.1}, r"cv must.*\(got -0.1"),
         ({"distribution": "shifted_exponential", "cv": 1.1}, "0 to 1"),
         ({"distribution": "empirical", "times": []}, "at least one"),
         ({"distribution": "empirical", "times": [1.0, 0.0]}, "above zero"),

@@ -134,14 +134,14 @@ TWICE = [
 def test_one_number_under_two_names_is_refused(device, name, constant, turned):
     how = {"pinned": not constant.endswith("pageable_efficiency"), "batch_size": 4}
     free = [constant, name] if turned else [name, constant]
-    with pytest.raises(ArgumentError, match=f"each number once: {free[0]} and {free[1]}"):
+    with pytest.raises(ArgumentError, match=f"free must.*{free[0]} and {free[1]}"):
         pm.formula(graph=GRAPH, device=device, free=free, **how)
 
 
 def test_a_peak_of_half_precision_under_two_names_is_refused_as_one_number():
     names = ("peak_flop_per_s", "devices/tesla_p100_pcie/peak_tflop_per_s.fp16")
     for free in itertools.permutations(names):
-        with pytest.raises(ArgumentError, match="each number once"):
+        with pytest.raises(ArgumentError, match=r"free must.*peak_flop_per_s"):
             pm.formula(graph=GRAPH, device="tesla_p100_pcie", framework="pytorch_2", dtype="fp16", batch_size=4,
                        free=free)  # fmt: skip
 
@@ -157,7 +157,7 @@ def test_a_base_clock_by_the_name_of_its_field_is_refused(device, short):
         pm.predict(graph, device=slower, batch_size=4).step_s == pm.predict(graph, device=device, batch_size=4).step_s
     )
     for free in ([name], ["clock_hz", name], [name, "clock_hz"]):
-        with pytest.raises(ArgumentError, match="clock_hz, with which all clocks") as caught:
+        with pytest.raises(ArgumentError, match="free must be clock_hz") as caught:
             pm.formula(graph=graph, device=device, batch_size=4, free=free)
         assert caught.value.argument == "free"
 

@@ -38,7 +38,7 @@ def test_free_sizes_are_named_and_filled():
 
 def test_free_sizes_are_refused_where_a_number_is_needed(tmp_path):
     graph = language_model(S)
-    with pytest.raises(ArgumentError, match=r"give S values with graph\.with_sizes"):
+    with pytest.raises(ArgumentError, match=r"S with graph\.with_sizes"):
         pm.predict(graph, batch_size=4, device="gtx_1080")
     with pytest.raises(GraphError, match="free sizes; set S"):
         graph.save(tmp_path / "graph.json")

@@ -214,7 +214,7 @@ class TestGpu:
         ({"threads": 3}, "None or 2"),
         ({"dtype": "bf16"}, "fp32, in which kernels of made-up cores"),
         ({"calibration": "shi2016_cpu"}, "shi2016"),
-        ({"calibration": FILE}, "a measured machine is given as device="),
+        ({"calibration": FILE}, "calibration must be a fit.*device="),
     ],
 )
 def test_what_was_not_measured_is_refused(options, allowed):

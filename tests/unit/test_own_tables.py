@@ -78,7 +78,7 @@ def test_claims_are_not_scored(reports):
         (["paleo2017", "--data", "."], "data must be left out, as the table paleo2017 comes with perfmodel"),
         (["shi2016", "--data", "X"], "data must be left out, as the table shi2016 comes with perfmodel"),
         (["nccl_a100_sxm"], "systems/nccl_a100_sxm.csv"),
-        (["wuensche2018_multi_gpu", "--max-mape", "5"], "nothing is scored"),
+        (["wuensche2018_multi_gpu", "--max-mape", "5"], "--max-mape must"),
         (["mullapudi2018"], "Did you mean 'mullapudi2017'"),
         (["nccl_a100"], "Did you mean 'nccl_a100_sxm'"),
         (["shi2061"], "Did you mean 'shi2016'"),

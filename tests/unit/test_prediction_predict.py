@@ -202,7 +202,7 @@ def test_an_epoch_is_whole_steps():
     assert p.samples_per_s == pytest.approx(16 / p.step_s)
     with pytest.raises(ArgumentError, match=r"dataset_size must.*\(got 0"):
         p.epoch_s(dataset_size=0)
-    with pytest.raises(AttributeError, match="step_s"):
+    with pytest.raises(AttributeError, match="steps_s"):
         _ = p.steps_s
 
 
