@@ -57,7 +57,7 @@ def stage_periods(
     worker_count : float, ndarray or sympy.Expr
         Workers, w. [1]
     compute_s : float, ndarray or sympy.Expr
-        What a device does with one mini-batch. [s]
+        Time of a device for one mini-batch. [s]
     encoded_bytes : float, ndarray or sympy.Expr
         One example as it is stored, s_e. [B]
     storage_bytes_per_s : float, ndarray or sympy.Expr

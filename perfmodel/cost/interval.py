@@ -38,7 +38,7 @@ class Exposure:
         Variance of ln(time) from uncertain constants: sensitivities J of ln(time) to ln(constant), covariance S. [1]
     other_share : float or ndarray, shape (predictions,)
         Share of the step that arithmetic does not bound: memory, launches, dispatch, update, copies. Tables of measured
-        kernels are most reliable for products and convolutions. [1]
+        kernels mainly describe products and convolutions. [1]
     residual_ratio : float or ndarray, shape (predictions,)
         Residual of the fit over that of the fits used to find the scale; 1 if nothing was fitted. [1]
     exchange_variance : float or ndarray, shape (predictions,)
