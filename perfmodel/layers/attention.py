@@ -193,7 +193,7 @@ class ScaledDotProductAttention(Layer):
     causal : bool
         Whether a position sees only itself and earlier ones. [-]
     scores : str
-        ``recomputed``: the scores stay on chip and are recomputed in the backward pass (FlashAttention); ``materialised``: they
+        ``recomputed``: scores stay on chip and are computed again going back (FlashAttention); ``materialised``: they
         go through memory. [-]
     dropout : float
         Fraction of the probabilities dropped, in [0, 1). [1]
@@ -346,7 +346,7 @@ class MultiHeadAttention(LayerByInput):
     bias : bool
         Whether the projections have biases. [-]
     scores : str
-        ``recomputed``: the scores stay on chip and are recomputed in the backward pass (FlashAttention); ``materialised``: they
+        ``recomputed``: scores stay on chip and are computed again going back (FlashAttention); ``materialised``: they
         go through memory. [-]
     dropout : float
         Fraction of the probabilities dropped, in [0, 1). [1]

@@ -321,7 +321,7 @@ class MatMul(LayerByInput):
             refuse(
                 "over_batch",
                 self.over_batch,
-                "must not be combined with the other two options for the place of samples",
+                "must not be combined with the other two options",
             )
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:

@@ -145,7 +145,7 @@ class NoUpdate(Optimizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.weight_decay or self.clipping != "none":
-            refuse("optimizer", "none", "without weight_decay and clipping, as nothing is updated")
+            refuse("optimizer", "none", "given without weight_decay and clipping, because nothing is updated")
 
     def layer_operations(self, parameter_counts: Mapping[str, int], *, batch_size: Any) -> LayerOperations:
         """Return nothing."""
