@@ -1,6 +1,6 @@
 """The file of a framework: its lowering rules, its own constants and policies, and the libraries it calls.
 
-Three kinds of constants stay separate. The device file describes the chip, the library file the libraries' efficiency on
+Three kinds of constants are separate. The device file describes the chip, the library file the libraries' efficiency on
 an architecture, and this file only what the framework itself adds: dispatch, its own element-wise
 kernels, how it feeds data, what it keeps in memory, how it uses CPU threads.
 """
