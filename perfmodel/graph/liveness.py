@@ -299,7 +299,7 @@ def liveness(
 
     Notes
     -----
-    Valid for: layers executed one after the other, memory freed as soon as it is no longer needed, outputs of the network
+    Valid for: layers run one after the other, memory freed once it is no longer needed, outputs of the network
     kept to the end of the step, gradients of parameters made during back-propagation and kept. Ignores: fragmentation,
     what an interpreter's variables keep beyond their last use, scratch memory of forward operations.
     """
