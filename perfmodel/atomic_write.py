@@ -1,4 +1,4 @@
-"""Files that a reader sees as they were or whole and new, never in part."""
+"""Files that a reader sees either unchanged or completely rewritten, never in part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfmodel.errors import ArgumentError
 
 @contextmanager
 def replacement_of(path: str | Path) -> Iterator[Path]:
-    """Give a temporary file to write in the block; it takes the place of ``path`` once the block succeeds.
+    """Yield a temporary file to write in the block; it replaces ``path`` once the block succeeds.
 
     Examples
     --------
@@ -33,19 +33,19 @@ def replacement_of(path: str | Path) -> Iterator[Path]:
     except OSError as error:
         raise _cannot_be_written(path, error) from error
     finally:
-        with suppress(OSError):  # as where its folder is not there, of which the error above tells
+        with suppress(OSError):  # e.g. its folder does not exist, which the error above reports
             temporary.unlink(missing_ok=True)
 
 
 def _target_of(path: str | Path) -> Path:
-    """Return the file that a path names in the end, if one may stand there."""
+    """Return the file that a path resolves to, if one may be written there."""
     try:
         target = Path(path).expanduser().resolve()
         is_regular = target.is_file() or not os.path.lexists(target)
-    except (OSError, RuntimeError) as error:  # links in a circle, a home or a folder that cannot be looked up
+    except (OSError, RuntimeError) as error:  # circular links, an unknown home, an unreadable folder
         raise _cannot_be_written(path, error) from error
     if not is_regular:
-        raise ArgumentError(argument="path", given=str(path), allowed="must be a regular file, or not yet there")
+        raise ArgumentError(argument="path", given=str(path), allowed="must be a regular file or not exist yet")
     return target
 
 

@@ -1,4 +1,4 @@
-"""What follows from an immutable object, such as a loaded spec file, is worked out once for it."""
+"""Values derived once from an immutable object, such as a loaded spec file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 else:
 
     class derived_property:  # noqa: N801 - a decorator, as property is
-        """A property of a record, worked out when it is first asked for and kept in the record's ``__dict__``.
+        """A property of a record, computed on first access and kept in the record's ``__dict__``.
 
-        As ``functools.cached_property``, without the lock that Python 3.11 takes for it, which costs as much as a
+        Like ``functools.cached_property``, without its lock in Python 3.11, which costs as much as a
         formula does.
         """
 
@@ -37,12 +37,12 @@ _HELD: dict[str, dict[int, tuple[weakref.ref[Any], dict[Any, Any]]]] = {}
 
 
 def held() -> dict[str, int]:
-    """Count the results that are held for objects that live, by the function that derived them."""
+    """Count the results held for live objects, by the function that derived them."""
     return {name: sum(len(results) for _, results in list(of.values())) for name, of in sorted(_HELD.items())}
 
 
 def derived(function: Callable[..., Result]) -> Callable[..., Result]:
-    """Return a function or method that remembers what it made of each object, as long as that object lives.
+    """Return a function or method that caches its results for each object while that object lives.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def derived(function: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) -> Any:
-    """Look up a key, or make its value; the oldest is dropped beyond ``most``."""
+    """Look up a key, or compute its value; beyond ``most`` entries the oldest is dropped."""
     if key not in made:
         while len(made) >= most:
             del made[next(iter(made))]

@@ -17,7 +17,7 @@ MOST_SHOWN = 200
 
 
 def short_repr(value: object) -> str:
-    """Return a value as a message shows it: what a file holds by the name of the file, a long text cut short.
+    """Return a value as a message shows it: an object loaded from a file by the file's name, a long text cut short.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def short_repr(value: object) -> str:
 
 
 def nearest_match(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name closest in spelling to ``name``, or None when nothing is close.
+    """Return the known name closest in spelling to ``name``, or None if none is close.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def nearest_match(name: str, known: Iterable[str]) -> str | None:
 
 
 def nearest_hint(name: str, known: Iterable[str], *, what: str = "nearest") -> str:
-    """Return the nearest known name in brackets, to go behind a message; nothing where none is close.
+    """Return the nearest known name in brackets, to append to a message; empty if none is close.
 
     Parameters
     ----------
@@ -79,14 +79,14 @@ class SpecError(PerfmodelError, ValueError):
 
 
 class FreeSizeError(SpecError):
-    """A file leaves sizes open that must be given; says where they stand and how to give them.
+    """A file has free sizes that must be given; says where they occur and how to give them.
 
     Parameters
     ----------
     file : str or Path
         The file. [-]
     places : mapping of str to str
-        Where each stands, e.g. an input's axis, to its name. [-]
+        Place of each, e.g. an input's axis, to its name. [-]
     how : str
         How a size is given, with ``{name}`` for its name. [-]
     """
@@ -169,7 +169,7 @@ class ArgumentError(PerfmodelError, ValueError):
     given : object
         The value that was given. [-]
     allowed : str
-        What it must be, and the way out: goes on after "must be", unless it begins with another "must". [-]
+        What it must be, and the remedy: follows "must be", unless it begins with "must" itself. [-]
     """
 
     def __init__(self, argument: str, given: object, allowed: str) -> None:
@@ -203,7 +203,7 @@ class TableError(PerfmodelError, ValueError):
 
 
 class NotYetAvailableError(PerfmodelError, NotImplementedError):
-    """An argument of the public signature that this version does not serve yet.
+    """An argument of the public signature that this version does not support yet.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ class NotYetAvailableError(PerfmodelError, NotImplementedError):
     given : object
         The value that was given. [-]
     available : str
-        What this version serves. [-]
+        What this version supports. [-]
     """
 
     def __init__(self, argument: str, given: object, available: str) -> None:
@@ -255,11 +255,11 @@ class MissingPackageError(PerfmodelError, ImportError):
 
 
 class PerfmodelWarning(UserWarning):
-    """Base of every warning that perfmodel gives: something is counted otherwise than one might think."""
+    """Base of every warning that perfmodel gives: something is not counted as one might expect."""
 
 
 class OpaqueLayerWarning(PerfmodelWarning):
-    """A network calls an operator that no layer is; it is counted by its bytes and a bound on its arithmetic."""
+    """A network calls an operator without a layer; it is counted by its bytes and a bound on its arithmetic."""
 
 
 class FixedBatchWarning(PerfmodelWarning):
@@ -271,4 +271,4 @@ class ParameterWarning(PerfmodelWarning):
 
 
 class BackwardWarning(PerfmodelWarning):
-    """The backward phase of an imported network is a guess, or more than what is counted."""
+    """The backward phase of an imported network is a guess, or exceeds the count."""

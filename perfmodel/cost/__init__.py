@@ -1,1 +1,1 @@
-"""How long things take: one formula per function, on plain numbers, arrays or symbols; no spec objects."""
+"""Formulas for time: one per function, on plain numbers, arrays or symbols; no spec objects."""

@@ -1,4 +1,4 @@
-"""Time of collectives beyond rounds of messages: pipelines of chunks, protocols of libraries."""
+"""Time of collectives that are not plain rounds of messages: pipelines of chunks, protocols of libraries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from perfmodel.numeric import ceil, maximum, minimum
 from perfmodel.symbolic import Quantity
 
 MOST_TAKEN: Final = 0.5
-"""Share of a device's units that a library leaves at least: beyond it blocks of kernels and messages take turns. [1]"""
+"""Least share of a device's units left to kernels: beyond it, blocks of kernels and messages take turns. [1]"""
 
 
 def pipelined_time(
@@ -23,13 +23,13 @@ def pipelined_time(
     Parameters
     ----------
     fill_s : float, ndarray or sympy.Expr
-        Latencies of all rounds that fill it, A. [s]
+        Sum of the latencies of the rounds that fill it, A. [s]
     stream_s : float, ndarray or sympy.Expr
         Time of all bytes over the slowest link, B. [s]
     fill_rounds : int, ndarray or sympy.Expr
         Rounds that fill both directions, F. [1]
     chunk_count : int, ndarray, sympy.Expr or None
-        Chunks, k, for each direction; None for the best, which need not be whole. [1]
+        Chunks, k, for each direction; None for the best number, which need not be whole. [1]
 
     Returns
     -------
@@ -39,11 +39,11 @@ def pipelined_time(
     Raises
     ------
     ArgumentError
-        If there is less than one chunk.
+        If ``chunk_count`` is below 1.
 
     Notes
     -----
-    Valid for: as many chunks as one likes, equal rounds. Ignores: chunks smaller than a packet.
+    Valid for: any number of chunks, equal rounds. Ignores: that chunks cannot be smaller than a packet.
 
     Examples
     --------
@@ -78,24 +78,24 @@ def protocol_time(
 
     .. math:: T = t_0 + h A + \frac{B}{e}
 
-    or, where the message passes a pipeline in chunks of the best size,
+    or, if the message passes through a pipeline in chunks of the best size,
 
     .. math:: T = t_0 + \left(\sqrt{h A} + \sqrt{B / e}\right)^2
 
     Parameters
     ----------
     fill_s : float, ndarray or sympy.Expr
-        Latencies of all rounds over the bare links, A. [s]
+        Sum of the latencies of all rounds over the bare links, A. [s]
     stream_s : float, ndarray or sympy.Expr
         Time of all bytes over the bare links, B. [s]
     launch_s : float, ndarray or sympy.Expr
-        What a call costs however short the message, t_0. [s]
+        Time of a call whatever its message, t_0. [s]
     hop_factor : float, ndarray or sympy.Expr
         Latency of a round with this protocol over that of the links, h. [1]
     bandwidth_efficiency : float, ndarray or sympy.Expr
-        Share of the links' bandwidth that carries the message, e: flags beside the data, copies through buffers. [1]
+        Share of the links' bandwidth left for the message, e, after flags and copies through buffers. [1]
     fill_rounds : int
-        Rounds that fill a pipeline; 0 for an algorithm that is none. [1]
+        Rounds that fill a pipeline; 0 for an algorithm without one. [1]
 
     Returns
     -------
@@ -127,18 +127,18 @@ def protocol_time(
 def units_taken_share(
     *, bytes_per_s: Quantity, block_bytes_per_s: Quantity, fewest: Quantity, most: Quantity, unit_count: Quantity
 ) -> Quantity:
-    r"""Return the share of a device that a library's messages keep from computing while they are on the way.
+    r"""Return the share of a device that a library's messages occupy while they are in flight.
 
     .. math:: \mu = \min\left(\frac{\min(\max(\lceil B / b \rceil, n_0), n_1)}{u}, \frac{1}{2}\right)
 
     Parameters
     ----------
     bytes_per_s : float, ndarray or sympy.Expr
-        What the link of a device carries, B. [B/s]
+        Bandwidth of the device's link, B. [B/s]
     block_bytes_per_s : float, ndarray or sympy.Expr
-        What one thread block moves, b. [B/s]
+        Rate at which one thread block moves data, b. [B/s]
     fewest, most : int, ndarray or sympy.Expr
-        Blocks that the library launches at least and at most, n0 and n1. [1]
+        Least and greatest number of blocks that the library launches, n0 and n1. [1]
     unit_count : int, ndarray or sympy.Expr
         Multiprocessors of the device, u. [1]
 
@@ -150,7 +150,7 @@ def units_taken_share(
     Notes
     -----
     Valid for: blocks so large that each has a multiprocessor to itself. Ignores: the memory bandwidth that messages
-    take, and that small messages are sent by fewer blocks.
+    take; that fewer blocks send small messages.
 
     Examples
     --------

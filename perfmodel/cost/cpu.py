@@ -1,8 +1,8 @@
 """Time of kernels on a CPU: a product's arithmetic and the packing of its operands; passes over memory; NUMA.
 
 A CPU BLAS copies its operands into contiguous, cache-sized blocks before it multiplies. For square products
-the copy disappears beside n^3 arithmetic; with a mini-batch of 64 rows against a 26,752 x 2,048 matrix it
-does not, and it runs at the speed of memory, not of arithmetic. The two times therefore add.
+the copy is negligible beside n^3 arithmetic; for a mini-batch of 64 rows against a 26,752 x 2,048 matrix it
+is not, and it runs at the speed of memory, not of arithmetic. The two times therefore add.
 
 An element-wise pass is bound by memory or by its instructions: unlike a GPU, a core spends 8 to 60 cycles
 on one exponential or hyperbolic tangent, so that scalar loops are bound by arithmetic long before memory.
@@ -20,14 +20,14 @@ SHARPNESS: Final = 16
 
 
 def capped_efficiency(*, efficiency: Quantity) -> Quantity:
-    r"""Share of the peak that a product reaches, which no product of factors may take beyond the peak.
+    r"""Share of the peak that a matrix product reaches, kept below one however large its factors.
 
     .. math:: e_\mathrm{capped} = \left(e^{-q} + 1\right)^{-1/q}, \qquad q = 16
 
     Parameters
     ----------
     efficiency : float, ndarray or sympy.Expr
-        Product of the factors on the share, e: library, data type, way of calling. [1]
+        Product of the factors of the share, e: library, data type, way of calling. [1]
 
     Returns
     -------
@@ -37,7 +37,7 @@ def capped_efficiency(*, efficiency: Quantity) -> Quantity:
     Notes
     -----
     Valid for: positive efficiencies. A smooth minimum of e and 1, because a fit needs a gradient on both sides of the
-    limit, and because factors near one wear off before they reach it.
+    limit and because gains diminish near it.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def packed_bytes(
     element_bytes : float, ndarray or sympy.Expr
         Size of an element, s. [B]
     result_passes : float, ndarray or sympy.Expr
-        Times the result passes through memory, rho: 2 where it is read and written, 1 where only written. [1]
+        Times the result passes through memory, rho: 2 if read and written, 1 if only written. [1]
 
     Returns
     -------
@@ -121,7 +121,7 @@ def packed_bytes(
 
     Notes
     -----
-    Valid for: every operand read from memory once, its packed copy living in cache. Ignores: a second
+    Valid for: operands read from memory once, with packed copies that stay in cache. Ignores: a second
     packing of A for each block of columns of B wider than the last-level cache; operands still in cache
     from the kernel before.
 
@@ -145,7 +145,7 @@ def packing_time(
     memory_bandwidth_bytes_per_s: Quantity,
     copy_bytes_per_s: Quantity,
 ) -> Quantity:
-    r"""Time of packing operands of which the part that does not fit the last-level cache comes from memory.
+    r"""Time of packing operands; the part that does not fit the last-level cache comes from memory.
 
     .. math:: T = B \left( \frac{1}{b_c} + \frac{x}{b_m} \right), \qquad x = \max(1 - C / W, 0)
 
@@ -154,13 +154,13 @@ def packing_time(
     moved_bytes : float, ndarray or sympy.Expr
         Traffic, B (:func:`packed_bytes`). [B]
     footprint_bytes : float, ndarray or sympy.Expr
-        Operands and results alive at once, W. [B]
+        Operands and results in use at once, W. [B]
     cache_bytes : float, ndarray or sympy.Expr
         Last-level cache of the sockets in use, C. [B]
     memory_bandwidth_bytes_per_s : float, ndarray or sympy.Expr
         Rate from memory, b_m. [B/s]
     copy_bytes_per_s : float, ndarray or sympy.Expr
-        Rate of the packing instructions on operands that the cache holds, b_c. [B/s]
+        Rate of packing operands that the cache holds, b_c. [B/s]
 
     Returns
     -------
@@ -169,8 +169,8 @@ def packing_time(
 
     Notes
     -----
-    Valid for: operands written or read by the kernel before (im2col, then GEMM). The copy and the wait for memory
-    add up, because packing strides through pages faster than a core prefetches. Ignores: other users of the cache.
+    Valid for: operands written or read by the previous kernel (im2col, then GEMM). The copy and the wait for memory
+    add up because packing strides through pages faster than a core prefetches. Ignores: other users of the cache.
 
     Examples
     --------
@@ -351,7 +351,7 @@ def cpu_scalar_time(
 
     Notes
     -----
-    Valid for: long loops. c_F is a fact of the compiler, its flags and its mathematics library, hence of a
+    Valid for: long loops. c_F depends on the compiler, its flags and its mathematics library, hence on the
     framework: measured with g++ 12 -O2 and glibc 2.36 on a Sapphire Rapids core, a sigmoid in double
     precision takes 15 cycles, tanh 57 to 64, one draw of the Mersenne Twister 40, a 3x3 maximum 9.5 per
     comparison.
@@ -411,7 +411,7 @@ def subnormal_assist_time(
 
 
 def numa_bandwidth(*, local_bytes_per_s: Quantity, remote_bytes_per_s: Quantity, remote_share: Quantity) -> Quantity:
-    r"""Bandwidth of threads of which a share reads memory across the socket interconnect.
+    r"""Bandwidth of threads, some of which read memory across the socket interconnect.
 
     .. math:: b = \frac{1}{x_l / b_l + x_r / b_r}, \qquad x_l = 1 - x_r
 
@@ -457,7 +457,7 @@ def cpu_stream_time(
     core_cache_bandwidth_bytes_per_s: Quantity = 1.0,
     efficiency: Quantity = 1.0,
 ) -> Quantity:
-    r"""Time of one pass over memory on a CPU, or over tensors that the last-level cache still holds.
+    r"""Time of one pass on a CPU over tensors in memory or still in the last-level cache.
 
     .. math::
 
@@ -490,7 +490,7 @@ def cpu_stream_time(
 
     Notes
     -----
-    Valid for: hardware prefetch, tensors that the kernel before wrote or read. Ignores: page faults of fresh buffers,
+    Valid for: hardware prefetch, tensors that the previous kernel wrote or read. Ignores: page faults of new buffers,
     other users of the cache.
 
     Examples

@@ -2,10 +2,10 @@
 
 A matrix product is cut into tiles, the tiles are dealt to the processor's units (streaming multiprocessors),
 and the busiest unit decides. A library owns several tile shapes and can split the sum, so the fastest entry
-of its menu is taken. A stream's time is its traffic, plus what it takes to get the memory system up to speed.
+of its menu is taken. A stream's time is that of its traffic, plus the time to bring the memory system up to speed.
 
-Weights that a product reads against the way they lie are fetched in short pieces of many rows; tensor cores are fed by
-loads of 16 B, which need rows that start at multiples of that.
+Weights read across their layout in memory are fetched in short pieces of many rows; tensor cores are fed by loads of
+16 B, so rows must start at multiples of 16 B.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ SKINNY_EXTENT = 32
 
 
 class TileMenu(NamedTuple):
-    """The tiles that a product chooses from, with what follows from them alone: see ``tile_menu``.
+    """The tiles that a product chooses from, with quantities derived from them: see ``tile_menu``.
 
     Parameters
     ----------
     rows, columns, split : ndarray
         Extents of each entry's tile, a and b, and the parts into which it cuts the sum, s. [1]
     area_per_rate : ndarray
-        Results of a tile over the rate inside it relative to the largest tile, a b / e. [1]
+        Results of a tile divided by its rate relative to the largest tile, a b / e. [1]
     written_parts : ndarray
-        Parts of the sum that pass through memory: none unless it is split. [1]
+        Parts of the sum that pass through memory: none if the sum is not split. [1]
     """
 
     rows: NDArray[np.float64]
@@ -45,7 +45,7 @@ class TileMenu(NamedTuple):
     written_parts: NDArray[np.float64]
 
     def before(self, axes: int) -> TileMenu:
-        """Return the menu with axes of length one behind its own, where so many of a product's follow."""
+        """Return the menu with axes of length one appended, as many as the product has."""
         if self.rows.ndim > axes:
             return self
         return TileMenu(*(_followed_by_axes(each, axes + 1 - self.rows.ndim) for each in self))
@@ -114,7 +114,7 @@ def tiled_matmul_time(
     The first ceiling pads the result to whole tiles, the second deals the tiles to U units: the busiest unit
     sets the pace (wave quantisation per unit). Tiles that share a unit share its lanes, so they take turns
     whether or not they are resident together; what residency hides is the latency of each step of the sum,
-    which L states once per unit. Splitting the sum s ways makes s times the tiles, for partial results that
+    which L gives once per unit. Splitting the sum s ways makes s times the tiles, for partial results that
     are written and read once more. A library that splits only sums far longer than the result's extents leaves no
     part shorter than q times the longer of them; sums below that are not split.
 
@@ -131,7 +131,7 @@ def tiled_matmul_time(
     bandwidth_bytes_per_s : float, ndarray or sympy.Expr
         Memory bandwidth, B. [B/s]
     menu : TileMenu
-        What ``tile_menu`` makes of the tiles; its last axes are those of m, n and k, or broadcast against them. [1]
+        A result of ``tile_menu``; its last axes are those of m, n and k, or broadcast against them. [1]
     efficiency : float, ndarray or sympy.Expr
         Fraction of peak inside the largest tile for this shape class, eta. [1]
     element_bytes : int
@@ -180,7 +180,7 @@ def tiled_matmul_time(
     part = k / s
     if (
         getattr(shortest_part, "ndim", 0) or shortest_part != 0
-    ):  # an entry that does not split has the whole sum as its part, whatever the shortest is
+    ):  # without a split the only part is the whole sum, even below the shortest
         part = maximum(part, minimum(k, shortest_part * maximum(m, n)))
     steps = (part + ramp_steps) / efficiency
     seconds = steps * (tiles_per_unit * step_s + latency_s) + written_s
@@ -247,8 +247,7 @@ def matmul_memory_time(
     .. math:: t = \max\left( \frac{n}{\epsilon_0 B}, \; \frac{z c (r k + k l + r l)}{\epsilon_s B} \right), \quad
               r = \min(m, n, 32), \; l = \max(m, n)
 
-    A product with few rows is served by tiles that are mostly empty, with too few loads in flight: it takes as long
-    with 16 rows as with 64.
+    A product with few rows runs on mostly empty tiles, with too few loads in flight: 16 rows take as long as 64.
 
     Parameters
     ----------
@@ -261,7 +260,7 @@ def matmul_memory_time(
     bandwidth_bytes_per_s : float, ndarray or sympy.Expr
         Peak memory bandwidth, B. [B/s]
     efficiency, skinny_efficiency : float, ndarray or sympy.Expr
-        Fraction of it that products reach, and those with at most 32 rows or columns. [1]
+        Fraction of it reached by products in general, and by those with at most 32 rows or columns. [1]
     element_bytes : int
         Size of one element, z. [B]
 
@@ -302,13 +301,13 @@ def matmul_memory_time(
 def write_out_steps(
     *, peak_flop_per_s: Quantity, bandwidth_bytes_per_s: Quantity, element_bytes: Quantity = 4
 ) -> Quantity:
-    r"""Return the steps of the sum that a unit could do while a finished tile leaves it.
+    r"""Return the steps of the sum that a unit could do while it writes a finished tile.
 
     .. math:: k_0 = \frac{a b z U / B}{2 a b U / F} = \frac{z F}{2 B}
 
     A tile's sum stays in registers until it is complete; then each of the U units writes its a x b elements at its
-    share of the memory bandwidth, and only then begins the next tile. The tile's extents and the units cancel: what is
-    left is the machine's balance: the same kernels waste more of a short sum where there is more arithmetic per byte.
+    share of the memory bandwidth, and only then begins the next tile. The tile's extents and the units cancel, which
+    leaves the machine's balance: with more arithmetic per byte, the same kernels lose more of a short sum.
 
     Parameters
     ----------
@@ -350,10 +349,10 @@ PANEL_EXTENT = 128
 """Rows or columns of the result that one pass over an operand's panel serves. [1]"""
 
 PAGE_BYTES = 4096
-"""Length of an operand's rows at whose multiples strided loads are faster. [B]"""
+"""Strided loads are faster if an operand's rows are a multiple of this length. [B]"""
 
 STRIDED_EXPONENT = 3
-"""How far the arithmetic of a product hides its strided loads, and they it: 1 not at all, infinity fully. [1]"""
+"""How far a product's arithmetic and its strided loads hide each other: 1 not at all, infinity fully. [1]"""
 
 LOAD_BYTES = 16
 """Widest load of one thread. [B]"""
@@ -373,7 +372,7 @@ def strided_time(
     aligned_share: Quantity = 1.0,
     element_bytes: int = 4,
 ) -> Quantity:
-    r"""Time of the strided loads of weights that lie transposed in memory, 0 where they are read as they lie.
+    r"""Time of the strided loads of weights that lie transposed in memory; 0 for weights read in their own order.
 
     .. math:: t = c\, q(k)\, \frac{\max(0, z n k - C)}{\epsilon B}
         \left\lceil \frac{\lceil m/128 \rceil}{h} \right\rceil, \quad
@@ -381,8 +380,8 @@ def strided_time(
         q(k) = \begin{cases} q & 4096 \mid z k \\ 1 & \text{else} \end{cases}
 
     At each step of the sum the threads of a tile read 32 B of each of 128 distant rows, and most of what the memory
-    fetches is not used before it is evicted. Each panel of 128 rows of the result passes over the whole operand; the L2
-    cache spares what it holds, and tiles that run together share a pass if the library numbers them that way.
+    fetches is evicted before it is used. Each panel of 128 rows of the result passes over the whole operand, except the
+    part that the L2 cache holds; tiles that run together share a pass if the library numbers them that way.
 
     Parameters
     ----------
@@ -399,7 +398,7 @@ def strided_time(
     l2_bytes : float, ndarray or sympy.Expr
         Capacity of the L2 cache, C. [B]
     resident_tiles : float
-        Tiles of a unit that run together and share a pass, r; 0 where none do. [1]
+        Tiles of a unit that run together and share a pass, r; 0 if none do. [1]
     aligned_share : float, ndarray or sympy.Expr
         Share of the time that is left where the operand's rows are whole pages long, q. [1]
     element_bytes : int
@@ -408,16 +407,17 @@ def strided_time(
     Returns
     -------
     float, ndarray or sympy.Expr
-        Memory time. [s] Zero for at most 32 rows or columns, whose kernels do not mind.
+        Memory time. [s] Zero for at most 32 rows or columns, whose kernels are not affected.
 
     Notes
     -----
-    Valid for: cuBLAS 7.5 to 10.1, single precision. Ignores: the other operand, read with long strides in every layout
-    but one, because its panels are few at a time; the narrower tiles of results with 64 rows.
+    Valid for: cuBLAS 7.5 to 10.1, single precision. Ignores: the other operand, which every layout but one reads with
+    long strides, because few of its panels are in use at a time; the narrower tiles of results with 64 rows.
 
     Examples
     --------
-    7680 x 2560 weights for 24,000 samples took 287 ms on a Titan X (Pascal), 92 ms as they lie: 188 passes over 79 MB:
+    7680 x 2560 weights for 24,000 samples took 287 ms on a Titan X (Pascal), 92 ms in their own order: 188 passes of
+    79 MB:
 
     >>> titan_x = {"unit_count": 28, "bandwidth_bytes_per_s": 480.4e9, "l2_bytes": 3 * 2**20, "resident_tiles": 2}
     >>> round(float(strided_time(m=24_000, n=7680, k=2560, efficiency=0.103, **titan_x)), 3)
@@ -440,7 +440,7 @@ def strided_time(
 
 
 def with_strided_loads(*, compute_s: Quantity, strided_s: Quantity) -> Quantity:
-    r"""Time of a product's arithmetic and its strided loads together, which hide each other in part.
+    r"""Time of a product's arithmetic and its strided loads, which partly hide each other.
 
     .. math:: t = (t_c^3 + t_s^3)^{1/3}
 
@@ -467,7 +467,7 @@ def with_strided_loads(*, compute_s: Quantity, strided_s: Quantity) -> Quantity:
 
 
 def unaligned_efficiency(*, n: Quantity, k: Quantity, share: Quantity, element_bytes: int) -> Quantity:
-    r"""Share of a library's usual rate that is left where rows of the operands do not start at multiples of 16 B.
+    r"""Share of a library's usual rate that remains if the operands' rows do not start at multiples of 16 B.
 
     .. math:: e = \begin{cases} 1 & 16 \mid z n \text{ and } 16 \mid z k \\ q & \text{else} \end{cases}
 
@@ -478,7 +478,7 @@ def unaligned_efficiency(*, n: Quantity, k: Quantity, share: Quantity, element_b
     n, k : float, ndarray or sympy.Expr
         Columns (features) of the result, and length of the sum. [1]
     share : float, ndarray or sympy.Expr
-        Share of the rate that is left, q. [1]
+        Share of the rate that remains, q. [1]
     element_bytes : int
         Size of one element, z. [B]
 
@@ -489,8 +489,8 @@ def unaligned_efficiency(*, n: Quantity, k: Quantity, share: Quantity, element_b
 
     Notes
     -----
-    Valid for: products on tensor cores. Ignores: the number of rows, which is a batch in most products and then no
-    row's length; that longer multiples (128 B on A100) are faster still.
+    Valid for: products on tensor cores. Ignores: the number of rows, usually a batch size and not the length of a row;
+    that longer multiples (128 B on A100) are faster still.
 
     Examples
     --------

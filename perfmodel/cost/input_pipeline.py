@@ -1,10 +1,10 @@
-"""The way of a mini-batch into the devices: read, decode, copy in host memory, transfer, compute.
+"""The path of a mini-batch into the devices: read, decode, copy in host memory, transfer, compute.
 
 All workers of a machine share its storage, its cores, its memory and the root of its links, so each stage has a time
-per step of the whole job: a step feeds every worker once. Prefetching runs the stages beside one another.
+per step of the whole job: a step feeds every worker once. Prefetching overlaps the stages.
 
-Storages of all kinds come down to four numbers: how long a lone read takes to begin, what one stream delivers, how
-many bytes and how many reads a second the whole can give. What they are for a kind, ``hardware/storage.py`` knows.
+Four numbers describe any storage: the latency of a single read, the rate of one stream, and the bytes and reads per
+second that the whole can serve. ``hardware/storage.py`` has their values by kind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from perfmodel.numeric import ceil, exceeds, geometric_sum, maximum, minimum, wh
 from perfmodel.symbolic import Quantity, is_symbolic
 
 STAGES: Final = ("read", "decode", "host_copy", "transfer", "compute")
-"""Stages on the way of a mini-batch, in order."""
+"""Stages of a mini-batch's path, in order."""
 
 LEAST_VARIANCE: Final = 1e-32
 """Squared coefficient of variation below which a period differs from the steady one by less than rounding. [1]"""
@@ -57,25 +57,25 @@ def stage_periods(
     worker_count : float, ndarray or sympy.Expr
         Workers, w. [1]
     compute_s : float, ndarray or sympy.Expr
-        What a device does with one mini-batch. [s]
+        Time of a device for one mini-batch. [s]
     encoded_bytes : float, ndarray or sympy.Expr
         One example as it is stored, s_e. [B]
     storage_bytes_per_s : float, ndarray or sympy.Expr
-        Rate of the storage, B_d; infinity where the page cache holds the data set. [B/s]
+        Rate of the storage, B_d; infinity if the page cache holds the data set. [B/s]
     host_bytes : float, ndarray or sympy.Expr
-        What one example moves in host memory, s_h: two or three times its decoded size. [B]
+        Traffic of one example in host memory, s_h: two or three times its decoded size. [B]
     host_bytes_per_s : float, ndarray or sympy.Expr
         Bandwidth of the host memory, B_m. [B/s]
     device_bytes : float, ndarray or sympy.Expr
         One example as it goes to a device, s_x. [B]
     root_bytes_per_s : float, ndarray or sympy.Expr
-        What the workers' copies share, B_r: a root complex, or a switch's uplink. [B/s]
+        Bandwidth that the workers' copies share, B_r: of a root complex or a switch's uplink. [B/s]
     link_bytes_per_s : float, ndarray, sympy.Expr or None
-        Bandwidth of one device's own link, B_l; None where it is that of the root. [B/s]
+        Bandwidth of one device's own link, B_l; None if it is that of the root. [B/s]
     link_latency_s : float, ndarray or sympy.Expr
         Latency of the copy of a mini-batch, alpha. [s]
     decode_rate_per_core : float, ndarray, sympy.Expr or None
-        Examples that a core decodes in a second, r; None where they are stored as they are used. [1/s]
+        Examples that a core decodes in a second, r; None if they need no decoding. [1/s]
     decode_core_count : float, ndarray or sympy.Expr
         Cores that decode, k. [1]
 
@@ -87,7 +87,7 @@ def stage_periods(
     Notes
     -----
     Valid for: stages that are throughput-bound, one pipeline per machine. Ignores: that decoding and copying use the
-    same memory, and cores that the framework itself wants.
+    same memory; cores that the framework itself needs.
 
     Examples
     --------
@@ -118,7 +118,7 @@ def stage_periods(
 
 
 def pipelined_period(*, stage_s: Mapping[str, Quantity], depth: Quantity) -> Quantity:
-    r"""Time of a step whose input comes through stages, with mini-batches fetched ahead or not.
+    r"""Time of a step whose input passes through stages, with or without mini-batches fetched ahead.
 
     .. math:: P = \sum_i t_i \quad (d = 0), \qquad P = \max_i t_i \quad (d \ge 1)
 
@@ -137,7 +137,7 @@ def pipelined_period(*, stage_s: Mapping[str, Quantity], depth: Quantity) -> Qua
     Notes
     -----
     Valid for: a steady state of stages that always take the same time, for which one mini-batch ahead at each stage
-    is as good as many. What more are good for when times vary: ``jittered_period``.
+    is as good as many. ``jittered_period`` gives the benefit of more if times vary.
 
     Examples
     --------
@@ -168,13 +168,13 @@ def jittered_period(
     .. math:: P = s\,\frac{1 - q^K}{1 - q^{K - 1}}, \qquad
         K = 1 + \sqrt{1 + \frac{3}{c^2}} + \frac{d - 1}{c^2} \quad (d \ge 1), \qquad c^2 = \frac{c_t^2 + c_C^2}{2}
 
-    with the longer s and the ratio q <= 1 of the two mean times; K / (K - 1) of s where they are equal. P = t + C for
+    with s the longer and q <= 1 the ratio of the two mean times; s K / (K - 1) if they are equal. P = t + C for
     d = 0.
 
     Parameters
     ----------
     feed_s : float, ndarray or sympy.Expr
-        Mean time of the slowest stage before the device, t. [s]
+        Mean time t of the slowest stage before the device. [s]
     compute_s : float, ndarray or sympy.Expr
         Mean time on the device, C; one of the two is above zero. [s]
     depth : int, ndarray or sympy.Expr
@@ -187,22 +187,22 @@ def jittered_period(
     Returns
     -------
     float, ndarray or sympy.Expr
-        Mean period: from t + C with nothing ahead, towards the longer of the two with much. [s]
+        Mean period: t + C with nothing ahead, close to the longer of the two with many mini-batches ahead. [s]
 
     Notes
     -----
     Two stations in a closed cycle of d + 1 mini-batches. Exact with d = 0 for any variation, without variation
-    (``pipelined_period``), and for exponential times of both (K = d + 2, Jackson's product form). Between, the tail of
-    the queue is taken as geometric, with the exponent 1 / c^2 per place of heavy traffic; the root stands for d = 1,
-    where both stations begin together and the period is the mean of the longer time. Played with gamma distributed
+    (``pipelined_period``), and if both times are exponential (K = d + 2, Jackson's product form). Between, the tail of
+    the queue is taken as geometric, with the exponent 1 / c^2 per place of heavy traffic; the root covers d = 1,
+    where both stations begin together and the period is the mean of the longer time. Simulated with gamma distributed
     feeding and a steady device, 200,000 steps each, t / C from 0.25 to 2 and d from 1 to 14, P is off by -1.2 to
     +2.6 % for variations up to 1 (largest with d = 1; within 1.1 % from d = 2 on, and within 0.5 % for a variation of
     0.25), by -1.1 to +4.2 % up to 2.
 
     Valid for: one stage that is clearly the slowest, times that do not depend on one another, variations up to 2.
-    Ignores: a second stage nearly as slow (at 90 % of the slowest and a variation of 0.5 steps are a tenth longer than
-    this says, where both are equal and the variation is 1 a quarter), and stretches of slow mini-batches, which a
-    store that is busy with others gives, and which want more ahead than this says.
+    Ignores: a second stage nearly as slow (steps are a tenth longer than this if it takes 90 % of the slowest and the
+    variation is 0.5, a quarter longer if both are equal and the variation is 1); runs of slow mini-batches, as from a
+    store that is busy with others, which need more ahead than this.
 
     Examples
     --------
@@ -235,28 +235,28 @@ def lead_of_slowest(
     Parameters
     ----------
     stage_s : mapping of str to float or ndarray
-        Time of each stage before the copy to the device, in order; no stage where it is zero. [s]
+        Time of each stage before the copy to the device, in order; zero: there is no such stage. [s]
     depth : int or ndarray
         Mini-batches that each stage may be ahead of the one in use at the next, d. [1]
     copied_ahead : bool or ndarray
-        Whether the next mini-batch is copied to the device while it computes, a: a buffer besides the one in use. [-]
+        Whether the next mini-batch is copied to a second buffer while the device computes, a. [-]
     copied_between : bool or ndarray
-        Whether something is copied between two steps, f: what is being computed has then left its buffer. [-]
+        Whether something is copied between two steps, f: the mini-batch in use has then left its buffer. [-]
 
     Returns
     -------
     int or ndarray
-        Lead; ``depth`` where the slowest stage hands to the device. [1]
+        Lead; ``depth`` if the slowest stage feeds the device directly. [1]
 
     Notes
     -----
-    Valid for: d >= 1; d + 1 buffers between each two stages in host memory, as ``perfmodel.simulation`` plays them, and
-    two on the device; h counts the stages from the slowest on, in host memory. Ignores: that buffers behind copies
-    that bound the step are of no use.
+    Valid for: d >= 1; d + 1 buffers between each two stages in host memory, as in ``perfmodel.simulation``, and two on
+    the device; h counts the stages in host memory from the slowest on. Ignores: that buffers behind copies that bound
+    the step are of no use.
 
     Examples
     --------
-    Decoding hands to the copies in host memory, they to those to the device, and these to the device.
+    Decoding feeds the copies in host memory, these feed the copies to the device, and those the device.
 
     >>> stages = {"read": 0.1, "decode": 0.3, "host_copy": 0.01}
     >>> int(lead_of_slowest(stage_s=stages, depth=1, copied_ahead=True, copied_between=False))
@@ -287,7 +287,7 @@ def bounding_stage(*, stage_s: Mapping[str, Quantity]) -> Any:
 
     Notes
     -----
-    Valid for: numbers. Which of several symbols is largest stays open: ``pipelined_period`` keeps all of them.
+    Valid for: numbers. Which of several symbols is largest is unknown: ``pipelined_period`` keeps all of them.
 
     Examples
     --------
@@ -317,12 +317,12 @@ def units_to_unbind(*, stage_s: Quantity, compute_s: Quantity, unit_count: Quant
     Returns
     -------
     float, ndarray or sympy.Expr
-        Units, at least; fewer than there are where some are idle. [1]
+        Least number of units; fewer than there are if some are idle. [1]
 
     Notes
     -----
-    Valid for: stages whose rate is that of one unit times their number. Lanes come in powers of two, so their number
-    is to be rounded up to one; and a root or chipset above the units may be the next limit.
+    Valid for: stages whose rate is that of one unit times their number. Round lanes up to a power of two. A root or
+    chipset above the units may be the next limit.
 
     Examples
     --------
@@ -335,7 +335,7 @@ def units_to_unbind(*, stage_s: Quantity, compute_s: Quantity, unit_count: Quant
 
 
 def _ceiling(ratio: Quantity) -> Quantity:
-    """Round up, but for a ratio that is above a whole number by no more than rounding; exact for symbols."""
+    """Round up, except ratios that exceed a whole number only by rounding errors; exact for symbols."""
     return ceil(ratio) if is_symbolic(ratio) else ceil(ratio * (1 - ROUNDING))
 
 
@@ -349,7 +349,7 @@ def read_rate(
     most_reads_per_s: Quantity,
     most_outstanding_reads: Quantity = math.inf,
 ) -> Quantity:
-    r"""Rate at which reads of one size are served, a number of them under way at any time.
+    r"""Rate at which reads of one size are served, with a given number in flight.
 
     .. math:: R = \min\left(\frac{\min(q, k) s}{\alpha + s / r},\; I s,\; C\right)
 
@@ -358,17 +358,17 @@ def read_rate(
     read_bytes : float, ndarray or sympy.Expr
         Bytes of one read, s: a block, a file, an object. [B]
     outstanding_reads : float, ndarray or sympy.Expr
-        Reads that are asked for at once, q: the depth of a drive's queue, those of a loader. [1]
+        Reads requested at once, q: the depth of a drive's queue, the requests of a loader. [1]
     latency_s : float, ndarray or sympy.Expr
-        Time from asking to the first byte, alpha. [s]
+        Time from request to first byte, alpha. [s]
     stream_bytes_per_s : float, ndarray or sympy.Expr
-        What one stream delivers once it flows, r. [B/s]
+        Rate of one stream after its first byte, r. [B/s]
     most_bytes_per_s : float, ndarray or sympy.Expr
-        What the whole delivers at most, C; infinity where nothing is stated. [B/s]
+        Greatest rate of the whole, C; infinity if none is stated. [B/s]
     most_reads_per_s : float, ndarray or sympy.Expr
-        Reads that the whole serves at most, I. [1/s]
+        Greatest number of reads per second of the whole, I. [1/s]
     most_outstanding_reads : float, ndarray or sympy.Expr
-        Reads that can be under way, k: connections to an object store; infinity where only the reader decides. [1]
+        Most reads in flight, k: connections to an object store; infinity if only the reader decides. [1]
 
     Returns
     -------
@@ -377,8 +377,8 @@ def read_rate(
 
     Notes
     -----
-    Valid for: reads anywhere on the device; the first term is Little's law. Ignores: the sharp knee being a bend,
-    and writes at the same time.
+    Valid for: reads anywhere on the device; the first term is Little's law. Ignores: that the knee is rounded; writes
+    at the same time.
 
     Examples
     --------

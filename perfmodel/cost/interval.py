@@ -1,4 +1,4 @@
-"""How wide an interval about a predicted time is: pure functions of numbers, floats or arrays."""
+"""Width of an interval about a predicted time: pure functions of floats or arrays."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ WAYS_TO_EXTRAPOLATE: Final = (
     "architecture",
     "oversubscription",
 )
-"""What a prediction may meet that no fitted row did; ``unfitted``: nothing was fitted to any whole step."""
+"""What may be new in a prediction, compared with the fitted rows; ``unfitted``: no whole step was fitted."""
 
 REGIMES: Final = ("unfitted", "interpolated", "new_device", "new_framework", "new_operations")
 """Nothing fitted; fitted, and nothing new; fitted, and the device, the framework, or the mix of operations is new."""
 
 NEW: Final = 0.5
-"""Novelty of a device, framework or mix of operations from which on a prediction extrapolates. [1]"""
+"""A prediction extrapolates from this novelty of its device, framework or mix of operations on. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +38,13 @@ class Exposure:
         Variance of ln(time) from uncertain constants: sensitivities J of ln(time) to ln(constant), covariance S. [1]
     other_share : float or ndarray, shape (predictions,)
         Share of the step that arithmetic does not bound: memory, launches, dispatch, update, copies. Tables of measured
-        kernels say most of products and convolutions. [1]
+        kernels mainly describe products and convolutions. [1]
     residual_ratio : float or ndarray, shape (predictions,)
-        Residual of the fit over that of the fits which the scale was found with; 1 where nothing was fitted. [1]
+        Residual of the fit over that of the fits used to find the scale; 1 if nothing was fitted. [1]
     exchange_variance : float or ndarray, shape (predictions,)
-        Variance of ln(time) from how long exchanges between workers take. [1]
+        Variance of ln(time) from the time of exchanges between workers. [1]
     unfitted, device, framework, operations, dtype, architecture, oversubscription : float or ndarray
-        How far each is new, shape (predictions,): 0 for seen, 1 for never seen. [1]
+        Novelty of each, shape (predictions,): 0 for seen, 1 for never seen. [1]
     """
 
     constants_variance: Quantity
@@ -69,7 +69,7 @@ class SpreadParameters:
     structural : float
         Spread of ln(measured / predicted) that uncertain constants do not explain, tau. [1]
     constants_weight : float
-        How far stated spreads of constants were found too narrow or too wide, as a factor on their variance, kappa. [1]
+        Factor on the variance of constants that corrects their stated spreads, kappa. [1]
     unseen : mapping of str to float
         Spread that each of ``WAYS_TO_EXTRAPOLATE`` adds, u. [1]
     other_slope, mean_other_share : float
@@ -163,7 +163,7 @@ def regime_of(exposure: Exposure) -> str:
     """
     if exposure.unfitted:
         return "unfitted"
-    news = ("operations", "framework", "device")  # what adds most comes first
+    news = ("operations", "framework", "device")  # the largest contribution first
     return next((f"new_{way}" for way in news if getattr(exposure, way) >= NEW), "interpolated")
 
 
@@ -177,9 +177,9 @@ def log_half_width(spread: Quantity, *, quantile: Quantity, damping: Quantity) -
     spread : float or ndarray, shape (predictions,)
         Spread of ln(measured / predicted), sigma. [1]
     quantile : float
-        Damped spreads to either side that hold the wanted share of errors, q. [1]
+        Number of damped spreads to either side that contain the requested share of errors, q. [1]
     damping : float
-        How far widths follow spreads, gamma: 0 for one width for all, 1 in proportion. [1]
+        How far widths follow spreads, gamma: 0 for the same width everywhere, 1 for proportional widths. [1]
 
     Returns
     -------
@@ -188,8 +188,8 @@ def log_half_width(spread: Quantity, *, quantile: Quantity, damping: Quantity) -
 
     Notes
     -----
-    Valid for: spreads that are themselves uncertain. In between 0 and 1 the width is drawn towards the mean one, as an
-    estimate is that is told by few rows.
+    Valid for: spreads that are themselves uncertain. With gamma between 0 and 1 the width shrinks towards the mean, as
+    does an estimate from few rows.
 
     Examples
     --------
@@ -200,7 +200,7 @@ def log_half_width(spread: Quantity, *, quantile: Quantity, damping: Quantity) -
 
 
 def interval_ends(time_s: Quantity, *, half_width: Quantity) -> tuple[Quantity, Quantity]:
-    """Return the ends of an interval that is as far below a time as above it, as a ratio.
+    """Return the ends of an interval that reach the same ratio below and above a time.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def interval_ends(time_s: Quantity, *, half_width: Quantity) -> tuple[Quantity, 
 
     Notes
     -----
-    Valid for: predictions without a bias that is known; one that is known belongs into a constant.
+    Valid for: predictions without a known bias; a known one belongs in a constant.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Time of a kernel on a measured machine: a sum of few measured constants times what the kernel does."""
+"""Time of a kernel on a measured machine: a sum of a few measured constants times the amounts of its work."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from perfmodel.numeric import ceil, exponential, maximum
 
 Quantity = Any
 Columns = Mapping[str, Quantity]
-"""What a kernel does by name: ``m``, ``n``, ``k``, ``count``, ``read_bytes``, ``written_bytes``, ``flop_count`` ..."""
+"""Amounts of work by name: ``m``, ``n``, ``k``, ``count``, ``read_bytes``, ``written_bytes``, ``flop_count`` ..."""
 
 SINGLE_BYTES: Final = 4
-"""Size of an element of single precision, in whose lanes vector units are counted. [B]"""
+"""Size of a single-precision element; ``vector_lanes`` counts such elements. [B]"""
 
 
 def padded_flop_count(*, m: Quantity, n: Quantity, k: Quantity, count: Quantity, vector_lanes: Quantity) -> Quantity:
@@ -83,7 +83,7 @@ FEATURES: Final[dict[str, Callable[..., Columns]]] = {
 """Family of kernel classes -> what each of its constants is multiplied by."""
 
 ARITHMETIC: Final = frozenset({"s_per_flop", "s_per_serial_step"})
-"""Constants of what arithmetic takes; of the others, ``call_s`` is per call and the rest is memory's."""
+"""Constants of arithmetic; of the others, ``call_s`` is per call and the rest are for memory."""
 
 
 def kernel_features(
@@ -96,14 +96,14 @@ def kernel_features(
     family : str
         ``contraction``, ``convolution`` or ``stream``. [-]
     columns : mapping of str to float, ndarray or sympy.Expr
-        The kernel's columns: of products m, n, k, count [1], of all read_bytes and written_bytes [B], of streams
+        The kernel's columns: read_bytes and written_bytes [B]; for products also m, n, k, count [1]; for streams
         flop_count [FLOP] and serial_steps [1]. [-]
     element_bytes : int
         Size of one element. [B]
     vector_lanes : float
-        Elements of single precision that one instruction handles: of half the size twice as many, of twice half. [1]
+        Single-precision elements that one instruction handles: twice as many of half the size, half of twice. [1]
     near_cache_bytes : float
-        Cache in which the operands of one kernel stay while it is repeated. [B]
+        Size of the cache that holds a kernel's operands between repetitions. [B]
 
     Returns
     -------
@@ -128,7 +128,7 @@ def measured_kernel_time(
     cold_bytes: Quantity = 0.0,
     cold_s_per_byte: Quantity = 0.0,
 ) -> Quantity:
-    r"""Time of a kernel: constants times features, and what its operands cost that are in no cache.
+    r"""Time of a kernel: constants times features, plus the extra cost of operands that are in no cache.
 
     .. math:: t = \sum_i c_i f_i + c_\text{cold} B_\text{cold}, \quad c_i \ge 0
 
@@ -141,7 +141,7 @@ def measured_kernel_time(
     cold_bytes : float, ndarray or sympy.Expr
         Bytes that are in no cache. [B]
     cold_s_per_byte : float, ndarray or sympy.Expr
-        Time that each of them takes longer. [s/B]
+        Extra time for each such byte. [s/B]
 
     Returns
     -------
@@ -150,8 +150,8 @@ def measured_kernel_time(
 
     Notes
     -----
-    Valid for: sizes within the calibrated range of the class. Terms add up, as no overlap of arithmetic and memory
-    within a kernel is assumed; where they overlap, the fit makes the smaller constant smaller.
+    Valid for: sizes within the calibrated range of the class. Terms add up because arithmetic and memory are assumed
+    not to overlap within a kernel; if they do, the fit makes the smaller constant smaller.
 
     Examples
     --------
@@ -184,12 +184,12 @@ def cold_share(*, distance_bytes: Quantity, cache_bytes: Quantity) -> Quantity:
 
     Notes
     -----
-    Between the two policies that are known in closed form: where each line that comes in takes the place of any other
-    with the same chance, 1 - exp(-D / C) has left [1]_; where it takes that of the line longest unused, nothing until
-    D = C and all beyond. Last-level caches approximate the second, with hashed sets shared by several cores. A copy of
-    15 MB on a processor of 480 MB last cache (measured 2026-11, two of its cores) was slower by 2, 12, 30, 86 and 100 %
-    of its slowing after a flush when 40, 80, 160, 315 and 630 MB had been read in between: 3, 11, 38, 84, 100 % here,
-    with C = 230 MB; 16 to 94 % with the first form at best. Measured on no other processor yet.
+    Lies between the two policies with a known closed form. If a new line replaces a random one, 1 - exp(-D / C) has
+    left [1]_; if it replaces the least recently used one, nothing has left up to D = C and everything beyond.
+    Last-level caches approximate the second, with hashed sets shared by several cores. On a processor with a last-level
+    cache of 480 MB (measured 2026-11, on two of its cores), reading 40, 80, 160, 315 and 630 MB before a copy of 15 MB
+    slowed it by 2, 12, 30, 86 and 100 % of what a flush did: 3, 11, 38, 84, 100 % here, with C = 230 MB; 16 to 94 %
+    with the first form at best. Not yet measured on another processor.
 
     Examples
     --------

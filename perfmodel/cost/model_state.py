@@ -1,4 +1,4 @@
-"""What training keeps of the parameters, and how data-parallel workers may share it."""
+"""Memory of weights, gradients and optimizer state, and how data-parallel workers may share it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def model_state_bytes(
     Parameters
     ----------
     weights_bytes, gradients_bytes, optimizer_bytes : float, ndarray or sympy.Expr
-        Of the whole network, w, g and o. [B]
+        Sizes for the whole network, w, g and o. [B]
     shard_stage : int
-        What the workers share, s: 1 the optimizer's state, 2 gradients too, 3 weights too; 0 nothing. [1]
+        State shared among workers, s: 0 none, 1 the optimizer's, 2 gradients too, 3 weights too. [1]
     worker_count : float, ndarray or sympy.Expr
         Workers, N. [1]
 
@@ -33,7 +33,7 @@ def model_state_bytes(
 
     Notes
     -----
-    Valid for: parameters that the workers divide evenly. Ignores: the layer that stage 3 has gathered at any time, and
+    Valid for: parameters that the workers divide evenly. Ignores: the layer that stage 3 gathers while it is in use;
     buffers of the exchange.
 
     Examples

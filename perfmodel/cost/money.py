@@ -1,4 +1,4 @@
-"""What machines, storage and electricity cost for a time, before tax in USD; machines that may be taken away."""
+"""Cost of machines, storage and electricity, before tax in USD; work on machines that may be interrupted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def hire_cost(*, duration_s: Quantity, usd_per_hour: Quantity, instance_count: Q
     Parameters
     ----------
     duration_s : float, ndarray or sympy.Expr
-        How long they are hired, T. [s]
+        Duration of the hire, T. [s]
     usd_per_hour : float, ndarray or sympy.Expr
         Price of one machine, p. [USD/h]
     instance_count : int, ndarray or sympy.Expr
@@ -30,7 +30,7 @@ def hire_cost(*, duration_s: Quantity, usd_per_hour: Quantity, instance_count: Q
 
     Notes
     -----
-    Valid for: clouds that bill by the second. Ignores: the least time that is billed, tax, traffic.
+    Valid for: clouds that bill by the second. Ignores: the minimum time that is billed, tax, traffic.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def hire_cost(*, duration_s: Quantity, usd_per_hour: Quantity, instance_count: Q
 def sustained_use_hours(
     *, used_hours: Quantity, tier_multipliers: Sequence[float], hours_per_month: Quantity
 ) -> Quantity:
-    r"""Hours at the full price that a sustained use is billed as: ever later parts of a month cost ever less.
+    r"""Hours at the full price that sustained use is billed as: each later part of a month costs less.
 
     .. math:: B(h) = \left\lfloor \tfrac{h}{H} \right\rfloor H \bar{m}
         + \sum_k m_k \min\left(\max(r - (k - 1) q, 0), q\right), \quad q = H / K, \; r = h \bmod H
@@ -70,7 +70,7 @@ def sustained_use_hours(
 
     Notes
     -----
-    Valid for: machines that begin on the first of a month; one that begins later reaches fewer of the cheap hours.
+    Valid for: machines that start on the first of a month; one that starts later reaches fewer of the cheap hours.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def storage_cost(
     Parameters
     ----------
     size_bytes : float, ndarray or sympy.Expr
-        What is reserved, n. [B]
+        Size reserved, n. [B]
     duration_s : float, ndarray or sympy.Expr
         How long, T. [s]
     usd_per_gb_month : float, ndarray or sympy.Expr
@@ -151,7 +151,7 @@ def energy(
     device_count : int, ndarray or sympy.Expr
         Devices, n. [1]
     power_usage_effectiveness : float, ndarray or sympy.Expr
-        What the building draws over what its machines draw, eta. [1]
+        Power of the building divided by that of its machines, eta. [1]
 
     Returns
     -------
@@ -161,7 +161,7 @@ def energy(
     Notes
     -----
     Valid for: power that is linear in utilisation. Ignores: hosts, fans and switches, unless their power is added; a
-    device at its thermal design power draws the most it may, so that the energy is an upper bound.
+    thermal design power is the most that a device may draw, so the energy is then an upper bound.
 
     Examples
     --------
@@ -202,7 +202,7 @@ def energy_cost(*, energy_j: Quantity, usd_per_kwh: Quantity) -> Quantity:
 
 
 def young_interval(*, checkpoint_s: Quantity, mean_uptime_s: Quantity) -> Quantity:
-    r"""Work between two checkpoints that loses least, to first order.
+    r"""Work between two checkpoints that minimises lost time, to first order.
 
     .. math:: \tau = \sqrt{2 \delta M}
 
@@ -220,7 +220,7 @@ def young_interval(*, checkpoint_s: Quantity, mean_uptime_s: Quantity) -> Quanti
 
     Notes
     -----
-    Valid for: checkpoints that are written in a small part of the mean time between interruptions.
+    Valid for: checkpoints that take a small part of the mean time between interruptions.
 
     Examples
     --------
@@ -236,7 +236,7 @@ def young_interval(*, checkpoint_s: Quantity, mean_uptime_s: Quantity) -> Quanti
 
 
 def daly_interval(*, checkpoint_s: Quantity, mean_uptime_s: Quantity) -> Quantity:
-    r"""Work between two checkpoints that loses least, to higher order.
+    r"""Work between two checkpoints that minimises lost time, to higher order.
 
     .. math:: \tau = \sqrt{2 \delta M} \left(1 + \tfrac{1}{3} \sqrt{\tfrac{\delta}{2 M}}
         + \tfrac{1}{9} \tfrac{\delta}{2 M}\right) - \delta \;\; (\delta < 2 M), \qquad M \;\; \text{else}
@@ -289,11 +289,11 @@ def interrupted_time(
     work_s : float, ndarray or sympy.Expr
         Work to be done, W. [s]
     interval_s : float, ndarray or sympy.Expr
-        Work between two checkpoints, tau_0; a job that is shorter writes one, at its end. [s]
+        Work between two checkpoints, tau_0; a shorter job writes one, at its end. [s]
     checkpoint_s : float, ndarray or sympy.Expr
         Time of writing a checkpoint, delta. [s]
     restart_s : float, ndarray or sympy.Expr
-        From an interruption until work goes on, which may be interrupted too, R. [s]
+        Time from an interruption until work resumes, R, which may be interrupted too. [s]
     mean_uptime_s : float, ndarray or sympy.Expr
         Mean time between interruptions of the job, M. [s]
 
@@ -304,12 +304,13 @@ def interrupted_time(
 
     Notes
     -----
-    Valid for: interruptions at a constant rate, of which each stops the whole job; checkpoints that stop it while they
-    are written; a last interval that is in proportion. Ignores: waiting for a new machine, unless ``restart_s`` has it.
+    Valid for: interruptions at a constant rate, each of which stops the whole job; checkpoints that stop it while they
+    are written; a last interval that counts by its share. Ignores: waiting for a new machine, unless ``restart_s``
+    includes it.
 
     Examples
     --------
-    A day of work, interrupted every six hours: without a loss, and with checkpoints of a minute and five to come back.
+    A day of work, interrupted every six hours: without a loss, and with a minute per checkpoint and five to restart.
 
     >>> every = {"interval_s": 1550.0, "checkpoint_s": 60.0, "restart_s": 300.0, "mean_uptime_s": 21_600.0}
     >>> float(interrupted_time(work_s=86_400.0, **every))

@@ -1,7 +1,7 @@
-"""The slowest of several workers, and the slowest but a few: expected order statistics of times that vary.
+"""The slowest of several workers, or of all but a few: expected order statistics of times that vary.
 
-A time is its mean times a relative time of mean 1. A ``RelativeTimes`` is a distribution of those; each says what the
-k-th smallest of p independent ones is on average, and draws some for a simulation.
+A time is its mean times a relative time of mean 1. A ``RelativeTimes`` is a distribution of relative times; it gives
+the mean of the k-th smallest of p independent ones, and draws some for a simulation.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ if TYPE_CHECKING:
 
 
 _FARTHEST: Final = 12.0
-"""Standard deviations to which normal densities are integrated. [1]"""
+"""Standard deviations from the mean up to which normal densities are integrated. [1]"""
 
 _POINTS: Final = 4001
 """Points of the integral; a trapezoid rule is exact to rounding for a density that dies out at both ends. [1]"""
 
 TRUNCATED_FROM: Final = 0.3
-"""Coefficient of variation from which a normal time is cut off at zero, where it would be negative. [1]"""
+"""A normal time with at least this coefficient of variation is cut off at zero, below which it has no meaning. [1]"""
 
 
 class RelativeTimes(ABC):
-    """A distribution of times relative to their mean, which is 1, or lasting times relative to the predicted one."""
+    """A distribution of relative times of mean 1, or permanent times of workers relative to the predicted one."""
 
     name: ClassVar[str]
 
     @property
     def lasting_count(self) -> int | None:
-        """Workers that have lasting times of their own; None where all are alike and times are drawn. [1]"""
+        """Workers with permanent times of their own; None if all are alike and times are drawn. [1]"""
         return None
 
     def of_first(self, worker_count: int) -> RelativeTimes:
-        """Return the times of fewer workers: the same where all are alike."""
+        """Return the times of fewer workers: the same if all are alike."""
         return self
 
     def kinds(self, *, worker_count: Quantity, group_size: int) -> tuple[tuple[Quantity, Quantity], ...]:
@@ -58,7 +58,7 @@ class RelativeTimes(ABC):
 
     @abstractmethod
     def order_statistic(self, *, rank: Quantity, count: Quantity) -> Quantity:
-        """Return the mean of the rank-th smallest of so many independent times; the largest where both are equal."""
+        """Return the mean of the rank-th smallest of ``count`` independent times; if both are equal, of the largest."""
 
     @abstractmethod
     def draw(self, count: int, *, generator: np.random.Generator) -> NDArray[np.float64]:
@@ -75,7 +75,7 @@ def _normal_density(rank: int, count: int) -> tuple[NDArray[np.float64], NDArray
     logarithm = (
         (rank - 1) * log_ndtr(points) + (count - rank) * log_ndtr(-points) - points**2 / 2 - log(sqrt(2 * np.pi))
     )
-    # the density of the same order statistic of uniform values has the factor that is left
+    # the remaining factor is the density of the same order statistic of uniform values
     middle = rank / (count + 1)
     factor = beta.logpdf(middle, rank, count - rank + 1) - (rank - 1) * log(middle) - (count - rank) * log(1 - middle)
     return points, np.exp(logarithm + factor) * (points[1] - points[0])
@@ -87,7 +87,7 @@ def checked_ranks(rank: Quantity, count: Quantity) -> tuple[NDArray[np.int64], N
     Parameters
     ----------
     rank, count : int or ndarray
-        Which of the times in ascending order, from 1; of how many. [1]
+        Rank of the time in ascending order, from 1; number of times. [1]
 
     Returns
     -------
@@ -105,7 +105,7 @@ def checked_ranks(rank: Quantity, count: Quantity) -> tuple[NDArray[np.int64], N
             raise ArgumentError(argument, given, allowed)
     ranks, counts = np.broadcast_arrays(np.asarray(rank), np.asarray(count))
     if not np.all((ranks % 1 == 0) & (counts % 1 == 0) & (ranks >= 1) & (ranks <= counts)):
-        raise ArgumentError("rank", rank, f"whole numbers from 1 to the number of workers, {count}")
+        raise ArgumentError("rank", rank, f"whole numbers >= 1 and at most the number of workers, {count}")
     return ranks.astype(np.int64), counts.astype(np.int64)
 
 
@@ -207,7 +207,7 @@ def exponential_order_statistic(*, rank: Quantity, count: Quantity) -> Quantity:
 
 def _variation(given: Any, *, most: float = np.inf) -> float:
     if not is_number(given) or not 0 <= given <= most or not np.isfinite(given):
-        bound = "a finite number from 0" if most == np.inf else f"a number from 0 to {most:g}"
+        bound = "a finite number >= 0" if most == np.inf else f"a number from 0 to {most:g}"
         raise ArgumentError("cv", given, bound)
     return float(given)
 
@@ -219,7 +219,7 @@ class Normal(RelativeTimes):
     Parameters
     ----------
     cv : float
-        Coefficient of variation; from 0.3 on that of the distribution before it is cut off and scaled to mean 1. [1]
+        Coefficient of variation; from 0.3 on, that before the distribution is cut off and scaled to mean 1. [1]
     """
 
     name = "normal"
@@ -230,14 +230,14 @@ class Normal(RelativeTimes):
 
     @property
     def variation(self) -> float:
-        """Coefficient of variation, of what is left where it is cut off. [1]"""
+        """Coefficient of variation, after any cut-off. [1]"""
         if self.cv <= TRUNCATED_FROM:
             return self.cv
         points, weights = _normal_density(1, 1)
         return sqrt(float(weights @ (self._relative(points) - 1) ** 2))
 
     def order_statistic(self, *, rank: Quantity, count: Quantity) -> Quantity:
-        """Return the mean of the rank-th smallest of so many; of symbols by Blom's form, uncut."""
+        """Return the mean of the rank-th smallest of ``count``; for symbols by Blom's form, not cut off."""
         if self.cv <= TRUNCATED_FROM or is_symbolic(rank, count):
             return 1 + self.cv * normal_order_statistic(rank=rank, count=count)
 
@@ -306,12 +306,12 @@ class LogNormal(RelativeTimes):
 
 @dataclass(frozen=True)
 class ShiftedExponential(RelativeTimes):
-    """A least time and an exponential rest.
+    """A minimum time plus an exponential one.
 
     Parameters
     ----------
     cv : float
-        Coefficient of variation: the rest's share of the mean, at most 1. [1]
+        Coefficient of variation: the exponential part's share of the mean, at most 1. [1]
     """
 
     name = "shifted_exponential"
@@ -336,12 +336,12 @@ class ShiftedExponential(RelativeTimes):
 
 @dataclass(frozen=True)
 class Empirical(RelativeTimes):
-    """Times that somebody measured, each as likely as any other.
+    """Measured times, each as likely as any other.
 
     Parameters
     ----------
     times : sequence of float
-        Measured times in any one unit, above zero; only their ratios to their mean count. [s]
+        Measured times above zero, all in the same unit; only their ratios to their mean matter. [s]
     """
 
     name = "empirical"
@@ -379,7 +379,7 @@ class Empirical(RelativeTimes):
 
 
 def is_number(given: object) -> bool:
-    """Return whether a value is one real number; a truth value is none."""
+    """Return whether a value is one real number; a Boolean is not."""
     return isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
 
 
@@ -389,9 +389,9 @@ def checked_times(given: object, *, allowed: str) -> tuple[float, ...]:
     Parameters
     ----------
     given : object
-        What stands for a list of numbers: a sequence, an array or a column. [any one unit]
+        List of numbers: a sequence, an array or a column. [any one unit]
     allowed : str
-        What is allowed, in words. [-]
+        Description of the allowed values. [-]
 
     Returns
     -------
@@ -401,7 +401,7 @@ def checked_times(given: object, *, allowed: str) -> tuple[float, ...]:
     Raises
     ------
     ArgumentError
-        If it is no list of such numbers.
+        If it is not a list of such numbers.
     """
     listed = given.tolist() if hasattr(given, "tolist") else given
     entries = tuple(listed) if isinstance(listed, Sequence) and not isinstance(listed, str | bytes) else ()
@@ -411,18 +411,18 @@ def checked_times(given: object, *, allowed: str) -> tuple[float, ...]:
 
 
 AS_PREDICTED: Final = 1.0
-"""Relative time of a worker that takes as long as was predicted for its device. [1]"""
+"""Relative time of a worker that takes as long as predicted for its device. [1]"""
 
 
 @dataclass(frozen=True)
 class Unequal(RelativeTimes):
-    """One lasting time for each worker, relative to what was predicted for its device.
+    """One permanent time for each worker, relative to the time predicted for its device.
 
     Parameters
     ----------
     times : sequence of float
-        In the order of the workers, above zero: 2.0 is a worker twice as slow as predicted. Their mean is not made
-        1. [1]
+        In the order of the workers, above zero: 2.0 is a worker twice as slow as predicted. They are not scaled to
+        mean 1. [1]
 
     Examples
     --------
@@ -447,11 +447,11 @@ class Unequal(RelativeTimes):
 
     @property
     def lasting_count(self) -> int:
-        """Workers that there are times of. [1]"""
+        """Workers with a time. [1]"""
         return len(self.times)
 
     def of_first(self, worker_count: int) -> Unequal:
-        """Return the times of the first workers; all where there are no more."""
+        """Return the times of the first workers; all if there are no more."""
         return Unequal(self.times[:worker_count])
 
     def order_statistic(self, *, rank: Quantity, count: Quantity) -> Quantity:

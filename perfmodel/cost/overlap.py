@@ -1,9 +1,9 @@
-"""Messages that leave while back-propagation still runs: when each is through, and which share a bucket.
+"""Messages sent while back-propagation still runs: when each ends, and which gradients share a bucket.
 
 A layer's gradient is ready before those of the layers below it, and can be exchanged while they are computed. One
 channel carries the messages in the order in which their gradients become ready.
 
-Gradients that follow one another share a message where waiting for the next costs less than a message of its own.
+Consecutive gradients share a message if waiting for the next one costs less than another message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from perfmodel.symbolic import Quantity, is_symbolic, named
 
 
 def ends(*, ready_s: Sequence[Quantity], message_s: Sequence[Quantity]) -> tuple[Quantity, ...]:
-    r"""When each of some messages is through that follow one another on one channel.
+    r"""Return the end of each of several messages that follow one another on one channel.
 
     .. math:: e_i = \max(f_i, e_{i-1}) + c_i
 
@@ -35,12 +35,12 @@ def ends(*, ready_s: Sequence[Quantity], message_s: Sequence[Quantity]) -> tuple
     Returns
     -------
     tuple of float, ndarray or sympy.Expr
-        Ends, which may be when the next channel could take each. [s]
+        Ends; on a next channel, each message could start then. [s]
 
     Notes
     -----
     Valid for: messages in the given order, one at a time. A recurrence over messages; times may be arrays or symbols.
-    Ignores: that messages slow the computing down while they pass: see ``slowed_exchange``.
+    Ignores: that messages in flight slow computing down: see ``slowed_exchange``.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def ends(*, ready_s: Sequence[Quantity], message_s: Sequence[Quantity]) -> tuple
     """
     found: list[Quantity] = []
     symbolic = is_symbolic(*ready_s, *message_s)
-    larger = maximum if symbolic else np.maximum  # asked once, not of every message
+    larger = maximum if symbolic else np.maximum  # chosen once, not for every message
     for ready, taken in zip(ready_s, message_s, strict=True):
         end = (larger(ready, found[-1]) if found else ready) + taken
         found.append(named(end, "end of message") if symbolic else end)
@@ -73,18 +73,18 @@ def arrival_stall(*, wanted_s: Sequence[Quantity], arrival_s: Sequence[Quantity]
     Parameters
     ----------
     wanted_s : sequence of float, ndarray or sympy.Expr
-        When each would be wanted if nothing were waited for, w. [s]
+        When each would be needed if no input were late, w. [s]
     arrival_s : sequence of float, ndarray or sympy.Expr
         When each arrives, a. [s]
 
     Returns
     -------
     float, ndarray or sympy.Expr
-        All waits together: what is wanted after one is wanted that much later. [s]
+        Sum of all waits: each wait delays the need for all later inputs. [s]
 
     Notes
     -----
-    Valid for: work in one order, whose pieces keep their length.
+    Valid for: work in a fixed order, whose pieces keep their duration.
 
     Examples
     --------
@@ -96,12 +96,12 @@ def arrival_stall(*, wanted_s: Sequence[Quantity], arrival_s: Sequence[Quantity]
 
 
 def exposed_exchange(*, last_end_s: Quantity, computed_s: Quantity) -> Quantity:
-    """Return the part of the gradients' exchange that computing does not hide.
+    """Return the time of the gradients' exchange that computing does not hide.
 
     Parameters
     ----------
     last_end_s : float, ndarray or sympy.Expr
-        When the last message is through. [s]
+        When the last message ends. [s]
     computed_s : float, ndarray or sympy.Expr
         When the last gradient is ready. [s]
 
@@ -130,8 +130,8 @@ def slowed_exchange(
     .. math:: w_i = \max(f_i, w_{i-1}) + (1 - \mu) c_i, \qquad
         T = \max(0, w_n - b) + \mu \sum_i c_i
 
-    While a message is on the way computing runs (1 - mu) as fast. Counted in the work that is done, w, not in time, a
-    message is shorter by what computing loses; the time that was lost comes on top.
+    While a message is in flight, computing runs at (1 - mu) of its speed. Measured in work done, w, instead of time, a
+    message is shorter by the work that computing loses; the lost time is added at the end.
 
     Parameters
     ----------
@@ -142,17 +142,17 @@ def slowed_exchange(
     computed_s : float, ndarray or sympy.Expr
         When the last gradient would be ready, b. [s]
     slowdown : float, ndarray or sympy.Expr
-        Share of the device that messages keep from the computing, mu: from 0 to 1. [1]
+        Share of the device that messages occupy, mu: from 0 to 1. [1]
 
     Returns
     -------
     float, ndarray or sympy.Expr
-        Time that the step is longer. [s]
+        Time added to the step. [s]
 
     Notes
     -----
-    Exact for one channel. Without slowdown it is what computing does not hide; with all of the device taken it is the
-    whole exchange. Valid for: computing that is slowed alike, whatever it does.
+    Exact for one channel. Without slowdown it is the part that computing does not hide; with the whole device occupied
+    it is the whole exchange. Valid for: all computing slowed by the same factor.
 
     Examples
     --------
@@ -176,7 +176,7 @@ def slowed_exchange(
 
 
 def buckets(sizes_bytes: Iterable[float], *, least_bytes: float) -> list[slice]:
-    """Merge messages that follow one another until each bucket holds as many bytes as asked.
+    """Merge consecutive messages until each bucket holds at least a given size.
 
     Parameters
     ----------
@@ -245,25 +245,25 @@ def bucket_sums(values: Any, slices: Sequence[slice]) -> np.ndarray[Any, np.dtyp
 Times = NDArray[np.float64]
 
 MOST_PLANS: Final = 50
-"""Partial plans that are kept for each gradient, those that promise to cost least. [1]"""
+"""Partial plans kept for each gradient: the most promising ones. [1]"""
 
 MOST_COMPARED: Final = 200
-"""Partial plans that are held against one another at most, those that promise to cost least. [1]"""
+"""Most partial plans that are compared with one another: the most promising ones. [1]"""
 
 SAME: Final = 1e-12
-"""Share of the longest time by which two partial plans may differ and count as one. [1]"""
+"""Partial plans count as equal if they differ by at most this share of the longest time. [1]"""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Lane:
-    r"""Something that messages pass one after the other, and until when it is busy.
+    r"""A resource that messages use one after the other, and when it becomes free.
 
     .. math:: x \leftarrow \max(x, f_{ij}) + c_{ij}
 
     Parameters
     ----------
     floor_s : ndarray, shape (layers, layers)
-        When a message with the gradients i to j may begin there, f; only j >= i counts. [s]
+        When a message with the gradients i to j may begin there, f; only j >= i is used. [s]
     taken_s : ndarray, shape (layers, layers)
         How long it takes there, c. [s]
     after_the_one_before : bool
@@ -304,17 +304,17 @@ def spans(values: Times) -> Times:
 
 
 def cheapest_messages(lanes: Sequence[Lane], *, cost_s: Callable[[Times], Times]) -> list[slice]:
-    r"""Merge gradients that follow one another so that the exchange costs the step least.
+    r"""Merge consecutive gradients so that the exchange costs the step least.
 
     .. math:: e_j = \min_{i \le j} \left[\max(f_j, e_{i-1}) + c_{ij}\right]
 
     Parameters
     ----------
     lanes : sequence of Lane
-        What messages pass. [s]
+        Resources that messages pass in turn. [s]
     cost_s : callable
-        Takes the ends on all lanes of some plans, shape (lanes, plans), and returns what each plan costs, shape
-        (plans,); never less where an end is later. [s]
+        Takes the ends of some plans on all lanes, shape (lanes, plans), and returns the cost of each plan, shape
+        (plans,), which never falls if an end is later. [s]
 
     Returns
     -------
@@ -324,12 +324,12 @@ def cheapest_messages(lanes: Sequence[Lane], *, cost_s: Callable[[Times], Times]
     Notes
     -----
     A dynamic programme over the last gradient sent, in which a plan is dropped if another ends no later on any lane, or
-    if it must cost more than one that is known. With one lane one plan is left for each gradient: it is exact, for
-    whatever a message costs, and takes the square of their number. With more lanes several are left, each better than
-    the others on one of them: exact as long as there are no more than ``MOST_PLANS``; beyond that those are kept that
-    promise most, and what is found is no worse than one message or one for each gradient. The rule of [1]_ merges a
-    gradient with the next one where waiting for it costs less than the latency of another message; that is for messages
-    that cost a latency and their bytes, here any cost will do.
+    if it must cost more than a known one. With one lane, one plan is left for each gradient: the result is exact for
+    any cost of a message, and the work grows with the square of the number of gradients. With more lanes several plans
+    are left, each better than the others on one lane: exact up to ``MOST_PLANS`` plans; beyond that the most promising
+    are kept, and the result is no worse than a single message or one per gradient. The rule of [1]_ merges a gradient
+    with the next one if waiting for it costs less than the latency of another message; it holds for messages that cost
+    a latency and their bytes, whereas any cost is allowed here.
 
     Valid for: messages in the order in which gradients become ready. Ignores: cutting a gradient in two.
 
@@ -353,13 +353,13 @@ def cheapest_messages(lanes: Sequence[Lane], *, cost_s: Callable[[Times], Times]
     simple = ([slice(0, count)], [slice(place, place + 1) for place in range(count)])
     known = [programme.solved(limit_s=np.inf, most_plans=1), *((programme.cost(plan), plan) for plan in simple)]
     good_s, good = min(known, key=lambda found: found[0])
-    # a plan that is left out for one as good costs as much up to rounding, once for each gradient
+    # a plan dropped for an equal one may be cheaper by a rounding error for each gradient
     best_s, best = programme.solved(limit_s=good_s + (count + 1) * programme.within, most_plans=MOST_PLANS)
     return best if best_s <= good_s + (count + 1) * programme.within else good
 
 
 class _Programme:
-    """The dynamic programme, and what no plan can fall below from each gradient on."""
+    """The dynamic programme, and a lower bound on the rest of any plan from each gradient on."""
 
     def __init__(self, lanes: Sequence[Lane], *, cost_s: Callable[[Times], Times], within: float) -> None:
         self.lanes, self.cost_s, self.within = lanes, cost_s, within
@@ -377,13 +377,13 @@ class _Programme:
     def solved(self, *, limit_s: float, most_plans: int) -> tuple[float, list[slice]]:
         """Return the cost of the cheapest plan that costs no more than a limit [s], and its messages.
 
-        With few plans kept for each gradient it need not be the cheapest, but is one that others can be held against.
+        With few plans kept for each gradient it need not be the cheapest, but others can be compared with it.
         """
         ends = self.free[:, :1]
         starts, parents = (
             np.zeros(1, dtype=int),
             np.full(1, -1),
-        )  # of each plan: its next gradient, what it goes on from
+        )  # of each plan: its next gradient, the plan it extends
         for last in range(self.count):
             passed = self._passed(ends, starts, last)
             if last + 1 < self.count:
@@ -400,12 +400,12 @@ class _Programme:
         return float(self.cost_s(ends[:, -1:])[0]), _traced(starts, parents)
 
     def _waits(self, first: int) -> Times:
-        """Return until when each lane is idle anyway before any message that begins with a gradient. [s]"""
+        """Return until when each lane must be idle before any message that begins with a given gradient. [s]"""
         lanes = zip(self.lanes, self.free[:, first], strict=True)
         return np.array([-np.inf if lane.after_the_one_before else free for lane, free in lanes])
 
     def _passed(self, ends: Times, starts: NDArray[np.int_], last: int) -> Times:
-        """Return the ends of all plans once each has sent all gradients up to the last one in one more message."""
+        """Return the ends of all plans after one more message with all gradients up to a given last one."""
         found: list[Times] = []
         for lane, busy in zip(self.lanes, ends, strict=True):
             begin = np.maximum(busy, lane.floor_s[starts, last])
@@ -416,7 +416,7 @@ class _Programme:
 
 
 def _least_left(taken_s: Times) -> Times:
-    """Return the least time that the gradients from each on take, in whichever messages; zero after the last. [s]"""
+    """Return the least time of all gradients from each on, whatever the messages; zero after the last. [s]"""
     count = len(taken_s)
     left = np.zeros(count + 1)
     for first in reversed(range(count)):
@@ -425,15 +425,15 @@ def _least_left(taken_s: Times) -> Times:
 
 
 def _best(ends: Times, *, within: float) -> NDArray[np.int_]:
-    """Return the places of plans that no other is as good as on every lane; of equal ones that of the first."""
+    """Return the positions of plans that no other matches on every lane; of equal plans, that of the first."""
     as_good = np.all(ends[:, :, None] <= ends[:, None, :] + within, axis=0)
-    # of two that are as good as each other the first stays
+    # of two equal plans the first stays
     beaten = as_good & (~as_good.T | np.triu(np.ones_like(as_good), k=1))
     return np.flatnonzero(~np.any(beaten, axis=0))
 
 
 def _traced(starts: NDArray[np.int_], parents: NDArray[np.int_]) -> list[slice]:
-    """Return the messages of the plan that was found last."""
+    """Return the messages of the last plan found."""
     found = []
     plan = len(starts) - 1
     while parents[plan] >= 0:

@@ -1,4 +1,4 @@
-"""In which order the devices of a pipeline work on micro-batches, and how long that takes: the longest path.
+"""Order in which the devices of a pipeline work on micro-batches, and its duration: the longest path.
 
 A pipeline has as many chunks of layers as devices times ``interleave``; chunk k is on device k modulo the devices.
 """
@@ -46,7 +46,7 @@ Orders = tuple[tuple[Turn, ...], ...]
 
 
 def _in_turn(forward: Sequence[Turn], backward: Sequence[Turn], *, ahead: int) -> tuple[Turn, ...]:
-    """Return some forward turns, then a forward and a backward one in turn, then what is left."""
+    """Return some forward turns, then forward and backward turns alternately, then the remaining ones."""
     ahead = min(ahead, len(forward))
     turns = list(forward[:ahead])
     for place, turn in enumerate(backward):
@@ -169,17 +169,17 @@ SCHEDULES: Final[Mapping[str, Callable[..., Orders]]] = {
 
 
 MOST_ORDERS: Final = 1024
-"""Orders that are kept, with what follows from them. [1]"""
+"""Orders that are cached, with results derived from them. [1]"""
 
 
 @lru_cache(maxsize=MOST_ORDERS)
 def orders_of(schedule: str, *, stage_count: int, micro_batch_count: int, interleave: int, trains: bool) -> Orders:
-    """Return the turns of each device; the same object for the same arguments. Chunks of one device follow one another.
+    """Return the turns of each device; the same object for the same arguments. A device runs its chunks in sequence.
 
     Parameters
     ----------
     schedule : str
-        A name of ``SCHEDULES``; a single device has but one order. [-]
+        A name of ``SCHEDULES``; a single device has only one order. [-]
     stage_count, micro_batch_count, interleave : int
         Devices, micro-batches, and chunks of layers on each device. [1]
     trains : bool
@@ -226,14 +226,14 @@ def orders_of(schedule: str, *, stage_count: int, micro_batch_count: int, interl
 
 @dataclass(frozen=True, slots=True)
 class PipelineEnds:
-    """When devices of a pipeline, and chunks of its layers, are through with all micro-batches.
+    """When each device of a pipeline, and each chunk of its layers, has finished all micro-batches.
 
     Parameters
     ----------
     device_s : tuple of float or ndarray
         End of each device's last turn. [s]
     chunk_s : tuple of float or ndarray
-        End of each chunk's last turn: of its backward phase, where it has one. [s]
+        End of each chunk's last turn: of its backward phase, if it has one. [s]
     """
 
     device_s: tuple[Quantity, ...]
@@ -241,7 +241,7 @@ class PipelineEnds:
 
     @property
     def latest_s(self) -> Quantity:
-        """End of the device that is through last. [s]"""
+        """End of the device that finishes last. [s]"""
         return reduce(_later(self.device_s), self.device_s)
 
 
@@ -253,16 +253,16 @@ def pipeline_ends(
     forward_send_s: Sequence[Quantity],
     backward_send_s: Sequence[Quantity],
 ) -> PipelineEnds:
-    """When each device and each chunk is through, on the longest paths through turns and transfers.
+    """When each device and each chunk finishes, on the longest paths through turns and transfers.
 
     Parameters
     ----------
     orders : tuple of tuple of Turn
         Turns of each device. [-]
     forward_s, backward_s : sequence of float or ndarray
-        Of one micro-batch in each chunk. [s]
+        Time of one micro-batch in each chunk. [s]
     forward_send_s, backward_send_s : sequence of float or ndarray
-        Of one micro-batch from each chunk to the next, and of its gradient back; one less than chunks. [s]
+        Time of one micro-batch from each chunk to the next, and of its gradient back; one fewer than chunks. [s]
 
     Returns
     -------
@@ -285,7 +285,7 @@ def pipeline_ends(
     if any(np.ndim(each) for each in (*work_s, *send_s)) and not is_symbolic(*work_s, *send_s):
         return _ends_of_many(orders, work_s, send_s)
     later = _later([*work_s, *send_s])
-    ended = named if later is maximum else _as_it_is  # a turn of numbers is no time for questions
+    ended = named if later is maximum else _as_it_is  # numbers need no name: skip the check in this hot loop
     device_s: list[Quantity] = [0.0] * len(orders)
     chunk_s: list[Quantity] = [0.0] * len(forward_s)
     link_s: list[Quantity] = [0.0] * len(send_s)
@@ -302,7 +302,7 @@ def pipeline_ends(
 
 
 def _ends_of_many(orders: Orders, work_s: Sequence[Quantity], send_s: Sequence[Quantity]) -> PipelineEnds:
-    """Return the ends of many configurations: turns that wait for none of one another are added up together."""
+    """Return the ends of many configurations: turns that do not wait for each other are added up together."""
     shape = np.broadcast_shapes(*[np.shape(each) for each in (*work_s, *send_s)])
     chunk_count = len(work_s) // 2
     work, send = (np.stack([np.broadcast_to(each, shape) for each in (*some, 0.0)]) for some in (work_s, send_s))
@@ -333,7 +333,7 @@ def _as_it_is(value: Quantity, name: str) -> Quantity:
 
 
 class _Event(NamedTuple):
-    """A turn in an order in which none comes before what it waits for, by the places of what it reads and writes."""
+    """A turn as positions of the values that it reads and writes; it comes after all turns that it waits for."""
 
     device: int
     chunk: int
@@ -346,7 +346,7 @@ _EVENTS: Final[dict[int, tuple[Orders, tuple[_Event, ...]]]] = {}
 
 
 def _events(orders: Orders, chunk_count: int) -> tuple[_Event, ...]:
-    """Return the turns of all devices one after the other, made once for orders that are asked about again."""
+    """Return the turns of all devices in one sequence, cached for orders that are used again."""
     kept = _EVENTS.get(id(orders))
     if kept is None or kept[0] is not orders:
         while len(_EVENTS) >= MOST_ORDERS:
@@ -379,7 +379,7 @@ def _in_time(orders: Orders, chunk_count: int) -> Iterator[_Event]:
 
 
 class _Level(NamedTuple):
-    """Turns none of which waits for another, as arrays of the places of what they read and write."""
+    """Turns that do not wait for each other, as arrays of the positions of the values they read and write."""
 
     device: NDArray[np.intp]
     chunk: NDArray[np.intp]
@@ -391,14 +391,14 @@ class _Level(NamedTuple):
 
 
 NO_SOURCE: Final = 0
-"""Place of what has always arrived. [1]"""
+"""Position of inputs that are there from the start. [1]"""
 NO_READER: Final = 1
-"""Place of results that nothing waits for. [1]"""
+"""Position of results that nothing waits for. [1]"""
 
 
 @lru_cache(maxsize=MOST_ORDERS)
 def _levels_of(key: _ById, chunk_count: int) -> tuple[tuple[_Level, ...], int]:
-    """Return turns level by level, and the places of results that wait to be read, each used again once it was."""
+    """Return turns level by level, and the positions of results not yet read, each reused after its result is read."""
     events = _events(key.orders, chunk_count)
     read = {event.source for event in events}
     depth: list[int] = []
@@ -444,7 +444,7 @@ def _levels(orders: Orders, chunk_count: int) -> tuple[tuple[_Level, ...], int]:
 
 
 class _ById:
-    """Turns, or orders, that are the same object: their turns are many to compare."""
+    """Turns, or orders, compared by identity: they have too many turns to compare by value."""
 
     def __init__(self, orders: Any) -> None:
         self.orders = orders
@@ -457,7 +457,7 @@ class _ById:
 
 
 def is_first(turn: Turn) -> bool:
-    """Tell whether a turn waits for no other: the first forward phase of a micro-batch."""
+    """Return whether a turn waits for no other: the first forward phase of a micro-batch."""
     return turn.phase == "forward" and not turn.chunk
 
 
@@ -474,7 +474,7 @@ def following_turn(turn: Turn, *, chunk_count: int) -> Turn | None:
     Returns
     -------
     Turn or None
-        The same micro-batch in the next chunk, or going back in the one before. [-]
+        The same micro-batch in the next chunk, or, in the backward phase, in the previous one. [-]
     """
     if turn.phase == "forward":
         if turn.chunk + 1 < chunk_count:
@@ -484,14 +484,14 @@ def following_turn(turn: Turn, *, chunk_count: int) -> Turn | None:
 
 
 def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Quantity:
-    """Return the most that a device keeps of micro-batches on their way, between forward and backward phase.
+    """Return the most memory that a device keeps for micro-batches between their forward and backward phases.
 
     Parameters
     ----------
     order : sequence of Turn
         Turns of one device. [-]
     kept_bytes : mapping of int to float
-        What a micro-batch leaves in memory in each chunk, by its number. [B]
+        Memory that a micro-batch occupies in each chunk, by the chunk's number. [B]
 
     Returns
     -------
@@ -516,7 +516,7 @@ def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Q
 
 @lru_cache(maxsize=MOST_ORDERS)
 def _kept_counts(key: _ById, chunks: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Return the micro-batches of each chunk that a device keeps, at moments at which no other keeps more of all."""
+    """Return a device's micro-batches in each chunk, at moments when no other moment holds more of every chunk."""
     places = {chunk: place for place, chunk in enumerate(chunks)}
     now = [0] * len(chunks)
     found: set[tuple[int, ...]] = set()
@@ -524,7 +524,7 @@ def _kept_counts(key: _ById, chunks: tuple[int, ...]) -> tuple[tuple[int, ...], 
         now[places[turn.chunk]] += 1 if turn.phase == "forward" else -1
         found.add(tuple(now))
     most: list[tuple[int, ...]] = []
-    for each in sorted(found, reverse=True):  # what keeps no less of any chunk comes before
+    for each in sorted(found, reverse=True):  # a moment that holds no less of any chunk comes first
         if not any(all(map(ge, other, each)) for other in most):
             most.append(each)
     return tuple(most)

@@ -54,15 +54,15 @@ def closed_network(
     Parameters
     ----------
     worker_count : int or ndarray
-        Workers, W: whole numbers from 1. A recursion runs over it, so it is no symbol. [1]
+        Workers, W: whole numbers >= 1. Not a symbol, because a recursion runs over it. [1]
     think_s : float, ndarray or sympy.Expr
         Time between two visits, Z. [s]
     station_s : sequence of float, ndarray or sympy.Expr
-        Service demanded of each station per cycle, S_i. [s]
+        Service time at each station per cycle, S_i. [s]
     server_count : int
         Shards k that the parameters are spread over evenly. [1]
     service_variation : float, ndarray or sympy.Expr
-        Coefficient of variation c of the service times; 1 for exponential ones, 0 for equal ones. [1]
+        Coefficient of variation c of the service times; 1 if exponential, 0 if all equal. [1]
 
     Returns
     -------
@@ -76,15 +76,15 @@ def closed_network(
 
     Notes
     -----
-    Exact for exponential service and any distribution of think times. With another variation the one in service has
-    (1 + c^2) / 2 of a service left when somebody arrives, not a whole one; who arrives sees the others as if he were
-    not there, which is then an approximation: within 1 % of X for one station of equal services; of several in a row
-    only the slowest lets a queue form, so that X is up to 2 % higher than this at 60 % utilisation. Workers whose times
-    do not vary at all fall into step and never queue below the knee: neither form knows that. A station that serves all
-    who are there at once, each more slowly, is as an exponential one, whatever its services are [3]_. A worker visits
-    shards in turn, as its own adapter sends to one after the other.
+    Exact for exponential service and any distribution of think times. With another variation, the worker in service
+    has (1 + c^2) / 2 of a service left when another arrives, not a whole one. An arrival is assumed to see the queues
+    of a network without it, which is then an approximation: within 1 % of X for one station of equal services; with
+    several in a row a queue forms only at the slowest, and X is up to 2 % higher than this at 60 % utilisation. Workers
+    whose times do not vary at all fall into step and never queue below the knee, which neither form captures. A station
+    that serves all visitors at once, each more slowly, behaves like an exponential one, whatever its service times
+    [3]_. A worker visits shards in turn, because its own adapter sends to one after the other.
 
-    Valid for: stations that serve whoever came first. Ignores: pipelining between stations within one visit.
+    Valid for: stations that serve first come, first served. Ignores: pipelining between stations within one visit.
 
     Examples
     --------
@@ -115,16 +115,16 @@ def closed_network(
         whole = sum(spent[1:], spent[0]) * shards
         reached = workers / (think_s + whole)
         if not _is_one(service_variation):
-            # exponential service never exceeds what the busiest station can do; its correction may
+            # only the correction for other than exponential service can exceed the busiest station's capacity
             reached = minimum(reached, 1 / _largest(demands))
             whole = workers / reached - think_s
-        reached = named(reached, f"steps per second of {workers}")  # what follows has it in each of its terms
+        reached = named(reached, f"steps per second of {workers}")  # every later term contains it
         waiting = [named(reached * seconds, f"queue of {workers}") for seconds in spent]
         busy = [reached * demand for demand in demands]
         if np.ndim(counts) == 0:
             rate, response = reached, whole
         else:
-            taken = counts >= workers  # the last one taken is that of the count itself
+            taken = counts >= workers  # the last value taken is the one for the count itself
             rate, response = where(taken, reached, rate), where(taken, whole, response)
     return ClosedNetwork(throughput_per_s=rate, response_s=response, utilisation=rate * _largest(demands))
 
@@ -141,19 +141,19 @@ def _largest(values: Sequence[Quantity]) -> Quantity:
 
 
 def _whole(argument: str, given: Quantity) -> Quantity:
-    """Return a count as whole numbers of numpy, or refuse it."""
+    """Return a count as numpy integers, or raise ArgumentError."""
     if is_symbolic(given):
-        raise ArgumentError(argument, given, "whole numbers from 1: a recursion runs over it, so it is no symbol")
+        raise ArgumentError(argument, given, "whole numbers >= 1, not a symbol: a recursion runs over it")
     counts = np.asarray(given)
     if counts.dtype.kind not in "iuf" or not np.all((counts >= 1) & (counts % 1 == 0)):
-        raise ArgumentError(argument, given, "whole numbers from 1")
+        raise ArgumentError(argument, given, "whole numbers >= 1")
     return counts.astype(int)
 
 
 def throughput_bound(
     *, worker_count: Quantity, think_s: Quantity, station_s: Sequence[Quantity], server_count: Quantity = 1
 ) -> Quantity:
-    r"""Most cycles per second: workers that never queue, or a station that is never idle.
+    r"""Upper bound on cycles per second: workers never queue, or a station is never idle.
 
     .. math:: X \le \min\left(\frac{W}{Z + \sum_i S_i}, \frac{k}{\max_i S_i}\right)
 
@@ -175,7 +175,7 @@ def throughput_bound(
 
     Notes
     -----
-    Valid for: any distribution of the times. The two meet at ``knee``.
+    Valid for: any distribution of the times. The two bounds meet at ``knee``.
 
     Examples
     --------
@@ -187,7 +187,7 @@ def throughput_bound(
 
 
 def knee(*, think_s: Quantity, station_s: Sequence[Quantity], server_count: Quantity = 1) -> Quantity:
-    r"""Return the number of workers from which on the server bounds.
+    r"""Return the number of workers beyond which the server limits throughput.
 
     .. math:: W^* = k \frac{Z + \sum_i S_i}{\max_i S_i}
 
@@ -207,7 +207,7 @@ def knee(*, think_s: Quantity, station_s: Sequence[Quantity], server_count: Quan
 
     Notes
     -----
-    Valid for: any distribution. Ignores: queues, which begin to cost well before the knee.
+    Valid for: any distribution. Ignores: queues, which begin to cost time well before the knee.
 
     Examples
     --------
@@ -224,22 +224,22 @@ def unequal_workers(
     station_s: Sequence[Quantity],
     server_count: int = 1,
 ) -> tuple[Quantity, ...]:
-    r"""Cycles per second of one worker of each kind, where kinds differ in how long they think.
+    r"""Cycles per second of one worker of each kind, if kinds differ in how long they think.
 
     .. math:: \frac{1}{X_c} = Z_c + \sum_n (n + 1)\, \frac{h_{n+1}}{h_n}\, p_n, \qquad
         p'_n \propto Z_d\, p_n + n \frac{h_n}{h_{n-1}}\, p_{n-1}
 
-    where :math:`p_n` is the chance that n others are at the server, to whom workers d are added one by one, and
-    :math:`h_n` the sum of all products of n demands of stations.
+    where :math:`p_n` is the chance that n others are at the server, updated as workers d are added one by one, and
+    :math:`h_n` the sum of all products of n of the stations' demands.
 
     Parameters
     ----------
     worker_counts : sequence of int
-        Workers of each kind. A recursion runs over them, so they are no symbols. [1]
+        Workers of each kind. Not symbols, because a recursion runs over them. [1]
     think_s : sequence of float, ndarray or sympy.Expr
         Time between two visits of each kind, Z_c. [s]
     station_s : sequence of float, ndarray or sympy.Expr
-        Service demanded of each station per cycle, the same for all kinds; one of them above zero. [s]
+        Service time at each station per cycle, the same for all kinds; at least one above zero. [s]
     server_count : int
         Shards that the parameters are spread over evenly. [1]
 
@@ -255,10 +255,10 @@ def unequal_workers(
 
     Notes
     -----
-    Exact for exponential service that does not depend on the kind, and any distribution of think times: the same
-    numbers as mean value analysis over all smaller populations, in steps that grow with kinds times workers squared,
-    since a server whose service does not depend on the kind only sees how many there are. Stations in a row are one
-    that serves n visitors at the rate that the row has with n of them [2]_.
+    Exact for exponential service that does not depend on the kind, and any distribution of think times. Gives the same
+    numbers as mean value analysis over all smaller populations, in a number of steps that grows with kinds times
+    workers squared, since such a server's state is only the number of its visitors. Stations in a row act as one that
+    serves n visitors at the rate of the whole row with n of them [2]_.
 
     Examples
     --------
@@ -283,7 +283,7 @@ def unequal_workers(
     shards = int(_whole("server_count", server_count))
     demands = [np.asarray(each, dtype=number) / shards for each in station_s for _ in range(shards)]
     served_s = np.array([np.broadcast_to(each, shape) for each in _crowd_times(demands, sum(counts))])
-    chances = np.zeros((len(counts), sum(counts), *shape), dtype=number)  # of each kind, without one worker of it
+    chances = np.zeros((len(counts), sum(counts), *shape), dtype=number)  # seen by each kind: one of its own left out
     chances[:, 0] = 1
     for added, count in enumerate(counts):
         for place in range(count):
@@ -319,20 +319,20 @@ def mean_staleness(*, worker_count: Quantity, push_period: Quantity = 1, pull_pe
     worker_count : float, ndarray or sympy.Expr
         Equal workers, W. [1]
     push_period : float, ndarray or sympy.Expr
-        Steps between two pushes, p: what gathers in between is pushed as one update. [1]
+        Steps between two pushes, p: gradients in between are pushed as one update. [1]
     pull_period : float, ndarray or sympy.Expr
         Steps between two pulls, q. [1]
 
     Returns
     -------
     float, ndarray or sympy.Expr
-        Updates; W - 1 where every step pulls and pushes. [1]
+        Updates; W - 1 if every step pulls and pushes. [1]
 
     Notes
     -----
-    Counted over the steps whose gradients make up an update: on average (q - 1) / 2 steps since the pull and
-    (p + 1) / 2 until the push, in which the others push (W - 1) / p times a step. A worker's own updates are in its own
-    copy.
+    A mean over the steps whose gradients make up an update: on average (q - 1) / 2 steps since the pull and
+    (p + 1) / 2 until the push, during which the others push (W - 1) / p times a step. A worker's own updates are
+    already in its copy.
     Valid for: stationary, equal workers; however long they queue.
 
     Examples
@@ -348,7 +348,7 @@ def mean_staleness(*, worker_count: Quantity, push_period: Quantity = 1, pull_pe
 
 
 def staleness_of_rates(*, rates_per_s: Sequence[Quantity]) -> tuple[Quantity, ...]:
-    r"""Return the updates of others that each of unequal workers misses, :math:`\tau_i = \sum_{j \ne i} r_j / r_i`.
+    r"""Return the others' updates that each of unequal workers misses, :math:`\tau_i = \sum_{j \ne i} r_j / r_i`.
 
     Parameters
     ----------

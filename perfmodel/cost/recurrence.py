@@ -1,8 +1,8 @@
 """Time of the product with the recurrent matrix inside a DNN library's recurrent layer, step by step.
 
-The product has as few rows as the mini-batch has samples and is waited for at every time step. Three kernels serve it:
-one for a handful of rows, which reads every weight once; tiles of the result whose sum nobody splits; and one that
-keeps the weights in registers over the whole sequence.
+The product has only as many rows as the mini-batch has samples, and every time step waits for it. Three kernels serve
+it: one for few rows, which reads every weight once; tiles of the result whose sum is not split; and one that keeps the
+weights in registers over the whole sequence.
 """
 
 from __future__ import annotations
@@ -163,8 +163,8 @@ def persistent_product_times(
 
     Notes
     -----
-    Valid for: weights that fit the registers of the device. One published point gives both constants, so what a barrier
-    costs beside much arithmetic is not known.
+    Valid for: weights that fit the registers of the device. One published point gives both constants, so the cost of a
+    barrier beside much arithmetic is not known.
 
     Examples
     --------

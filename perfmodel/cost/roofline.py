@@ -1,9 +1,9 @@
 """Time of one kernel from its two bounds: arithmetic and memory.
 
-Both compositions are here: the roofline, where arithmetic and traffic overlap perfectly, and their sum, where
-they do not overlap at all. A measured kernel lies between them: t_max <= t <= t_sum <= 2 t_max.
+In the roofline, arithmetic and traffic overlap perfectly; in their sum, they do not overlap at all. A measured kernel
+lies between the two: t_max <= t <= t_sum <= 2 t_max.
 
-The host's time to issue kernels costs a step what the kernels do not hide.
+Of the host's time to issue kernels, a step pays for the part that kernels do not hide.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def roofline_time(*, compute_s: Quantity, memory_s: Quantity) -> Quantity:
 
     Notes
     -----
-    Valid for: one kernel large enough to fill the device. Ignores: launch overhead; the tail where one of the
-    two has run out.
+    Valid for: one kernel large enough to fill the device. Ignores: launch overhead; the tail after one of the two
+    has finished.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def ridge_point(*, peak_flop_per_s: Quantity, bandwidth_bytes_per_s: Quantity) -
 
     Notes
     -----
-    Valid for: any processor with one level of memory in view. Ignores: caches.
+    Valid for: any processor, seen with one level of memory. Ignores: caches.
 
     Examples
     --------
@@ -93,9 +93,9 @@ def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exp
 
     .. math:: t = \left(b^p + d^p\right)^{1/p} - b
 
-    With p = 1 the two follow one another, with p to infinity only what exceeds the kernel is seen. In between, short
-    kernels wait for the host and long ones hide it, without a sharp border: the queue between them is not always full
-    enough to hide a whole dispatch, nor always empty.
+    With p = 1 the two run one after the other; as p tends to infinity, only the excess over the kernel time shows. In
+    between, short kernels wait for the host and long ones hide it, without a sharp border: the queue between host and
+    device is neither always full enough to hide a whole dispatch nor always empty.
 
     Parameters
     ----------
@@ -113,8 +113,8 @@ def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exp
 
     Notes
     -----
-    Valid for: many launches of like size in sequence. Ignores: how far the host has run ahead when a long kernel
-    follows short ones, which a queue of a thousand entries would exploit.
+    Valid for: many launches of similar size in sequence. Ignores: how far ahead the host runs during a long kernel,
+    which hides the dispatch of short ones after it.
 
     Examples
     --------
@@ -132,16 +132,16 @@ def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exp
         return dispatch_s + 0 * busy_s
     if single and math.isinf(overlap_exponent):
         return maximum(dispatch_s - busy_s, 0.0)
-    # Powers of the ratio to the longer one: those of microseconds themselves vanish at exponents of 55 and more.
+    # Powers of the ratio to the longer time: powers of microseconds underflow at exponents of 55 and more.
     longer, shorter = maximum(busy_s, dispatch_s), minimum(busy_s, dispatch_s)
     longer = named(longer, "longer of kernel and dispatch")
-    # the longer of the two can only be nothing where there is no dispatch
+    # the longer of the two can be zero only if there is no dispatch
     ratio = shorter / (longer if dispatched == np.size(dispatch_s) else where(exceeds(longer, 0), longer, 1.0))
     return longer * (1 + ratio**overlap_exponent) ** (1 / overlap_exponent) - busy_s
 
 
 def queued_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity) -> Quantity:
-    r"""Time that issuing kernels adds between two synchronisations, where the host runs ahead of the device.
+    r"""Time that issuing kernels adds between two synchronisations if the host runs ahead of the device.
 
     .. math:: t = \max\left(\sum d - \sum b, 0\right)
 

@@ -1,9 +1,9 @@
-"""Workers that do not wait for all: what delay compensation adds, what a bound costs, what progress is left.
+"""Workers that do not wait for all: cost of delay compensation, cost of a staleness bound, remaining progress.
 
 Delay compensation is w <- w - eta (g + lambda g g (w - b_m)), element by element, where b_m is the copy that was sent
-to worker m: arithmetic, memory traffic, operations and copies at the server, no message. Time per step says nothing of
-how many steps a target takes. What does depends on the task, so every number of it is the caller's own; none has a
-default but that of no effect.
+to worker m: arithmetic, memory traffic, operations and copies at the server, no message. Time per step does not give
+the number of steps to a target, which depends on the task: the caller supplies every number for it, and defaults have
+no effect.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from perfmodel.numeric import exponential, logarithm, maximum, minimum, where
 from perfmodel.symbolic import Quantity, named
 
 FLOP_PER_PARAMETER: Final = 5
-"""Difference, three products and a sum, besides those of a plain update [1]_. [FLOP]
+"""Difference, three products and a sum, besides the arithmetic of a plain update [1]_. [FLOP]
 
 .. [1] S. Zheng et al., Asynchronous stochastic gradient descent with delay compensation, ICML 2017, algorithm 2.
 """
 
 PASSES: Final = 3
-"""Reads of the copy and the parameters, write of the copy: times the parameters' bytes [1]."""
+"""Reads of the copy and the parameters, write of the copy, in units of the parameters' bytes [1]."""
 
 OPERATIONS_PER_VARIABLE: Final = 6
 """The five above, each an operation of its own, and the one that renews the copy [1]."""
@@ -75,7 +75,7 @@ def extra_service_time(
     variable_count : float, ndarray or sympy.Expr
         Tensors that are updated one by one by a framework that does not fuse, v; 0 for one fused kernel. [1]
     dispatch_s : float, ndarray or sympy.Expr
-        Time to issue an operation, over how many are issued at once, d. [s]
+        Time to issue an operation, divided by how many are issued at once, d. [s]
 
     Returns
     -------
@@ -85,7 +85,7 @@ def extra_service_time(
     Notes
     -----
     Valid for: parameters larger than the caches, since five FLOP for twelve bytes are memory-bound anywhere. Ignores:
-    what intermediate results of unfused operations write and read again in a cache.
+    cache traffic of intermediate results of unfused operations.
 
     Examples
     --------
@@ -126,7 +126,7 @@ LEADERS_OF_TWO: Final = 0.5
 """Two workers with much slack: each waits c^2 / (2 s) of a step, a Brownian motion between two walls. [1]"""
 
 LEADERS_PER_LOGARITHM: Final = 0.62
-"""What each factor e more workers adds: played with 4 to 40 workers, four distributions, 20,000 steps each. [1]"""
+"""Added by each factor e more workers: simulated for 4 to 40 workers, four distributions, 20,000 steps each. [1]"""
 
 _LEAST: Final = 1e-300
 
@@ -134,7 +134,7 @@ _LEAST: Final = 1e-300
 def bounded_staleness_excess(
     *, worker_count: Quantity, staleness_bound: Quantity, largest_excess: Quantity, variation: Quantity
 ) -> Quantity:
-    r"""Share of a step that workers wait for those who are a bound behind.
+    r"""Share of a step that workers wait for those behind by the bound on staleness.
 
     .. math:: e = \left(\frac{1}{d} + \frac{s}{A c^2}\right)^{-1}, \qquad A = \frac{1}{2} + 0.62 \ln\frac{W}{2}
 
@@ -143,9 +143,9 @@ def bounded_staleness_excess(
     worker_count : float, ndarray or sympy.Expr
         Workers, W. [1]
     staleness_bound : float, ndarray or sympy.Expr
-        Steps that one may be ahead of the slowest, s; 0 for steps that begin together. [1]
+        Steps that a worker may be ahead of the slowest, s; 0 for steps that begin together. [1]
     largest_excess : float, ndarray or sympy.Expr
-        How much longer than the mean the slowest of the workers takes for a step, d. [1]
+        Relative excess of the slowest worker's time for a step over the mean, d. [1]
     variation : float, ndarray or sympy.Expr
         Coefficient of variation of a step, c. [1]
 
@@ -156,17 +156,17 @@ def bounded_staleness_excess(
 
     Notes
     -----
-    Exact for s = 0, where all wait for the slowest, and for many steps of slack and two workers; between, the two are
-    joined. The time of a step against 20,000 played ones of 2 to 40 workers with bounds of 1 to 8: within 0.2 % for
-    normal times up to a variation of 0.2; too short by up to 2 % for log-normal ones with 0.3 and 7 % with 0.5, and by
+    Exact for s = 0, where all wait for the slowest, and for two workers with many steps of slack; interpolated between.
+    The time of a step, against 20,000 simulated ones of 2 to 40 workers with bounds of 1 to 8: within 0.2 % for normal
+    times up to a variation of 0.2; too short by up to 2 % for log-normal ones with 0.3 and 7 % with 0.5, and by
     up to 9 % for shifted exponential ones, with many workers and a bound of 1: one long step then holds all others up.
 
-    Valid for: times independent from step to step. Ignores: a worker that is always slow: he sets the pace, whatever
+    Valid for: times independent from step to step. Ignores: a worker that is always slow, which sets the pace whatever
     the bound.
 
     Examples
     --------
-    Ten per cent of variation cost 40 workers 21.6 % in step, and 2 % one step out of it:
+    Ten per cent of variation costs 40 workers 21.6 % if they step together, and 2 % if they may be one step apart:
 
     >>> tenth = {"worker_count": 40, "largest_excess": 0.2161, "variation": 0.1}
     >>> [round(float(bounded_staleness_excess(staleness_bound=bound, **tenth)), 4) for bound in (0, 1, 4)]
@@ -189,7 +189,7 @@ def served_in_step_time(
     server_count: Quantity = 1,
     service_variation: Quantity = 1.0,
 ) -> Quantity:
-    r"""When the last of workers is served that began together and come to one server.
+    r"""Return when a server has served the last of several workers that began together.
 
     .. math:: r_k = \frac{S}{n} + \max\left(w_k, S - \frac{S}{n}\right), \qquad
         w_k = c^2 r_{k-1} e^{-g_k / r_{k-1}} + (1 - c^2) \max(r_{k-1} - g_k, 0), \qquad t = a_W + r_W
@@ -197,7 +197,7 @@ def served_in_step_time(
     Parameters
     ----------
     arrival_s : sequence of float, ndarray or sympy.Expr
-        When the first, the second and so on comes, on average, a_k; g_k are the gaps between them. [s]
+        Mean arrival times of the first, the second and so on, a_k; g_k are the gaps between them. [s]
     service_s : float, ndarray or sympy.Expr
         Service of each, S. [s]
     worker_count : int, ndarray or None
@@ -214,16 +214,16 @@ def served_in_step_time(
 
     Notes
     -----
-    What is left of the queue when the next one comes is taken as exponential where services are, and as its mean where
-    they do not vary. Exact for workers that come at the same time, and for a server that takes no time. Against 2,500
-    played steps of 2 to 16 workers, six distributions and a server asked for up to 1.3 times what it can do: between
-    4 % too short and 1 % too long.
+    The rest of the queue at the next arrival is taken as exponential if services are, and as its mean if they do not
+    vary. Exact for workers that arrive together, and for a server that takes no time. Against 2,500 simulated steps of
+    2 to 16 workers, six distributions and a load of up to 1.3 times the server's capacity: between 4 % too short and
+    1 % too long.
 
     Valid for: services independent of one another. Ignores: that the gaps vary from step to step.
 
     Examples
     --------
-    Three come at once, then three of whom each finds the one before nearly served:
+    Three arrive at once, then three each of which finds the previous one nearly served:
 
     >>> [round(float(served_in_step_time(arrival_s=when, service_s=1.0)), 2) for when in ((0, 0, 0), (0, 2, 4))]
     [3.0, 5.2]
@@ -264,7 +264,7 @@ def steps_to_target(
     staleness : float, ndarray or sympy.Expr
         Mean staleness, tau. [1]
     staleness_penalty : float, ndarray or sympy.Expr
-        Share of steps lost per update of staleness, c: the caller's own, none unless given. [1]
+        Share of steps lost per update of staleness, c: supplied by the caller, otherwise zero. [1]
 
     Returns
     -------

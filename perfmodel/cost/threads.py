@@ -78,8 +78,8 @@ def thread_speedup(
     smt_gain : float, ndarray or sympy.Expr
         Factor gained with two threads on every core, g. [1]
     oversubscription_penalty : float, ndarray or sympy.Expr
-        Factor lost when there are twice as many threads as cores, omega; threads that spin at barriers hold
-        the cores that the others need. [1]
+        Factor lost with twice as many threads as cores, omega, because threads that spin at barriers hold cores that
+        others need. [1]
 
     Returns
     -------
@@ -129,8 +129,8 @@ def fork_join_time(*, threads: Quantity, barrier_s: Quantity) -> Quantity:
 
     Notes
     -----
-    Valid for: threads that wait awake (OpenMP's active wait, OpenBLAS's server). A pool that sleeps pays a
-    wake-up of the operating system instead. The doubling steps are interpolated linearly in log2.
+    Valid for: threads that spin while they wait (OpenMP's active wait, OpenBLAS's server). A pool that sleeps is woken
+    by the operating system instead, which takes longer. The doubling steps are interpolated linearly in log2.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def fork_join_time(*, threads: Quantity, barrier_s: Quantity) -> Quantity:
 
 
 def usable_threads(*, threads: Quantity, pieces: Quantity) -> Quantity:
-    r"""Threads that a kernel can occupy, given into how many pieces it can be cut.
+    r"""Threads that a kernel can occupy, given the number of pieces it can be cut into.
 
     .. math:: t_\mathrm{used} = \max(\min(t, q), 1)
 
@@ -220,20 +220,20 @@ def serial_if_narrow(
     count: Quantity = 1,
     smallest_side_per_thread: Quantity,
 ) -> Quantity:
-    r"""Threads that a library uses when it runs products that are narrow for their number on one thread.
+    r"""Threads that a library uses if it runs products on one thread that are narrow for the number of threads.
 
     .. math:: t_\mathrm{used} = t \;\text{ if }\; \min(m, n) \ge r \, t \;\text{ or }\; c > 1 \;\text{ else }\; 1
 
     Parameters
     ----------
     threads : float, ndarray or sympy.Expr
-        Threads that the library was told to use, t. [1]
+        Threads that the library is set to use, t. [1]
     m, n : float, ndarray or sympy.Expr
         Rows and columns of the result. [1]
     count : float, ndarray or sympy.Expr
         Independent products that the framework itself deals to the threads, c. [1]
     smallest_side_per_thread : float, ndarray or sympy.Expr
-        Rows and columns that the library wants for each thread, r; 0 where it has no such rule. [1]
+        Rows and columns that the library requires for each thread, r; 0 if it has no such rule. [1]
 
     Returns
     -------
@@ -242,7 +242,7 @@ def serial_if_narrow(
 
     Notes
     -----
-    Valid for: OpenBLAS before 0.3.0, whose thread count is all or one. More threads can so be slower than fewer.
+    Valid for: OpenBLAS before 0.3.0, which uses all threads or one. More threads can thus be slower than fewer.
 
     Examples
     --------

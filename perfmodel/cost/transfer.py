@@ -1,11 +1,11 @@
-"""Time of copies: a latency and a rate, and who gets how much of a channel that flows share, max-min fairly.
+"""Time of copies: a latency and a rate, and max-min fair shares of channels among flows.
 
-A route is described by what it is to a copy: the sum of its latencies and the bandwidth of its slowest link. Flows
-that share a link get less of it.
+For a copy, a route is the sum of its latencies and the bandwidth of its slowest link. Flows that share a link get less
+of it.
 
-A refresh renews the memory of several devices over one host link while they compute: each computes on what its
-memory holds, then wants all of it anew. The readings differ in what a device may do during its own copy, and in whether
-that copy is counted at all.
+A refresh replaces the memory contents of several devices over one host link while they compute: each computes on what
+its memory holds, then needs all of it replaced. The readings differ in what a device may do during its own copy, and in
+whether that copy is counted at all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def copy_time(
     size_bytes : float, ndarray or sympy.Expr
         Bytes of all copies together, n. [B]
     bandwidth_bytes_per_s : float, ndarray or sympy.Expr
-        What a large copy reaches, B. [B/s]
+        Rate of a large copy, B. [B/s]
     latency_s : float, ndarray or sympy.Expr
         Time of an empty copy from end to end, alpha. [s]
     copy_count : float, ndarray or sympy.Expr
@@ -45,12 +45,12 @@ def copy_time(
     Returns
     -------
     float, ndarray or sympy.Expr
-        Time until the last byte is there. [s]
+        Time until the last byte arrives. [s]
 
     Notes
     -----
-    Valid for: copies that start when the one before has ended. Ignores: the short stretch between small and large
-    copies, in which drivers change from writing through a register window to DMA.
+    Valid for: copies that start when the previous one has ended. Ignores: the narrow range of sizes in which drivers
+    change from writing through a register window to DMA.
 
     Examples
     --------
@@ -77,16 +77,16 @@ def exposed_copy_time(*, before_s: Quantity, meanwhile_s: Quantity, computing_s:
     meanwhile_s : float, ndarray or sympy.Expr
         Copies for the next step, made while this one computes, t_m. [s]
     computing_s : float, ndarray or sympy.Expr
-        What the device does with a mini-batch, C. [s]
+        Time of the device for a mini-batch, C. [s]
 
     Returns
     -------
     float, ndarray or sympy.Expr
-        What computing does not hide. [s]
+        Time that computing does not hide. [s]
 
     Notes
     -----
-    Valid for: steps that are alike, one copy at a time. Ignores: copies that slow the computing down.
+    Valid for: equal steps, one copy at a time. Ignores: copies that slow the computing down.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def staging(
     bandwidths_bytes_per_s: Sequence[Quantity],
     latencies_s: Sequence[Quantity],
 ) -> tuple[Quantity, Quantity]:
-    r"""Latency and rate of a copy that rests at stations on its way, chunk after chunk, as in host memory.
+    r"""Latency and rate of a copy that is stored at stations on its way, chunk by chunk, as in host memory.
 
     .. math:: \alpha = \sum_i h_i - \max_i h_i, \quad R = \frac{c'}{\max_i h_i}, \qquad h_i = \alpha_i + \frac{c'}{B_i},
         \quad c' = \min(c, n)
@@ -116,7 +116,7 @@ def staging(
     size_bytes : float, ndarray or sympy.Expr
         Bytes to copy, n > 0. [B]
     chunk_bytes : float, ndarray or sympy.Expr
-        A chunk, c, which leaves a station while the next one arrives; infinity moves the whole in one, leg after
+        A chunk, c, which leaves a station while the next one arrives; infinity moves everything at once, leg after
         leg. [B]
     bandwidths_bytes_per_s : sequence of float, ndarray or sympy.Expr
         Bandwidth of each leg, B_i. [B/s]
@@ -130,13 +130,12 @@ def staging(
 
     Notes
     -----
-    Valid for: legs over different links, of which each carries one chunk at a time. One leg in one chunk is
-    ``copy_time`` itself. A last chunk that is not full counts by its share, so that a byte more never makes a copy
-    faster.
+    Valid for: legs over different links, each of which carries one chunk at a time. One leg in one chunk is
+    ``copy_time`` itself. A partial last chunk counts by its share, so that another byte never makes a copy faster.
 
     Examples
     --------
-    1.2 GB between two devices that cannot reach each other, by way of host memory: in one, and in chunks of 4 MB.
+    1.2 GB between two devices that cannot reach each other, through host memory: at once, and in chunks of 4 MB.
 
     >>> legs = {"bandwidths_bytes_per_s": (12e9, 12e9), "latencies_s": (1e-5, 1e-5)}
     >>> for chunk_bytes in (float("inf"), 4e6):
@@ -152,7 +151,7 @@ def staging(
 
 
 def survey_period(*, transfer_s: Quantity, compute_s: Quantity, device_count: Quantity) -> Quantity:
-    r"""Time between two refreshes as a survey counts it: a device waits for the others' copies, its own is free.
+    r"""Time between two refreshes as one survey counts it: a device waits for the others' copies; its own is free.
 
     .. math:: P = \max(C, (n - 1) t)
 
@@ -172,7 +171,7 @@ def survey_period(*, transfer_s: Quantity, compute_s: Quantity, device_count: Qu
 
     Notes
     -----
-    Valid for: nothing real; it is one device better than ``double_buffer_period``. Kept because it is printed.
+    Valid for: no real system; it counts one copy fewer than ``double_buffer_period``. Kept because it was published.
 
     Examples
     --------
@@ -189,7 +188,7 @@ def survey_period(*, transfer_s: Quantity, compute_s: Quantity, device_count: Qu
 
 
 def single_buffer_period(*, transfer_s: Quantity, compute_s: Quantity, device_count: Quantity) -> Quantity:
-    r"""Time between two refreshes when a device cannot compute during its own: there is one buffer, its memory.
+    r"""Time between two refreshes if a device cannot compute during its own: its memory is the only buffer.
 
     .. math:: P = t + \max(C, (n - 1) t)
 
@@ -209,7 +208,7 @@ def single_buffer_period(*, transfer_s: Quantity, compute_s: Quantity, device_co
 
     Notes
     -----
-    Valid for: devices in a steady round, one after the other. Its own copy and the computation take t + C at least;
+    Valid for: devices in a steady round, one after the other. A device's own copy and computation take at least t + C;
     the link is busy for n t.
 
     Examples
@@ -256,18 +255,18 @@ PERIOD_BY_READING: Final[Mapping[str, Callable[..., Quantity]]] = {
     "single_buffer": single_buffer_period,
     "double_buffer": double_buffer_period,
 }
-"""What a reading is called -> its period."""
+"""Name of a reading -> its period."""
 
 
 TIE: Final = 1e-12
-"""Levels this close to one another are one: channels that fill up together do so in one round. [1]"""
+"""Levels this close count as equal: channels that fill up together do so in one round. [1]"""
 
 
 def max_min_rates(*, capacity: ArrayLike, uses: ArrayLike, weights: ArrayLike | None = None) -> NDArray[np.float64]:
     r"""Rates of flows that share channels max-min fairly, by progressive filling.
 
-    The rates of all flows rise together until a channel is full; the flows over it keep what they have, the others go
-    on rising. In the end
+    The rates of all flows rise together until a channel is full; the flows over it keep their rates, the others
+    continue to rise. In the end
 
     .. math:: \sum_f u_{fc} r_f \le B_c
 
@@ -277,13 +276,13 @@ def max_min_rates(*, capacity: ArrayLike, uses: ArrayLike, weights: ArrayLike | 
     Parameters
     ----------
     capacity : array_like, shape (channels,)
-        What each channel carries, B; positive. [B/s]
+        Capacity of each channel, B; positive. [B/s]
     uses : array_like, shape (flows, channels)
         Bytes on a channel for every byte of a flow, u: 0 where a flow does not pass, 1 where it does, 2 where it
         passes twice. A row may also stand for n equal flows, with n times their uses; its rate is then that of one
         of them. [1]
     weights : array_like, shape (flows,), or None
-        How much of a full channel flows get in relation to one another, w; positive; None for equal ones. [1]
+        Relative shares of a full channel that flows get, w; positive; None for equal shares. [1]
 
     Returns
     -------
@@ -297,8 +296,8 @@ def max_min_rates(*, capacity: ArrayLike, uses: ArrayLike, weights: ArrayLike | 
 
     Notes
     -----
-    Valid for: flows long against a round trip, arbiters that serve their inputs in turn. Ignores: what a switch loses
-    where it is full, unequal packet sizes. Each round fills at least one channel, and is a few products of arrays.
+    Valid for: flows long against a round trip, arbiters that serve their inputs in turn. Ignores: losses of a full
+    switch, unequal packet sizes. Each round fills at least one channel, and is a few products of arrays.
 
     Examples
     --------
@@ -331,7 +330,7 @@ def max_min_rates(*, capacity: ArrayLike, uses: ArrayLike, weights: ArrayLike | 
 
 
 def _check(capacity: NDArray[np.float64], uses: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
-    """Raise on what has no fair rates."""
+    """Raise ArgumentError unless fair rates exist."""
     if capacity.ndim != 1 or uses.ndim != 2 or uses.shape[1] != len(capacity):
         allowed = f"one row a flow, one column for each of {capacity.size} channels"
         raise ArgumentError(argument="uses", given=f"shape {uses.shape}", allowed=allowed)
@@ -350,14 +349,14 @@ def _check(capacity: NDArray[np.float64], uses: NDArray[np.float64], weight: NDA
 
 
 def longest_byte_time(*, capacity: Sequence[Quantity], flow_counts: Sequence[int]) -> Quantity:
-    r"""Time of a byte of a flow that has an even share of every channel it passes.
+    r"""Time per byte of a flow that has an equal share of every channel it passes.
 
     .. math:: \beta = \max_c \frac{k_c}{B_c}
 
     Parameters
     ----------
     capacity : sequence of float or sympy.Expr
-        What each of its channels carries, B. [B/s]
+        Capacity of each of its channels, B. [B/s]
     flow_counts : sequence of int
         Flows over each, k; one that passes it twice counts twice. [1]
 
@@ -368,8 +367,8 @@ def longest_byte_time(*, capacity: Sequence[Quantity], flow_counts: Sequence[int
 
     Notes
     -----
-    Exact under max-min fairness for the slowest of all flows, whose channel fills up first. Ignores: what flows that
-    are bound elsewhere leave to the others.
+    Exact under max-min fairness for the slowest of all flows, whose channel fills up first. Ignores: capacity left by
+    flows that are limited elsewhere.
 
     Examples
     --------

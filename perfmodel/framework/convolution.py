@@ -1,7 +1,7 @@
 """A GPU library's convolution algorithms: the kernels each runs, and the scratch memory it needs.
 
 The registry :data:`ALGORITHMS` maps an algorithm's name to the function that lowers a convolution, or a
-gradient of one, to it; None means that the algorithm cannot do that shape. All counts are affine in the batch
+gradient of one, to it, or returns None for a shape it cannot do. All counts are affine in the batch
 size.
 
 Names of efficiencies that the matrix products look up: ``conv_1x1``, ``conv_3x3`` (at most nine taps) and
@@ -35,7 +35,7 @@ run at half the rate of 14 x 14 ones and 8 x 8 blocks would not explain it. [1]"
 
 
 def _is_plain(operation: Convolution) -> bool:
-    """Tell whether a convolution is 2-d, ungrouped, and steps by one: what transform algorithms require."""
+    """Return whether a convolution is 2-d, ungrouped, with stride 1, as transform algorithms require."""
     return (
         len(operation.kernel_size) == 2
         and operation.groups == 1
@@ -196,7 +196,7 @@ class ProductShape:
     k: Quantity
 
     def matmul(self, read_bytes: Quantity, written_bytes: Quantity, **options: Any) -> Matmul:
-        """Return the kernel of the product that reads and writes so many bytes [B]."""
+        """Return the kernel of the product with the given traffic [B]."""
         return Matmul(m=self.m, n=self.n, k=self.k, read_bytes=read_bytes, written_bytes=written_bytes, **options)
 
 
@@ -241,7 +241,7 @@ def implicit_product(operation: Convolution) -> ProductShape:
 
 
 def _reached_size(operation: Convolution) -> tuple[int, ...]:
-    """Return the extents of those inputs that any tap reaches: under a stride beyond the filter, not all of them."""
+    """Return the extents of the inputs that any tap reaches: not all if the stride exceeds the filter."""
     return tuple(
         size if taps >= step else min(size, taps * result)
         for size, taps, step, result in zip(
@@ -282,7 +282,7 @@ def shape_class(operation: Convolution) -> str:
 
 
 def _scatters(operation: Convolution) -> bool:
-    """Tell whether a convolution is an input gradient under a stride, which scatters instead of gathering."""
+    """Return whether a convolution is an input gradient with a stride, which scatters instead of gathering."""
     return operation.role is Role.INPUT_GRADIENT and math.prod(operation.stride) > 1
 
 
@@ -360,7 +360,7 @@ ALGORITHMS: dict[str, Callable[..., Alternative | None]] = {
     "winograd": winograd,
     "winograd_nonfused": winograd_nonfused,
 }
-"""Algorithm name to the function that lowers a convolution to it, or returns None where it cannot."""
+"""Algorithm name -> function that lowers a convolution to it, or returns None if it cannot."""
 
 
 def convolution_alternatives(

@@ -1,7 +1,7 @@
 """Convolutions of CPU frameworks: unfold the image into columns (im2col), then multiply.
 
-Four ways are in use. They do the same products and differ in what is unfolded, how often, and which threads
-work:
+Four algorithms are in use. They compute the same products and differ in what is unfolded, how often, and on which
+threads:
 
 ``im2col_per_sample``
     Caffe: a loop over images; one image's columns are unfolded by one thread, then a threaded BLAS
@@ -12,12 +12,11 @@ work:
     single-threaded product; the weight gradient loops over images with a threaded BLAS and reuses the
     columns that the forward pass kept. 1x1 convolutions are unfolded too.
 ``im2col_batch``
-    CNTK (GemmConvolutionEngine): the columns of the whole mini-batch, one product, and a transposition of the
-    result. The input gradient unfolds the *output* gradient, at every position of the input whatever the
-    stride.
+    CNTK (GemmConvolutionEngine): unfolds the whole mini-batch, multiplies once and transposes the result. The input
+    gradient unfolds the *output* gradient, at every position of the input whatever the stride.
 ``spatial_contraction``
-    TensorFlow (Eigen): forward unfolds while it packs, so that no column buffer exists; the two gradients
-    unfold into a buffer. All of it is threaded.
+    TensorFlow (Eigen): forward unfolds while it packs, without a column buffer; the two gradients unfold into a
+    buffer. All steps are threaded.
 """
 
 from __future__ import annotations
@@ -104,10 +103,10 @@ class _Shape:
         return Stream(read_bytes=moved, written_bytes=moved, efficiency="im2col", launches=launches)
 
     def scatter(self, *, samples: Quantity) -> Stream:
-        """Return the pass that writes each column element into a cache line of its own, as samples lie side by side.
+        """Return the pass that writes each column element into a cache line of its own.
 
-        Columns of a whole mini-batch with the sample as fastest index: the line that an element falls into is fetched
-        for it and evicted before the next sample comes to it: for columns beyond the cache of 16 samples or more.
+        In columns of a whole mini-batch the sample is the fastest index. With columns larger than the cache and 16
+        samples or more, the line that holds an element is fetched and then evicted before the next sample reaches it.
         """
         moved = self.column_bytes * samples
         lines = CACHE_LINE_BYTES / self.element_bytes * moved
@@ -205,7 +204,7 @@ def cpu_convolution_alternatives(
     operation : Convolution
         The convolution, of any number of spatial dimensions, with its role. [-]
     algorithm : str
-        How the framework unfolds and multiplies; see the module's text. [-]
+        How the framework unfolds and multiplies; see the module's docstring. [-]
     element_bytes : int
         Size of an element. [B]
 
@@ -218,7 +217,7 @@ def cpu_convolution_alternatives(
     Raises
     ------
     ArgumentError
-        If no such algorithm exists.
+        If there is no such algorithm.
 
     Notes
     -----

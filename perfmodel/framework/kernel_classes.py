@@ -1,8 +1,8 @@
 """Kernel classes of a measured machine: each neutral operation is one kernel, and its class is a name. No times here.
 
-A machine is measured with the very functions that a framework calls, so that no rules of a framework are needed: what
+A machine is measured with the same functions that a framework calls, so no rules of a framework are needed: whatever
 it runs for an operation is inside the measured time. Kernels of one class follow one curve. The class of an operation,
-and the columns that its curve is a function of, are made here once, for prediction and for fitting alike.
+and the columns that its curve depends on, are derived only here, for prediction and for fitting alike.
 
 Classes by kind of operation, where a role is ``output``, ``input_gradient`` or ``weight_gradient``:
 
@@ -68,7 +68,7 @@ def pass_class(name: str) -> str:
 
 
 POOLED_CONTRACTION: Final = "contraction"
-"""Class of all products together, which stands in where none of a kind was measured."""
+"""Class of all products together, the substitute for classes that were not measured."""
 POOLED_CONVOLUTION: Final = "convolution"
 """Beginning of the classes of all convolutions of one role together, e.g. ``convolution_output``."""
 POOLED_RECURRENCE: Final = "recurrence"
@@ -85,7 +85,7 @@ _RECURRENCE = re.compile(rf"(?:{'|'.join(CELLS.values())})_(?:{_ROLES})")
 
 
 def _extent(operation: Convolution) -> str:
-    """Return the class of a filter's size by its taps: 1x7 is of the class of 3x3."""
+    """Return the class of a filter's size by its number of taps: 1x7 belongs to 3x3."""
     taps, axes = math.prod(operation.kernel_size), len(operation.kernel_size)
     if taps == 1:
         return "1x1"
@@ -93,7 +93,7 @@ def _extent(operation: Convolution) -> str:
 
 
 def is_depthwise(operation: Convolution) -> bool:
-    """Tell whether every channel is convolved apart."""
+    """Return whether every channel is convolved separately."""
     return operation.groups == operation.in_channels and operation.groups > 1
 
 
@@ -183,13 +183,13 @@ def measured_kernel(operation: Operation, *, element_bytes: int) -> Kernel:
 
 
 def lower_as_measured(operation: Operation, *, element_bytes: int, **_: Any) -> tuple[Alternative, ...]:
-    """Lower an operation to the one kernel of a measured machine, whatever a framework's rules say."""
+    """Lower an operation to the one kernel of a measured machine, whatever the framework's rules."""
     kernel = measured_kernel(operation, element_bytes=element_bytes)
     return (Alternative(name=kernel.efficiency, kernels=(kernel,)),)
 
 
 def is_product_class(name: str) -> bool:
-    """Tell whether kernels of a class are rows of products, with the columns m, n and k.
+    """Return whether kernels of a class are products, with the columns m, n and k.
 
     Examples
     --------
@@ -214,7 +214,7 @@ def family_of(name: str) -> str:
 
 
 def pooled_classes(name: str) -> tuple[str, ...]:
-    """Return the classes that stand in for one that was not measured, the nearest first.
+    """Return the substitutes for a class that was not measured, nearest first.
 
     Examples
     --------

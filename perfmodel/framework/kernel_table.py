@@ -1,7 +1,7 @@
 """A graph lowered by a framework, as arrays: every unique kernel once, exact for any batch size.
 
 All counts of a lowered graph are affine in the batch size, c0 + c1 N. The graph is therefore lowered at three batch
-sizes once; two give the coefficients, the third proves that they hold. Afterwards a prediction at any batch size,
+sizes once; two give the coefficients, the third checks them. Afterwards a prediction at any batch size,
 array of batch sizes or symbol is one multiply-add per column, and identical layers are costed once.
 """
 
@@ -79,7 +79,7 @@ class KernelTable:
     """Struct of arrays over the unique kernels of a lowered graph.
 
     Kernel rows are numbered matmuls first, then streams. An alternative is a run of rows; a group (a unique
-    operation) chooses among its alternatives; an occurrence is where in the graph a group is used.
+    operation) chooses among its alternatives; an occurrence is one use of a group in the graph.
     """
 
     matmul: AffineColumns
@@ -107,7 +107,7 @@ class KernelTable:
         return weights
 
     def without_alternatives(self, names: Collection[str]) -> KernelTable:
-        """Return the table without these algorithms, but in groups that have no other."""
+        """Return the table without these algorithms, except in groups that have no other."""
         left_out = np.array([name in names for name in self.alternative_names])[self.choices]
         first_kept = np.argmin(left_out, axis=0)
         other = np.take_along_axis(self.choices, first_kept[None], axis=0)
@@ -178,7 +178,7 @@ class _Rows:
 
     def add(self, kernels: Sequence[Matmul | Stream]) -> int:
         probes = [self._values_of(kernel) for kernel in kernels]
-        # of the largest probe: one product of a single sample is one of a batch of them at any other size
+        # of the largest probe: a product counted once for one sample is part of a batched product at any other size
         efficiency = kernels[-1].efficiency
         key = (tuple(probes), efficiency)
         if key not in self._index:
@@ -198,7 +198,7 @@ class _Rows:
 
 
 def _affine(names: tuple[str, ...], rows: Sequence[Sequence[tuple[Any, ...]]]) -> AffineColumns:
-    """Turn values at batch sizes 1, 2, 3 into coefficients; refuse what is not affine."""
+    """Turn values at batch sizes 1, 2, 3 into coefficients; raise unless they are affine."""
     if not rows:
         empty = np.zeros((len(names), 0))
         return AffineColumns(names, empty, empty)
@@ -283,7 +283,7 @@ def build_kernel_table(
     occurrences = []
     for versions in zip(*probes, strict=True):
         operations = tuple(version.operation for version in versions)
-        group = group_of.get(operations)  # hashing three operations takes its time
+        group = group_of.get(operations)  # hash three operations only once: it is slow
         if group is None:
             lowered = [
                 lower(operation, rules=rules, element_bytes=element_bytes, processor=processor)
@@ -323,7 +323,7 @@ class _Layout(NamedTuple):
 
 @derived
 def _layout(table: KernelTable) -> _Layout:
-    """Lay the columns end to end: launches of streams behind those of matmuls, as if they were one column."""
+    """Concatenate the columns: streams after matmuls, as if they were one column."""
     classes = {"matmul": table.matmul, "stream": table.stream}
     order = [(kind, name) for name in LAUNCH_COLUMNS for kind in classes]
     order += [(kind, name) for kind, columns in classes.items() for name in columns.names if name not in LAUNCH_COLUMNS]

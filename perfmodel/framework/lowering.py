@@ -21,7 +21,7 @@ from perfmodel.records import Attention, Contraction, Convolution, Gather, Memor
 def visible_keys(operation: Attention) -> Any:
     """Count the keys that a query sees on average: all, or those up to its own position if causal.
 
-    With q queries and k keys, query i sees min(i, k): (k + 1) / 2 on average where q = k.
+    With q queries and k keys, query i sees min(i, k): (k + 1) / 2 on average if q = k.
 
     Examples
     --------
@@ -47,7 +47,7 @@ class _Products:
         self.element_bytes = element_bytes
 
     def of(self, m: Any, n: Any, k: Any, *, reads: Any, writes: Any) -> Matmul:
-        """Return a product that reads and writes that many elements over all samples and heads."""
+        """Return a product with the given numbers of elements read and written over all samples and heads."""
         return Matmul(
             m=m,
             n=n,
@@ -109,7 +109,7 @@ def _materialised_backward(op: Attention, products: _Products, element_bytes: in
 def _fused(op: Attention, *, arithmetic_apart: bool, element_bytes: int) -> tuple[Kernel, ...]:
     work = op.work(element_bytes=element_bytes)
     is_forward = op.role is Role.OUTPUT
-    # Going back, the scores are made once more besides the four products of gradients.
+    # The backward pass recomputes the scores besides the four products of gradients.
     summed = op.head_size + op.value_size if is_forward else 3 * op.head_size + 2 * op.value_size
     seen = visible_keys(op)
     kernel = Matmul(
@@ -141,7 +141,7 @@ def attention_alternatives(
     operation : Attention
         Attention or its gradients. [-]
     loops : bool
-        Whether the framework launches the product of every sample and head apart. [-]
+        Whether the framework launches the product of every sample and head separately. [-]
     arithmetic_apart : bool
         Whether the softmax's arithmetic takes time beside the products of a fused kernel: on CPUs, whose lanes do
         either. [-]
@@ -159,9 +159,9 @@ def attention_alternatives(
     values; going back four products and the passes. Every product runs over all scores, also of causal attention, and
     reads each of its operands once; keys and values are those of ``key_heads``.
 
-    Recomputed: one kernel per pass that moves what must be moved. Forward it does the arithmetic of two products,
+    Recomputed: one kernel per pass with only the compulsory traffic. Forward it does the arithmetic of two products,
     backward of five, as it makes the scores again. Causal kernels leave out the tiles that no query sees: n is the
-    average of visible keys, (keys + 1) / 2 of them where there are as many queries.
+    average of visible keys, (keys + 1) / 2 if there are as many queries.
 
     Valid for: kernels as in [1]_. Ignores: the halves of tiles on the diagonal that are computed in vain, the exact
     order of tiles, partial gradients of queries that are added in memory, the share of a GPU's time that exponentials
@@ -183,7 +183,7 @@ def attention_alternatives(
 
 Alternatives = tuple[Alternative, ...]
 MOST_CONVOLUTIONS: Final = 4096
-"""Convolutions whose lowering is kept: frameworks, phases and parts of a network share many. [1]"""
+"""Convolutions whose lowering is cached: frameworks, phases and parts of a network share many. [1]"""
 _BACKWARD = (Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
 
 
@@ -222,7 +222,7 @@ def _lower_contraction(
 
 
 def _layout_passes(sizes: tuple[Any, ...], *, element_bytes: int) -> tuple[Kernel, ...]:
-    """Transposes of tensors of so many elements between the framework's layout and the library's, in its call."""
+    """Transposes of tensors of given sizes between the framework's layout and the library's, in its call."""
     moved = [element_bytes * size for size in sizes]
     return tuple(Stream(read_bytes=m, written_bytes=m, efficiency="transpose", library_launches=1) for m in moved)
 
@@ -242,7 +242,7 @@ def _transposed_sizes(operation: Convolution, *, rules: LoweringRules, depthwise
 
 
 def _padding_copy(operation: Convolution, *, element_bytes: int) -> tuple[Kernel, ...]:
-    """Copy of the image, or of its gradient, to or from a padded one; none where both sides are padded alike."""
+    """Copy of the image, or of its gradient, to or from a padded one; none if both sides are padded alike."""
     if all(first == last for first, last in operation.padding):
         return ()
     size = element_bytes * operation.input_elements
@@ -267,7 +267,7 @@ def _rereading(kernels: tuple[Kernel, ...], *, read_bytes: Any) -> tuple[Kernel,
 
 
 def _is_pointwise(operation: Convolution) -> bool:
-    """Tell whether a convolution is a plain product of its weights and images stored channel by channel."""
+    """Return whether a convolution is a plain product of its weights and images stored channel by channel."""
     one_tap, no_stride = math.prod(operation.kernel_size) == 1, math.prod(operation.stride) == 1
     padded = any(side for sides in operation.padding for side in sides)
     return one_tap and no_stride and not padded and operation.groups == 1
@@ -281,7 +281,7 @@ def _pointwise_product(operation: Convolution, *, rules: LoweringRules, element_
 
 
 def _depthwise_kernel(operation: Convolution, *, element_bytes: int) -> Alternatives:
-    """Return one launch over all channels; with one channel to sum over it is bound by the maps it moves."""
+    """Return one launch over all channels, bound by its traffic: each sum runs over only one channel."""
     name = "depthwise_weight_gradient" if operation.role is Role.WEIGHT_GRADIENT else "depthwise"
     return (Alternative(name="depthwise", kernels=(streamed(operation, name, element_bytes=element_bytes),)),)
 

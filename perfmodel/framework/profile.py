@@ -1,7 +1,7 @@
 """The file of a framework: its lowering rules, its own constants and policies, and the libraries it calls.
 
-Three kinds of constants stay apart. What the chip is stands in the device file, what a BLAS or DNN library reaches on
-an architecture in the library file, and here only what the framework itself adds: dispatch, its own element-wise
+Three kinds of constants are separate. The device file describes the chip, the library file the libraries' efficiency on
+an architecture, and this file only what the framework itself adds: dispatch, its own element-wise
 kernels, how it feeds data, what it keeps in memory, how it uses CPU threads.
 """
 
@@ -73,7 +73,7 @@ class RecurrentTable(spec.SpecTable):
     persistent_units: spec.Count | None = None
 
     def rules(self, library_algorithms: tuple[str, ...]) -> RecurrentRules:
-        """Return the rules as the lowering wants them."""
+        """Return the rules in the form that the lowering takes."""
         offered = tuple(name for name in library_algorithms if name in (FUSED, PERSISTENT))
         return RecurrentRules(**self.model_dump(exclude={"library"}), library=offered if self.library else ())
 
@@ -103,7 +103,7 @@ class LoweringTable(spec.SpecTable):
         return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
 
     def rules(self, support: LibrarySupport) -> LoweringRules:
-        """Return the rules as the lowering wants them."""
+        """Return the rules in the form that the lowering takes."""
         convolutions = tuple(name for name in support.algorithms if name not in (FUSED, PERSISTENT))
         of_the_file: dict[str, Any] = {each.name: getattr(self, each.name, None) for each in fields(LoweringRules)}
         from_elsewhere: dict[str, Any] = {
@@ -129,7 +129,7 @@ class ProcessorTable(spec.SpecTable):
 
 
 class CpuTable(ProcessorTable):
-    """A framework on CPUs: what its own loops cost besides memory traffic.
+    """A framework on CPUs: cost of its own loops besides memory traffic.
 
     Attributes
     ----------
@@ -179,7 +179,7 @@ class ExchangeTable(spec.SpecTable):
 
 
 class FrameworkProfile(spec.SpecFile):
-    """A framework profile as its file states it.
+    """A framework profile as in its file.
 
     Attributes
     ----------
@@ -233,7 +233,7 @@ class FrameworkProfile(spec.SpecFile):
         return self
 
     def _serial_row_faults(self) -> list[str]:
-        """Return a fault for serial rows without a stated time, which would cost nothing."""
+        """Return a fault for serial rows without a time, which would cost nothing."""
         named, unused = list(self.gpu.lowering.serial_rows), list(self.cpu.lowering.serial_rows)
         faults = []
         if named and "serial_row_cycles" not in self.gpu.constants:

@@ -124,7 +124,7 @@ def _input_gradient(op: Recurrence, rules: RecurrentRules, element_bytes: int) -
         both = _product(m=rows, n=inputs + hidden, k=columns, launches=per_step, element_bytes=element_bytes)
         return (both, pointwise)
     through_time = _through_time(op, n=hidden, k=columns, launches=per_step, element_bytes=element_bytes)
-    if inputs == 0:  # the input wants no gradient
+    if inputs == 0:  # the input needs no gradient
         return (through_time, pointwise)
     if rules.input_product == "hoisted":
         to_input = _product(m=rows * op.steps, n=inputs, k=columns, launches=splits, element_bytes=element_bytes)
@@ -172,7 +172,7 @@ _BY_ROLE = {
 
 
 def _persists(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> bool:
-    """Tell whether the framework asks the library to keep a layer's weights in registers, and the library can."""
+    """Return whether the framework asks the library to keep a layer's weights in registers, and it can."""
     if PERSISTENT not in rules.library or rules.persistent_units is None or op.role is Role.WEIGHT_GRADIENT:
         return False
     sizes = (op.hidden_size, op.input_size)
@@ -202,7 +202,7 @@ def _persistent(op: Recurrence, kernels: tuple[Kernel, ...], element_bytes: int)
 
 
 def _is_nothing(kernel: Kernel) -> bool:
-    """Tell whether a kernel is a product with no features, which is never launched."""
+    """Return whether a kernel is a product without features, which is never launched."""
     return isinstance(kernel, Matmul) and any(
         isinstance(extent, int) and extent == 0 for extent in (kernel.m, kernel.k)
     )
@@ -227,16 +227,16 @@ def recurrence_alternatives(
     Returns
     -------
     tuple of Alternative
-        One, or two where the library can keep the weights in registers. Serial launches are what makes an unfused
+        One, or two if the library can keep the weights in registers. Serial launches make an unfused
         layer launch-bound.
 
     Notes
     -----
     Kernels per layer and step, forward [1]_: unfused 8 products + 17 element-wise kernels, gate-grouped
     2 + 17, fused 2 + 1, hoisted 1 per step and 1 per layer. Going back, the product with the recurrent matrix runs at
-    every step, the first one too: libraries fill the gradient of the first state whether it is wanted or not, which the
-    operation's own count of FLOP leaves out where it is not. Products over all steps run as fast as the BLAS's, on
-    which DeepBench's weight gradients lie within 7 %. Ignores: time steps of stacked layers beside each other.
+    every step, including the first: libraries compute the gradient of the first state even if not needed, which the
+    operation's own count of FLOP then leaves out. Products over all steps run as fast as the BLAS's, on
+    which DeepBench's weight gradients lie within 7 %. Ignores: overlapping time steps of stacked layers.
 
     References
     ----------

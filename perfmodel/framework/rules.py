@@ -11,7 +11,7 @@ from perfmodel.records import Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRule:
-    """Reads and writes of a tensor in one pass, where they differ from the compulsory count."""
+    """Reads and writes of a tensor in one pass, if they differ from the compulsory count."""
 
     reads: float
     writes: float
@@ -53,7 +53,7 @@ class LoweringRules:
     passes: Mapping[str, PassRule] = field(default_factory=dict)
 
     def accumulates(self, role: Role) -> bool:
-        """Tell whether a product or convolution adds its result to a buffer, which it then reads."""
+        """Return whether a product or convolution adds its result to a buffer, which it then reads."""
         accumulated = {
             Role.WEIGHT_GRADIENT: self.gradient_accumulation,
             Role.INPUT_GRADIENT: self.input_gradient_accumulation,
@@ -61,7 +61,7 @@ class LoweringRules:
         return accumulated.get(role, False)
 
     def clears(self, role: Role) -> bool:
-        """Tell whether a pass clears the buffer first; the optimizer clears those of weights."""
+        """Return whether a pass clears the buffer first; the optimizer clears those of weights."""
         return role is Role.INPUT_GRADIENT and self.accumulates(role)
 
     def product_efficiency(self, role: Role) -> str:

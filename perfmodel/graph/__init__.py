@@ -1,7 +1,7 @@
 """LayerGraph: a network as a directed acyclic graph of layers, with shapes, totals per phase and JSON.
 
-``layer_graph`` is the class, ``structure`` its layers and shapes; ``node`` a layer in its place; ``execution`` the
-operations of its phases and what checkpoints repeat of them; ``graph_file`` its JSON; ``summary`` its table.
+``layer_graph`` is the class, ``structure`` its layers and shapes; ``node`` a layer with its inputs; ``execution`` the
+operations of its phases and those that checkpoints repeat; ``graph_file`` its JSON; ``summary`` its table.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _marked(nodes: Sequence[Node], *, wanted: Mapping[str, bool]) -> list[Segmen
 
 
 def _is_there(node: Node) -> bool:
-    """Tell whether a layer computes nothing, as a parameter or a constant."""
+    """Return whether a layer computes nothing, like a parameter or a constant."""
     return not node.input_names and (node.layer.is_view or is_parameter(node))
 
 
@@ -143,29 +143,29 @@ def _again_in_region(part: Sequence[Node], *, wanted: Mapping[str, bool]) -> tup
 
 
 def segments(nodes: Sequence[Node], *, wanted: Mapping[str, bool], recompute: str | None) -> tuple[Segment, ...]:
-    """Return the layers in the segments that checkpoints make of them.
+    """Return the layers in segments between checkpoints.
 
     Parameters
     ----------
     nodes : sequence of Node
-        Layers, each after those that it reads. [-]
+        Layers, each after its inputs. [-]
     wanted : mapping of str to bool
         Whether each tensor's gradient is computed. [-]
     recompute : str or None
         ``full``: a checkpoint before every block, i.e. wherever branches begin, such as a residual block of a
-        ResNet or the attention and the feed-forward part of a transformer (a network without branches: as ``sqrt``);
+        ResNet or the attention and the feed-forward part of a transformer (without branches: like ``sqrt``);
         ``sqrt``: about sqrt(n) segments of nearly equal size, n the cuts [1]_; None: as the graph marks them. [-]
 
     Returns
     -------
     tuple of Segment
-        In order of execution. What is computed last is needed first, so the last segment never runs again. [-]
+        In order of execution. The last results are needed first, so the last segment never runs again. [-]
 
     Notes
     -----
-    Of the other segments only that runs again of which back-propagation reads the result. torch's
+    Of the other segments, only the part whose results back-propagation reads runs again. torch's
     ``torch.utils.checkpoint`` runs each segment whole, also its last layers, whose results are the next checkpoint or
-    are read by nobody, and the last segment, where it is wrapped too; its steps are that much longer. In a chain of
+    are not read, and the last segment, if it is wrapped too; its steps take that much longer. In a chain of
     dense layers with tanh, whose results alone are read, the product and tanh that end each segment are spared.
 
     References
@@ -209,7 +209,7 @@ def forward_operations(nodes: Sequence[Node], *, batch_size: Any) -> LayerOperat
 
 
 def operations_of(node: Node, into: list[bool] | None, batch_size: Any) -> tuple[Operation, ...]:
-    """Return a layer's operations, forward, or backward to the inputs that want a gradient; equal layers share them."""
+    """Return a layer's operations, forward, or backward to the inputs that need a gradient; equal layers share them."""
     shapes = node.input_shapes
     if type(batch_size) is not int:
         return _made(node.layer, shapes, None if into is None else tuple(into), batch_size)
@@ -233,14 +233,14 @@ def _kept(
     batch_size: int,
     kinds: tuple[type, ...],
 ) -> tuple[Operation, ...]:
-    del kinds  # a shape that samples share equals one that they do not
+    del kinds  # part of the cache key: a shared shape equals a plain one
     return _made(layer, shapes, into, batch_size)
 
 
 def wants_gradient(
     input_shapes: Mapping[str, Shape], nodes: Sequence[Node], *, input_gradient: bool
 ) -> dict[str, bool]:
-    """Tell for each graph input and layer output whether its gradient is computed."""
+    """Return for each graph input and layer output whether its gradient is computed."""
     wanted = dict.fromkeys(input_shapes, input_gradient)
     for node in nodes:
         wanted[node.name] = any(node.into(wanted)) or bool(node.trained_shapes)
@@ -260,9 +260,9 @@ def _reached_by_gradients(input_shapes: Mapping[str, Shape], nodes: Sequence[Nod
 
 
 def _is_of_use(operation: Operation, node: Node) -> bool:
-    """Tell whether a backward operation is still needed where some of a layer's parameters are frozen.
+    """Return whether a backward operation is still needed if some of a layer's parameters are frozen.
 
-    Where only some are, products remain for any trained parameter of two or more axes (weights) and, in a layer with
+    If only some are, products remain for any trained parameter of two or more axes (weights) and, in a layer with
     such parameters, passes over memory for any other (biases).
     """
     if operation.role is not Role.WEIGHT_GRADIENT:
@@ -296,7 +296,7 @@ def backward_operations(
     wanted: Mapping[str, bool],
     parts: Sequence[Segment],
 ) -> LayerOperations:
-    """Return the operations that compute all wanted gradients, in order: last layer first.
+    """Return the operations that compute all needed gradients, in order: last layer first.
 
     Where an output feeds f layers, f - 1 passes ``gradient_sum`` add their gradients; they belong to the
     layer that made the output, as does the one that joins the gradients of the parts into which it was split (which

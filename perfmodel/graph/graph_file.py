@@ -127,7 +127,7 @@ def _is_shape(given: object) -> bool:
 
 
 def _check_graph_fields(path: str | Path, content: Any) -> None:
-    """Raise SpecError unless the outermost fields are there and of the right kind."""
+    """Raise SpecError unless the top-level fields exist and have the right kind."""
     if not isinstance(content, dict):
         raise SpecError(path, [f"must be a JSON object with the fields {', '.join(GRAPH_FIELDS)}"])
     version = content.get("format_version", FORMAT_VERSION)
@@ -139,7 +139,7 @@ def _check_graph_fields(path: str | Path, content: Any) -> None:
     if fixed is not None and not (type(fixed) is int and fixed >= 1):
         faults.append(f"fixed_batch_size={fixed!r}: must be a whole number >= 1")
     if "name" in content and not _is_text(content["name"]):
-        faults.append(f"name={content['name']!r}: must be a text")
+        faults.append(f"name={content['name']!r}: must be a string")
     inputs = content.get("inputs", {})
     if not isinstance(inputs, dict):
         faults.append(f"inputs={inputs!r}: must be an object of sample shapes by name")
@@ -164,7 +164,7 @@ def _entry(path: str | Path, index: int, given: Any, faults: list[str]) -> Layer
     where = f"layer {name!r}" if _is_text(name) else f"layers[{index}]"
     found = _field_faults(where, "field", given, allowed=LAYER_FIELDS, required=LAYER_FIELDS[:3])
     if "name" in given and not _is_text(name):
-        found.append(f"{where}: name={name!r} must be a text")
+        found.append(f"{where}: name={name!r} must be a string")
     inputs = given.get("inputs", [])
     if not isinstance(inputs, list) or not all(map(_is_text, inputs)):
         found.append(f"{where}: inputs={inputs!r} must be a list of names")
@@ -195,7 +195,7 @@ def _usage(where: str, given: Mapping[str, Any], faults: list[str]) -> Usage | N
         found.append(f"{where}: frozen_parameters={frozen!r} must be a list of names")
     region = given.get("recomputed_in")
     if region is not None and not _is_text(region):
-        found.append(f"{where}: recomputed_in={region!r} must be a text")
+        found.append(f"{where}: recomputed_in={region!r} must be a string")
     flags = {name: given[name] for name in ("is_trained", "in_place", "reruns_all") if name in given}
     found += [
         f"{where}: {name}={flag!r} must be true or false" for name, flag in flags.items() if type(flag) is not bool
@@ -264,8 +264,8 @@ def unknown_input(layer: str, name: str, known: Iterable[str]) -> str:
     Examples
     --------
     >>> unknown_input("fc", "conv", ["input", "conv1"])
-    "layer 'fc' reads 'conv', which is no layer or input of the graph; did you mean 'conv1'?"
+    "layer 'fc' reads 'conv', which is not a layer or input of the graph; did you mean 'conv1'?"
     """
     nearest = nearest_match(name, known)
     hint = f"; did you mean {nearest!r}?" if nearest else ""
-    return f"layer {layer!r} reads {name!r}, which is no layer or input of the graph{hint}"
+    return f"layer {layer!r} reads {name!r}, which is not a layer or input of the graph{hint}"

@@ -89,18 +89,18 @@ class LayerGraph(GraphStructure):
     Parameters
     ----------
     name : str
-        What people call it. [-]
+        Its name. [-]
     input_shape : tuple of int or None
         Sample shape of the only input, which is then named ``input``. [1]
     inputs : mapping of str to tuple of int or None
-        Sample shapes by name, where ``input_shape`` is not given. [1]
+        Sample shapes by name, if ``input_shape`` is not given. [1]
     fixed_batch_size : int or None
         The only batch size it holds for: a shape or an option depends on it. [samples]
 
     Raises
     ------
     ArgumentError
-        If not exactly one of the two is given, or a shape is none.
+        Unless exactly one of the two is given and shapes are valid.
     """
 
     def operations(
@@ -135,7 +135,7 @@ class LayerGraph(GraphStructure):
 
         Notes
         -----
-        Backward runs in reverse. A tensor wants a gradient if a parameter lies before it (with
+        Backward runs in reverse. A tensor needs a gradient if a parameter lies before it (with
         ``input_gradient``: always, unless it is an index); nothing else is differentiated. Where an output
         feeds f layers, f - 1 passes ``gradient_sum`` add their gradients; they belong to the layer that made
         the output.
@@ -180,7 +180,7 @@ class LayerGraph(GraphStructure):
         return tuple(pair for part in parts for pair in make[part]())
 
     def wants_gradient(self, *, input_gradient: bool) -> dict[str, bool]:
-        """Tell for each input and each layer's output whether its gradient is computed."""
+        """Return for each input and each layer's output whether its gradient is computed."""
         key, shapes = ("wanted", input_gradient), self._input_shapes
         return self._once(key, lambda: wants_gradient(shapes, self.layers, input_gradient=input_gradient))
 
@@ -228,7 +228,7 @@ class LayerGraph(GraphStructure):
         Returns
         -------
         LayerGraph
-            The same names, shapes and parameters; the network itself where its layers make no difference. [-]
+            The same names, shapes and parameters; the network itself if no layer differs. [-]
         """
         return self._once("at_inference", self._without_training)
 
@@ -299,7 +299,7 @@ class LayerGraph(GraphStructure):
         phase : str
             ``step``, ``forward_backward`` or ``forward``. [-]
         rules : MemoryRules
-            Sizes of elements, habits and checkpoints; fp32, nothing in place and none unless given. [-]
+            Element sizes, in-place habits and checkpoints; by default fp32, nothing in place and no checkpoints. [-]
         input_gradient : bool
             Whether the gradient of the network's own input is computed too. [-]
 
@@ -323,7 +323,7 @@ class LayerGraph(GraphStructure):
         return self._once((chosen, rules, input_gradient), derive)
 
     def kept_bytes(self, *, batch_size: Any = None, dtype: str = "fp32", recompute: str | None = None) -> Any:
-        """Return the bytes that wait in memory from the forward phase until back-propagation reads them [B].
+        """Return the bytes kept in memory from the forward phase until back-propagation reads them [B].
 
         Parameters
         ----------
@@ -422,9 +422,9 @@ class LayerGraph(GraphStructure):
         Raises
         ------
         ArgumentError
-            If the argument is no path.
+            If the argument is not a path.
         SpecError, UnknownNameError, GraphError, ShapeError
-            If the file is no graph: names file, layer, field, value, what is allowed and the nearest match.
+            If the file is not a graph; names file, layer, field, value, what is allowed and the nearest match.
         """
         check_path("path", path)
         document = read_document(path)

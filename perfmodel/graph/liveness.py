@@ -1,4 +1,4 @@
-"""Memory at every moment of a step: each tensor lives from the operation that makes it to the last that reads it.
+"""Memory at every moment of a step: each tensor lives from its writer to its last reader.
 
 A step is a row of moments: a layer's forward phase (a second time where activations are recomputed), its backward
 phase, the sum of gradients that meet at a tensor, and the update. At each moment the layer's operands and results are
@@ -105,14 +105,14 @@ class _Timeline:
 
 
 def _passes_on(node: Node, place: int) -> bool:
-    """Tell whether an input's gradient is the output's own, without an operation, as in a sum or a view."""
+    """Return whether an input's gradient is the output's own, without an operation, as in a sum or a view."""
     only = [each == place for each in range(len(node.input_names))]
     operations = operations_of(node, only, 1)
     return all(operation.role is not Role.INPUT_GRADIENT for operation in operations)
 
 
 class _Step:
-    """Plays a step layer by layer, and records which storages are in use when."""
+    """Simulates a step layer by layer, and records when each storage is in use."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Step:
         return tensor_bytes(self.shapes[name], element_bytes=element_bytes)
 
     def compute(self, node: Node, phase: Phase) -> None:
-        """Make a layer's output from its inputs, and keep what its back-propagation will read."""
+        """Allocate a layer's output, and keep the tensors that its back-propagation will read."""
         if is_parameter(node):
             self.place[node.name] = _Storage(NOTHING, 0, 0)
             return
@@ -160,7 +160,7 @@ class _Step:
         if not node.input_names and node.layer.is_view:  # a constant, there before the step and after
             own.first, own.is_held = 0, True
         own.is_held |= node.name not in self.read and phase is Phase.FORWARD
-        # made in any case, and at once given back where nobody goes back
+        # always allocated, and freed at once without back-propagation
         self.saved[node.name] = self.timeline.new(
             saved_bytes(node, element_bytes=self.rules.element_bytes, index_bytes=self.rules.index_bytes)
         )
@@ -195,12 +195,12 @@ class _Step:
         )
 
     def _input_gradients(self, node: Node, of_output: _Storage) -> list[tuple[str, _Storage]]:
-        """Return the gradient of each input that wants one; a layer may pass on the output's own."""
+        """Return the gradient of each input that needs one; a layer may pass on the output's own."""
         into = node.into(self.wanted)
         made = []
         for place, name in enumerate(node.input_names):
             if into[place]:
-                # where nothing computes it, it is the output's gradient, of a sum repeated by a view
+                # without an operation, it is the output's gradient, for a sum repeated by a view
                 passed_on = node.layer.gradient_is_view or _passes_on(node, place)
                 made.append((name, of_output if passed_on else self.timeline.new(self.size(name))))
         return made
@@ -284,7 +284,7 @@ def liveness(
     nodes : sequence of Node
         Layers, each after those that it reads. [-]
     phase : Phase
-        What part of a step. [-]
+        Part of a step. [-]
     wanted : mapping of str to bool
         Whether each tensor's gradient is computed; all False for inference. [-]
     parts : sequence of Segment
@@ -299,7 +299,7 @@ def liveness(
 
     Notes
     -----
-    Valid for: layers executed one after the other, memory returned as soon as nobody needs it, outputs of the network
+    Valid for: layers run one after the other, memory freed once it is no longer needed, outputs of the network
     kept to the end of the step, gradients of parameters made during back-propagation and kept. Ignores: fragmentation,
     what an interpreter's variables keep beyond their last use, scratch memory of forward operations.
     """

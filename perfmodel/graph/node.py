@@ -94,7 +94,7 @@ class Node:
 
     @derived_property
     def is_shared(self) -> bool:
-        """Whether it runs once per step whatever the batch size, as none of its tensors belongs to a sample."""
+        """Whether it runs once per step whatever the batch size, because none of its tensors belongs to a sample."""
         return all(isinstance(shape, SharedShape) for shape in (*self.input_shapes, self.output_shape))
 
     def runs(self, batch_size: Any) -> Any:
@@ -102,7 +102,7 @@ class Node:
         return 1 if self.is_shared else batch_size
 
     def into(self, wanted: Mapping[str, bool]) -> list[bool]:
-        """Tell for each input whether its gradient is computed: one is wanted, and flows back through the layer."""
+        """Return for each input whether its gradient is computed: needed, and able to flow back through the layer."""
         flows = self.layer.differentiable(len(self.input_names))
         return [flow and wanted[name] for name, flow in zip(self.input_names, flows, strict=True)]
 
@@ -124,25 +124,25 @@ class Node:
 
     @derived_property
     def trained_shapes(self) -> dict[str, Shape]:
-        """Shapes of the parameters it uses that want gradients, its own or another layer's [1]."""
+        """Shapes of the parameters it uses that need gradients, its own or another layer's [1]."""
         shapes = self.layer.parameter_shapes(self.input_shapes) if self.usage.is_trained else {}
         return {name: shape for name, shape in shapes.items() if name not in self.usage.frozen_parameters}
 
     @derived_property
     def trained_parameter_count(self) -> int:
-        """Parameters that are this layer's own and want gradients [1]."""
+        """Parameters that are this layer's own and need gradients [1]."""
         own = self.parameter_shapes
         return sum(math.prod(shape) for name, shape in self.trained_shapes.items() if name in own)
 
     @derived_property
     def trained_shared_count(self) -> int:
-        """Parameters that are another layer's and want gradients here [1]."""
+        """Parameters that are another layer's and need gradients here [1]."""
         shared = self.usage.shared_parameters
         return sum(math.prod(shape) for name, shape in self.trained_shapes.items() if name in shared)
 
     @derived_property
     def trains_weights(self) -> bool:
-        """Whether gradients are wanted for the parameters with the most axes: weights rather than biases."""
+        """Whether gradients are needed for the parameters with the most axes: weights rather than biases."""
         axis_counts = [len(shape) for shape in self.layer.parameter_shapes(self.input_shapes).values()]
         return any(len(shape) == max(axis_counts) for shape in self.trained_shapes.values())
 

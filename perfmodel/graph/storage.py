@@ -41,7 +41,7 @@ def tensor_bytes(shape: Shape, *, element_bytes: int) -> Bytes:
 
 
 def mask_tensors(nodes: Sequence[Node]) -> set[str]:
-    """Return the tensors of truth values: results of comparisons, tensors read as masks, and views of them."""
+    """Return the Boolean tensors: results of comparisons, tensors read as masks, and views of them."""
     found = {node.name for node in nodes if node.layer.makes_mask}
     for node in reversed(nodes):
         read = node.layer.mask_inputs
@@ -59,7 +59,7 @@ def saved_bytes(node: Node, *, element_bytes: int, index_bytes: int) -> Bytes:
 
 
 def is_parameter(node: Node) -> bool:
-    """Tell whether a node only holds a parameter, so that its output is the weights' own memory."""
+    """Return whether a node only holds a parameter, so that its output is the weights' own memory."""
     return not node.input_names and bool(node.layer.parameter_shapes(node.input_shapes))
 
 
@@ -91,8 +91,8 @@ def shared_storage(
 ) -> dict[str, str]:
     """Return, for each layer whose output has no memory of its own, the tensor whose memory it uses.
 
-    A view always is its input's memory. What the graph states is taken as it stands. A habit applies only to an input
-    of the output's size that nobody reads later, neither another layer nor back-propagation, under any of its names.
+    A view always uses its input's memory. Sharing that the graph states is taken as given. A habit needs an input
+    of the output's size that neither another layer nor back-propagation reads later under any of its names.
     """
     last_reader: dict[str, int] = {}
     for place, node in enumerate(nodes):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Node]) -> None:
-    """Refuse an empty graph, an input that nothing reads, and a layer that leads to no loss."""
+    """Raise GraphError for an empty graph, an unread input, or a layer that leads to no loss."""
     if not nodes:
         problem = f"graph {name!r} has no layers"
         raise GraphError(problem)
@@ -38,7 +38,7 @@ def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Nod
 
 
 def check_frozen(node: Node) -> None:
-    """Refuse to freeze parameters that a layer does not have."""
+    """Raise an error for frozen parameters that a layer does not have."""
     known = node.layer.parameter_shapes(node.input_shapes)
     for name in node.usage.frozen_parameters:
         if name not in known:
@@ -47,7 +47,7 @@ def check_frozen(node: Node) -> None:
 
 
 def check_sharing(node: Node, *, owner: Node | None, parameter: str, of: ParameterName) -> None:
-    """Refuse to share a parameter between layers that it does not fit."""
+    """Raise an error for a shared parameter that does not fit both layers."""
     wanted = node.layer.parameter_shapes(node.input_shapes).get(parameter)
     shapes = {} if owner is None else owner.parameter_shapes
     if wanted is None:
@@ -98,7 +98,7 @@ class GraphStructure:
         return f"<{type(self).__name__} {self.name!r}: {len(self._nodes)} layers, {parameters} parameters>"
 
     def __contains__(self, name: object) -> bool:
-        """Tell whether an input or a layer has this name."""
+        """Return whether an input or a layer has this name."""
         return name in self._readers
 
     def add(
@@ -153,14 +153,14 @@ class GraphStructure:
         self._derived.clear()
 
     def _once(self, key: Hashable, derive: Callable[[], Derived]) -> Derived:
-        """Return a value derived from the present layers; it is derived again after a layer is added."""
+        """Return a value derived from the current layers; adding a layer discards it."""
         if key not in self._derived:
             self._derived[key] = derive()
         derived: Derived = self._derived[key]
         return derived
 
     def kept(self, what: str) -> dict[Any, Any]:
-        """Return a cache for values made from the graph; it is emptied when a layer is added."""
+        """Return a cache for values derived from the graph; adding a layer empties it."""
         return self._once(("kept", what), dict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class GraphStructure:
 
     @property
     def input(self) -> str:
-        """Name of the only input; GraphError where there are several."""
+        """Name of the only input; GraphError if there are several."""
         if len(self._input_shapes) != 1:
             problem = f"graph {self.name!r} has several inputs; name one of {', '.join(self._input_shapes)}"
             raise GraphError(problem)
@@ -200,7 +200,7 @@ class GraphStructure:
         return tuple(name for name in self._nodes if not self._readers[name])
 
     def node(self, name: str) -> Node:
-        """Return a layer by its name; UnknownNameError with the nearest match where there is none."""
+        """Return a layer by its name; UnknownNameError with the nearest match if there is none."""
         if name not in self._nodes:
             noun = "layer"
             raise UnknownNameError(noun, name, self._nodes)

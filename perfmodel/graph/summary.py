@@ -29,7 +29,7 @@ HEADINGS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSummary:
-    """What one layer is and does."""
+    """One layer: shape, parameters and work."""
 
     layer: str
     kind: str
@@ -69,7 +69,7 @@ class GraphSummary(Result):
 
     @property
     def table(self) -> Table[LayerSummary]:
-        """The rows as they are printed, under a title with the totals."""
+        """The rows as printed, under a title with the totals."""
         title = (
             f"{self.name}: {len(self.rows)} layers, {cell_text(self.parameter_count)} parameters; batch size "
             f"{self.batch_size}: {_flop_text(self.forward_flop_count)} forward, "
@@ -79,7 +79,7 @@ class GraphSummary(Result):
 
 
 def _flop_text(flop_count: Any) -> str:
-    """Write arithmetic in GFLOP, or as it stands where sizes are left open."""
+    """Write arithmetic in GFLOP, or as an expression if sizes are symbolic."""
     if is_open_size(flop_count):
         return f"{expanded(flop_count)} FLOP"
     return f"{flop_count / GIGA:.3f} GFLOP"

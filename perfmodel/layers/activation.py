@@ -26,7 +26,7 @@ from perfmodel.records import Role
 
 @dataclass(frozen=True, kw_only=True)
 class Pointwise(Layer):
-    """A function of one element; a kind says what it takes and what back-propagation reads besides dy."""
+    """A function of one element; each kind gives its arithmetic and what back-propagation reads besides dy."""
 
     @property
     @abstractmethod
@@ -48,7 +48,7 @@ class Pointwise(Layer):
         return (elementwise(self.pass_name, elements, flop_per_element=self.flop_per_element[0]),)
 
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads dy and what is kept of x and y, and writes dx."""
+        """Return one pass that reads dy and whichever of x and y is kept, and writes dx."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         return (
             elementwise(
@@ -80,7 +80,7 @@ class ReLU(Pointwise):
 
 
 RELU6_TOP = 6
-"""Where ReLU6 is cut off [1]."""
+"""Upper limit of ReLU6 [1]."""
 
 
 def _cut_at_six(call: OperatorCall) -> Translation | None:
@@ -220,7 +220,7 @@ class GELU(Pointwise):
     the density p: 4 for P, 4 for p (square, multiply, exp, multiply), multiply, add, multiply: 11 FLOP.
 
     By tanh, forward: 5 for the argument (square, multiply, multiply, add, multiply), tanh, add, multiply, multiply: 9
-    FLOP. Backward dx = dy ((1 + t) / 2 + x (1 - t^2) (a + 3 a b x^2) / 2), where x^2 is at hand: 6 for t; add,
+    FLOP. Backward dx = dy ((1 + t) / 2 + x (1 - t^2) (a + 3 a b x^2) / 2), where x^2 is known: 6 for t; add,
     multiply; square, subtract; multiply, add; multiply, multiply; add; multiply: 16 FLOP, the half in a and 3 a b.
 
     Either way backward reads dy and x.
@@ -260,7 +260,7 @@ def _from_torch_glu(call: OperatorCall) -> Translation | None:
 
 @layer_kind
 class GLU(Layer):
-    """Of two halves along an axis, the first times the logistic function of the second.
+    """Multiply the first half along an axis by the logistic function of the second.
 
     Parameters
     ----------
@@ -325,7 +325,7 @@ class AlongAxis(Layer):
 
 
 def _along(kind: type[AlongAxis], operand: Operand, axis: int) -> Translation | None:
-    """Return a layer along an axis of a full tensor; None where that is the batch."""
+    """Return a layer along an axis of a full tensor; None for the batch axis."""
     place = operand.sample_axis(axis)
     return None if place is None else Translation(layer=kind(axis=place), inputs=(operand,))
 
@@ -342,7 +342,7 @@ BACKWARD_READS = 4
 
 @layer_kind
 class Softmax(AlongAxis):
-    """Softmax along one axis: exp(x - max x) / sum of the same.
+    """Softmax along one axis: exp(x - max x) / sum exp(x - max x).
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ from perfmodel.records import STATISTIC_BYTES, Attention, Contraction, Operation
 
 SCORES = ("recomputed", "materialised")
 MASK_BYTES = 1
-"""Size of one element of what dropout left out [B]."""
+"""Size of one element of the dropout mask [B]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +46,11 @@ class Heads:
     heads, key_heads : int
         Heads of the queries, and of keys and values. [1]
     queries, keys : int
-        Positions that ask, and positions that are looked at. [1]
+        Positions of queries, and positions of keys. [1]
     head_size, value_size : int
         Features of a query or key, and of a value, per head. [1]
     causal : bool
-        Whether a position sees only itself and those before it. [-]
+        Whether a position sees only itself and earlier ones. [-]
     scores : str
         ``recomputed`` or ``materialised``. [-]
     drops : bool
@@ -89,7 +89,7 @@ class Heads:
     def backward_scratch_bytes(
         self, *, batch_size: Any, element_bytes: int, kept_elements: Any, made_elements: Any
     ) -> Any:
-        """Return the scratch memory of the gradients inside the attention, beyond what is counted in any case.
+        """Return the scratch memory of the gradients inside the attention, beyond the memory counted elsewhere.
 
         Parameters
         ----------
@@ -98,14 +98,14 @@ class Heads:
         element_bytes : int
             Size of one element. [B]
         kept_elements : int, ndarray or sympy.Expr
-            What the layer alone keeps besides scores and is done with before those have a gradient. [1]
+            Elements kept only by the layer, besides scores, and freed before scores have a gradient. [1]
         made_elements : int, ndarray or sympy.Expr
-            Gradients of the layer's inputs, none of which exists by then but that of the values. [1]
+            Gradients of the layer's inputs; only that of the values exists by then. [1]
 
         Returns
         -------
         int, ndarray or sympy.Expr
-            Recomputed scores: a statistic per row. Materialised ones: most is in memory where the gradient of the
+            Recomputed scores: a statistic per row. Materialised ones: the peak comes when the gradient of the
             scores is made from that of the probabilities, beside the gradient of the values. [B]
         """
         rows = batch_size * self.heads * self.queries
@@ -127,8 +127,8 @@ class Heads:
         Returns
         -------
         int, ndarray or sympy.Expr
-            A statistic per row of scores where they are recomputed; where they are materialised the probabilities,
-            and with dropout what it left of them and its mask. [B]
+            Recomputed scores: a statistic per row. Materialised scores: the probabilities,
+            and with dropout their remainder and its mask. [B]
         """
         rows = batch_size * self.heads * self.queries
         if self.scores == "recomputed":
@@ -142,7 +142,7 @@ MASK = 3
 
 
 def _ends_in_rows(operand: Operand) -> bool:
-    """Tell whether the last two axes of a tensor are those of its samples: positions and features."""
+    """Return whether a tensor's last two axes are those of its samples: positions and features."""
     rank = len(operand.shape)
     return rank >= len(SEQUENCE) and operand.axes[-2:] == (rank - 2, rank - 1)
 
@@ -162,7 +162,7 @@ def _from_torch(call: OperatorCall) -> Translation | None:
 
 
 def _from_onnx(call: OperatorCall) -> Translation | None:
-    """Read ``Attention`` of opset 23; one that projects (com.microsoft) or has a cache of keys is another layer."""
+    """Read ``Attention`` of opset 23, not one that projects (com.microsoft) or has a cache of keys."""
     operands = tuple(call.get(position) for position in ("0", "1", "2"))
     if any(operand is None or operand.is_parameter for operand in operands) or call.get("4") is not None:
         return None
@@ -185,27 +185,27 @@ def _from_onnx_heads(call: OperatorCall) -> Translation | None:
 class ScaledDotProductAttention(Layer):
     """softmax(Q K^T / sqrt(d)) V of every head; inputs are queries, keys, values and, optionally, a mask.
 
-    Inputs are (heads, positions, features), with any axes that count heads or none; keys and values may have fewer
+    Inputs are (heads, positions, features), with any number of axes for heads; keys and values may have fewer
     heads, each shared by a group of queries' heads.
 
     Parameters
     ----------
     causal : bool
-        Whether a position sees only itself and those before it. [-]
+        Whether a position sees only itself and earlier ones. [-]
     scores : str
-        ``recomputed``: the scores stay on chip and are made again going back (FlashAttention); ``materialised``: they
+        ``recomputed``: scores stay on chip and are computed again going back (FlashAttention); ``materialised``: they
         go through memory. [-]
     dropout : float
         Fraction of the probabilities dropped, in [0, 1). [1]
     heads, key_heads : int or None
-        Heads of queries, and of keys and values, where they lie side by side in inputs of (positions, features); None
-        where they have an axis, and for key_heads where there are as many as heads. [1]
+        Heads of queries, and of keys and values, if they lie side by side in inputs of (positions, features); None
+        if they have an axis, and for key_heads if it equals heads. [1]
 
     Notes
     -----
     With s = heads x queries x keys: forward 2 s (d_k + d_v) FLOP of products and 6 s for scaling and softmax; backward
-    twice the products and 5 s. All scores count, those that a mask hides too. Kept besides the inputs: recomputed, the
-    output and one statistic (4 B) per row; materialised, the probabilities, and with dropout what was left of them and
+    twice the products and 5 s. Masked scores count too. Kept besides the inputs: recomputed, the
+    output and one statistic (4 B) per row; materialised, the probabilities, and with dropout their remainder and
     a mask of 1 B each. A mask has no gradient.
 
     References
@@ -245,11 +245,11 @@ class ScaledDotProductAttention(Layer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.heads is None and self.key_heads is not None:
-            refuse("key_heads", self.key_heads, "must be None where heads is: then the inputs have an axis of heads")
+            refuse("key_heads", self.key_heads, "must be None if heads is None: the inputs then have an axis of heads")
 
     @property
     def keeps_output(self) -> bool:  # type: ignore[override]
-        """Whether back-propagation reads the output: where the scores are made again, for the sums of their rows."""
+        """Whether back-propagation reads the output: for the row sums of recomputed scores."""
         return self.scores == "recomputed"
 
     def _split(self, shape: Shape, heads: int | None) -> tuple[Any, Any, Any]:
@@ -264,7 +264,7 @@ class ScaledDotProductAttention(Layer):
         return heads, positions, share_of(features, heads)
 
     def _heads(self, input_shapes: Shapes) -> Heads:
-        """Return the sizes; ShapeMismatchError where queries, keys and values do not fit one another."""
+        """Return the sizes; ShapeMismatchError if queries, keys and values do not fit one another."""
         key_heads = self.heads if self.key_heads is None else self.key_heads
         query, key, value = (
             self._split(shape, heads)
@@ -299,13 +299,13 @@ class ScaledDotProductAttention(Layer):
         return replace(self, dropout=0.0)
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
-        """Return a statistic per row, or probabilities with what dropout left of them and its mask [B]."""
+        """Return a statistic per row, or probabilities with their remainder after dropout and its mask [B]."""
         return self._heads(input_shapes).kept_bytes(batch_size=batch_size, element_bytes=element_bytes)
 
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
-        """Return the gradients of probabilities and scores, as far as they need more than those of the inputs [B]."""
+        """Return the memory of the gradients of probabilities and scores beyond that of the inputs' gradients [B]."""
         operands = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[:MASK])
         return self._heads(input_shapes).backward_scratch_bytes(
             batch_size=batch_size, element_bytes=element_bytes, kept_elements=0, made_elements=operands
@@ -330,23 +330,23 @@ class ScaledDotProductAttention(Layer):
 class MultiHeadAttention(LayerByInput):
     """Attention of x to itself, or to a second input, between projections of queries, keys, values and output.
 
-    Inputs are x (positions, features) and, for cross-attention, the context (positions, features) that keys and
-    values are made from.
+    Inputs are x (positions, features) and, for cross-attention, a context (positions, features) from which keys and
+    values are computed.
 
     Parameters
     ----------
     heads : int
         Heads of the queries. [1]
     key_heads : int or None
-        Heads of keys and values, each shared by a group of queries' heads; None for as many as heads. [1]
+        Heads of keys and values, each shared by a group of queries' heads; None for ``heads``. [1]
     head_size : int or None
         Features per head; None for the features of x over heads. [1]
     causal : bool
-        Whether a position sees only itself and those before it. [-]
+        Whether a position sees only itself and earlier ones. [-]
     bias : bool
         Whether the projections have biases. [-]
     scores : str
-        ``recomputed``: the scores stay on chip and are made again going back (FlashAttention); ``materialised``: they
+        ``recomputed``: scores stay on chip and are computed again going back (FlashAttention); ``materialised``: they
         go through memory. [-]
     dropout : float
         Fraction of the probabilities dropped, in [0, 1). [1]
@@ -354,7 +354,7 @@ class MultiHeadAttention(LayerByInput):
     Notes
     -----
     Projections that read the same input are one product, as in torch: of queries, keys and values, or of keys and
-    values where there is a context. Per position of x, with width w = heads x head_size and kv = key_heads x
+    values if there is a context. Per position of x, with width w = heads x head_size and kv = key_heads x
     head_size: 2 f (w + 2 kv) + 2 w f FLOP of projections, and the attention between them. Heads are views of the
     projected tensors, not copies. Kept besides the inputs: queries, keys, values, the output of the attention, and
     what the attention itself keeps.
@@ -398,7 +398,7 @@ class MultiHeadAttention(LayerByInput):
         return input_shapes[0]
 
     def _sizes(self, input_shapes: Shapes) -> Heads:
-        """Return the sizes of the attention; ShapeMismatchError where heads do not divide."""
+        """Return the sizes of the attention; ShapeMismatchError if heads do not divide."""
         queries, features = input_shapes[0]
         key_heads = self.heads if self.key_heads is None else self.key_heads
         check_divides(key_heads, self.heads, f"{key_heads} heads of keys do not divide {self.heads} heads of queries")
@@ -438,7 +438,7 @@ class MultiHeadAttention(LayerByInput):
         return sizes.heads * sizes.head_size, sizes.key_heads * sizes.head_size
 
     def _projections(self, input_shapes: Shapes, *, batch_size: Any) -> list[tuple[Any, Any, Any]]:
-        """Return rows, features read and features yielded of the products before the attention, one per input."""
+        """Return rows, input features and output features of the products before the attention, one per input."""
         width, key_width = self._widths(input_shapes)
         yields = (width + 2 * key_width,) if len(input_shapes) == 1 else (width, 2 * key_width)
         pairs = zip(input_shapes, yields, strict=True)
@@ -462,7 +462,7 @@ class MultiHeadAttention(LayerByInput):
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
-        """Return the gradients of probabilities and scores, as far as they need more than is free by then [B]."""
+        """Return the memory of the gradients of probabilities and scores beyond that already freed [B]."""
         sizes = self._sizes(input_shapes)
         operation = sizes.operation(batch_size=batch_size, role=Role.OUTPUT)
         values = batch_size * sizes.key_heads * sizes.keys * sizes.value_size
@@ -486,7 +486,7 @@ class MultiHeadAttention(LayerByInput):
         )
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return the same, without the products that lead to inputs that want no gradient."""
+        """Return the same, without the products for inputs that need no gradient."""
         output = self._output_projection(input_shapes, batch_size=batch_size)
         operations = [
             *self._gradients(*output, wanted=True),

@@ -16,19 +16,19 @@ from perfmodel.layers.translation import Operators
 from perfmodel.records import ELEMENT_BYTES, Operation, Phase, Role, Work
 
 Examples = tuple[tuple[Mapping[str, Any], Shapes], ...]
-"""Options and input shapes on which the contract of all layers is tried, at least one pair."""
+"""Options and input shapes with which tests check the contract of all layers, at least one pair."""
 SymbolicExample = tuple[Mapping[str, Any], tuple[tuple[str | int, ...], ...]]
-"""Options and input shapes, letters for sizes, for which the documentation prints the counts."""
+"""Options and input shapes, with letters for sizes, whose counts the documentation prints."""
 
 Operations = tuple[Operation, ...]
-"""What a layer runs, in order."""
+"""Operations of a layer, in order."""
 Checks = dict[str, Check]
 Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layer(ABC):
-    """One layer kind: a final class in its family's module, knowing neither hardware nor framework.
+    """One layer kind: a final class in its family's module, independent of hardware and framework.
 
     Shapes are those of one sample; ``batch_size`` may be a number, an array or a symbol, every count is exact
     for it, and every count is affine in it (c0 + c1 N).
@@ -47,9 +47,9 @@ class Layer(ABC):
     index_inputs: ClassVar[tuple[int, ...]] = ()
     """Positions of inputs that have no gradient: indices, masks, targets [-]."""
     mask_inputs: ClassVar[tuple[int, ...]] = ()
-    """Positions of inputs that hold truth values, 1 B each [-]."""
+    """Positions of inputs that hold Booleans, 1 B each [-]."""
     makes_mask: ClassVar[bool] = False
-    """Whether the output holds truth values, 1 B each [-]."""
+    """Whether the output holds Booleans, 1 B each [-]."""
     keeps_inputs: ClassVar[bool] = True
     """Whether back-propagation reads the layer's inputs, so that they stay in memory until then [-]."""
     inputs_serve_weights: ClassVar[bool] = False
@@ -58,28 +58,28 @@ class Layer(ABC):
     keeps_output: ClassVar[bool] = False
     """Whether back-propagation reads the layer's output (ReLU, softmax), so that it stays in memory until then [-]."""
     torch_operators: ClassVar[Operators] = {}
-    """Names of torch operators, without namespace overload (``aten.relu``), to what reads a call of each [-]."""
+    """Names of torch operators, without overload (``aten.relu``) -> reader of a call [-]."""
     onnx_operators: ClassVar[Operators] = {}
-    """Names of ONNX operators (``Relu``) to what reads a node of each [-]."""
+    """Names of ONNX operators (``Relu``) -> reader of a node [-]."""
     is_view: ClassVar[bool] = False
-    """True where the output is the input's memory under another shape (flatten): no operation, no copy
+    """True if the output is the input's memory under another shape (flatten): no operation, no copy
     [-]."""
     gradient_is_view: ClassVar[bool] = False
-    """True where the gradient of an input is a part of the output's, seen through a view [-]."""
+    """True if the gradient of an input is part of the output's gradient, seen through a view [-]."""
     gradient_is_joined: ClassVar[bool] = False
-    """True where one pass joins the gradients that this layer and its like have of one input, instead of adding them
+    """True if one pass joins the gradients of one input from this layer and others of its kind, instead of adding them
     [-]."""
     turns_axes: ClassVar[bool] = False
-    """True where the output is a view with the axes in another order, so that a gradient made in one piece lies in
+    """True if the output is a view with the axes in another order, so that a gradient computed in one piece lies in
     that order and is copied back [-]."""
     makes_samples: ClassVar[bool] = False
-    """True where the output has one part for every sample although no input has (a table expanded to the batch) [-]."""
+    """True if the output has a part for each sample although no input has (a table expanded to the batch) [-]."""
     is_loss: ClassVar[bool] = False
-    """True where the output is what training minimises: back-propagation starts here [-]."""
+    """True if training minimises the output: back-propagation starts here [-]."""
     is_metric: ClassVar[bool] = False
-    """True where the output is only looked at: neither minimised nor read by another layer [-]."""
+    """True for a metric: its output is neither minimised nor read by another layer [-]."""
     checks: ClassVar[Checks] = {}
-    """Option to what refuses a value that it must not have."""
+    """Option -> check that raises on a value that is not allowed."""
 
     def __post_init__(self) -> None:
         for option, check in self.checks.items():
@@ -97,14 +97,14 @@ class Layer(ABC):
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the operations that compute all gradients from the output's, in order, each with its role.
 
-        INPUT_GRADIENT marks what is only needed where the input wants a gradient, WEIGHT_GRADIENT the rest.
+        INPUT_GRADIENT marks operations needed only for the input's gradient, WEIGHT_GRADIENT the rest.
         """
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return the backward operations that are left where only the ``wanted`` inputs need a gradient.
+        """Return the backward operations that remain if only the ``wanted`` inputs need a gradient.
 
-        All of them where any input does, else those without the role INPUT_GRADIENT. Layers in which one pass
-        serves both gradients say here what remains of it.
+        All of them if any input does, otherwise those without the role INPUT_GRADIENT. Layers in which one pass
+        serves both gradients override this.
         """
         operations = self.backward_operations(input_shapes, batch_size=batch_size)
         if any(wanted):
@@ -112,15 +112,15 @@ class Layer(ABC):
         return tuple(operation for operation in operations if operation.role is not Role.INPUT_GRADIENT)
 
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
-        """Tell for each of ``input_count`` inputs [1] whether a gradient can flow back to it."""
+        """Return for each of ``input_count`` inputs [1] whether a gradient can flow back to it."""
         return tuple(index not in self.index_inputs for index in range(input_count))
 
     def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
-        """Return the trainable parameters by name; none unless a layer says otherwise."""
+        """Return the trainable parameters by name; none unless overridden."""
         return {}
 
     def at_inference(self, input_shapes: Shapes) -> Layer:
-        """Return the layer that runs in its place where nothing is trained; itself where that makes no difference."""
+        """Return the layer that replaces it at inference; itself if there is no difference."""
         return self
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
@@ -128,20 +128,20 @@ class Layer(ABC):
         return 0
 
     def saved_index_count(self, input_shapes: Shapes, *, batch_size: Any) -> Any:
-        """Return indices kept for back-propagation, e.g. where a maximum was [1]; the framework says how large."""
+        """Return indices kept for back-propagation, e.g. of maxima [1]; the framework sets their size."""
         return 0
 
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
-        """Return bytes back-propagation needs for a while besides what is kept and the gradients it yields [B].
+        """Return scratch memory of back-propagation, besides kept tensors and resulting gradients [B].
 
-        Where ``torch`` makes a gradient by several operators, these are their results in between.
+        These are the intermediate results if ``torch`` computes a gradient by several operators.
         """
         return 0
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
-        """Tell for each input whether back-propagation reads it.
+        """Return for each input whether back-propagation reads it.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class Layer(ABC):
         Returns
         -------
         tuple of bool
-            ``keeps_inputs`` for all; layers that read some of their inputs only, say here which. [-]
+            ``keeps_inputs`` for all; overridden by layers that read only some of their inputs. [-]
         """
         keeps = self.keeps_inputs and (is_trained or not self.inputs_serve_weights)
         return (keeps,) * len(wanted)
@@ -167,7 +167,7 @@ class Layer(ABC):
         return sum(math.prod(shape) for shape in self.parameter_shapes(input_shapes).values())
 
     def operations(self, input_shapes: Shapes, *, batch_size: Any, phase: Phase | str) -> Operations:
-        """Return the neutral operations of ``phase`` for ``batch_size`` [samples]; an update is no layer's.
+        """Return the neutral operations of ``phase`` for ``batch_size`` [samples]; a layer has no update.
 
         Examples
         --------
@@ -196,7 +196,7 @@ class Layer(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerByInput(Layer):
-    """A layer whose gradients are computed input by input, as far as each is wanted."""
+    """A layer whose gradients are computed input by input, each only if needed."""
 
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the operations that compute the gradients of all inputs."""
@@ -209,5 +209,5 @@ class LayerByInput(Layer):
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def layer_kind(layer: type[Kind]) -> type[Kind]:
-    """Make a kind of layer of a class: final, with keyword-only options that do not change."""
+    """Turn a class into a kind of layer: final, with immutable keyword-only options."""
     return final(dataclass(frozen=True, kw_only=True)(layer))

@@ -1,4 +1,4 @@
-"""Element-wise functions of inputs that broadcast: sums, a table of functions of two, a choice by a mask."""
+"""Element-wise functions of inputs that broadcast: sums, functions of two operands, a choice by a mask."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from perfmodel.records import Operation, Role
 
 
 def is_sum_of_equals(operands: tuple[Any, ...]) -> bool:
-    """Tell whether operands are tensors of one shape, all of the samples or all shared by them [-]."""
+    """Return whether operands have one shape and either all belong to samples or all are shared [-]."""
     if len(operands) < 2 or not all(isinstance(each, Operand) for each in operands):
         return False
     return len({(tuple(each.shape), each.is_shared) for each in operands}) == 1
@@ -92,9 +92,9 @@ class Gradient:
     Parameters
     ----------
     flop : int
-        Arithmetic; 0 where dy is passed on. [FLOP]
+        Arithmetic; 0 if dy is passed on. [FLOP]
     reads : tuple of str
-        What it reads besides dy: ``first``, ``second``, ``output``. [-]
+        Tensors it reads besides dy: ``first``, ``second``, ``output``. [-]
     scratch, scratch_masks : int
         Tensors like y, and masks of 1 B an element, that torch makes before it. [1]
     """
@@ -107,7 +107,7 @@ class Gradient:
 
 PASSED_ON = Gradient(0)
 WON = Gradient(1, ("first", "second"), scratch=1, scratch_masks=2)
-"""dy where the operand won, a compare; torch halves it where both did."""
+"""dy for the selected operand, a compare; torch halves it between equal ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +119,9 @@ class BinaryFunction:
     flop : int
         Arithmetic per element of the output. [FLOP]
     first, second : Gradient or None
-        To each operand; None where there is no gradient. [-]
+        Gradient to each operand; None if there is none. [-]
     writes : str
-        ``elements``, or ``mask`` where the result is a truth value. [-]
+        ``elements``, or ``mask`` if the result is Boolean. [-]
     """
 
     flop: int
@@ -208,19 +208,19 @@ ONNX_NAMES: dict[str, str] = {
 
 
 def shape_where_needed(call: OperatorCall, operands: tuple[Operand, ...]) -> Shape | None:
-    """Return the output's shape where it does not follow from what is known of the operands' samples [1].
+    """Return the output's shape if it does not follow from the shapes of the operands' samples [1].
 
     Parameters
     ----------
     call : OperatorCall
         The call. [-]
     operands : tuple of Operand
-        What is broadcast. [-]
+        Operands that are broadcast. [-]
 
     Returns
     -------
     tuple of int or None
-        None where it follows. [1]
+        None if it follows. [1]
     """
     wanted = tuple(call.output.shape)
     try:
@@ -263,7 +263,7 @@ class Binary(LayerByInput):
     function : str
         A word of ``FUNCTIONS``: ``add``, ``multiply``, ``divide`` ... [-]
     shape : tuple of int or None
-        Shape of an output sample; None where it follows from the operands'. It does not where an operand shares an axis
+        Shape of an output sample; None if it follows from the operands'. It does not if an operand shares an axis
         with the batch. [1]
 
     Notes
@@ -271,7 +271,7 @@ class Binary(LayerByInput):
     Forward reads each operand's own elements and writes y. Backward, for each wanted gradient: one pass over the
     elements of y that reads dy and what the formula in ``FUNCTIONS`` needs, none where dy is passed on; and where the
     operand was repeated, the sum over the repeats: a read and an add per element of y, as frameworks do it, in a pass
-    of its own. A truth value is 1 B, written as a mask.
+    of its own. A Boolean is 1 B, written as a mask.
     """
 
     kind: ClassVar[str] = "binary"
@@ -306,7 +306,7 @@ class Binary(LayerByInput):
 
     @property
     def makes_mask(self) -> bool:  # type: ignore[override]
-        """Whether the result is a truth value."""
+        """Whether the result is Boolean."""
         return FUNCTIONS[self.function].writes == "mask"
 
     @property
@@ -315,7 +315,7 @@ class Binary(LayerByInput):
         return (0, 1) if self.function == "logical" else ()
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
-        """Tell for each operand whether a wanted gradient reads it."""
+        """Return for each operand whether a requested gradient reads it."""
         read = {
             each for of, is_wanted in zip(self._gradients, wanted, strict=True) if of and is_wanted for each in of.reads
         }
@@ -339,11 +339,11 @@ class Binary(LayerByInput):
         return (highest - own) * element_count(output, batch_size=batch_size)
 
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
-        """Tell for each of ``input_count`` inputs [1] whether it has a gradient."""
+        """Return for each of ``input_count`` inputs [1] whether it has a gradient."""
         return tuple(each is not None for each in self._gradients)[:input_count]
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the shape that both operands have together."""
+        """Return the shape that both operands broadcast to."""
         return broadcast_shape(input_shapes) if self.shape is None else stated_shape(self.shape, input_shapes)
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
@@ -406,12 +406,12 @@ def _from_onnx_where(call: OperatorCall) -> Translation | None:
 
 @layer_kind
 class Where(LayerByInput):
-    """Of a mask, a tensor and perhaps another: the one where the mask is true, the other, or a number, elsewhere.
+    """Choose by a mask: one tensor where it is true, another tensor or a number elsewhere.
 
     Parameters
     ----------
     shape : tuple of int or None
-        Shape of an output sample; None where it follows from the inputs'. It does not where one of them shares an axis
+        Shape of an output sample; None if it follows from the inputs'. It does not if one of them shares an axis
         with the batch. [1]
 
     Notes
@@ -439,11 +439,11 @@ class Where(LayerByInput):
     shape: Shape | None = None
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the shape that all inputs have together."""
+        """Return the shape that all inputs broadcast to."""
         return broadcast_shape(input_shapes) if self.shape is None else stated_shape(self.shape, input_shapes)
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
-        """Return the mask, where any gradient is wanted."""
+        """Return the mask, if any gradient is needed."""
         return (any(wanted), *(False for _ in wanted[1:]))
 
     def backward_scratch_bytes(

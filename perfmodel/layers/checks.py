@@ -1,4 +1,4 @@
-"""Checks of numbers and options that a person gives to a layer, an optimizer or a graph."""
+"""Checks of numbers and options given to a layer, an optimizer or a graph."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def refuse(argument: str, given: object, allowed: str) -> NoReturn:
 
 
 def is_open_size(given: object) -> bool:
-    """Tell whether a size is left open: a symbol, or an expression of symbols.
+    """Return whether a size is symbolic: a symbol, or an expression of symbols.
 
     Examples
     --------
@@ -90,14 +90,14 @@ def check_widths(argument: str, given: object, *, fewest: int = 1) -> None:
 
 
 def check_text(argument: str, given: object) -> None:
-    """Raise ArgumentError unless a value is a text that is not empty.
+    """Raise ArgumentError unless a value is a non-empty text.
 
     Examples
     --------
     >>> check_text("name", "resnet50")
     """
     if not isinstance(given, str) or not given:
-        refuse(argument, given, "must be a text that is not empty")
+        refuse(argument, given, "must be a non-empty text")
 
 
 def check_path(argument: str, given: object) -> None:
@@ -224,7 +224,7 @@ def checked_shape(name: str, shape: object) -> tuple[int, ...]:
 
 
 def checked_batch_size(batch_size: Any) -> Any:
-    """Return a batch size fit for exact counting: an int, an array of 64-bit integers, or a symbol.
+    """Return a batch size for exact counting: an int, an array of 64-bit integers, or a symbol.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def checked_batch_size(batch_size: Any) -> Any:
     Raises
     ------
     ArgumentError
-        For zero, negative, fractional, infinite, NaN and truth values, and for what is no number.
+        For zero, negative, fractional, infinite, NaN and Boolean values, and for anything but a number.
 
     Examples
     --------
@@ -266,7 +266,7 @@ def checked_batch_size(batch_size: Any) -> Any:
 
 
 def check_shape(argument: str, given: object) -> None:
-    """Raise ArgumentError unless a layer is told a shape: a tuple of whole numbers >= 1, which may be empty.
+    """Raise ArgumentError unless a shape option is valid: a tuple of whole numbers >= 1, which may be empty.
 
     Examples
     --------
@@ -279,7 +279,7 @@ def check_shape(argument: str, given: object) -> None:
 
 
 def check_axes(argument: str, given: object) -> None:
-    """Raise ArgumentError unless a layer is told axes of a sample: a tuple of whole numbers, each once.
+    """Raise ArgumentError unless axes of a sample are valid: a tuple of whole numbers, each once.
 
     Examples
     --------
@@ -293,7 +293,7 @@ def check_axes(argument: str, given: object) -> None:
 
 
 def check_axis(argument: str, given: object) -> None:
-    """Raise ArgumentError unless a layer is told an axis of a sample, which may count from the end.
+    """Raise ArgumentError unless an axis of a sample is a whole number; it may count from the end.
 
     Examples
     --------

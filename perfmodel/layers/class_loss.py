@@ -95,7 +95,7 @@ class CrossEntropy(Layer):
 
     @property
     def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
-        """Whether the gradient reads the scores; over logits it reads the probabilities made of them."""
+        """Whether the gradient reads the scores; over logits it reads their probabilities."""
         return self.over == "probabilities"
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
@@ -106,17 +106,17 @@ class CrossEntropy(Layer):
         return rows
 
     def label_bytes(self, input_shapes: Shapes) -> int:
-        """Return one index per row, where the labels are no input [B/sample]."""
+        """Return one index per row, if the labels are not an input [B/sample]."""
         return 0 if input_shapes[1:] else INDEX_BYTES * math.prod(without_axis(input_shapes[0], self.axis))
 
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
-        """Return the gradient of the log-probabilities, from which that of the logits is made [B]."""
+        """Return the gradient of the log-probabilities, from which the logits' gradient is computed [B]."""
         return self.saved_bytes(input_shapes, batch_size=batch_size, element_bytes=element_bytes)
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
-        """Return the probabilities, where this layer computes them [B]."""
+        """Return the probabilities, if this layer computes them [B]."""
         kept = math.prod(input_shapes[0]) if self.over == "logits" else 0
         return element_bytes * batch_size * kept
 

@@ -21,7 +21,7 @@ from perfmodel.numeric import share_of
 from perfmodel.records import Convolution, Role
 
 TORCH_NAMES = ("aten.convolution", "aten._convolution")
-"""Operators of torch that are a convolution, or a transposed one where they say so."""
+"""Operators of torch for a convolution, plain or transposed."""
 PLAIN_OPTIONS = {"out_channels": "K", "kernel_size": 3, "padding": "same"}
 TRANSPOSED_OPTIONS = {"out_channels": "K", "kernel_size": 4, "stride": 2, "padding": 1}
 """Options for which the documentation prints counts."""
@@ -29,7 +29,7 @@ TRANSPOSED_OPTIONS = {"out_channels": "K", "kernel_size": 4, "stride": 2, "paddi
 
 @dataclass(frozen=True, kw_only=True)
 class FilterBank(Layer):
-    """A bank of filters over maps of so many axes; a plain or transposed convolution says what it does with it.
+    """A bank of filters over maps of some number of axes, used by plain and transposed convolutions.
 
     Parameters
     ----------
@@ -40,16 +40,16 @@ class FilterBank(Layer):
     stride, dilation : int or tuple of int
         Step between outputs (of a transposed convolution, between inputs), and between taps. [1]
     padding : str, int or tuple
-        ``valid``, ``same`` (as TensorFlow: ceil(input / stride) outputs, the odd zero at the end), zeros on
+        ``valid``, ``same`` (as in TensorFlow: ceil(input / stride) outputs, the odd zero at the end), zeros on
         each side, or (before, after) for each axis, e.g. ((top, bottom), (left, right)). [-]
     groups : int
-        Groups of channels that are convolved apart; as many as channels for a depth-wise convolution. [1]
+        Groups of channels that are convolved separately; as many as channels for a depth-wise convolution. [1]
     bias : bool
         Whether a bias is added. [-]
 
     Notes
     -----
-    Counts every tap of every window, those on padding too, as libraries compute them. Samples are channels of maps;
+    Counts every tap of every window, even on padding, because libraries compute them. Samples are channels of maps;
     an axis before the channels counts further images. Filters, and the bias if any, may be inputs behind the maps
     where another layer computes them, e.g. weight normalisation; the layer then has no parameters of its own.
     """
@@ -75,7 +75,7 @@ class FilterBank(Layer):
     axis_count: ClassVar[int]
     """Axes of a map [1]."""
     is_transposed: ClassVar[bool] = False
-    """Whether the output's maps are those a convolution would read [-]."""
+    """Whether it is transposed: its output's maps are those a plain convolution would read [-]."""
 
     @abstractmethod
     def map_size(self, map_size: Shape) -> Shape:
@@ -83,7 +83,7 @@ class FilterBank(Layer):
 
     @abstractmethod
     def filter_shape(self, in_channels: int) -> Shape:
-        """Return the shape of the filters for maps of so many channels [1]."""
+        """Return the shape of the filters for maps of ``channels`` channels [1]."""
 
     @derived_property
     def window(self) -> Window:
@@ -119,7 +119,7 @@ class FilterBank(Layer):
         return (*images, self.out_channels, *self.map_size(map_size))
 
     def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
-        """Return the filter bank and, if any, the bias; nothing where they are inputs."""
+        """Return the filter bank and, if any, the bias; nothing if they are inputs."""
         if len(input_shapes) > 1:
             return {}
         return self._given_shapes(self._parts(input_shapes[0])[1])
@@ -160,7 +160,7 @@ class FilterBank(Layer):
         return (*gradients, bias_gradient(outputs, bias_elements=self.out_channels))
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return the operations left where only some inputs want a gradient; filters that are inputs may not."""
+        """Return the operations that remain if only some inputs, filters among them, need a gradient."""
         if len(input_shapes) == 1:
             return super().gradient_operations(input_shapes, batch_size=batch_size, wanted=wanted)
         operations = self.backward_operations(input_shapes, batch_size=batch_size)
@@ -168,7 +168,7 @@ class FilterBank(Layer):
 
 
 def _bank_translation(layer: FilterBank, maps: Operand, weight: Operand, bias: Operand | None) -> Translation | None:
-    """Return a call: its filters are parameters where trained, inputs where computed; None where samples differ."""
+    """Return a call's layer: filters are parameters if trained, inputs if computed; None if samples differ in them."""
     own = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
     if not all(operand.is_shared for operand in own.values()):
         return None
@@ -273,7 +273,7 @@ class TransposedConvolution(FilterBank):
     Parameters
     ----------
     output_padding : int or tuple of int
-        Rows that the output is larger at its end than the taps reach, for all axes or by axis; less than the stride or
+        Rows at the output's end beyond the reach of the taps, for all axes or by axis; less than the stride or
         the dilation. [1]
 
     Notes
@@ -298,7 +298,7 @@ class TransposedConvolution(FilterBank):
             if not any(map(is_open_size, (given, *steps))) and given >= max(steps):
                 refuse("output_padding", self.output_padding, f"must be less than stride or dilation ({max(steps)})")
         if window.padding == "same" and set(extra) != {0}:
-            refuse("output_padding", self.output_padding, "must be 0 where padding is 'same'")
+            refuse("output_padding", self.output_padding, "must be 0 with padding='same'")
 
     @property
     def _output_padding(self) -> tuple[int, ...]:
@@ -347,7 +347,7 @@ def _transposed_from_onnx(call: OperatorCall, kind: type[TransposedConvolution])
 
 
 def _shared_out(zeros: int, *, upper: bool) -> Pair:
-    """Return zeros before and after; of an odd number the one more comes after where ``upper``, else before."""
+    """Return zeros before and after; an odd zero comes after if ``upper``, otherwise before."""
     less, more = zeros // 2, zeros - zeros // 2
     return (less, more) if upper else (more, less)
 

@@ -20,7 +20,7 @@ COPY_TORCH_NAMES = {
     "aten.lift_fresh_copy": "self",
     "aten.copy": "src",
 }
-"""Operator of torch -> name of what it copies."""
+"""Operator of torch -> name of the argument it copies."""
 
 
 def _from_torch_copy(call: OperatorCall) -> Translation | None:
@@ -90,12 +90,12 @@ class Concat(LayerByInput):
     axis : int
         Axis of an output sample: 0 joins channels of (channels, height, width). [1]
     new_axis : bool
-        Whether the axis is not there before: inputs of one shape are stacked. [-]
+        Whether the axis is new: inputs of one shape are stacked. [-]
 
     Notes
     -----
     Copies, forward the inputs into the output, backward each wanted gradient out of it. In memory the gradients stay
-    parts of the output's: the copy is what a library needs that reads them in one piece, and it does not last.
+    parts of the output's: only a library that reads them in one piece needs the copy, which is temporary.
     """
 
     kind: ClassVar[str] = "concat"
@@ -118,7 +118,7 @@ class Concat(LayerByInput):
     new_axis: bool = False
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the first input's shape with the joined axis summed, or the new one put in."""
+        """Return the first input's shape with the joined axis summed, or the new axis inserted."""
         first = input_shapes[0]
         if self.new_axis:
             if any(shape != first for shape in input_shapes) or self.axis > len(first):
@@ -145,7 +145,7 @@ class Concat(LayerByInput):
 
 
 def _ordered(x: Operand, order: Sequence[int], *, copies: bool) -> Translation:
-    """Return the order of a sample's axes that an order of the whole tensor's leaves."""
+    """Return the order of a sample's axes that follows from that of the whole tensor's."""
     places = [x.sample_axis(axis) for axis in order]
     axes = tuple(place for place in places if place is not None)
     axes = (*axes, len(x.shape) - 1) if x.is_complex else axes
@@ -178,7 +178,7 @@ class Transpose(Layer):
     Parameters
     ----------
     axes : tuple of int
-        For each axis of the output, the axis of the input it is. [-]
+        For each axis of the output, its axis in the input. [-]
     copies : bool
         Whether the elements are moved; otherwise the output is a view. [-]
 
@@ -274,7 +274,7 @@ class Rearrange(Layer):
     per_sample : bool
         Whether every sample gets its own part of the output although all share the input. [-]
     copies_back : bool
-        Whether the gradient is copied too; False where whoever wants it reads it as it lies. [-]
+        Whether the gradient is copied too; False if its readers accept it in place. [-]
 
     Notes
     -----
@@ -305,7 +305,7 @@ class Rearrange(Layer):
         return self.per_sample
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the shape that was asked for."""
+        """Return the requested shape."""
         is_shared = isinstance(input_shapes[0], SharedShape) and not self.per_sample
         return SharedShape(self.shape) if is_shared else self.shape
 

@@ -128,7 +128,7 @@ class GaussianSample(LayerByInput):
         )
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return it where it is wanted."""
+        """Return it if it is needed."""
         elements = batch_size * math.prod(input_shapes[0])
         one = elementwise("gaussian_sample", elements, reads=3, flop_per_element=3, role=Role.INPUT_GRADIENT)
         return (one,) if wanted[1] else ()
@@ -177,7 +177,7 @@ class ContrastiveDivergence(Layer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if is_open_size(self.steps):
-            refuse("steps", self.steps, "must be a number: reconstructions follow one another")
+            refuse("steps", self.steps, "must be a number, not a symbol: reconstructions run one after the other")
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return (hidden_units,)."""

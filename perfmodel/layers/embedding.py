@@ -92,7 +92,7 @@ class PositionalEmbedding(Layer):
     Parameters
     ----------
     positions : int
-        Rows of the table: the most steps there can be. [1]
+        Rows of the table: the greatest number of steps. [1]
 
     Notes
     -----

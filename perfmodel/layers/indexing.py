@@ -36,10 +36,10 @@ from perfmodel.records import Role
 
 @dataclass(frozen=True, kw_only=True)
 class IndexedLayer(Layer):
-    """A layer of which back-propagation reads the inputs without a gradient: the indices."""
+    """A layer whose back-propagation reads only the inputs without a gradient: the indices."""
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
-        """Tell for each input whether back-propagation reads it: the indices, where any gradient is wanted."""
+        """Return for each input whether back-propagation reads it: the indices, if any gradient is needed."""
         return tuple(any(wanted) and not flows for flows in self.differentiable(len(wanted)))
 
 
@@ -113,7 +113,7 @@ class Take(IndexedLayer):
     row_elements: int = 1
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the shape that was asked for."""
+        """Return the requested shape."""
         return stated_shape(self.shape, input_shapes)
 
     def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:
@@ -186,9 +186,9 @@ class Scatter(IndexedLayer, LayerByInput):
     Parameters
     ----------
     adds : bool
-        Whether they are added to what is there. [-]
+        Whether they are added to the existing elements. [-]
     has_source : bool
-        Whether the second input holds what is written; otherwise it is one number and all others are indices. [-]
+        Whether the second input holds the values; otherwise one number is written and all others are indices. [-]
 
     Notes
     -----
@@ -217,7 +217,7 @@ class Scatter(IndexedLayer, LayerByInput):
     has_source: bool = True
 
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
-        """Tell for each of ``input_count`` inputs [1] whether it has a gradient: indices have none."""
+        """Return for each of ``input_count`` inputs [1] whether it has a gradient: indices have none."""
         values = 1 + self.has_source
         return (True,) * values + (False,) * (input_count - values)
 
@@ -259,7 +259,7 @@ class Scatter(IndexedLayer, LayerByInput):
 
 
 RESULTS = ("values", "index")
-"""What is handed on."""
+"""Which result is the output."""
 
 
 def _largest(call: OperatorCall, x: Operand, axis: int) -> Translation | None:
@@ -280,12 +280,12 @@ def _from_onnx_top_k(call: OperatorCall) -> Translation | None:
 
 @layer_kind
 class TopK(Layer):
-    """The ``count`` largest (or smallest) elements of each row along an axis, in order, or where they are.
+    """The ``count`` largest (or smallest) elements of each row along an axis, in order, or their positions.
 
     Parameters
     ----------
     count : int
-        Elements that are kept of each row. [1]
+        Elements kept per row. [1]
     axis : int
         Axis of a sample; negative counts from the last. [-]
     result : str
@@ -322,7 +322,7 @@ class TopK(Layer):
             refuse("count", self.count, "must be a number")
 
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
-        """Tell for each of ``input_count`` inputs [1] whether it has a gradient: positions have none."""
+        """Return for each of ``input_count`` inputs [1] whether it has a gradient: positions have none."""
         return (self.result == "values",) * input_count
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
@@ -339,7 +339,7 @@ class TopK(Layer):
         return element_count(input_shapes[0], batch_size=batch_size), kept
 
     def saved_index_count(self, input_shapes: Shapes, *, batch_size: Any) -> Any:
-        """Return the positions of what is kept [1]."""
+        """Return the positions of the kept elements [1]."""
         return self._counts(input_shapes, batch_size)[1]
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:

@@ -28,7 +28,7 @@ MATRIX_AXES = 2
 
 
 def _dense(call: OperatorCall, x: Operand, weight: Any, bias: Operand | None, *, units_axis: int) -> Translation | None:
-    """Return the layer of a product with a trained matrix, its outputs along one axis; None where it is not that."""
+    """Return the layer of a product with a trained matrix, with outputs along one axis; None for any other product."""
     if not (isinstance(weight, Operand) and weight.is_parameter and len(weight.axes) == MATRIX_AXES):
         return None
     if not x.axes or x.axes[-1] is None:
@@ -64,7 +64,7 @@ def _from_onnx_product(call: OperatorCall) -> Translation | None:
 
 
 def is_dense(call: OperatorCall) -> bool:
-    """Tell whether a product is that of a fully connected layer.
+    """Return whether a product is that of a fully connected layer.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def is_dense(call: OperatorCall) -> bool:
     Returns
     -------
     bool
-        True where one of the factors is a trained matrix, and so is the bias, if any. [-]
+        True if one of the factors is a trained matrix and the bias, if any, is trained. [-]
     """
     translators = Dense.torch_operators if "." in call.operator else Dense.onnx_operators
     reads = translators.get(call.operator)
@@ -92,7 +92,7 @@ class Dense(Layer):
     bias : bool
         Whether a bias is added. [-]
     adds_bias_apart : bool
-        Whether that is a pass of its own after the product, as torch does where the rows of the input do not follow
+        Whether that is a pass of its own after the product, as in torch if the rows of the input do not follow
         one another in memory. [-]
     """
 
@@ -133,7 +133,7 @@ class Dense(Layer):
         return shapes | {"bias": (self.units,)} if self.bias else shapes
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one product of rows and weights, and the sum with the bias where that is apart."""
+        """Return one product of rows and weights, and the sum with the bias if it is a separate pass."""
         *leading, features = input_shapes[0]
         rows = batch_size * math.prod(leading)
         bias_elements = self.units if self.bias and not self.adds_bias_apart else 0
@@ -170,7 +170,7 @@ _FACTORS = {
 
 
 def _product(call: OperatorCall, first: Operand, second: Operand, **options: bool) -> Translation | None:
-    """Return the layer of a product, None where another layer has the weights or samples meet in another way."""
+    """Return the layer of a product; None if another layer has the weights or samples combine differently."""
     both_shared = first.is_shared and second.is_shared
     sums_samples = call.output.is_shared and not (first.is_shared or second.is_shared)
     if is_dense(call) or (call.output.is_shared != both_shared and not sums_samples):
@@ -200,7 +200,7 @@ def _product(call: OperatorCall, first: Operand, second: Operand, **options: boo
 
 
 def _row_and_column(operand: Operand, *, is_transposed: bool, is_column: bool) -> tuple[int | None, int | None]:
-    """Return the places of a factor's rows and columns in a sample, None for the batch axis; -1 where it has none."""
+    """Return the positions of a factor's rows and columns in a sample, None for the batch axis; -1 if it has none."""
     if len(operand.axes) == 1:
         return (operand.axes[0], -1) if is_column else (-1, operand.axes[0])
     rows, columns = operand.axes[-2:]
@@ -318,17 +318,21 @@ class MatMul(LayerByInput):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.samples_are_rows + self.samples_are_inner + self.over_batch > 1:
-            refuse("over_batch", self.over_batch, "must be the only one of the three that says what samples are")
+            refuse(
+                "over_batch",
+                self.over_batch,
+                "must not be combined with the other two options",
+            )
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
-        """Return each factor where the other's gradient is wanted; what is added to the product is not read."""
+        """Return each factor if the other's gradient is needed; the term added to the product is not read."""
         return (wanted[1], wanted[0], *(False for _ in wanted[2:]))
 
     def _refuse(self, input_shapes: Shapes) -> NoReturn:
         mismatch(f"takes matrices that fit one another, but they are {' and '.join(map(shape_text, input_shapes))}")
 
     def _products(self, input_shapes: Shapes, batch_size: Any) -> _Products:
-        """Return the products; refuse shapes that do not fit."""
+        """Return the products; raise ShapeMismatchError for shapes that do not fit."""
         if self.samples_are_inner or self.over_batch:
             return self._summed_products(input_shapes, batch_size)
         first, second, *_ = input_shapes
@@ -362,7 +366,7 @@ class MatMul(LayerByInput):
         return _Products(count, rows, inner, columns, kind(output), repeated)
 
     def _summed_products(self, input_shapes: Shapes, batch_size: Any) -> _Products:
-        """Return products whose sums run over the samples, too."""
+        """Return products whose sums also run over the samples."""
         first, second, *added = input_shapes
         if isinstance(first, SharedShape) or isinstance(second, SharedShape):
             self._refuse(input_shapes)

@@ -20,11 +20,11 @@ LABEL_BYTES = 4
 
 
 NO_REDUCTION = 0
-"""How torch says that a loss stays one number for each element [-]."""
+"""torch's code for a loss that stays one number per element [-]."""
 
 
 def _compared(call: OperatorCall, layer: PairedLoss) -> Translation | None:
-    """Return a loss of two tensors of one shape, None where it stays one number for each element."""
+    """Return a loss of two tensors of one shape; None if it stays one number per element."""
     prediction, target = call["self"], call["target"]
     is_plain = call.get("weight") is None and call.get("pos_weight") is None
     if call["reduction"] == NO_REDUCTION or not is_plain or tuple(prediction.shape) != tuple(target.shape):
@@ -36,7 +36,7 @@ def _compared(call: OperatorCall, layer: PairedLoss) -> Translation | None:
 class PairedLoss(LayerByInput):
     """A loss that adds up one term for each element of a prediction and its target; one loss per sample.
 
-    The target is a second input, or, where there is one input only, a label of the same shape that comes with each
+    The target is a second input or, if there is only one input, a label of the same shape that comes with each
     sample.
 
     Notes
@@ -62,7 +62,7 @@ class PairedLoss(LayerByInput):
         return ()
 
     def label_bytes(self, input_shapes: Shapes) -> int:
-        """Return the target where it is no input [B/sample]."""
+        """Return the target if it is not an input [B/sample]."""
         return 0 if input_shapes[1:] else LABEL_BYTES * math.prod(input_shapes[0])
 
     def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from perfmodel.layers.translation import Operand, OperatorCall, Operators, Trans
 from perfmodel.records import MemoryPass, Role
 
 STATISTICS_KINDS = ("batch", "given")
-"""Where mean and variance come from."""
+"""Source of mean and variance."""
 STATISTICS = 2
 """Values kept per channel: mean and inverse standard deviation [1]."""
 
@@ -53,20 +53,20 @@ class BatchNorm(LayerByInput):
     Parameters
     ----------
     statistics : str
-        ``batch``: mean and variance of the mini-batch; ``given``: fixed ones, as Caffe's ``use_global_stats``. [-]
+        ``batch``: mean and variance of the mini-batch; ``given``: fixed, like Caffe's ``use_global_stats``. [-]
     affine : bool
         Whether gamma and beta follow; Caffe's BatchNorm has none and is followed by a Scale layer. [-]
     axis : int or None
-        Axis of the channels in a sample, negative ones counted from the last; None for the first of (channels,
-        height, width), else the last. [-]
+        Axis of the channels in a sample, counted from the end if negative; None: the first of (channels, height,
+        width), otherwise the last. [-]
 
     Notes
     -----
     Forward reads x twice and writes y: per element 3 FLOP for the sums of x and x^2, 2 to normalise, 2 for
-    gamma and beta. Backward one pass yields all gradients: x and dy are read for the sums of dy and dy xhat
-    (5 FLOP) and again for dx (6 FLOP); it carries INPUT_GRADIENT. Where the input wants no gradient the first
-    half remains, as WEIGHT_GRADIENT. Ignores: the handful of operations per channel, running averages
-    (buffers, not parameters).
+    gamma and beta. Backward, one pass yields all gradients: x and dy are read for the sums of dy and dy xhat
+    (5 FLOP) and again for dx (6 FLOP); its role is INPUT_GRADIENT. If the input needs no gradient, only the first
+    half remains, as WEIGHT_GRADIENT. Ignores: the few operations per channel, running averages (buffers, not
+    parameters).
 
     References
     ----------
@@ -122,7 +122,7 @@ class BatchNorm(LayerByInput):
         return {"gamma": channels, "beta": channels} if self.affine else {}
 
     def at_inference(self, input_shapes: Shapes) -> Layer:
-        """Return the layer with given statistics."""
+        """Return the layer with ``given`` statistics."""
         return replace(self, statistics="given")
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
@@ -155,7 +155,7 @@ class BatchNorm(LayerByInput):
         )
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return one pass, without its second half where dx is not wanted; nothing where nothing is."""
+        """Return one pass, without its second half if dx is not needed; nothing if no gradient is."""
         elements = batch_size * math.prod(input_shapes[0])
         channels = self._channels(input_shapes[0])
         for_input = int(any(wanted))
@@ -175,7 +175,7 @@ class BatchNorm(LayerByInput):
 
 @layer_kind
 class Scale(LayerByInput):
-    """y = gamma x + beta with one gamma and beta per channel (Caffe keeps it apart from batch norm).
+    """y = gamma x + beta with one gamma and beta per channel (a layer of its own in Caffe, beside batch norm).
 
     Parameters
     ----------
@@ -184,9 +184,9 @@ class Scale(LayerByInput):
 
     Notes
     -----
-    Per element: forward a multiply and, with bias, an add. Backward one pass yields all gradients from x and
-    dy: dx = gamma dy (1 FLOP), dgamma = sum dy x (2), dbeta = sum dy (1); it carries INPUT_GRADIENT. Where
-    the input wants no gradient, dx is neither computed nor written, and the pass carries WEIGHT_GRADIENT.
+    Per element: forward a multiply and, with bias, an add. Backward, one pass yields all gradients from x and
+    dy: dx = gamma dy (1 FLOP), dgamma = sum dy x (2), dbeta = sum dy (1); its role is INPUT_GRADIENT. If the
+    input needs no gradient, dx is neither computed nor written, and the role is WEIGHT_GRADIENT.
     """
 
     kind: ClassVar[str] = "scale"
@@ -223,7 +223,7 @@ class Scale(LayerByInput):
         )
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return one pass, without dx where it is not wanted."""
+        """Return one pass, without dx if it is not needed."""
         elements = batch_size * math.prod(input_shapes[0])
         channels = channel_count(input_shapes[0])
         for_input = int(any(wanted))
@@ -254,12 +254,12 @@ class LocalResponseNorm(Layer):
     Parameters
     ----------
     size : int
-        Channels in a neighbourhood; it is clipped at the first and the last channel, so it may also be larger than
-        the number of channels; where either is left open it is taken to be smaller. [1]
+        Channels in a neighbourhood, which is clipped at the first and last channel and may thus exceed the number
+        of channels; if either is symbolic, the size is taken to be smaller. [1]
 
     Notes
     -----
-    n neighbours in the clipped neighbourhood of an element. Forward, per element: square, n - 1 adds, multiply, add,
+    The clipped neighbourhood of an element has n members. Forward, per element: square, n - 1 adds, multiply, add,
     power, multiply: n + 4 FLOP; reads x, writes y and s. Backward dx = dy s^-beta - c x sum(dy y / s): power,
     multiply; multiply, divide, n - 1 adds; two multiplies, subtract: n + 6 FLOP; reads x, y, s and dy.
 
@@ -283,12 +283,12 @@ class LocalResponseNorm(Layer):
         return input_shapes[0]
 
     def _neighbours(self, shape: Shape) -> Any:
-        """Return the neighbours of all elements of a sample, each element among its own [1]."""
+        """Return the total neighbours of a sample's elements, each counting itself [1]."""
         channels, *map_size = shape
         reaches = [self.size // 2, self.size - 1 - self.size // 2]
         if not is_open_size(channels) and not is_open_size(self.size):
             reaches = [min(reach, channels - 1) for reach in reaches]
-        # at a distance d there are C - d pairs of channels, on either side
+        # C - d ordered pairs of channels lie d apart on each side
         pairs = sum(reach * channels - reach * (reach + 1) // 2 for reach in reaches)
         return math.prod(map_size) * (channels + pairs)
 

@@ -1,4 +1,4 @@
-"""An operation that perfmodel does not know: its traffic, and a bound of its arithmetic."""
+"""An operation unknown to perfmodel: its traffic, and a lower bound on its arithmetic."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from perfmodel.records import Role
 
 @layer_kind
 class Opaque(LayerByInput):
-    """An operation of which only the operands are known.
+    """An operation known only by its operands.
 
     Parameters
     ----------
     operator : str
-        What another program calls it. [-]
+        Its name in another program. [-]
     shape : tuple of int
         Shape of an output sample. [1]
     over_batch : bool
@@ -45,7 +45,7 @@ class Opaque(LayerByInput):
     over_batch: bool = False
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the shape that was asked for; all samples share it where they share all inputs, too."""
+        """Return the requested shape; all samples share it if they share all inputs."""
         return SharedShape(self.shape) if self.over_batch else stated_shape(self.shape, input_shapes)
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:

@@ -6,7 +6,7 @@ the fly: two FLOP more, no traffic. Clipping is two passes over the gradients be
 ``gradient_norm`` (square and add; reads g) and ``gradient_scale`` (multiply; reads and writes g).
 ``per_batch`` compares the norm of all gradients together with a threshold, so every norm comes before the
 first scale. ``per_sample`` states the threshold for each sample: the gradient summed over the mini-batch is
-held against batch size times threshold, layer by layer (as CNTK's clippingThresholdPerSample does); gradients
+compared with batch size times threshold, layer by layer (as CNTK's clippingThresholdPerSample does); gradients
 of single samples are never formed.
 """
 
@@ -135,7 +135,7 @@ def _gradient_scale(count: int) -> MemoryPass:
 @final
 @dataclass(frozen=True, kw_only=True)
 class NoUpdate(Optimizer):
-    """Gradients are computed and left: what ``caffe time`` measures."""
+    """Computes gradients without an update, as ``caffe time`` does."""
 
     kind: ClassVar[str] = "none"
     reads: ClassVar[int] = 0
@@ -145,7 +145,7 @@ class NoUpdate(Optimizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.weight_decay or self.clipping != "none":
-            refuse("optimizer", "none", "without weight_decay and clipping, as nothing is updated")
+            refuse("optimizer", "none", "given without weight_decay and clipping, because nothing is updated")
 
     def layer_operations(self, parameter_counts: Mapping[str, int], *, batch_size: Any) -> LayerOperations:
         """Return nothing."""
@@ -236,7 +236,7 @@ _PLAIN: Final = {kind: optimizer() for kind, optimizer in OPTIMIZERS.items()}
 
 
 def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
-    """Return an optimizer by name, or one that was made already.
+    """Return an optimizer by name, or an existing one.
 
     Parameters
     ----------
@@ -266,7 +266,7 @@ def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
         return _PLAIN[optimizer]
     if isinstance(optimizer, Optimizer):
         if options:
-            refuse("optimizer", optimizer, f"a name, where options are given: {', '.join(options)}")
+            refuse("optimizer", optimizer, f"a name if options are given: {', '.join(options)}")
         return optimizer
     if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
         noun = "optimizer"

@@ -10,7 +10,7 @@ from perfmodel.records import MemoryPass, Role
 
 Counts = ParamSpec("Counts")
 MASK_BYTES = 1
-"""Size of a truth value, one element of a mask [B]."""
+"""Size of a Boolean, one element of a mask [B]."""
 INDEX_BYTES = 4
 """Size of an index: of a class, a row, a position [B]."""
 
@@ -18,7 +18,7 @@ INDEX_BYTES = 4
 def one_pass(
     name: str, *, read: Any, written: Any, tensor: Any = None, flop: Any = 0, role: Role = Role.OUTPUT, **further: Any
 ) -> MemoryPass:
-    """Return a pass that reads and writes so many elements.
+    """Return a pass that reads and writes given numbers of elements.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def one_pass(
     read, written : int, ndarray or sympy.Expr
         Elements read and written. [1]
     tensor : int, ndarray, sympy.Expr or None
-        Elements of the tensor it is about; None for the one it writes. [1]
+        Elements of its main tensor; None for the one it writes. [1]
     flop : int, ndarray or sympy.Expr
         Arithmetic. [FLOP]
     role : Role

@@ -1,4 +1,4 @@
-"""Poolings: one number for each window, or for each of so many parts, of each map."""
+"""Poolings: one number for each window, or for each of a fixed number of parts, of each map."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from perfmodel.records import Role
 
 @dataclass(frozen=True, kw_only=True)
 class WindowedLayer(Layer):
-    """One number for each window of each channel, whatever makes the windows."""
+    """One number for each window of each channel, for any kind of windows."""
 
     @abstractmethod
     def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any, Any]:
@@ -70,7 +70,7 @@ class Maximising(WindowedLayer):
 
 @dataclass(frozen=True, kw_only=True)
 class Pooling(WindowedLayer):
-    """One number for each window of each channel; a kind of pooling says which, and what that takes.
+    """One number for each window of each channel; each kind of pooling defines the number and its counts.
 
     Parameters
     ----------
@@ -84,15 +84,15 @@ class Pooling(WindowedLayer):
     dilation : int or tuple of int
         Step between taps. [1]
     ceil_mode : bool
-        Whether a last window that overhangs the map counts (Caffe), or not (floor). [-]
+        Whether a last window that extends beyond the map counts (Caffe), or not (floor). [-]
     """
 
     axis_count: ClassVar[int]
     """Axes of a map [1]."""
     torch_names: ClassVar[tuple[str, ...]]
-    """Operators of torch that are it, with a place for the axes [-]."""
+    """Its operators in torch, with a placeholder for the axes [-]."""
     onnx_names: ClassVar[tuple[str, ...]]
-    """Operators of ONNX that are it [-]."""
+    """Its operators in ONNX [-]."""
     kernel_size: Size | None
     stride: Size | None = None
     padding: Padding = "valid"
@@ -110,20 +110,20 @@ class Pooling(WindowedLayer):
         window = self.window((1,) * self.axis_count)
         is_padded = self.padding not in (0, "valid")
         if self.kernel_size is None and (self.stride is not None or is_padded or self.ceil_mode or self.dilation != 1):
-            allowed = "must be given where stride, padding, dilation or ceil_mode are; None pools the whole map"
+            allowed = "must be given with stride, padding, dilation or ceil_mode; None pools the whole map"
             refuse("kernel_size", None, allowed)
         if (is_padded or self.ceil_mode) and any(map(is_open_size, window.kernel_size)):
-            refuse("kernel_size", self.kernel_size, "must be a number where padding or ceil_mode are given")
+            refuse("kernel_size", self.kernel_size, "must be a number if padding or ceil_mode is given")
         if isinstance(window.padding, tuple):
             for zeros, extent in zip(window.padding, window.extent, strict=True):
                 if any(not is_open_size(each) and not is_open_size(extent) and each >= extent for each in zeros):
-                    allowed = f"must be smaller than the kernel ({extent}), or a window could see nothing but padding"
+                    allowed = f"must be smaller than the kernel ({extent}), or a window could cover only padding"
                     refuse("padding", self.padding, allowed)
 
     def window(self, map_size: Shape) -> Window:
         """Return the window that slides over a map.
 
-        It is the whole map without a kernel, and steps by its own taps without a stride.
+        Without a kernel it is the whole map; without a stride it steps by its own extent.
 
         Examples
         --------
@@ -136,7 +136,7 @@ class Pooling(WindowedLayer):
         return Window.of(
             axis_count=self.axis_count,
             kernel_size=kernel_size,
-            # the one window of a whole map goes nowhere; a step of 1 keeps its count plain for maps left open
+            # the one window of a whole map does not move; a step of 1 keeps its count simple for symbolic maps
             stride=1 if is_whole else kernel_size if self.stride is None else self.stride,
             padding=self.padding,
             dilation=self.dilation,
@@ -158,7 +158,7 @@ class Pooling(WindowedLayer):
 
 
 def _pooling_from_torch(call: OperatorCall, kind: type[Pooling]) -> Translation | None:
-    """Return a pooling as torch calls it; None where the batch or no axis of a sample is pooled."""
+    """Return a pooling as torch calls it; None if the batch or no axis of a sample is pooled."""
     if not holds_maps(call["self"], kind.axis_count):
         return None
     return Translation(layer=kind(**torch_pooling_options(call, kind.axis_count)), inputs=(call["self"],))
@@ -275,7 +275,7 @@ class MaxPool3d(MaxPool):
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptivePooling(WindowedLayer):
-    """One number for each of so many parts of each map, whatever its size.
+    """One number for each of a fixed number of parts of each map, whatever its size.
 
     Parameters
     ----------
@@ -284,7 +284,7 @@ class AdaptivePooling(WindowedLayer):
 
     Notes
     -----
-    Part i of o along n elements reaches from floor(i n / o) to ceil((i + 1) n / o); where o does not divide n, parts
+    Part i of o along n elements reaches from floor(i n / o) to ceil((i + 1) n / o); if o does not divide n, parts
     overlap, and have n + o - gcd(n, o) elements together.
     """
 
@@ -316,7 +316,7 @@ class AdaptivePooling(WindowedLayer):
 
 
 def _common_divisor(first: Any, second: Any) -> Any:
-    """Return the greatest common divisor; of a number and an open size as a sum over the number's divisors.
+    """Return the greatest common divisor; of a number and a symbol as a sum over the number's divisors.
 
     gcd(n, m) is the sum of phi(d), the numbers below d that share no divisor with it, over the d that divide both; d
     divides n where floor(n / d) and floor((n - 1) / d) differ.
@@ -346,7 +346,7 @@ def _adaptive_from_torch(call: OperatorCall, kind: type[AdaptivePooling]) -> Tra
 
 @layer_kind
 class AdaptiveAveragePool(Averaging, AdaptivePooling):
-    """Average over so many parts of each map. Options: see ``AdaptivePooling``.
+    """Average over a fixed number of parts of each map. Options: see ``AdaptivePooling``.
 
     Notes
     -----
@@ -367,7 +367,7 @@ class AdaptiveAveragePool(Averaging, AdaptivePooling):
 
 @layer_kind
 class AdaptiveMaxPool(Maximising, AdaptivePooling):
-    """Maximum over so many parts of each map. Options: see ``AdaptivePooling``.
+    """Maximum over a fixed number of parts of each map. Options: see ``AdaptivePooling``.
 
     Notes
     -----

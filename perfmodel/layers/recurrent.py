@@ -24,14 +24,14 @@ from perfmodel.layers.view import View
 from perfmodel.records import Operation, Recurrence, Role
 
 MOST_BIAS_VECTORS = 2
-"""One for x and one for h; no library keeps more [1]."""
+"""Most bias vectors: one for x and one for h [1]."""
 DIRECTIONS = ("", "_reverse")
 """Endings of the parameters' names: forward, and backward in time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentLayer(LayerByInput):
-    """A stack of recurrences over (steps, features); a kind says how many gates a cell has and what it keeps.
+    """A stack of recurrences over (steps, features); each kind defines the gates of its cell and the tensors it keeps.
 
     Parameters
     ----------
@@ -40,25 +40,25 @@ class RecurrentLayer(LayerByInput):
     layer_count : int
         Layers in the stack; each reads the whole sequence of the one below. [1]
     bias_vectors : int
-        Bias vectors per gate: 0, 1, or 2 as cuDNN and torch keep them. [1]
+        Bias vectors per gate: 0, 1, or 2 as in cuDNN and torch. [1]
     return_sequences : bool
-        Whether every step's h is the output, or the last one's only. [-]
+        Whether the output is every step's h, or only the last step's. [-]
     bidirectional : bool
         Whether every layer has a second recurrence that goes back in time; the two outputs lie side by side, so that
         the next layer reads 2 h features. [-]
     dropout : float
         Fraction dropped between the layers of a stack, in [0, 1). [1]
     direction_axis : bool
-        Whether the output has an axis of directions before the units, as ONNX has it. [-]
+        Whether the output has an axis of directions before the units, as in ONNX. [-]
 
     Notes
     -----
-    Input 0 is the sequence; inputs 1 and on are the states before the first step, zero where they are left out: each
-    (layers x directions, h), or (h,) where there is one only. The backward pass takes T products with the recurrent
-    matrix where that h wants a gradient, else T - 1. Of a bidirectional layer, the two gradients of its input are
+    Input 0 is the sequence; further inputs are the states before the first step, zero if they are left out: each
+    (layers x directions, h), or (h,) if there is only one. The backward pass takes T products with the recurrent
+    matrix if that h needs a gradient, otherwise T - 1. Of a bidirectional layer, the two gradients of its input are
     added. Ignores: the traffic of the states before the first step; in memory, scratch of the recurrence and what a
-    library rounds up. What is kept is what the formulas of the cell read going back, as kernels of whole sequences
-    (cuDNN) keep it; torch on a CPU runs cells one by one and keeps more or less. No peak with such a layer is compared
+    library rounds up. Kept are the tensors that the cell's formulas read going back, as kernels of whole sequences
+    (cuDNN) keep them; torch on a CPU runs cells one by one and may keep more or less. No such peak is compared
     with a measured one.
     """
 
@@ -89,11 +89,9 @@ class RecurrentLayer(LayerByInput):
     def __post_init__(self) -> None:
         super().__post_init__()
         if is_open_size(self.layer_count):
-            refuse(
-                "layer_count", self.layer_count, "must be a whole number: how many layers there are cannot stay open"
-            )
+            refuse("layer_count", self.layer_count, "must be a whole number, not a symbol")
         if isinstance(self.bias_vectors, bool) or self.bias_vectors not in (0, 1, MOST_BIAS_VECTORS):
-            refuse("bias_vectors", self.bias_vectors, "must be 0, 1, or 2 where x and h have one each")
+            refuse("bias_vectors", self.bias_vectors, "must be 0, 1, or 2 (one each for x and h)")
 
     @property
     def keeps_output(self) -> bool:  # type: ignore[override]
@@ -160,7 +158,7 @@ class RecurrentLayer(LayerByInput):
         if between is not None:
             dropout, shapes = between
             upper = self.layer_count - 1
-            hidden_sequences += upper  # what was dropped, for the weights above, and what was not, for those below
+            hidden_sequences += upper  # h after dropout for the weights above, h before it for those below
             masks = upper * dropout.saved_bytes(shapes, batch_size=batch_size, element_bytes=element_bytes)
         return element_bytes * sequence * (self.layer_count * self.kept_per_unit + hidden_sequences) + masks
 
@@ -196,7 +194,7 @@ class RecurrentLayer(LayerByInput):
         return tuple(operations)
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return the same; the lowest layer's recurrences yield no dx where it is not wanted."""
+        """Return the same; the lowest layer's recurrences yield no dx if it is not needed."""
         through_time = self._recurrences(
             input_shapes,
             batch_size=batch_size,
@@ -228,7 +226,7 @@ TENSORS = ("input_weight", "recurrent_weight", "input_bias", "recurrent_bias")
 
 
 def _is_sequence(operand: Operand, *, batch_axis: int) -> bool:
-    """Tell whether a tensor's samples are (steps, features): its batch axis lies where the call says."""
+    """Return whether a tensor's samples are (steps, features), with the batch axis where the call puts it."""
     full = (None, 0, 1) if batch_axis == 0 else (0, None, 1)
     return len(operand.shape) == len(SEQUENCE) and operand.axes == full
 
@@ -236,7 +234,7 @@ def _is_sequence(operand: Operand, *, batch_axis: int) -> bool:
 def _torch_recurrence(call: OperatorCall, kind: type[RecurrentLayer], **options: Any) -> Translation | None:
     """Read a call of ``aten.lstm``, ``aten.gru``, ``aten.rnn_tanh`` or ``aten.rnn_relu``.
 
-    Packed sequences, whose steps differ between samples, and projected states are none of ours.
+    Packed sequences, whose steps differ between samples, and projected states are not supported.
     """
     if call.overload == "data" or not _is_sequence(call["input"], batch_axis=0 if call["batch_first"] else 1):
         return None
@@ -264,7 +262,7 @@ def _torch_recurrence(call: OperatorCall, kind: type[RecurrentLayer], **options:
 
 
 def _part(operand: Operand, name: str, shape: tuple[int, ...]) -> Operand:
-    """Return a part of a parameter that holds those of several directions or of both biases."""
+    """Return a part of a tensor that holds parameters of several directions or both biases."""
     return replace(
         operand, key=f"{operand.key}[{name}]", shape=SharedShape(shape), axes=tuple(range(len(shape))), value=None
     )
@@ -273,7 +271,7 @@ def _part(operand: Operand, name: str, shape: tuple[int, ...]) -> Operand:
 def _onnx_parameters(
     call: OperatorCall, *, directions: Sequence[str], gates: Any, hidden_size: Any
 ) -> Iterator[tuple[str, Operand]]:
-    """Yield each parameter with its part of the tensors that an ONNX node has for all of them."""
+    """Yield each parameter with its part of an ONNX node's joint tensors."""
     weight, recurrent, bias = (call.get(position) for position in ("1", "2", "3"))
     for direction in directions:
         name = direction or "forward"
@@ -337,7 +335,7 @@ class RNN(RecurrentLayer):
     Notes
     -----
     Input 1 is h before the first step. One product step costs 2 h (x + h) FLOP per sample, the function 1 h, a second
-    bias vector 1 h. Kept: the function's result at every step, which the sequence that is handed on holds once more.
+    bias vector 1 h. Kept: the function's result at every step, of which the output sequence is a second copy.
 
     References
     ----------
@@ -400,7 +398,7 @@ class GRU(RecurrentLayer):
 
 
 PEEPHOLES = "7"
-"""Input of an ONNX node with weights from the cell state to the gates, which this layer has none of."""
+"""Input of an ONNX node with weights from the cell state to the gates, which this layer lacks."""
 
 
 def _from_onnx_lstm(call: OperatorCall) -> Translation | None:
@@ -447,7 +445,7 @@ class LSTM(RecurrentLayer):
 
 @layer_kind
 class RecurrentState(View):
-    """States h or c after the last step, read off a recurrent layer: the first state of another, or scores.
+    """States h or c after the last step of a recurrent layer, used as first state of another or as scores.
 
     Parameters
     ----------
@@ -456,7 +454,7 @@ class RecurrentState(View):
 
     Notes
     -----
-    A view of what the layer below computes and keeps anyway, so it costs nothing in either direction.
+    A view of tensors that the layer below keeps anyway, so it costs nothing in either direction.
     """
 
     kind: ClassVar[str] = "recurrent_state"
@@ -475,5 +473,5 @@ class RecurrentState(View):
         check_rank(input_shapes[0], ("features",), SEQUENCE, ("steps", "directions", "features"))
         features, units = input_shapes[0][-1], self.shape[-1]
         if not is_open_size(features) and not is_open_size(units) and features % units:
-            mismatch(f"holds {units} units, which the {features} features of {shape_text(input_shapes[0])} are not")
+            mismatch(f"holds {units} units, unlike the {features} features of {shape_text(input_shapes[0])}")
         return self.shape

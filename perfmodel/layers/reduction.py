@@ -1,4 +1,4 @@
-"""Reductions over axes of a sample or over the mini-batch as well, in a table, and running totals."""
+"""Reductions over axes of a sample and the mini-batch, listed in a table, and running totals."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class ReducingFunction:
     reads_input, reads_output : bool
         Whether the gradient reads x and y besides dy. [-]
     writes : str
-        ``elements``, or ``index`` or ``mask`` where the result is one. [-]
+        ``elements``, ``index`` or ``mask``: kind of the result. [-]
     finds_place : bool
-        Whether it also writes which element each result is, and the gradient reads nothing besides. [-]
+        Whether it also writes the position of each result, which is then all that the gradient reads besides dy. [-]
     scratch : int
         Tensors like x that torch makes between dy and dx. [1]
     torch, onnx : str
@@ -57,7 +57,7 @@ FUNCTIONS: dict[str, ReducingFunction] = {
     # compare x with y, times dy
     "max": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True, torch="max amax", onnx="ReduceMax"),
     "min": ReducingFunction(1, 0, (2, 0), reads_input=True, reads_output=True, torch="min amin", onnx="ReduceMin"),
-    # and where it is: dx is zero but there
+    # and its position: dx is zero elsewhere
     "max_and_place": ReducingFunction(1, 0, (0, 0), finds_place=True),
     "min_and_place": ReducingFunction(1, 0, (0, 0), finds_place=True),
     # dy y / x
@@ -102,7 +102,7 @@ ONNX_NAMES = {name: function for function, row in FUNCTIONS.items() for name in 
 
 
 def _reduced(call: OperatorCall, function: str, x: Operand, dims: Any, *, keeps_axes: bool) -> Translation:
-    """Return the reduction along axes of the whole tensor; over all of them where none is named."""
+    """Return the reduction along axes of the whole tensor; over all of them if none is named."""
     named = (dims,) if isinstance(dims, int) else tuple(dims or ()) or tuple(range(len(x.axes)))
     places = sorted({place for place in map(x.sample_axis, named) if place is not None} if x.axes else set())
     if call.output.is_index and function.startswith(("max", "min")):
@@ -144,9 +144,9 @@ class Reduction(Layer):
     function : str
         A word of ``FUNCTIONS``: ``sum``, ``mean``, ``max`` ... [-]
     axes : tuple of int or None
-        Axes of a sample that are reduced, negative ones counted from the last; None for all. [-]
+        Axes of a sample to reduce, counted from the end if negative; None for all. [-]
     keep_axes : bool
-        Whether they stay, with an extent of 1; so does the batch, as the first axis, where it is reduced. [-]
+        Whether they stay, with extent 1; a reduced batch then stays as the first axis. [-]
     over_batch : bool
         Whether the samples of the mini-batch are reduced together, so that all share the result. [-]
 
@@ -154,7 +154,7 @@ class Reduction(Layer):
     -----
     Forward reads x once and writes the results. Backward writes dx from dy and what the formula in ``FUNCTIONS`` reads,
     in one pass; a sum's gradient is dy seen through a view, which costs nothing. A maximum with its place writes and
-    keeps an index for each result; backward reads it and dy. An index is 4 B, a truth value 1 B.
+    keeps an index for each result; backward reads it and dy. An index is 4 B, a Boolean 1 B.
     """
 
     kind: ClassVar[str] = "reduction"
@@ -195,7 +195,7 @@ class Reduction(Layer):
 
     @property
     def makes_mask(self) -> bool:  # type: ignore[override]
-        """Whether the result is a truth value."""
+        """Whether the result is Boolean."""
         return self._of_function.writes == "mask"
 
     def backward_scratch_bytes(
@@ -205,11 +205,11 @@ class Reduction(Layer):
         return self._of_function.scratch * element_bytes * element_count(input_shapes[0], batch_size=batch_size)
 
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
-        """Tell whether the function has a gradient, for each of ``input_count`` inputs [1]."""
+        """Return whether the function has a gradient, for each of ``input_count`` inputs [1]."""
         return (self._of_function.gradient is not None,) * input_count
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the axes that are left."""
+        """Return the remaining axes."""
         shape = input_shapes[0]
         reduced = set(range(len(shape))) if self.axes is None else {axis_in(shape, axis) for axis in self.axes}
         kept = enumerate(shape)
@@ -219,7 +219,7 @@ class Reduction(Layer):
         return SharedShape(left) if self.over_batch or isinstance(shape, SharedShape) else left
 
     def saved_index_count(self, input_shapes: Shapes, *, batch_size: Any) -> Any:
-        """Return the places of the results, where they are found [1]."""
+        """Return the positions of the results, if they are written [1]."""
         if not self._of_function.finds_place:
             return 0
         return element_count(self.output_shape(input_shapes), batch_size=batch_size)
@@ -240,7 +240,7 @@ class Reduction(Layer):
         )
 
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that writes dx; nothing for a sum, or where there is no gradient."""
+        """Return one pass that writes dx; nothing for a sum, or if there is no gradient."""
         of_function = self._of_function
         if of_function.gradient in (None, (0, 0)) and not of_function.finds_place:
             return ()
@@ -271,7 +271,7 @@ def _product(call: OperatorCall) -> Translation:
 
 @layer_kind
 class Cumulative(Pointwise):
-    """Sum or product of all elements of a row up to each of them.
+    """Running sum or product of the elements of each row.
 
     Parameters
     ----------

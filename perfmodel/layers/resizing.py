@@ -21,12 +21,12 @@ from perfmodel.symbolic import is_symbolic
 
 CONSTANT = "constant"
 COPIES = ("reflect", "replicate", "wrap")
-"""Modes in which padding holds copies of elements, whose gradients are added to theirs."""
+"""Modes in which padding copies elements; gradients of copies are added to those of the originals."""
 ONNX_MODES = {"constant": CONSTANT, "reflect": "reflect", "edge": "replicate", "wrap": "wrap"}
 
 
 def _from_pairs(data: Operand, by_axis: Mapping[int, Pair], mode: str) -> Translation | None:
-    """Return the padding of full axes, counted from the start; None where the batch is padded."""
+    """Return the padding of full axes, counted from the start; None if the batch is padded."""
     pairs: list[Pair] = [(0, 0)] * len(data.shape)
     for axis, pair in by_axis.items():
         place = data.sample_axis(axis)
@@ -57,13 +57,13 @@ def _from_onnx_pad(call: OperatorCall) -> Translation | None:
 
 @layer_kind
 class Pad(Layer):
-    """Elements put before and after each axis: a constant, or copies of those inside.
+    """Elements added before and after each axis: a constant, or copies of those inside.
 
     Parameters
     ----------
     padding : tuple of tuple of int
-        Elements (before, after) each axis of a sample, e.g. ((0, 0), (1, 1), (1, 1)) around each image; negative ones
-        cut off. [1]
+        Elements (before, after) each axis of a sample, e.g. ((0, 0), (1, 1), (1, 1)) around an image; negative numbers
+        crop. [1]
     mode : str
         ``constant``, ``reflect``, ``replicate`` or ``wrap``. [-]
 
@@ -102,11 +102,11 @@ class Pad(Layer):
 
     @property
     def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the mode
-        """Whether the input stays, as that of copies does."""
+        """Whether the input is kept, as it is for copies."""
         return self.mode != CONSTANT
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the input's shape with every axis longer by what is put before and after it."""
+        """Return the input's shape with every axis extended by its padding."""
         shape = input_shapes[0]
         if len(shape) != len(self.padding):
             mismatch(f"pads samples of {len(self.padding)} axes, but its input is {shape_text(shape)}")
@@ -140,12 +140,12 @@ class Pad(Layer):
 
 
 def _cut(added: Any) -> Any:
-    """Return the part of a padding that cuts: itself where it is negative."""
+    """Return the part of a padding that crops: itself if negative, otherwise zero."""
     return minimum(added, 0) if is_symbolic(added) else min(added, 0)
 
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
-"""Inputs along each axis that an output is made of [1]."""
+"""Inputs along each axis that contribute to an output [1]."""
 LARGEST_DENOMINATOR = 10_000
 """Factors are taken as the nearest fraction with at most this denominator: 0.7 is 7 / 10 [1]."""
 
@@ -178,7 +178,7 @@ def _from_onnx_upsample(call: OperatorCall) -> Translation | None:
 
 
 def _by_axis(given: Any, axes: tuple[int, ...]) -> dict[int, float]:
-    """Return numbers of a constant or attribute by the axis of the full tensor; none where they are not known."""
+    """Return numbers of a constant or attribute by the axis of the full tensor; none if they are not known."""
     numbers = given.value if isinstance(given, Operand) else given
     values = [] if numbers is None else [float(number) for number in numbers]
     return dict(zip(axes, values, strict=True)) if values else {}
@@ -238,7 +238,7 @@ class Upsample(Layer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.output_size is None) == (self.scale_factor is None):
-            refuse("output_size", self.output_size, "must be given, or else scale_factor, but not both")
+            refuse("output_size", self.output_size, "must be given if scale_factor is not, and not with it")
         for size in _all(self.output_size):
             check_count("output_size", size)
         for factor in _all(self.scale_factor):

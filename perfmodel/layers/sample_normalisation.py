@@ -32,11 +32,11 @@ class SampleNorm(Layer):
     Parameters
     ----------
     affine : bool
-        Whether gamma follows, and beta with it unless the kind says otherwise. [-]
+        Whether gamma follows, and in most kinds beta. [-]
 
     Notes
     -----
-    x^ is the normalised x; c is 1 where the mean is subtracted and 0 where not, a and b are 1 with gamma and with beta.
+    x^ is the normalised x; c is 1 if the mean is subtracted, a with gamma, b with beta, and each is otherwise 0.
     Forward reads x twice and writes y: per element 2 + c FLOP for the sums of x^2 and x, 1 + c to normalise, a + b.
     Backward to the input reads x and dy for the sums of dy gamma x^ and dy gamma, and again for dx: 1 + c for x^ and a
     for dy gamma each time, 2 + c for the sums, 3 + c for dx: 7 + 4 c + 2 a FLOP. Backward to gamma and beta is a pass
@@ -55,7 +55,7 @@ class SampleNorm(Layer):
 
     @abstractmethod
     def _vector_shape(self, shape: Shape) -> Shape:
-        """Return the shape of gamma [1]; refuse samples that do not fit."""
+        """Return the shape of gamma [1]; raise ShapeMismatchError for samples that do not fit."""
 
     @abstractmethod
     def _group_shape(self, shape: Shape) -> Shape:
@@ -198,7 +198,7 @@ class LayerNorm(LastAxesNorm):
 
 
 def _in_groups(call: OperatorCall) -> Translation | None:
-    """Return a norm of groups of channels, each its own group where the call says no number of them."""
+    """Return a norm of groups of channels; each is its own group if the call gives no number of groups."""
     if "." in call.operator:
         operand, groups, scale, shift = call["input"], call.get("group"), call.get("weight"), call.get("bias")
     else:
@@ -220,7 +220,7 @@ class GroupNorm(SampleNorm):
     Parameters
     ----------
     groups : int
-        Groups that the channels are dealt to. [1]
+        Groups that the channels are divided into. [1]
 
     Notes
     -----

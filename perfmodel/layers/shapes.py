@@ -1,4 +1,4 @@
-"""Shapes of samples: what they are called, how they are checked and counted."""
+"""Shapes of samples: their text form, checks and counts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def element_count(shape: Shape, *, batch_size: Any) -> Any:
 
 
 class ShapeMismatchError(PerfmodelError, ValueError):
-    """A layer cannot take shapes it was offered; a graph turns it into a ShapeError that names the layer.
+    """A layer cannot take its input shapes; a graph turns it into a ShapeError that names the layer.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def mismatch(problem: str) -> NoReturn:
 
 
 def shape_text(shape: Shape) -> str:
-    """Return a sample's shape as people write it.
+    """Return a sample's shape as text.
 
     Examples
     --------
@@ -83,7 +83,7 @@ SEQUENCE = ("steps", "features")
 
 
 def channel_count(shape: Shape) -> int:
-    """Return the channels of a sample [1]: the first of (channels, height, width), else the last axis.
+    """Return the channels of a sample [1]: the first of (channels, height, width), otherwise the last axis.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def channel_count(shape: Shape) -> int:
 
 
 def axis_in(shape: Shape, axis: int) -> int:
-    """Return the place of an axis that may count from the end [-]; raise ShapeMismatchError where there is none.
+    """Return the position of an axis that may count from the end [-]; raise ShapeMismatchError if there is none.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def axis_in(shape: Shape, axis: int) -> int:
 
 
 def without_axis(shape: Shape, axis: int) -> Shape:
-    """Return a shape less one axis, which may count from the end: one element for each row along it.
+    """Return a shape without one axis, which may count from the end: one element for each row along it.
 
     Examples
     --------
@@ -119,21 +119,21 @@ def without_axis(shape: Shape, axis: int) -> Shape:
 
 
 def with_extent(shape: Shape, place: int, extent: Any) -> Shape:
-    """Return a shape with another extent in one place.
+    """Return a shape with the extent of one axis replaced.
 
     Parameters
     ----------
     shape : tuple of int
         The shape. [1]
     place : int
-        Where it changes. [-]
+        Axis to change. [-]
     extent : int or sympy.Expr
-        What stands there instead. [1]
+        Its new extent. [1]
 
     Returns
     -------
     tuple of int
-        Shared by all samples where ``shape`` is. [1]
+        Shared by all samples if ``shape`` is. [1]
 
     Examples
     --------
@@ -151,7 +151,7 @@ def check_divides(part: Any, whole: Any, problem: str) -> None:
     part, whole : int or sympy.Expr
         Divisor and dividend. [1]
     problem : str
-        What does not fit. [-]
+        Message for a misfit. [-]
     """
     if not is_open_size(part) and not is_open_size(whole) and whole % part:
         raise ShapeMismatchError(problem)
@@ -182,7 +182,7 @@ def without_last_axes(shape: Shape, axis_count: int) -> Shape:
 
 
 def is_spread(own: Shape, over: Shape) -> bool:
-    """Tell whether a tensor is repeated to make another: along axes of extent 1, or for every sample.
+    """Return whether a tensor is repeated to form another: along axes of extent 1, or for every sample.
 
     Examples
     --------
@@ -194,7 +194,7 @@ def is_spread(own: Shape, over: Shape) -> bool:
 
 
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
-    """Return the shape that tensors have together: aligned at the last axis, an extent of 1 repeated.
+    """Return the shape that tensors broadcast to: aligned at the last axis, an extent of 1 repeated.
 
     A tensor that all samples share may have one axis of extent 1 more, in the place of the batch axis.
 
@@ -221,7 +221,7 @@ def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
 
 
 def stated_shape(shape: Shape, input_shapes: Sequence[Shape]) -> Shape:
-    """Return the shape that a layer is told its output has: that of all samples together if all inputs are theirs.
+    """Return a given output shape, shared by all samples if all inputs are.
 
     Examples
     --------

@@ -14,14 +14,14 @@ from perfmodel.layers.view import View
 
 @layer_kind
 class Constant(View):
-    """A tensor that all samples share and nobody trains, e.g. a table of angles or a mask: no input, no operation.
+    """An untrained tensor that all samples share, e.g. a table of angles or a mask: no input, no operation.
 
     Parameters
     ----------
     shape : tuple of int
         Its shape. [1]
     is_index : bool
-        Whether it holds whole numbers or truth values. [-]
+        Whether it holds whole numbers or Booleans. [-]
     """
 
     kind: ClassVar[str] = "constant"
@@ -48,7 +48,7 @@ class Parameter(View):
 
     Notes
     -----
-    Its gradient is what the layers that read it compute for their input; where several do, it is summed.
+    Its gradient is what the layers that read it compute for their input; if there are several, it is their sum.
     """
 
     kind: ClassVar[str] = "parameter"
@@ -75,7 +75,7 @@ class Filling(NamedTuple):
     flop : int
         Arithmetic per element. [FLOP]
     torch, onnx : str
-        Operators of torch and of ONNX that fill one so. [-]
+        Operators of torch and of ONNX that fill a tensor this way. [-]
     """
 
     flop: int
@@ -95,11 +95,11 @@ FILLINGS = {
     ),
     "range": Filling(2, torch="arange linspace", onnx="Range"),  # multiplies a step and adds a start
 }
-"""What is written -> how."""
+"""Content -> how it is written."""
 TORCH_NAMES = {f"aten.{name}": function for function, row in FILLINGS.items() for name in row.torch.split()}
-"""Operator of torch -> what is written."""
+"""Operator of torch -> content."""
 ONNX_NAMES = {name: function for function, row in FILLINGS.items() for name in row.onnx.split()}
-"""Operator of ONNX -> what is written."""
+"""Operator of ONNX -> content."""
 
 
 def _from_call(call: OperatorCall) -> Translation:
@@ -117,7 +117,7 @@ class Fill(Layer):
     shape : tuple of int
         Shape of an output sample. [1]
     function : str
-        ``zeros`` (or any other number), ``normal``, ``uniform``, ``range``; ``empty`` where it is left as it is. [-]
+        ``zeros`` (or any other number), ``normal``, ``uniform``, ``range``; ``empty`` if nothing is written. [-]
     per_sample : bool
         Whether every sample has its own part; otherwise all share it. [-]
 
@@ -142,7 +142,7 @@ class Fill(Layer):
     per_sample: bool = False
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the shape that was asked for."""
+        """Return the requested shape."""
         return self.shape if self.per_sample else SharedShape(self.shape)
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:

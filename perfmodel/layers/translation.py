@@ -2,7 +2,7 @@
 
 An importer turns every call into an :class:`OperatorCall` of plain values, asks the layers that name the operator in
 ``torch_operators`` or ``onnx_operators``, and takes the first :class:`Translation`. Layers import nothing of torch or
-ONNX, importers know no layer: a new operator is a line of its layer.
+ONNX, importers know no layers: a new operator takes one line in its layer.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class Operand:
     shape : tuple of int
         Sample shape, i.e. without the batch axis; a SharedShape where no batch axis exists. [1]
     axes : tuple of int or None
-        For each axis of the full tensor, its place in ``shape``; None for the batch axis that ``shape`` leaves out. [-]
+        For each axis of the full tensor, its place in ``shape``; None for the batch axis, which ``shape`` omits. [-]
     is_parameter : bool
         Whether it is a trained tensor of the network, possibly seen through a transpose. [-]
     is_transposed : bool
         Whether a parameter is seen with its two axes exchanged. [-]
     is_index : bool
-        Whether it holds whole numbers or truth values, which have no gradient. [-]
+        Whether it holds whole numbers or Booleans, which have no gradient. [-]
     is_complex : bool
         Whether it holds complex numbers: ``shape`` then ends with an axis of 2 that ``axes`` does not have. [-]
     value : object
-        The content of a small constant where it is known (ONNX initialisers, torch never); else None. [-]
+        The content of a small constant if known (ONNX initialisers, never torch), otherwise None. [-]
     """
 
     key: str

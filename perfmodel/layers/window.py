@@ -1,6 +1,6 @@
-"""Windows that slide over a map of any number of axes: padding, and how many fit; of convolution and pooling.
+"""Windows of convolution and pooling, which slide over a map of any number of axes: their padding and number.
 
-Every count is a closed form, the same for numbers and for maps and options that are left open: along an axis of n
+Every count is a closed form, for numbers and for symbolic maps and options alike: along an axis of n
 elements with b zeros before it, ceil((n + b + c) / stride) windows fit, where c follows from window and padding alone.
 """
 
@@ -19,17 +19,17 @@ from perfmodel.symbolic import is_symbolic
 Pair = tuple[int, int]
 """Before and after [1]."""
 Size = int | tuple[int, ...]
-"""One extent for all axes of a map, or one for each, e.g. (height, width) [1]."""
+"""One extent for all axes of a map, or one extent per axis, e.g. (height, width) [1]."""
 Padding = str | int | tuple[Pair, ...]
 """``valid``, ``same``, one number for all sides, or (before, after) for each axis."""
 
 PADDING_RULES = ("valid", "same")
 MAP_LAYOUTS = {1: ("channels", "length"), 2: IMAGE, 3: ("channels", "depth", "height", "width")}
-"""Axes of a map to the axes of a sample."""
+"""Number of axes of a map -> axes of a sample."""
 
 
 def check_map(shape: Shape, axis_count: int) -> None:
-    """Raise ShapeMismatchError unless a sample is channels of maps with so many axes, or several such images.
+    """Raise ShapeMismatchError unless a sample is one or several images: channels of maps with that many axes.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def _has_length(given: object, length: int) -> bool:
 
 
 def _is_count(given: object, minimum_count: int) -> bool:
-    """Tell whether a value is a whole number of at least the minimum, or a symbol for one."""
+    """Return whether a value is a whole number of at least the minimum, or a symbol for one."""
     if is_open_size(given):
         return True
     return isinstance(given, int) and not isinstance(given, bool) and given >= minimum_count
@@ -72,7 +72,7 @@ def as_sizes(argument: str, given: Size, *, axis_count: int, least: int = 1) -> 
     Raises
     ------
     ArgumentError
-        If one is no whole number, or less than the least; or if there are more or fewer than axes.
+        If one is not a whole number >= ``least``, or if their number is not that of the axes.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def as_sizes(argument: str, given: Size, *, axis_count: int, least: int = 1) -> 
     for extent in sizes:
         if not _is_count(extent, least):
             axes = ", ".join(MAP_LAYOUTS[axis_count][1:])
-            refuse(argument, given, f"must be a whole number >= {least}, or ({axes}) of them")
+            refuse(argument, given, f"must be a whole number >= {least}, or one for each of ({axes})")
     return sizes * axis_count if len(sizes) < axis_count else sizes
 
 
@@ -114,10 +114,10 @@ class Window:
     kernel_size, stride, dilation : tuple of int
         Taps, step between windows, and step between taps, by axis, e.g. (height, width). [1]
     padding : str or tuple
-        ``valid``: none; ``same``: as TensorFlow, just enough for ceil(input / stride) windows, the odd zero
+        ``valid``: none; ``same``: as in TensorFlow, just enough for ceil(input / stride) windows, an odd zero
         at the end; or explicit zeros. [-]
     ceil_mode : bool
-        Whether a last window that overhangs the padded map counts (if it starts inside). [-]
+        Whether a last window that starts inside the padded map but extends beyond it counts. [-]
     """
 
     kernel_size: tuple[int, ...]
@@ -137,7 +137,7 @@ class Window:
         dilation: Size = 1,
         ceil_mode: bool = False,
     ) -> Window:
-        """Return a window from options as people write them; raise ArgumentError for senseless ones."""
+        """Return a window from options in any accepted form; raise ArgumentError for invalid ones."""
         check_flag("ceil_mode", ceil_mode)
         return cls(
             as_sizes("kernel_size", kernel_size, axis_count=axis_count),
@@ -149,7 +149,7 @@ class Window:
 
     @property
     def extent(self) -> tuple[int, ...]:
-        """Distance a window spans along each axis, its gaps included [1]."""
+        """Extent of a window along each axis, including the gaps between its taps [1]."""
         return tuple((taps - 1) * step + 1 for taps, step in zip(self.kernel_size, self.dilation, strict=True))
 
     def zeros(self, map_size: Shape) -> tuple[Pair, ...]:
@@ -167,7 +167,7 @@ class Window:
         return cast("tuple[Pair, ...]", self.padding)
 
     def output_size(self, map_size: Shape) -> tuple[int, ...]:
-        """Return the number of windows that fit along each axis; raise ShapeMismatchError where none does [1].
+        """Return the number of windows that fit along each axis; raise ShapeMismatchError if none does [1].
 
         Examples
         --------
@@ -191,7 +191,7 @@ class Window:
         return counts
 
     def taps_inside(self, map_size: Shape) -> int:
-        """Return the taps of all windows that lie on the map, neither on padding nor beyond its end [1].
+        """Return how many taps of all windows lie on the map, neither on padding nor beyond its end [1].
 
         Examples
         --------
@@ -205,8 +205,8 @@ class Window:
     def _offset(self, axis: int, zeros: Pair) -> int:
         """Return c of ceil((n + before + c) / stride), the number of windows along an axis of n elements.
 
-        The last start leaves the whole window on the padded map, or, in ceil mode, is the first that does not, unless
-        it lies beyond map and zeros before it.
+        The last window is the last that lies wholly on the padded map or, in ceil mode, the first that does not, unless
+        it would start beyond the map and the zeros before it.
         """
         before, after = zeros
         if self.padding == "same":
@@ -215,7 +215,7 @@ class Window:
         return _least(overhang + self.stride[axis], 0) if self.ceil_mode else overhang + 1
 
     def _taps_along(self, axis: int, size: int, windows: int, zeros: Pair) -> int:
-        """Sum over the taps of the window along one axis of the windows in which each lies on the map."""
+        """Return the number of pairs of window and tap along one axis whose tap lies on the map."""
         taps, stride, dilation, (before, _) = self.kernel_size[axis], self.stride[axis], self.dilation[axis], zeros
         if zeros == (0, 0) and not self.ceil_mode:
             return windows * taps
@@ -225,14 +225,14 @@ class Window:
             first = _most(rounded_up(before - position, stride), 0)
             end = before + _least(offset, -position)
             inside, of_one = (rounded_up(each + end, stride) - first for each in (size, 1))
-            # counts grow with the map: what is none below zero for a map of one element needs no bound
+            # counts grow with the map: one that is not negative for a map of one element needs no bound
             return inside if not is_open_size(of_one) and of_one >= 0 else _most(inside, 0)
 
         return sum(count(tap * dilation) for tap in range(taps))
 
 
 def rounded_up(total: Any, divisor: Any) -> Any:
-    """Return the quotient of two whole numbers, or symbols for such, rounded up [1].
+    """Return the quotient of two whole numbers, or symbols for them, rounded up [1].
 
     Examples
     --------
@@ -247,7 +247,7 @@ def rounded_up(total: Any, divisor: Any) -> Any:
 
 
 def _least(first: Any, second: Any) -> Any:
-    """Return the smaller of two numbers, also of open ones whose difference is known."""
+    """Return the smaller of two numbers, or of two expressions whose difference is known."""
     difference = first - second
     if is_open_size(difference):
         return minimum(first, second)
@@ -255,7 +255,7 @@ def _least(first: Any, second: Any) -> Any:
 
 
 def _most(first: Any, second: Any) -> Any:
-    """Return the larger of two numbers, also of open ones whose difference is known."""
+    """Return the larger of two numbers, or of two expressions whose difference is known."""
     difference = first - second
     if is_open_size(difference):
         return maximum(first, second)

@@ -16,7 +16,7 @@ LOSSES: dict[str, nn.Layer] = {
     "binary_cross_entropy": nn.BinaryCrossEntropy(over="probabilities"),
     "mean_squared_error": nn.MeanSquaredError(),
 }
-"""Name to what compares the reconstruction with the input."""
+"""Name -> loss between reconstruction and input."""
 
 
 def _dense_stack(graph: LayerGraph, x: str, *, name: str, widths: Sequence[Any], activation: str) -> str:
@@ -138,7 +138,7 @@ def convolutional_autoencoder(
     activation : str
         Non-linearity of all layers but the last, which is a sigmoid. [-]
     image_size : int or sympy.Expr
-        Height and width of the image, divisible by two as often as it is halved; left open, a multiple of a symbol,
+        Height and width of the image, divisible by two as often as it is halved; if symbolic, a multiple of a symbol,
         e.g. ``4 * sympy.Symbol("I", integer=True, positive=True)``. [1]
     in_channels : int or sympy.Symbol
         Channels of the image. [1]

@@ -1,4 +1,4 @@
-"""What networks on images are made of: the image, chains, normalised convolutions, the end; activations by name."""
+"""Building blocks of networks on images: the image, chains, normalised convolutions, the end; activations by name."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def normalised(
     layer : Convolution2d
         The convolution. [-]
     activation : Layer or None
-        What stands in the rectifier's place; None for ReLU. [-]
+        Replacement for the rectifier; None for ReLU. [-]
 
     Returns
     -------

@@ -16,7 +16,7 @@ BERT_SIZES: dict[str, dict[str, int]] = {
     "base": {"layers": 12, "width": 768, "heads": 12},
     "large": {"layers": 24, "width": 1024, "heads": 16},
 }
-"""Name to what differs between the published sizes."""
+"""Name -> options that differ between the published sizes."""
 
 
 def _pooled(graph: LayerGraph, x: str, *, width: Any) -> str:
@@ -53,7 +53,7 @@ BERT_HEADS: dict[str, Callable[..., None]] = {
     "classification": _add_classifier,
     "masked_language_model": _add_masked_language_model,
 }
-"""Name to what adds the end of the network."""
+"""Name -> function that adds the end of the network."""
 
 
 @checked(

@@ -89,7 +89,7 @@ def feed_forward(
     dropout : float
         Rate of dropout after each hidden layer; zero for none. [1]
     name : str
-        What the graph is called. [-]
+        Name of the graph. [-]
 
     Returns
     -------

@@ -23,7 +23,7 @@ SQUASHES: dict[str, nn.Layer] = {"tanh": nn.Tanh(), "sigmoid": nn.Sigmoid(), "re
 def lenet5(*, activation: str = "tanh", classes: Any = 10, image_size: Any = 32, in_channels: Any = 1) -> LayerGraph:
     """Return LeNet-5 [1]_ for digits of 32 x 32: 61,706 parameters, 416,520 multiply-adds forward.
 
-    The form that everyone builds today: every map of the second convolution sees all six maps before it (the paper
+    The usual modern form: every map of the second convolution sees all six maps before it (the paper
     connects some, 1,516 parameters in place of 2,416), pools have no coefficients, and ten scores with softmax stand
     for the radial basis functions.
 
@@ -132,7 +132,7 @@ TOWERS: dict[str, _Tower] = {
     "grouped": _Tower(channels=(96, 256, 384, 384, 256), image_size=227, groups=(1, 2, 1, 2, 2), is_normed=True),
     "shi2016": _Tower(channels=(96, 256, 384, 384, 256)),
 }
-"""Name to what is special about it."""
+"""Name -> its special options."""
 POOLED = (1, 2, 5)
 """Convolutions that a pool follows [-]."""
 
@@ -451,7 +451,7 @@ def convolutional(
     """
     stages = _stage_channels(channels)
     if padding == "same" and not is_open_size(kernel_size) and kernel_size % 2 == 0:
-        refuse("kernel_size", kernel_size, "must be odd where padding is 'same'")
+        refuse("kernel_size", kernel_size, "must be odd with padding='same'")
     nonlinear = ACTIVATIONS[activation]
     graph = image_graph("convolutional", image_size=image_size, in_channels=in_channels)
     zeros = kernel_size // 2 if padding == "same" else 0

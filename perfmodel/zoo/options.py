@@ -1,7 +1,7 @@
-"""What the options of builders may be: a decorator that refuses wrong values under the builder's own names.
+"""Checks of builders' options: a decorator that rejects wrong values under the builder's own names.
 
 A builder passes its options on to layers and inputs that call them otherwise (a width is the features of an embedding),
-so a wrong value must not travel that far: it is refused at the door, by the type that the signature gives the option or
+so wrong values are rejected before that, by the type that the signature gives the option or
 by a rule of its own.
 """
 
@@ -32,7 +32,7 @@ RULES: dict[object, Check] = {
 
 
 def numbered(*, minimum: int = 1) -> Check:
-    """Return the rule that an option is a whole number that cannot stay open, because a builder loops over it.
+    """Return the rule that an option is a whole number, not a symbol, because a builder loops over it.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def numbered(*, minimum: int = 1) -> Check:
 
     def check(argument: str, given: object) -> None:
         if isinstance(given, bool) or not isinstance(given, Integral) or given < minimum:
-            refuse(argument, given, f"must be a whole number >= {minimum}, and no symbol")
+            refuse(argument, given, f"must be a whole number >= {minimum}, and not a symbol")
 
     return check
 
@@ -58,7 +58,7 @@ def check_factor(argument: str, given: object) -> None:
 
 
 def checked(**rules: Check) -> Callable[[Callable[Options, Built]], Callable[Options, Built]]:
-    """Return a decorator of a builder that refuses wrong options before anything is built.
+    """Return a decorator of a builder that rejects wrong options before anything is built.
 
     An option may be None only if that is its default. What single options allow but not together (an image that is too
     small for the depth) shows while the network is built; then the option is named without which it can be.

@@ -54,7 +54,7 @@ def test_counts_and_times_may_be_arrays_and_times_symbols():
         float(closed_network(worker_count=3, **SERVER).throughput_per_s), rel=1e-12
     )
     assert knee(think_s=think, station_s=(service,)).subs({think: 8.2, service: 0.5}) == pytest.approx(17.4)
-    with pytest.raises(ArgumentError, match="no symbol"):
+    with pytest.raises(ArgumentError, match="not a symbol"):
         closed_network(worker_count=think, **SERVER)
 
 

@@ -343,7 +343,7 @@ def _rename(content, old, new):
         (lambda c: c.update(format_version=3), "format_version=3 is not supported: must be 1 or 2"),
         (lambda c: c.pop("layers"), "field 'layers' is missing"),
         (lambda c: c.update(laiers=[]), "unknown field 'laiers'; did you mean 'layers'"),
-        (lambda c: c.update(name=3), "name=3: must be a text"),
+        (lambda c: c.update(name=3), "name=3: must be a string"),
         (lambda c: c.update(inputs={"input": [3, -1]}), r"inputs: 'input'=\[3, -1\]: must be a list of whole"),
         (lambda c: c.update(inputs=[3]), "must be an object of sample shapes"),
         (lambda c: c.update(layers={}), "layers: must be a list"),

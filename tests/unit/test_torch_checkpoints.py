@@ -122,7 +122,7 @@ def test_regions_are_read_back_from_a_file_and_named_if_wrong(tmp_path):
     content = json.loads(path.read_text())
     content["layers"][0]["recomputed_in"] = 7
     path.write_text(json.dumps(content))
-    with pytest.raises(SpecError, match="recomputed_in=7 must be a text"):
+    with pytest.raises(SpecError, match="recomputed_in=7 must be a string"):
         pm.LayerGraph.load(path)
 
 
