@@ -183,7 +183,7 @@ def test_staging_is_one_formula_for_numbers_arrays_and_symbols():
             ["host:gpu*", "host:gpu2"],
             "copies must be",
         ),
-        ("host:tpu*", "a pattern that one of the devices matches"),
+        ("host:tpu*", "a pattern that matches a device"),
     ],
 )
 def test_copies_that_are_none_are_refused(copies, allowed):
