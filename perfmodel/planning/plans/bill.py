@@ -122,7 +122,7 @@ class Hired:
         )
 
     def _duration(self, terms: Terms, work_s: float) -> tuple[float, float | None]:
-        """Return the time of the work with interruptions (infinite if endless), and the time between checkpoints. [s]"""
+        """Return the time of the work with interruptions (infinite if endless), and the checkpoint interval. [s]"""
         rate_per_hour = terms.interruptions_per_hour * self.instance_count
         if self.purchase != SPOT or rate_per_hour == 0:
             return work_s, None
@@ -256,7 +256,7 @@ def spot_terms(
             )
             raise ArgumentError(name, None, allowed)
         if not is_asked and value is not None:
-            raise ArgumentError(name, value, "must not be given without purchase='spot', as nothing stops")
+            raise ArgumentError(name, value, "must not be given without purchase='spot': nothing is interrupted")
     restart_s = from_zero_to(MOST_RESTART_S, "restart_s", restart_s)
     if not is_asked:
         if restart_s:

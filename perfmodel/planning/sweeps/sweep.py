@@ -46,8 +46,8 @@ def sweep(
         Arguments of each configuration, instead of the product of lists; ``axes`` then apply to all of them. [-]
     columns : iterable of str
         Results to keep: ``step_s``, its parts and totals under their names in a Prediction,
-        ``samples_per_s``, ``epoch_s``, ``usd_per_epoch``, ``memory_bytes``; ``fits`` and ``reason`` are always kept. None
-        for ``step_s``, ``samples_per_s`` and ``usd_per_epoch``. [-]
+        ``samples_per_s``, ``epoch_s``, ``usd_per_epoch``, ``memory_bytes``; ``fits`` and ``reason`` are always kept.
+        None for ``step_s``, ``samples_per_s`` and ``usd_per_epoch``. [-]
     usd_per_hour : float or mapping of str to float
         Price of a device, one for all or by name; every device that works is paid for. None for its share of the
         newest known on-demand price of an instance (``pm.load_price``). [USD/h]
@@ -63,10 +63,10 @@ def sweep(
     progress : bool
         Whether to show a progress bar on the error stream. [-]
     **axes : object
-        Arguments of ``predict``, each one value, or a list, tuple, range or array of values. Also: ``link``, which replaces the
-        links of its kind in ``system=`` (the fabric of a cluster, PCIe slots, NVLink); ``device`` with ``system=``,
-        which replaces the system's GPUs; and ``devices``, a number of devices, instead of ``workers``: as many
-        workers as fit with ``stages`` x ``tensor_size`` devices each. [-]
+        Arguments of ``predict``, each one value, or a list, tuple, range or array of values. Also: ``link``,
+        which replaces the links of its kind in ``system=`` (the fabric of a cluster, PCIe slots, NVLink);
+        ``device`` with ``system=``, which replaces the system's GPUs; and ``devices``, a number of
+        devices, instead of ``workers``: as many workers as fit with ``stages`` x ``tensor_size`` devices each. [-]
 
     Returns
     -------
