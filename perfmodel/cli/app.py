@@ -37,7 +37,7 @@ RARELY = 100_000
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells: 128 + SIGINT."""
 
-# Newer typer brings its own copy of click, older typer imports it; both hang this class under BadParameter.
+# Newer typer has its own copy of click, older typer imports click; in both, this class derives from BadParameter.
 _UsageError: Any = typer.BadParameter.__base__
 
 
@@ -99,7 +99,7 @@ def _perfmodel(
 
 
 def _app_for(words: Sequence[str]) -> typer.Typer:
-    """Return the command line with only the requested command, as each takes time to build; with all if unknown."""
+    """Return the command line with only the requested command, to save time; with all commands if it is unknown."""
     asked = [info for info in app.registered_commands if words and (info.name or "").split()[0] == words[0]]
     Command.only_listed = len(asked) != 1 or asked[0].name != words[0]
     if Command.only_listed:
@@ -141,7 +141,7 @@ def _refused(message: str) -> int:
 
 
 def _shown(message: Warning | str, category: type[Warning], *_where: object, **_more: object) -> None:
-    """Print one of our warnings as one line, without Python's source line."""
+    """Print a warning as one line, without Python's source line."""
     kind = "" if issubclass(category, PerfmodelWarning) else f"{category.__name__}: "
     sys.stderr.write(f"perfmodel: warning: {kind}{' '.join(str(message).split())}\n")
 

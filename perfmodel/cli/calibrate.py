@@ -34,7 +34,7 @@ calibration_app = typer.Typer(help="Show and compare calibrations of machines.",
 
 @contextmanager
 def telling_interrupts() -> Iterator[None]:
-    """If a calibration is interrupted in the block, print where its points are and exit with the code of Ctrl-C."""
+    """Report where the points of a calibration are if it is interrupted in the block; exit with Ctrl-C's code."""
     from perfmodel.calibration.calibrate import CalibrationInterrupted
 
     try:
@@ -47,20 +47,20 @@ def telling_interrupts() -> Iterator[None]:
 def calibrate_command(
     target: Annotated[str, typer.Argument(help="cpu, or cuda:N for a GPU.")] = "cpu",
     backend: Annotated[
-        str, typer.Option(metavar="torch|numpy", help="Whose kernels are measured; numpy runs on any machine.")
+        str, typer.Option(metavar="torch|numpy", help="Library whose kernels are measured; numpy runs on any machine.")
     ] = "torch",
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Write the calibration (TOML); its points lie beside it."),
+        typer.Option("--out", metavar="FILE", help="Write the calibration (TOML); its points are stored beside it."),
     ] = None,
     budget: Annotated[
-        str, typer.Option(metavar="SECONDS", help="Time that measuring may take; below 15 up to 4 s more.")
+        str, typer.Option(metavar="SECONDS", help="Time limit for measuring; if below 15, it may take 4 s longer.")
     ] = "60",
     dtype: Annotated[
         list[str] | None, typer.Option("--dtype", help="fp32, tf32, bf16, fp16 or fp64; may be given several times.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Go on with the points of an interrupted calibration.")
+        Path | None, typer.Option(metavar="FILE", help="Resume an interrupted calibration from its points.")
     ] = None,
     progress: ProgressOption = None,
     as_json: JsonOption = False,
@@ -98,7 +98,8 @@ def _loaded(file: str, *, argument: str) -> MeasuredMachine:
 def show_command(
     file: Annotated[str, typer.Argument(help="A calibration of a machine: name or TOML file.")],
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the measured points: roofline, fitted against measured.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the measured points: a roofline, and fitted against measured times."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

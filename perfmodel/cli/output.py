@@ -23,12 +23,10 @@ OTHERS_OPTION = typer.Option(
     "--sync-option",
     "--parallel-option",
     metavar="KEY=VALUE",
-    help="Any of these arguments by its name, KEY= for its default; repeatable.",
+    help="Set any of these arguments by name; KEY= sets its default; repeatable.",
 )
-LINK_HELP = (
-    "Links in place of those of their kind of the systems; beside a system, device= is GPUs in place of its own."
-)
-"""Help of the one axis of a sweep that is not an argument of predict."""
+LINK_HELP = "Links that replace the system's links of the same kind. With a system, device= replaces its GPUs."
+"""Help text of the only sweep axis that is not an argument of predict."""
 REPLACES = {
     "device": "system",
     "system": "device",
@@ -53,12 +51,12 @@ def takes_arguments(
 class Command:
     """A command that prints, writes and draws its answer, with options for arguments of ``predict`` if it takes any.
 
-    Options are made when somebody asks for its signature.
+    Options are created when its signature is read.
 
     Parameters
     ----------
     function : callable
-        Returns the answer: what prints, has ``to_dict`` and, with ``plot``, draws itself. [-]
+        Returns the answer: an object that prints, has ``to_dict`` and, with ``plot``, draws itself. [-]
     besides, own, only, several, plot : object
         As in :func:`takes_arguments`. [-]
     """
@@ -139,10 +137,12 @@ class Command:
         if not self.several:
             more = named_arguments(typed.pop(OTHERS, None) or [], argument="--set")
             for name in given.keys() & more.keys():
-                allowed = f"left out with --{name.replace('_', '-')} {given[name]}"
+                allowed = f"must not be given with --{name.replace('_', '-')} {given[name]}"
                 raise ArgumentError("--set", f"{name}={more[name]}", allowed)
             for name in more.keys() & set(self.own):
-                raise ArgumentError("--set", f"{name}={more[name]}", "left out: the command has an option of that name")
+                raise ArgumentError(
+                    "--set", f"{name}={more[name]}", "must not name an argument that has its own option"
+                )
             given = {name: value_as_typed(name, value) for name, value in given.items()} | more
         return given
 
@@ -152,19 +152,19 @@ def _optional(name: str, annotation: Any) -> Parameter:
 
 
 def value_as_typed(name: str, typed: Any) -> Any:
-    """Convert a typed text to the argument's value: a number, a truth value, a text, a mapping.
+    """Convert a typed text to the argument's value: a number, Boolean, text or mapping.
 
     Parameters
     ----------
     name : str
         The argument. [-]
     typed : object
-        What was typed for it. [-]
+        The text typed for it. [-]
 
     Returns
     -------
     object
-        What ``predict`` takes. [-]
+        The value that ``predict`` takes. [-]
 
     Examples
     --------
@@ -192,7 +192,7 @@ def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...]
     pairs : list of str
         What was typed; ``batch-size`` is ``batch_size``, and a key without a value is the argument's default. [-]
     argument : str
-        The option it was typed for, to name in an error. [-]
+        The option they were typed for, named in errors. [-]
     besides : tuple of str
         Further keys that are allowed. [-]
 
@@ -204,7 +204,7 @@ def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...]
     Raises
     ------
     ArgumentError
-        If one of them has no ``=``, or is given twice.
+        If a pair has no ``=``, or a key is given twice.
     UnknownNameError
         If ``predict`` has no such argument; names the nearest.
 
@@ -226,7 +226,7 @@ def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...]
     for name, value in given.items():
         check_known(kind, name, known)
         if value == "" and name in besides:
-            raise ArgumentError(argument, f"{name}=", f"{name}=NAME, as it has no default")
+            raise ArgumentError(argument, f"{name}=", f"{name}=NAME, because it has no default")
         if value == "":
             given[name] = ARGUMENTS[name].default
         elif name not in besides:
@@ -260,7 +260,7 @@ def changed_arguments(base: dict[str, Any], changes: dict[str, Any]) -> dict[str
 
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 ProgressOption: TypeAlias = Annotated[
-    bool | None, typer.Option("--progress/--no-progress", help="Progress bar; on a terminal unless given.")
+    bool | None, typer.Option("--progress/--no-progress", help="Show a progress bar; by default only on a terminal.")
 ]
 OutOption: TypeAlias = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="Write to FILE instead of the terminal.")
@@ -268,7 +268,7 @@ OutOption: TypeAlias = Annotated[
 
 
 def number_as_typed(text: str | None) -> Any:
-    """Convert a text to a number if it spells one; other texts are left for the library to refuse.
+    """Convert a text to a number if it spells one; leave other texts for the library to reject.
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ def number_as_typed(text: str | None) -> Any:
     Returns
     -------
     int, float, str or None
-        The number where there is one. [-]
+        The number, or the text unchanged. [-]
 
     Examples
     --------
@@ -294,14 +294,14 @@ def number_as_typed(text: str | None) -> Any:
 
 
 def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
-    """Convert ``key=value`` texts to a dictionary of numbers, tuples of numbers, truth values and texts.
+    """Convert ``key=value`` texts to a dictionary of numbers, tuples of numbers, Booleans and texts.
 
     Parameters
     ----------
     pairs : list of str
         What was typed. [-]
     argument : str
-        The option they were typed for, to name in an error. [-]
+        The option they were typed for, named in errors. [-]
 
     Returns
     -------
@@ -311,7 +311,7 @@ def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
     Raises
     ------
     ArgumentError
-        If one of them has no ``=`` or no key, or a key is there twice.
+        If a pair has no ``=`` or no key, or a key is given twice.
 
     Examples
     --------
@@ -326,13 +326,13 @@ def key_values(pairs: list[str], *, argument: str) -> dict[str, Any]:
         if not equals or not key.isidentifier():
             raise ArgumentError(argument=argument, given=pair, allowed="key=value")
         if key in values:
-            raise ArgumentError(argument, pair, f"given once; {key} is already {values[key]}")
+            raise ArgumentError(argument, pair, f"must not repeat a key; {key} is already {values[key]}")
         values[key] = {"true": True, "false": False}.get(text.lower(), _numbers_as_typed(text))
     return values
 
 
 def _numbers_as_typed(text: str) -> Any:
-    """Convert a text to a number, to a tuple of numbers if it has commas (also a trailing one), else leave it."""
+    """Convert a text to a number, or with commas (even a trailing one) to a tuple of numbers; else leave it."""
     numbers = tuple(number_as_typed(part) for part in text.removesuffix(",").split(","))
     if any(isinstance(number, str) for number in numbers):
         return text
@@ -340,7 +340,7 @@ def _numbers_as_typed(text: str) -> Any:
 
 
 def check_writable(path: Path | None, *, argument: str) -> None:
-    """Refuse a path that cannot be written, before any work is done."""
+    """Reject a path that cannot be written, before any work is done."""
     if path is None:
         return
     path = path.expanduser()
@@ -348,7 +348,7 @@ def check_writable(path: Path | None, *, argument: str) -> None:
         "a file, not a folder": path.is_dir(),
         "a regular file, not a device or pipe": path.exists() and not path.is_file(),
         "a file in an existing folder": not path.parent.is_dir(),
-        "a file in a folder you may write": not os.access(path.parent, os.W_OK),
+        "a file in a folder that you may write to": not os.access(path.parent, os.W_OK),
     }
     for allowed in (allowed for allowed, is_wrong in faults.items() if is_wrong):
         raise ArgumentError(argument=argument, given=str(path), allowed=allowed)
@@ -356,14 +356,14 @@ def check_writable(path: Path | None, *, argument: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """Answer of a command, where that is not a report that prints itself.
+    """Answer of a command that does not return a report that prints itself.
 
     Parameters
     ----------
     text, content : callable
-        Make the answer for a person, and for JSON; only one is called. [-]
+        Make the answer as text, and for JSON; only one is called. [-]
     plot : callable or None
-        Draws it to a file; None where there is nothing to draw. [-]
+        Draws it to a file; None if there is nothing to draw. [-]
     """
 
     text: Callable[[], str]
@@ -379,7 +379,7 @@ class Answer:
 
 
 def check_plot(path: Path | None) -> None:
-    """Refuse a ``--plot`` that cannot be written or has an unknown ending, before any work is done."""
+    """Reject a ``--plot`` that cannot be written or has an unknown ending, before any work is done."""
     from perfmodel.presentation.figures import check_format
 
     check_writable(path, argument="--plot")

@@ -1,4 +1,4 @@
-"""``compare``, ``advise``, ``scaling``, ``stragglers``, ``plan`` and ``sweep``: changes of a job, and what to hire."""
+"""``compare``, ``advise``, ``scaling``, ``stragglers``, ``plan`` and ``sweep``: changes to a job, hardware to hire."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ Number: TypeAlias = str | None
 """A number as typed; the library checks it."""
 
 CANDIDATE_HELP = (
-    "What may be hired: a price or instance, e.g. p3.2xlarge; with numbers of workers p2.16xlarge:4,8,16; or "
-    "price=0.5;system=survey_fig5;workers=1,2,4 (a number is USD an hour of one device of your own); with --dataset "
+    "Hardware to consider: a price or instance, e.g. p3.2xlarge; with numbers of workers p2.16xlarge:4,8,16; or "
+    "price=0.5;system=survey_fig5;workers=1,2,4 (a number is USD per hour for one of your own devices); with --dataset "
     "also input_from=object_store;decode_cores=8. Repeatable."
 )
 
 
 CandidateOption: TypeAlias = Annotated[list[str], typer.Option(metavar="WHAT", help=CANDIDATE_HELP)]
-SizeOption: TypeAlias = Annotated[Number, typer.Option(metavar="N", help="Samples of an epoch, in host memory.")]
-SamplesOption: TypeAlias = Annotated[Number, typer.Option(metavar="N", help="Samples in all, instead of epochs.")]
+SizeOption: TypeAlias = Annotated[Number, typer.Option(metavar="N", help="Samples per epoch, in host memory.")]
+SamplesOption: TypeAlias = Annotated[Number, typer.Option(metavar="N", help="Total samples, instead of epochs.")]
 SyncOption: TypeAlias = Annotated[
     str, typer.Option(metavar="HOW,HOW...", help="Ways to agree: ring_all_reduce, downpour ...")
 ]
 PurchaseOption: TypeAlias = Annotated[str, typer.Option(metavar="HOW,HOW", help="on_demand, spot or both.")]
 InterruptionsOption: TypeAlias = Annotated[
-    Number, typer.Option(metavar="X", help="How often an instance on spot is taken away, your own.")
+    Number, typer.Option(metavar="X", help="Interruptions of a spot instance per hour; your own estimate.")
 ]
-CheckpointOption: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Storage of checkpoints.")]
-RestartOption: TypeAlias = Annotated[Number, typer.Option(metavar="S", help="Until a new instance is there.")]
+CheckpointOption: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Storage for checkpoints.")]
+RestartOption: TypeAlias = Annotated[Number, typer.Option(metavar="S", help="Seconds until a new instance starts.")]
 StorageOption: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Price of storage.")]
-StoredOption: TypeAlias = Annotated[Number, typer.Option(metavar="GB", help="Storage of each instance.")]
+StoredOption: TypeAlias = Annotated[Number, typer.Option(metavar="GB", help="Storage per instance.")]
 EnergyOption: TypeAlias = Annotated[
-    Number, typer.Option(metavar="USD", help="A kWh of electricity for machines of your own.")
+    Number, typer.Option(metavar="USD", help="Price of a kWh of electricity for your own machines.")
 ]
 PenaltyOption: TypeAlias = Annotated[
-    Number, typer.Option(metavar="X", help="Share of updates that one update of staleness adds, your own.")
+    Number, typer.Option(metavar="X", help="Share of updates that one update of staleness adds; your own estimate.")
 ]
 NUMBERS = (
     "dataset_size", "epochs", "samples", "deadline_hours", "budget_usd",
@@ -66,7 +66,7 @@ TEXTS = ("checkpoint_to", "storage_price")
 """Options that are passed on as typed."""
 
 
-@takes_arguments(own=("device", "system", "workers", "sync"), plot="Draw money over time (png, pdf, svg).")
+@takes_arguments(own=("device", "system", "workers", "sync"), plot="Draw cost against time (png, pdf, svg).")
 def plan_command(
     graph: NetworkArgument,
     arguments: dict[str, Any],
@@ -74,8 +74,8 @@ def plan_command(
     dataset_size: SizeOption = None,
     epochs: Annotated[Number, typer.Option(metavar="N", help="Epochs.")] = None,
     samples: SamplesOption = None,
-    deadline_hours: Annotated[Number, typer.Option(metavar="H", help="Most hours.")] = None,
-    budget_usd: Annotated[Number, typer.Option(metavar="USD", help="Most money.")] = None,
+    deadline_hours: Annotated[Number, typer.Option(metavar="H", help="Longest time, in hours.")] = None,
+    budget_usd: Annotated[Number, typer.Option(metavar="USD", help="Highest cost.")] = None,
     sync: SyncOption = "ring_all_reduce",
     purchase: PurchaseOption = "on_demand",
     interruptions_per_hour: InterruptionsOption = None,
@@ -87,8 +87,8 @@ def plan_command(
     staleness_penalty: PenaltyOption = "0",
     option: OptionOption = None,
 ) -> Any:
-    """Compare candidates for a job: hours and cost of each, the best, which limits bind, what would lift them."""
-    typed = dict(locals())  # every option by its name, which is the library's too
+    """Compare hardware for a job: hours and cost of each candidate, the best, binding limits, ways to meet them."""
+    typed = dict(locals())  # every option, by the name that the library uses too
     from perfmodel.planning.plans.plan import plan
 
     return plan(
@@ -118,7 +118,7 @@ def candidate_as_typed(typed: str) -> dict[str, Any]:
     Raises
     ------
     ArgumentError
-        If a part of it has no ``=``, or a key is there twice.
+        If a part has no ``=``, or a key is given twice.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def candidate_as_typed(typed: str) -> dict[str, Any]:
         keys = [key.strip() for key, _, _ in pairs]
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:
-            raise ArgumentError("--candidate", typed, f"a candidate with {' and '.join(twice)} once")
+            raise ArgumentError("--candidate", typed, f"must not repeat {' and '.join(twice)}")
         stated = {key.strip(): value.strip() for key, _, value in pairs}
     candidate: dict[str, Any] = dict(stated)
     if "workers" in candidate:
@@ -160,7 +160,7 @@ def compare_command(
         typer.Option(
             "--with",
             metavar="KEY=VALUE",
-            help="What the second configuration changes: any argument of predict (device=tesla_k40, batch-size=32, "
+            help="A change in the second configuration: any argument of predict (device=tesla_k40, batch-size=32, "
             "sync=parameter_server; KEY= for its default) or network=NAME; repeatable.",
         ),
     ],
@@ -168,7 +168,9 @@ def compare_command(
     option: OptionOption = None,
     per: Annotated[
         str | None,
-        typer.Option(metavar="step|sample", help="What times are of; step where both take as many samples."),
+        typer.Option(
+            metavar="step|sample", help="Compare times per step or per sample; default step if both batches are equal."
+        ),
     ] = None,
 ) -> Any:
     """Explain why a second configuration is slower or faster than the first: inputs, parts, operations, memory."""
@@ -194,7 +196,7 @@ def advise_command(
         int | None, typer.Option(metavar="N", min=1, help="List the N best changes, not the best of each kind.")
     ] = None,
 ) -> Any:
-    """Rank single changes of a job by the samples per second that they gain, with the reason of each."""
+    """Rank single changes to a job by the samples per second that they gain, with the reason for each."""
     from perfmodel.planning.advice import advise, report
 
     wanted = None if kinds is None else [kind.strip() for kind in kinds.split(",")]
@@ -207,10 +209,10 @@ AgreementsOption: TypeAlias = Annotated[
     str, typer.Option(metavar="HOW,HOW...", help="Ways to agree: ring_all_reduce, parameter_server, downpour ...")
 ]
 CriticalOption: TypeAlias = Annotated[
-    Number, typer.Option(metavar="N", help="Batch size that takes twice the least updates, your own.")
+    Number, typer.Option(metavar="N", help="Batch size that takes twice the fewest updates; your own estimate.")
 ]
 LeastOption: TypeAlias = Annotated[
-    Number, typer.Option(metavar="N", help="Updates to the loss with any batch, however large.")
+    Number, typer.Option(metavar="N", help="Fewest updates to reach the loss, however large the batch.")
 ]
 
 
@@ -267,7 +269,7 @@ def stragglers_command(
 
     check_plot(plot)
     if mark is not None and plot is None:
-        raise ArgumentError("--mark", mark, "left out without --plot")
+        raise ArgumentError("--mark", mark, "must not be given without --plot")
     counts = [number_as_typed(count) for count in workers.split(",")]
     variations = [number_as_typed(each) for each in cv.split(",")]
     asked: dict[str, Any] = {"cv": variations, "distribution": distribution, **arguments}
@@ -280,7 +282,7 @@ def stragglers_command(
 
 
 Values: TypeAlias = list[str] | None
-"""Values of an axis: the option may be repeated, each time with several values between commas."""
+"""Values of an axis; the option may be repeated, each time with several values separated by commas."""
 
 WORDS = {"true": True, "false": False, "none": None}
 """Meaning of words typed as a value of an axis."""
@@ -294,7 +296,8 @@ def sweep_command(
     graph: NetworkArgument,
     arguments: dict[str, list[str]],
     axis: Annotated[
-        Values, typer.Option(metavar="KEY=V,V...", help="Any of these by its name, e.g. overlap=true,false.")
+        Values,
+        typer.Option(metavar="KEY=V,V...", help="Values of any of these arguments by name, e.g. overlap=true,false."),
     ] = None,
     column: Annotated[
         Values, typer.Option(metavar="NAME,NAME...", help="Results to keep, e.g. step_s,exposed_sync_s.")
@@ -303,23 +306,28 @@ def sweep_command(
         Values, typer.Option(metavar="USD|DEVICE=USD", help="Price of a device for an hour; repeatable.")
     ] = None,
     dataset_size: Annotated[str | None, typer.Option(metavar="N", help="Samples of an epoch.")] = None,
-    limit: Annotated[str | None, typer.Option(metavar="N", help="Most configurations, drawn from all.")] = None,
+    limit: Annotated[
+        str | None, typer.Option(metavar="N", help="Evaluate at most N configurations, drawn from all.")
+    ] = None,
     best: Annotated[str | None, typer.Option(metavar="COLUMN", help="Show the ten best by a column.")] = None,
     pareto: Annotated[
-        str | None, typer.Option(metavar="COLUMN,COLUMN", help="Show what no other one beats in all of some columns.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN,COLUMN", help="Show the configurations that no other beats in all of these columns."
+        ),
     ] = None,
     processes: Annotated[str | None, typer.Option(metavar="N", help="Processes that share the work.")] = None,
     option: OptionOption = None,
     csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as CSV.")] = None,
     parquet: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all rows as Parquet.")] = None,
-    progress: Annotated[bool | None, typer.Option(help="Show how far it is; by default on a terminal.")] = None,
+    progress: Annotated[bool | None, typer.Option(help="Show a progress bar; by default only on a terminal.")] = None,
 ) -> Any:
     """Predict every combination of the values of some arguments; show all, the best, or the Pareto front."""
     from perfmodel.planning.sweeps.results import check_ranked, checked_columns
     from perfmodel.planning.sweeps.sweep import sweep
 
     if best is not None and pareto is not None:
-        raise ArgumentError("--best", best, "left out with --pareto")
+        raise ArgumentError("--best", best, "must not be given with --pareto")
     for path, argument in ((csv, "--csv"), (parquet, "--parquet")):
         check_writable(path, argument=argument)
     options = {name: _values(name, typed) for name, typed in arguments.items()}
@@ -351,13 +359,13 @@ def _words(typed: list[str]) -> list[str]:
 
 
 def _values(name: str, typed: list[str]) -> list[Any]:
-    """Return the values of an axis: numbers, truth values, names; a mapping is one value."""
+    """Return the values of an axis: numbers, Booleans, names; a mapping is one value."""
     from perfmodel.planning.sweeps.space import DEFAULTS
     from perfmodel.prediction.arguments.table import ARGUMENTS
 
     if name in ARGUMENTS and "Mapping" in ARGUMENTS[name].type:
         return [None if each.lower() == "none" else value_as_typed(name, each) for each in typed]
-    # of a strategy or an optimizer "none" is the name of one
+    # "none" is the name of a strategy and of an optimizer
     words = {text: value for text, value in WORDS.items() if value is not None or DEFAULTS.get(name) is None}
     return [words.get(word.lower(), number_as_typed(word)) for word in _words(typed)]
 
@@ -371,7 +379,9 @@ def _axes(typed: list[str], *, besides: dict[str, list[Any]]) -> dict[str, list[
         if not equals or not key.isidentifier():
             raise ArgumentError("--axis", each, "KEY=VALUE,VALUE...")
         if key in besides:
-            raise ArgumentError("--axis", each, f"left out: --{key.replace('_', '-')} lists its values")
+            raise ArgumentError(
+                "--axis", each, f"must not name an argument that has its own option, --{key.replace('_', '-')}"
+            )
         axes.setdefault(key, []).extend(_values(key, [values]))
     return besides | axes
 
@@ -385,7 +395,7 @@ def _prices(typed: list[str] | None) -> Any:
 
 
 def _executor(processes: str | None, stack: ExitStack) -> Any:
-    """Start a pool of so many processes for the block; None runs everything in this process."""
+    """Start a pool of processes for the block; None runs everything in this process."""
     from concurrent.futures import ProcessPoolExecutor
 
     from perfmodel.prediction.arguments.checks import whole_number

@@ -1,4 +1,4 @@
-"""``perfmodel predict``: the time of a step, the reasons, and measurements beside it."""
+"""``perfmodel predict``: the time of a step, the reasons for it, and measurements to compare with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 LARGEST = "max"
-"""Value of ``--batch-size`` for as many samples as memory holds."""
+"""Value of ``--batch-size`` for the most samples that memory holds."""
 NO_TABLE = "none"
 """Value of ``--measured`` that looks nothing up."""
 
@@ -32,21 +32,25 @@ def predict_command(
     graph: NetworkArgument,
     arguments: dict[str, Any],
     batch_size: Annotated[
-        str | None, typer.Option(metavar="N|max", help="Samples per step; max for as many as memory holds.")
+        str | None, typer.Option(metavar="N|max", help="Samples per step; max for the most that memory holds.")
     ] = None,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write steps as a trace for a trace viewer (JSON).")
     ] = None,
     price: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Price or instance, or USD an hour of one device: what a step costs."),
+        typer.Option(
+            metavar="NAME", help="Print the cost of a step: a price, an instance, or USD per hour for one device."
+        ),
     ] = None,
     option: OptionOption = None,
     measured: Annotated[
         str, typer.Option(metavar="TABLE", help="Measurement table to compare with, or 'none'.")
     ] = "shi2016",
     top: Annotated[int, typer.Option(metavar="N", min=0, help="Layers to list.")] = 8,
-    explain: Annotated[bool, typer.Option("--explain", help="Say in words why, and whence the constants.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Explain the time in words, with the source of each constant.")
+    ] = False,
 ) -> Any:
     """Predict the time of one step, its parts, its bottleneck and its memory."""
     from perfmodel.prediction.predict import predict
@@ -85,7 +89,7 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
     of_size = {name: arguments[name] for name in names_of("place", "step", "workers") if name in arguments}
     found = max_batch_size(graph, **of_size)
     if not found:
-        argument, allowed = "--batch-size", "a number, as not even one sample fits in memory"
+        argument, allowed = "--batch-size", "a number; not even one sample fits in memory"
         raise ArgumentError(argument, LARGEST, allowed)
     return found
 
@@ -125,13 +129,13 @@ class PredictionBill:
     Parameters
     ----------
     price : str
-        Of which instance, with region and date; or of one device. [-]
+        The instance with region and date, or USD per hour for each device. [-]
     usd_per_step, usd_per_million_samples : float
         Cost of a step, and of a million samples. [USD]
     usd_per_epoch : float or None
         Cost of an epoch; None without a data set. [USD]
     step_j : float or None
-        Energy of a step at thermal design power; None where no file states it. [J]
+        Energy of a step at thermal design power; None if no file states it. [J]
     """
 
     price: str
@@ -189,11 +193,11 @@ class Executed:
     Parameters
     ----------
     run : Run
-        What was executed. [-]
+        The measured run. [-]
     prediction : Prediction
-        How long that takes. [-]
+        Its predicted time. [-]
     cells : tuple of MeasuredRow
-        Measurements on the same target with as many threads; empty where nobody measured it. [-]
+        Measurements on the same target with as many threads; empty if there are none. [-]
     """
 
     run: Run
@@ -202,7 +206,7 @@ class Executed:
 
 
 def find_executed(table: str, *, network: str, prediction: Prediction) -> Executed | None:
-    """Return the predicted run of a measurement table that a request corresponds to."""
+    """Return the measured run that a request corresponds to, with its prediction."""
     from perfmodel import measurements
     from perfmodel.prediction.arguments.table import names_of
     from perfmodel.prediction.job.job import Job
@@ -280,23 +284,25 @@ def transfer_command(
         list[str],
         typer.Argument(
             metavar="FROM:TO...",
-            help="Places of the system; host for the memory next to the other end; patterns such as host:gpu*.",
+            help="Places of the system; host is the memory next to the other end; patterns such as host:gpu*.",
         ),
     ],
     size: Annotated[str, typer.Option("--bytes", metavar="N", help="Bytes of each copy.")] = "1e9",
     through_host: Annotated[
-        bool, typer.Option("--through-host", help="Stage copies between devices in host memory in any case.")
+        bool, typer.Option("--through-host", help="Always stage copies between devices in host memory.")
     ] = False,
     pageable: Annotated[bool, typer.Option("--pageable", help="Copy from and to pageable host memory.")] = False,
     chunk: Annotated[
         str | None,
-        typer.Option("--chunk-bytes", metavar="N|inf", help="Piece of a staged copy; inf for leg after leg."),
+        typer.Option(
+            "--chunk-bytes", metavar="N|inf", help="Chunk size of a staged copy; inf copies one leg after the other."
+        ),
     ] = None,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace of the copies to FILE.")
     ] = None,
 ) -> Any:
-    """Predict how long copies take that start at once, with their routes and bottlenecks."""
+    """Predict the times of simultaneous copies, with their routes and bottlenecks."""
     from perfmodel.planning.transfer import transfer
 
     check_writable(trace, argument="--trace")

@@ -47,7 +47,7 @@ def _load_framework_with_libraries(path: Path) -> Any:
 
 
 def _load_calibration_with_classes(path: Path) -> Any:
-    """Load a calibration; of a measured machine also check that the classes of its kernels are known."""
+    """Load a calibration; for a measured machine, also check that its kernel classes are known."""
     from perfmodel.hardware.fit_file import load_calibration
     from perfmodel.hardware.measured_machine import MeasuredMachine
     from perfmodel.prediction.device.measured_target import MeasuredTarget
@@ -116,14 +116,14 @@ def _described(entry: CatalogueEntry) -> str:
 
 
 def _find(folder: str, name: str) -> Path:
-    """Return the file of a name; a link's name may end in its lanes, as one file holds all widths."""
+    """Return the file of a name; a link's name may end in its lanes, because one file holds all widths."""
     from perfmodel.hardware import spec_files
 
     family = re.sub(r"_x\d+$", "", name)
     if folder == "links" and name not in spec_files.names(folder) and family in spec_files.names(folder):
         from perfmodel.hardware.catalogue import load_link
 
-        load_link(name)  # refuses a width that the family does not have
+        load_link(name)  # rejects a width that the family does not have
         return spec_files.find(folder, family)
     return spec_files.find(folder, name)
 
@@ -144,7 +144,7 @@ def _kind_and_name(kind_or_name: str, name: str | None) -> tuple[str, str]:
     ]
     if len(found) > 1:
         kinds = " or ".join(spec_files.NOUN_BY_FOLDER[folder] for folder in found)
-        raise ArgumentError(argument="name", given=kind_or_name, allowed=f"preceded by its kind, one of {kinds}")
+        raise ArgumentError(argument="name", given=kind_or_name, allowed=f"preceded by its kind: {kinds}")
     if not found:
         every = {each for names in listed.values() for each in names}
         raise UnknownNameError(kind="name of a spec", name=kind_or_name, known=every)
@@ -154,12 +154,13 @@ def _kind_and_name(kind_or_name: str, name: str | None) -> tuple[str, str]:
 @specs_app.command("show")
 def show_command(
     kind_or_name: Annotated[
-        str, typer.Argument(metavar="[KIND] NAME", help="Name or path; the kind before it where several have it.")
+        str,
+        typer.Argument(metavar="[KIND] NAME", help="Name or path; put the kind first if several kinds have the name."),
     ],
     name: Annotated[str | None, typer.Argument(hidden=True)] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print one spec file with its numbers and sources; of a system also its parts and the rates of its links."""
+    """Print one spec file with its numbers and sources; for a system, also its parts and link rates."""
     from perfmodel.hardware import spec_files
     from perfmodel.hardware.wiring import Part, Wired
     from perfmodel.presentation.tables import Table
@@ -180,7 +181,7 @@ def show_command(
 
 
 def _folder_told_by(path: Path, *, otherwise: str) -> str:
-    """Return the calibrations folder if a file declares itself a calibration: those lie anywhere."""
+    """Return the calibrations folder if a file declares itself a calibration, which may be in any folder."""
     from perfmodel.hardware.fit_file import CALIBRATION_KINDS
     from perfmodel.hardware.spec_files import kind_of
 
@@ -198,8 +199,8 @@ def _load(path: Path, *, folder: str) -> tuple[Any, list[str]]:
     folder = folder if folder in loaders else _folder_told_by(path, otherwise=folder)
     if folder not in loaders:
         known = ", ".join(f"{name}/" for name in loaders)
-        reason = "this version cannot check it" if folder in NOUN_BY_FOLDER else "its folder tells no kind"
-        return None, [f"{reason}: it must lie in one of {known}, or its kind be given by --kind"]
+        reason = "this version cannot check it" if folder in NOUN_BY_FOLDER else "its folder is not a kind folder"
+        return None, [f"{reason}: it must be in one of {known}, or its kind must be given by --kind"]
     try:
         return loaders[folder](path), []
     except SpecError as error:
@@ -209,7 +210,7 @@ def _load(path: Path, *, folder: str) -> tuple[Any, list[str]]:
 
 
 def faults_of_file(path: Path, *, folder: str) -> list[str]:
-    """Return every fault of a spec file; empty if it is sound."""
+    """Return every fault of a spec file; empty if there are none."""
     _, faults = _load(path, folder=folder)
     return faults
 
@@ -229,10 +230,10 @@ def _files_under(path: Path) -> list[Path]:
 def check_command(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PATH]...", help="Files or folders; all known specs unless given."),
+        typer.Argument(metavar="[PATH]...", help="Files or folders; by default all known specs."),
     ] = None,
     kind: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Kind of files whose folder does not tell it.")
+        str | None, typer.Option(metavar="KIND", help="Kind of files that are not in a kind folder.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -267,13 +268,13 @@ OptionOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         metavar="KEY=VALUE",
-        help="Option of the builder, config or function, or free size of an ONNX file; repeatable.",
+        help="Option of the builder, config or function, or a symbolic size of an ONNX file; repeatable.",
     ),
 ]
 
 
 def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
-    """Load a graph by its name: of the zoo, a graph file, an ONNX file, a configuration, or a Python file."""
+    """Load a graph: a network of the zoo, a graph file, an ONNX file, a configuration, or a Python file."""
     from perfmodel.errors import FreeSizeError
     from perfmodel.importers.huggingface import load_network
 
@@ -283,7 +284,7 @@ def load_graph(name_or_path: str, *, options: list[str]) -> LayerGraph:
         return from_torch(*call_factory(name_or_path, options=options))
     try:
         return load_network(name_or_path, options=key_values(options, argument="--option"))
-    except FreeSizeError as error:  # which names the argument of a function that nobody called here
+    except FreeSizeError as error:  # its message names a Python argument; name the option instead
         raise FreeSizeError(error.file, error.places, how="--option {name}=...") from error
 
 
@@ -322,7 +323,7 @@ def call_factory(target: str, *, options: list[str]) -> tuple[Any, Any]:
     values: Mapping[str, Any] = key_values(options, argument="--option")
     try:
         made = factory(**values)
-    except Exception as error:  # whatever the user's function raises is his to read
+    except Exception as error:  # the user sees whatever error the function raises
         raise ArgumentError(
             "target", target, f"a function that runs; this one fails: {type(error).__name__}: {error}"
         ) from error
@@ -341,7 +342,7 @@ def _executed(file: Path, target: str) -> ModuleType:
     if found is None or found.loader is None:
         raise ArgumentError("target", target, f"a function of a Python file; {file} is not one")
     module = module_from_spec(found)
-    sys.path.insert(0, str(file.parent.resolve()))  # what lies beside it is found as when it is run
+    sys.path.insert(0, str(file.parent.resolve()))  # so that it can import the files beside it
     try:
         found.loader.exec_module(module)
     except Exception as error:
@@ -363,7 +364,7 @@ def audit_command(
         ),
     ],
     batch_size: Annotated[
-        str | None, typer.Option(metavar="N", help="Samples; of a module those of its example inputs.")
+        str | None, typer.Option(metavar="N", help="Samples; by default a module's example inputs decide.")
     ] = None,
     phase: Annotated[str, typer.Option(metavar="PHASE", help="forward_backward or forward.")] = "forward_backward",
     option: OptionOption = None,

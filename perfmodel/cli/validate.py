@@ -1,4 +1,4 @@
-"""``perfmodel validate``: a measured table beside its predictions."""
+"""``perfmodel validate``: a measured table compared with its predictions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CHECK_FAILED = 1
 """Exit code if the error exceeds ``--max-mape``."""
 
 UNASKED = "nothing_fitted"
-"""Protocol unless another is asked for."""
+"""Default protocol."""
 
 EVERY_PROTOCOL = "all"
 """Value of ``--protocol`` that prints one line for each protocol."""
@@ -42,11 +42,11 @@ BESIDE_OWN = frozenset({"table", "data", "as_json", "out", "max_mape", "progress
 """Parameters allowed with a table that has its own kind of score."""
 
 FITTED_SUBSETS = ("gpu", "cpu")
-"""Subsets that ``--sensitivity`` covers unless one is asked for."""
+"""Subsets that ``--sensitivity`` covers by default."""
 
 
 def percent_bound(given: float | None) -> float | None:
-    """Return a typed bound [%]; refuse one that no error can exceed or meet."""
+    """Return a typed bound [%]; reject one that no error can exceed or meet."""
     if given is not None and not 0 <= given < math.inf:
         message = f"must be a finite percentage of at least 0 (got {given:g})"
         raise typer.BadParameter(message)
@@ -58,17 +58,17 @@ TableArgument: TypeAlias = Annotated[
 ]
 DataOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--data", metavar="FOLDER", help="Folder of the table, where it does not come with perfmodel."),
+    typer.Option("--data", metavar="FOLDER", help="Folder of a table that does not come with perfmodel."),
 ]
 ProtocolOption: TypeAlias = Annotated[
-    str, typer.Option(metavar="NAME", help="What is fitted on what before scoring; all for a line of each.")
+    str, typer.Option(metavar="NAME", help="What is fitted to which rows before scoring; all prints a line for each.")
 ]
 OnlyOption: TypeAlias = Annotated[
     str | None, typer.Option(metavar="SUBSET", help="gpu, cpu or cpu_oversubscribed; all unless given.")
 ]
 FitOption: TypeAlias = Annotated[
     float | None,
-    typer.Option(metavar="SHARE", help="Fit on this share of the rows instead of a protocol, score the others."),
+    typer.Option(metavar="SHARE", help="Instead of a protocol, fit on this share of the rows and score the others."),
 ]
 ParityOption: TypeAlias = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Draw predicted against measured (png, pdf, svg).")
@@ -76,7 +76,7 @@ ParityOption: TypeAlias = Annotated[
 
 
 class ValidateCommand(TyperCommand):
-    """``perfmodel validate``; its help lists all tables, which are looked up only then."""
+    """``perfmodel validate``; its help lists all tables, which are looked up only for the help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, followed by the list of tables."""
@@ -106,7 +106,7 @@ def validate_command(
     out: OutOption = None,
     data: DataOption = None,
 ) -> None:
-    """Predict every measured cell of a table, and score the predictions beside naive baselines."""
+    """Predict every measured cell of a table, and score the predictions against naive baselines."""
     from perfmodel.validation.validate import validate_steps
 
     check_writable(out, argument="--out")
@@ -137,7 +137,7 @@ def _own(name: str, data: Path | None, *, given: dict[str, str], max_mape: float
     refuse_beside(table, [option for parameter, option in given.items() if parameter not in BESIDE_OWN])
     report = table.report()
     if max_mape is not None and report.mape is None:
-        raise ArgumentError("--max-mape", max_mape, f"left out with {name}, which is not scored")
+        raise ArgumentError("--max-mape", max_mape, f"must not be given with {name}, which is not scored")
     return report, report.mape
 
 
@@ -168,7 +168,7 @@ def _check_error(mape: float | None, most: float | None) -> None:
 
 
 def _given(context: typer.Context) -> dict[str, str]:
-    """Return the options that were typed, and the table: parameter names with their spelling on the command line."""
+    """Return the typed options and the table: parameter names with their spelling on the command line."""
     typed = {}
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name) if parameter.name else None
@@ -179,10 +179,10 @@ def _given(context: typer.Context) -> dict[str, str]:
 
 
 def _refuse_together(**options: Any) -> None:
-    """Refuse options that need one score where many are printed."""
+    """Reject options that need a single score if many are printed."""
     given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False)]
     if given:
-        raise ArgumentError("options", ", ".join(given), "left out with --sensitivity and with --protocol all")
+        raise ArgumentError("options", ", ".join(given), "must not be given with --sensitivity or --protocol all")
 
 
 def _tables(
@@ -195,7 +195,7 @@ def _tables(
     if not sensitivity:
         return [protocol_board(table, only=only, progress=progress)]
     if protocol != UNASKED:
-        raise ArgumentError("--protocol", protocol, "left out with --sensitivity, which fits all cells")
+        raise ArgumentError("--protocol", protocol, "must not be given with --sensitivity, which fits all cells")
     loaded = checked_table(table)
     subsets = [subset for subset in ((only,) if only else FITTED_SUBSETS) if loaded.subset(subset)]  # type: ignore[arg-type]
     if not subsets:
@@ -226,20 +226,23 @@ def validate_live_command(
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu, or cuda:0 for the first GPU.")] = "cpu",
     calibration: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="What perfmodel calibrate wrote on this machine; made now if left out."),
+        typer.Option(
+            metavar="FILE", help="File that perfmodel calibrate wrote on this machine; measured now by default."
+        ),
     ] = None,
     network: NetworkOption = None,
     dtype: TypeOption = None,
     datasheet: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Device file of the vendor's facts, for a naive roofline.")
+        str | None, typer.Option(metavar="NAME", help="Device file with the vendor's data, for a naive roofline.")
     ] = None,
     repeats: Annotated[
-        int, typer.Option(metavar="COUNT", help="Rounds over all networks; one alone is shown and not scored.")
+        int, typer.Option(metavar="COUNT", help="Rounds over all networks; a single round is shown but not scored.")
     ] = 3,
-    steps: Annotated[int, typer.Option(metavar="COUNT", help="Fewest timed steps of a round.")] = 5,
-    seconds: Annotated[float, typer.Option(metavar="S", help="Time more steps until these have passed.")] = 0.5,
+    steps: Annotated[int, typer.Option(metavar="COUNT", help="Fewest timed steps in a round.")] = 5,
+    seconds: Annotated[float, typer.Option(metavar="S", help="Shortest timing of a round, in seconds.")] = 0.5,
     save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the times as a measurement table (csv, and toml beside).")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the times as a measurement table (csv with a toml beside it)."),
     ] = None,
     plot: ParityOption = None,
     max_error: MaxErrorOption = None,
@@ -247,7 +250,7 @@ def validate_live_command(
     as_json: JsonOption = False,
     out: OutOption = None,
 ) -> None:
-    """Measure whole torch networks on this machine, and predict them from a calibration that never saw them."""
+    """Measure torch networks on this machine, and predict them from a calibration that did not use them."""
     from perfmodel.validation.live.check import validate_live
     from perfmodel.validation.live.report import check_table_path, save_live_table
 
@@ -270,7 +273,7 @@ def validate_live_command(
             seconds=seconds,
             progress=advance,
         )
-    emit(report.to_text, report.to_dict, as_json=as_json, out=out)  # first, as what follows may fail
+    emit(report.to_text, report.to_dict, as_json=as_json, out=out)  # first, because the following may fail
     if plot is not None:
         report.plot(plot)
     if save is not None:

@@ -2,11 +2,11 @@
 
 Map of the folder, lowest module first:
 
-- ``spec_files``: where spec files are, how they are found, read, loaded, kept while unchanged; knows no kind.
+- ``spec_files``: finds, reads, loads and caches spec files of any kind.
 - ``source``: the base class of every spec file, the rule that every number names its source, fitted constants.
 - ``device``, ``link``, ``storage``, ``dataset``, ``system``, ``library``: one kind of file each.
-- ``part_catalogue``: devices by name, links at every lane width, and what two ends settle on.
-- ``catalogue``: ``load_device("gtx_1080")`` and its kin.
+- ``part_catalogue``: devices by name, links at every lane width, and the link that two ends negotiate.
+- ``catalogue``: ``load_device("gtx_1080")`` and similar loaders.
 
-This package imports nothing on its own, so that ``import perfmodel`` stays free of pydantic.
+This package itself imports nothing, so that ``import perfmodel`` stays free of pydantic.
 """

@@ -35,9 +35,9 @@ def load_price(name_or_path: str | Path, *, on: str | date | None = None) -> Pri
     ----------
     name_or_path : str or Path
         A name such as ``aws_p3_2xlarge_2017``, a path to a TOML, or an instance such as ``p3.2xlarge``, which stands
-        for its newest price on demand. [-]
+        for its newest on-demand price. [-]
     on : str or date
-        With an instance: a day such as ``2024-12-31``, whose price is wanted instead of the newest. [-]
+        With an instance: a date such as ``2024-12-31``; its price is loaded instead of the newest. [-]
 
     Returns
     -------
@@ -47,11 +47,11 @@ def load_price(name_or_path: str | Path, *, on: str | date | None = None) -> Pri
     Raises
     ------
     UnknownNameError
-        If there is neither a price nor an instance of that name; names the nearest.
+        If no price or instance has that name; names the nearest.
     SpecError
         With every fault of its file: a price without a date, an unknown device.
     ArgumentError
-        If ``on`` is no day, no price of the instance is as old, or it comes with the name of a price.
+        If ``on`` is not a date, is before the instance's first price, or is given with the name of a price.
 
     Examples
     --------
@@ -63,28 +63,28 @@ def load_price(name_or_path: str | Path, *, on: str | date | None = None) -> Pri
             raise ArgumentError(
                 "on",
                 on,
-                "None with the name of a price, which has a date; pass an instance to choose a day",
+                "must not be given with the name of a price, which has a date; to choose a date, pass an instance",
             )
         return _load_file(spec_files.find(FOLDER, name_or_path))
     return _of_instance(name_or_path, None if on is None else _day(on))
 
 
 def load_instance_price(name_or_path: str | Path | InstancePrice, *, argument: str = "price") -> InstancePrice:
-    """Load a price that must be of an instance."""
+    """Load a price that must be that of an instance."""
     from perfmodel.hardware.price import InstancePrice
 
     return _of_class(InstancePrice, name_or_path, argument=argument, wanted="an instance; this is one of")
 
 
 def load_storage_price(name_or_path: str | Path | StoragePrice, *, argument: str = "storage_price") -> StoragePrice:
-    """Load a price that must be of storage."""
+    """Load a price that must be that of storage."""
     from perfmodel.hardware.price import StoragePrice
 
     return _of_class(StoragePrice, name_or_path, argument=argument, wanted="storage; this is one of an")
 
 
 def _of_class(price_class: type[Kind], name_or_path: str | Path | Price, *, argument: str, wanted: str) -> Kind:
-    """Return a price of one kind, or refuse that of another."""
+    """Return a price of one kind; reject a price of another kind."""
     from perfmodel.hardware.price import Price
 
     if not isinstance(name_or_path, str | Path | Price):
@@ -121,7 +121,7 @@ def _resolve(price: InstancePrice, path: Path) -> None:
 
 
 def _table_of(name: str) -> dict[str, Any]:
-    """Read a file's table; empty where it cannot be read, so that one bad file does not hide the others."""
+    """Read a file's table; empty if it cannot be read, so that one bad file does not hide the others."""
     try:
         return spec_files.read_toml(spec_files.find(FOLDER, name))
     except SpecError:
@@ -129,7 +129,7 @@ def _table_of(name: str) -> dict[str, Any]:
 
 
 def _of_instance(instance: str, day: date | None) -> Price:
-    """Return the newest price on demand of an instance, or the one of a day."""
+    """Return an instance's newest on-demand price, or its on-demand price on a date."""
     names = spec_files.names(FOLDER)
     tables = {name: _table_of(name) for name in names}
     instances = {str(table["instance"]) for table in tables.values() if "instance" in table}
@@ -142,7 +142,7 @@ def _of_instance(instance: str, day: date | None) -> Price:
     if not of_day:
         known = ", ".join(f"{price.stem} since {price.valid_from}" for price in prices) or ", ".join(named)
         given = instance if day is None else day.isoformat()
-        raise ArgumentError("on", given, f"a day with a price of {instance} on demand: {known}")
+        raise ArgumentError("on", given, f"a date with an on-demand price of {instance}: {known}")
     return of_day[-1]
 
 
@@ -150,7 +150,7 @@ def _day(given: str | date) -> date:
     try:
         return given if isinstance(given, date) else date.fromisoformat(given)
     except (TypeError, ValueError):
-        raise ArgumentError("on", given, "a day such as 2024-12-31") from None
+        raise ArgumentError("on", given, "a date such as 2024-12-31") from None
 
 
 __all__ = [
@@ -241,14 +241,14 @@ def load_system(name_or_path: str | Path) -> System | Cluster:
     Returns
     -------
     System or Cluster
-        The machine, or where its file lists nodes, all of them and the fabric between. [-]
+        The machine; if its file lists nodes, all of them and the fabric between them. [-]
 
     Raises
     ------
     UnknownNameError
         If there is no system of that name.
     SpecError
-        With every fault of its file, and if something that it names does not resolve.
+        With every fault of its file, including names that do not resolve.
 
     Examples
     --------
@@ -317,7 +317,7 @@ def load_library(name_or_path: str | Path) -> LibraryProfile:
 
 @kept_while_unchanged(spec_files.folders_asked_for, names=(tuple,))
 def load_libraries(names: tuple[str, ...]) -> tuple[LibraryProfile, ...]:
-    """Load several library profiles; whether their files changed is looked up once for all of them."""
+    """Load several library profiles; check once for all of them whether their files changed."""
     return tuple(load_library(name) for name in names)
 
 
@@ -381,7 +381,7 @@ LOADER_BY_FOLDER: Final[dict[str, Callable[[Any], Any]]] = {
     "libraries": load_library,
     "prices": load_price,
 }
-"""Kinds whose objects describe themselves; of the others the catalogue prints the file's ``name``."""
+"""Kinds whose objects describe themselves; for others the catalogue prints the file's ``name``."""
 
 
 def _described_by_file(kind_folder: str, name: str) -> str:
@@ -389,7 +389,7 @@ def _described_by_file(kind_folder: str, name: str) -> str:
 
 
 def _entries_of(kind_folder: str, stem: str) -> list[CatalogueEntry]:
-    """List the entries of one file: one thing, or a link at each width; a faulty file gives its faults."""
+    """List the entries of one file: one object, or a link at each width; for a faulty file, its faults."""
     kind, origin = spec_files.NOUN_BY_FOLDER[kind_folder], spec_files.origin_of(kind_folder, stem)
     loader = LOADER_BY_FOLDER.get(kind_folder)
     try:
@@ -413,7 +413,7 @@ def catalogue() -> Catalogue:
     Raises
     ------
     SpecError
-        If a folder of ``PERFMODEL_SPECS`` is wrong. A faulty file is an entry that says its faults.
+        If a folder of ``PERFMODEL_SPECS`` is wrong. A faulty file is an entry that lists its faults.
 
     Examples
     --------

@@ -35,7 +35,7 @@ class ClusterNode(SpecTable):
     Attributes
     ----------
     system : str
-        Name of, or path to, the machine's spec file. [-]
+        Name or path of the machine's spec file. [-]
     count : int
         Machines. [1]
     names : tuple of str or None
@@ -61,7 +61,7 @@ class Fabric(SpecTable):
     link : str
         Network of the adapters that it joins, e.g. ``infiniband_edr``. [-]
     hop_latency_us : float
-        What its switches together add to a message. [us]
+        Latency that all its switches together add to a message. [us]
     machines_per_leaf : int or None
         Machines on one leaf switch; None joins all of them on one switch. [1]
     oversubscription : float
@@ -83,12 +83,12 @@ class Fabric(SpecTable):
 
 
 class Server(SpecTable):
-    """A machine that the others talk to, such as a communication server.
+    """A machine that the others communicate with, such as a communication server.
 
     Attributes
     ----------
     system : str
-        Name of, or path to, its spec file. [-]
+        Name or path of its spec file. [-]
     name : str
         Its name in the cluster. [-]
     """
@@ -107,7 +107,7 @@ class ClusterFile(SpecFile):
     fabric : Fabric
         The network between them. [-]
     server : Server or None
-        A machine that they talk to. [-]
+        A machine that the others communicate with. [-]
     """
 
     node: Annotated[tuple[ClusterNode, ...], Field(min_length=1)]
@@ -135,7 +135,7 @@ class Cluster(Wired):
 
     @property
     def name(self) -> str:
-        """The cluster's name, for people."""
+        """The cluster's display name."""
         return self.file.name
 
     @property
@@ -155,18 +155,18 @@ class Cluster(Wired):
 
     @property
     def core_count(self) -> int:
-        """Physical cores of all machines but a server. [1]."""
+        """Physical cores of all machines except a server. [1]."""
         return sum(system.core_count for _, system in self.machines[: self.node_count])
 
     @property
     def thread_count(self) -> int:
-        """Hardware threads of all machines but a server. [1]."""
+        """Hardware threads of all machines except a server. [1]."""
         return sum(system.thread_count for _, system in self.machines[: self.node_count])
 
     def of_machines(
         self, machines: list[tuple[str, System]], *, name: str, network: str | None, folder: Path
     ) -> Cluster:
-        """Return the same cluster of other machines.
+        """Return the same cluster with other machines.
 
         Raises
         ------
@@ -277,7 +277,7 @@ Table = TypeVar("Table", bound=SpecTable)
 
 
 def with_fields(table: Table, fields: Mapping[str, Any]) -> Table:
-    """Return a table of a spec file with some of its fields changed, checked as if it had been read."""
+    """Return a table of a spec file with some of its fields changed, checked as when it is read."""
     own = type(table)
     try:
         return own.model_validate({name: getattr(table, name) for name in own.model_fields} | dict(fields))
@@ -359,7 +359,7 @@ def with_bridges(file: SystemFile, link: str) -> SystemFile:
 
 
 def with_own_lanes(file: SystemFile) -> SystemFile:
-    """Return a machine in which each card hangs off its socket by lanes of its own, past any root or switch."""
+    """Return a machine in which each card has its own lanes to its socket, without a root or switch."""
     upper: dict[str, str] = {}
     for kind in ("root", "switch"):
         number = 0
@@ -383,7 +383,7 @@ def with_striped_drives(file: SystemFile, *, times: int, raid_efficiency: float)
     slots = []
     for slot in file.storage:
         if len(slot.ports) > 1:
-            raise ArgumentError("storage", slot.drive, "drives on one port, as those of an array are")
+            raise ArgumentError("storage", slot.drive, "drives on one port, which an array needs")
         efficiency = raid_efficiency if slot.raid is None else slot.raid_efficiency
         fields = {"count": times * slot.count, "names": None, "raid": 0, "raid_efficiency": efficiency}
         slots.append(with_fields(slot, fields))
@@ -391,7 +391,7 @@ def with_striped_drives(file: SystemFile, *, times: int, raid_efficiency: float)
 
 
 def with_network(file: SystemFile, network: str, *, instead_of: str) -> SystemFile:
-    """Return a machine whose adapters to a network are to another one, in the same slots."""
+    """Return a machine whose adapters to a network are replaced by adapters to another, in the same slots."""
     slots = tuple(
         with_fields(nic, {"network": network}) if load_link(nic.network).name == instead_of else nic for nic in file.nic
     )
@@ -401,7 +401,7 @@ def with_network(file: SystemFile, network: str, *, instead_of: str) -> SystemFi
 def system_with(
     system: str | Path, *, device: str | Path | Runnable | None = None, link: str | Path | None = None
 ) -> Wired:
-    """Load a system as it would be with other GPUs, or with another link in place of its own of that kind.
+    """Load a system with other GPUs, or with another link in place of its own links of that kind.
 
     Examples
     --------
@@ -416,9 +416,11 @@ def system_with(
     given: dict[str, Runnable] = {}
     if device is not None:
         if not loaded.devices:
-            raise ArgumentError("device", str(device), f"None with {loaded.name}, which has no GPU to replace")
+            raise ArgumentError(
+                "device", str(device), f"must not be given with {loaded.name}, which has no GPU to replace"
+            )
         if isinstance(device, Runnable):
-            name = f"{device.stem or device.name} as given"  # what no file is called, so that none is looked up
+            name = f"{device.stem or device.name} as given"  # a name that no file has, so that none is looked up
             given[name], device = device, name
         changes.append(partial(with_gpu, device=_from_anywhere(device)))
         what.append(f"with {device}")

@@ -37,7 +37,7 @@ def _check_turbo(turbo: tuple[float, ...], core_count: int | None, base: float |
 
 
 class SimdRates(SpecTable):
-    """Work of one core in one clock cycle by instruction set; only those that the chip has.
+    """Work of one core in one clock cycle by instruction set; only sets that the chip has.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class CpuCache(SpecTable):
 
 
 class CpuMemory(SpecTable):
-    """Memory channels of a socket; the capacity is a matter of the system.
+    """Memory channels of a socket; the system states the capacity.
 
     Attributes
     ----------
@@ -129,7 +129,7 @@ class CpuMemory(SpecTable):
     efficiency : float
         Share of the peak that a stream over all cores reaches. [1]
     bandwidth_per_core_gb_per_s : float
-        What one thread can stream. [GB/s]
+        Bandwidth that one thread can stream. [GB/s]
     """
 
     channel_count: Count
@@ -153,7 +153,7 @@ class CpuMemory(SpecTable):
 
     @property
     def constant(self) -> dict[str, Constant]:
-        """Unit, meaning and range of the fields that are no data sheet's, so that a fit may scale them."""
+        """Unit, meaning and range of the fields that are not from a data sheet, so that a fit may scale them."""
         return {
             "bandwidth_per_core_gb_per_s": Constant(
                 unit="GB/s",
@@ -184,7 +184,7 @@ class Cpu(Device):
     turbo_ghz_by_active_cores : tuple of float
         Turbo clock; the first entry is for one active core. [GHz]
     wide_simd_clock : WideSimdClock or None
-        Lower clocks under wide SIMD load, where the chip has them. [-]
+        Lower clocks under wide SIMD load, if the chip has them. [-]
     flop_per_cycle_per_core : FlopPerCycle
         SIMD rates. [FLOP/cycle]
     cache : CpuCache
@@ -192,11 +192,11 @@ class Cpu(Device):
     memory : CpuMemory
         Memory channels. [-]
     subnormal_assist_cycles : float
-        Cycles that microcode takes for a product with a subnormal operand or result; 0 where there is no assist.
+        Cycles that microcode takes for a product with a subnormal operand or result; 0 if there is no assist.
         [cycle]
     call_slowdown : float
-        Time that one thread takes to run a framework's host code and the GPU's driver, over that of the hosts for which
-        framework files state their dispatch. [1]
+        Time that one thread takes to run a framework's host code and the GPU's driver, divided by that on the hosts for
+        which framework files state their dispatch. [1]
     """
 
     kind: Literal["cpu"]
@@ -233,13 +233,13 @@ class Cpu(Device):
 
     @property
     def constant(self) -> dict[str, Constant]:
-        """Unit, meaning and range of the field that is no data sheet's, so that a fit may scale it."""
+        """Unit, meaning and range of the field that is not from a data sheet, so that a fit may scale it."""
         meaning = "time of host code and driver on one thread over that of the hosts that dispatch is stated for"
         return {"call_slowdown": Constant(unit="1", meaning=meaning, valid_min=0.1, valid_max=10.0)}
 
     @property
     def identity(self) -> str:
-        """Cores, clock and memory: what tells sockets apart."""
+        """Cores, clock and memory, which distinguish sockets."""
         cores = f"{self.core_count} cores at {self.clock_base_ghz:g} GHz"
         return f"{self.architecture}, {cores}, {self.memory.bandwidth_gb_per_s:g} GB/s"
 

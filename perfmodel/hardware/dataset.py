@@ -1,6 +1,6 @@
-"""Data sets: how many examples, how large each is where it is stored and where it is used, what decoding costs.
+"""Data sets: number of examples, their stored and decoded sizes, and the cost of decoding.
 
-``DatasetFile`` is a file's layout, with sources; ``Dataset`` is what predictions take, from a file or made in Python.
+``DatasetFile`` is a file's layout, with sources; predictions take a ``Dataset``, from a file or made in Python.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FORMATS: dict[str, str] = {
     **dict.fromkeys(("binary", "idx", "npy", "tfrecord", "lmdb", "hdf5", "csv", "text"), "plain"),
     **dict.fromkeys(("jpeg", "png", "webp", "tiff", "dicom", "flac", "mp3", "mp4", "npz", "gzip"), "compressed"),
 }
-"""Formats of a stored example: byte for byte what the network takes; plain, with labels, frames or digits around the
-numbers; or compressed, to be decoded at a rate that the data set must state. A new format is a word here."""
+"""Formats of a stored example: the exact bytes that the network takes; plain, with labels, frames or digits around the
+numbers; or compressed, with a decoding rate that the data set must state. A new format is an entry here."""
 
 
 class DatasetFile(SpecFile):
@@ -48,7 +48,7 @@ class DatasetFile(SpecFile):
     decoded_dtype : str
         Type of its elements in host memory. [-]
     decode_rate_per_core : float or None
-        Examples that one core decodes, crops and mirrors; None where they are stored as they are used. [samples/s]
+        Examples that one core decodes, crops and mirrors; None if they are stored as they are used. [samples/s]
     """
 
     format: Identifier
@@ -89,7 +89,7 @@ class Dataset:
     Parameters
     ----------
     name : str
-        For people. [-]
+        Display name. [-]
     example_count : int
         Examples that one epoch reads. [samples]
     encoded_bytes_per_example : float
@@ -104,7 +104,7 @@ class Dataset:
         ``files``: each example in one of its own, read at random; ``shards``: many in one that is read from end to
         end. [-]
     decode_rate_per_core : float or None
-        Examples that one core decodes; None where they are stored as they are used. [samples/s]
+        Examples that one core decodes; None if they are stored as they are used. [samples/s]
     file : DatasetFile or None
         The file it comes from, with its sources; None for one made in Python. [-]
 
@@ -135,7 +135,7 @@ class Dataset:
         if self.file is not None:
             if all(getattr(self, name) == getattr(self.file, name) for name in self._of_file()):
                 return
-            object.__setattr__(self, "file", None)  # a changed copy has other numbers than its file
+            object.__setattr__(self, "file", None)  # a changed copy differs from its file
         stated = {name: entry for name, entry in asdict(self).items() if name != "file" and entry is not None}
         source = {"fields": _numbers_of(stated), "title": "as given", "provenance": "estimate", "note": "in Python"}
         try:

@@ -1,7 +1,7 @@
-"""What every device states: a device is one GPU die or one CPU socket, as its vendor describes it.
+"""Fields of every device: one GPU die or one CPU socket, as its vendor describes it.
 
 A spec keeps the data sheet's numbers under keys that carry the data sheet's units; the properties and methods
-of the classes in ``gpu`` and ``cpu`` give base units. Nothing here is fitted: efficiencies of software live
+of the classes in ``gpu`` and ``cpu`` give base units. Nothing here is fitted: efficiencies of software are
 in library and framework profiles.
 """
 
@@ -16,7 +16,7 @@ from pydantic import AfterValidator
 from perfmodel.hardware.source import Identifier, InRange, PositiveNumber, SpecFile, invalid
 
 LISTED_TOLERANCE: Final = 0.01
-"""Data sheets round; a listed number may differ by this share from the one computed from its parts."""
+"""Share by which a listed number may differ from the one computed from its parts, because data sheets round."""
 
 
 def check_listed(listed: float, computed: float, *, formula: str) -> None:
@@ -38,7 +38,7 @@ class Runnable(SpecFile):
 
     @property
     def identity(self) -> str:
-        """Facts that distinguish it from others; never its name, so that a copy of its file is the same device."""
+        """Facts that distinguish it from others; not its name, so that a copy of its file is the same device."""
         return self.describe()
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Device(Runnable):
     kind : str
         Key of ``catalogue.device_kinds()``. [-]
     scope : str
-        What the numbers cover: ``one die`` or ``one socket``. [-]
+        Hardware that the numbers cover: ``one die`` or ``one socket``. [-]
     architecture : str
         Vendor's architecture in lower snake case; library profiles are keyed by it. [-]
     tdp_w : float

@@ -1,4 +1,4 @@
-"""Fits: factors on the constants of spec files, with the table they were fitted to and how well; and their plans."""
+"""Fits: factors on the constants of spec files, with the fitted table and the remaining errors; and fit plans."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Z_80: Final = 1.2816
-"""Standard deviations on either side of the mean that hold 80 % of a normal. [1]"""
+"""Standard deviations on either side of the mean that contain 80 % of a normal distribution. [1]"""
 
 
 def _patterns_have_a_folder(scales: tuple[str, ...]) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ class FitFile(spec.SpecFile):
 
     @property
     def covariance(self) -> NDArray[np.float64]:
-        """Covariance of ln(factor), shape (factors, factors); diagonal where the file states none. [1]"""
+        """Covariance of ln(factor), shape (factors, factors); diagonal if the file states none. [1]"""
         count = len(self.factor)
         if not self.factor[0].covariance:
             reach = np.array([math.log(each.high / each.low) / 2 for each in self.factor])
@@ -140,7 +140,7 @@ class FitFile(spec.SpecFile):
 
     @property
     def constants_at_limit(self) -> tuple[str, ...]:
-        """Names of the constants that a factor pushes against the end of their validity range."""
+        """Names of the constants that a factor moves to the end of their validity range."""
         return tuple(each.name for each in self.constant if each.at_limit)
 
     def factors_for(self, names: Iterable[str]) -> dict[str, float]:
@@ -194,12 +194,12 @@ CALIBRATION_KINDS: Final[dict[str, type[FitFile] | type[MeasuredMachine]]] = {
 def load_calibration(
     name_or_path: str | Path | FitFile | MeasuredMachine,
 ) -> FitFile | MeasuredMachine:
-    """Load what was fitted to a table of whole steps, or a machine that was measured kernel by kernel.
+    """Load a fit to a table of whole steps, or a machine that was measured kernel by kernel.
 
     Parameters
     ----------
     name_or_path : str, Path, FitFile or MeasuredMachine
-        A name such as ``shi2016_gpu``, the path of a TOML, or a loaded one, which is returned as it is. [-]
+        A name such as ``shi2016_gpu``, the path of a TOML, or a loaded object, which is returned unchanged. [-]
 
     Returns
     -------
@@ -222,7 +222,7 @@ def load_calibration(
 
 
 def load_fit(name_or_path: str | Path | FitFile) -> FitFile:
-    """Load a fit; a measured machine is refused."""
+    """Load a fit; reject a measured machine."""
     loaded = load_calibration(name_or_path)
     if isinstance(loaded, MeasuredMachine):
         raise ArgumentError("calibration", loaded.name, "a fit; pass a measured machine as device=")
@@ -230,7 +230,7 @@ def load_fit(name_or_path: str | Path | FitFile) -> FitFile:
 
 
 KIND_OF_THING = {"framework": "frameworks", "library": "libraries", "device": "devices"}
-"""Thing that an unknown may be repeated for -> its kind folder; architectures are stated by libraries."""
+"""What an unknown may be repeated for -> its kind folder; libraries state the architectures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,13 +250,13 @@ class Unknown:
         return _matches_any(constant, tuple(self.scales))
 
 
-@lru_cache(maxsize=2**15)  # a fit asks the same of every row
+@lru_cache(maxsize=2**15)  # a fit makes the same calls for every row
 def _matches_any(constant: str, patterns: tuple[str, ...]) -> bool:
     return any(fnmatchcase(constant, pattern) for pattern in patterns)
 
 
 class UnknownTable(spec.SpecTable):
-    """One entry of a fit plan, repeated for each framework, library, device or architecture if it says so."""
+    """One entry of a fit plan; it may be repeated for each framework, library, device or architecture."""
 
     name: spec.Identifier
     scales: ConstantPatterns
@@ -291,7 +291,7 @@ class UnknownTable(spec.SpecTable):
 
 
 def _things(each: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Files, or architectures, that are named in names of constants."""
+    """Files or architectures that appear in names of constants."""
     parts = [name.split("/") for name in names]
     if each == "architecture":
         return tuple(sorted({rest.partition(".")[0] for kind, _, rest in parts if kind == "libraries"}))

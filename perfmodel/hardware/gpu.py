@@ -18,7 +18,7 @@ STORAGE_TYPES: Final = ("fp16", "bf16", "fp8")
 
 
 FASTEST_LANES: Final = 2.05
-"""Times fp32 that plain lanes reach in a narrower type at most: two values side by side, as listed. [1]"""
+"""Highest rate of plain lanes in a narrower type, over fp32: two values side by side, as listed. [1]"""
 
 
 class GpuPeak(spec.SpecTable):
@@ -33,7 +33,7 @@ class GpuPeak(spec.SpecTable):
 
 
 class SustainedClock(spec.SpecTable):
-    """Clocks that a board holds while one kind of arithmetic fills it, where they are not the boost clock."""
+    """Clocks that a board sustains under one kind of arithmetic, if they are not the boost clock."""
 
     lanes: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(50, 10_000, "MHz"))] | None = None
     tensor_cores: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(50, 10_000, "MHz"))] | None = None
@@ -99,13 +99,13 @@ class Gpu(Device):
     lanes_per_unit : int
         fp32 lanes of one multiprocessor. [1]
     clock_base_mhz : float or None
-        Base clock; None where the vendor publishes none. [MHz]
+        Base clock; None if the vendor publishes none. [MHz]
     clock_boost_mhz : float
         Boost clock. [MHz]
     sustained_clock_mhz : SustainedClock
         Clocks that its power limit leaves under load, by kind of arithmetic. [MHz]
     peak_basis : str
-        Clock of the listed peaks. [-]
+        Clock at which the listed peaks hold. [-]
     issue_limit : float
         Share of the lanes that the schedulers can fill. [1]
     peak_tflop_per_s : GpuPeak
@@ -119,9 +119,9 @@ class Gpu(Device):
     context_mib : float
         Device memory that a context takes before any tensor. [MiB]
     board : Board or None
-        The board that it shares with other dies; None for a die with a board of its own. [-]
+        The board that it shares with other dies; None for a die alone on its board. [-]
     bridge : Bridge or None
-        What joins two of its cards; None where it has no connector, or the file does not say. [-]
+        Connector between two of its cards; None if it has none, or the file states none. [-]
     """
 
     kind: Literal["gpu"]
@@ -158,7 +158,7 @@ class Gpu(Device):
 
     @property
     def identity(self) -> str:
-        """Chip, memory and power: what tells boards apart, and what a die keeps while others of its board work."""
+        """Chip, memory and power, which distinguish boards and do not change while other dies of the board work."""
         memory = f"{self.memory.capacity_gib:g} GiB at {self.memory.bandwidth_gb_per_s:g} GB/s"
         return f"{self.architecture}, {self.unit_count} x {self.lanes_per_unit} lanes, {memory}, {self.tdp_w:g} W"
 
@@ -188,16 +188,16 @@ class Gpu(Device):
         return not on_lanes or "bf16" in self.dtypes
 
     def arithmetic_of(self, dtype: str) -> str:
-        """Return the kind of arithmetic that products of a data type are."""
+        """Return the kind of arithmetic that products of a data type use."""
         return "tensor_cores" if self.needs_tensor_cores(dtype) else "lanes"
 
     @property
     def sustained_clocks_mhz(self) -> dict[str, float]:
-        """Clock that each kind of arithmetic holds, where it is not the boost clock. [MHz]"""
+        """Clock that each kind of arithmetic sustains, if it is not the boost clock. [MHz]"""
         return {name: clock for name, clock in vars(self.sustained_clock_mhz).items() if clock is not None}
 
     def sustained_peak_flop_per_s(self, dtype: str = "fp32") -> float:
-        """Return the rate at which the board can issue arithmetic on tensors of a data type, at the clock it holds.
+        """Return the rate at which the board can issue arithmetic on tensors of a data type, at the clock it sustains.
 
         Parameters
         ----------
@@ -207,9 +207,9 @@ class Gpu(Device):
         Returns
         -------
         float
-            Peak times the issue limit and the share of the boost clock that is sustained. A narrow type whose own
-            arithmetic is slower than fp32 (fp16 on most of Pascal) is only stored in and computed in fp32, as cuDNN
-            does. [FLOP/s]
+            Peak times the issue limit and the share of the boost clock that is sustained. If a narrow type's own
+            arithmetic is slower than fp32 (fp16 on most of Pascal), data is stored in it but computed in fp32, as in
+            cuDNN. [FLOP/s]
         """
         peak = self.peak_flop_per_s(dtype)
         if dtype in STORAGE_TYPES:
@@ -223,8 +223,8 @@ class Gpu(Device):
         Returns
         -------
         Gpu
-            The same file with all that counts in cycles slower: clock, peaks, level-2 cache, launch. The bandwidth of
-            the memory stays. Itself without a board. [-]
+            The same file with everything that depends on the clock slower: clock, peaks, level-2 cache, launch. Memory
+            bandwidth is unchanged. Without a board, the device itself. [-]
         """
         if self.board is None:
             return self
@@ -256,7 +256,7 @@ class Gpu(Device):
 
     @property
     def sustained_memory_bandwidth_bytes_per_s(self) -> float:
-        """Peak bandwidth less what error correction takes of it. [B/s]."""
+        """Peak bandwidth less the share that error correction takes. [B/s]."""
         return self.memory_bandwidth_bytes_per_s * self.memory.ecc_bandwidth_fraction
 
     @property

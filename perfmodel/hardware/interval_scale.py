@@ -1,4 +1,4 @@
-"""Width of prediction intervals, found from residuals of rows that fits held out; a file for each processor."""
+"""Width of prediction intervals, from residuals of rows held out of fits; a file for each processor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Unseen(spec.SpecTable):
 
 
 class Quantiles(spec.SpecTable):
-    """Spreads to either side that hold the wanted share of residuals."""
+    """Spreads on either side that contain the given share of residuals."""
 
     unfitted: spec.PositiveNumber
     interpolated: spec.PositiveNumber
@@ -35,7 +35,7 @@ class Quantiles(spec.SpecTable):
 
 
 class ConstantSpreads(spec.SpecTable):
-    """Standard deviation of ln(constant) of constants that no fit plan names, by the provenance of their source."""
+    """Standard deviation of ln(constant), by provenance, for constants that no fit plan names."""
 
     datasheet: spec.PositiveNumber
     measured: spec.PositiveNumber
@@ -46,14 +46,14 @@ class ConstantSpreads(spec.SpecTable):
 
 
 class ExchangeSpreads(spec.SpecTable):
-    """Standard deviation of ln(measured / predicted time) of exchanges between devices, measured by themselves."""
+    """Standard deviation of ln(measured / predicted time) of exchanges between devices, measured alone."""
 
     library: spec.PositiveNumber
     algorithm: spec.PositiveNumber
 
 
 class FoundOn(spec.SpecTable):
-    """Residuals that a scale was found on."""
+    """Residuals from which a scale was computed."""
 
     tables: Annotated[tuple[spec.Identifier, ...], Field(min_length=1)]
     protocols: tuple[spec.Text, ...]
@@ -102,18 +102,18 @@ KINDS_OF_OPERATION: Final = (
     "gather",
     "update",
 )
-"""Kinds of operation whose shares of a step make its mix; the optimizer's passes are a kind of their own."""
+"""Kinds of operation whose shares of a step form its mix; the optimizer's passes are a separate kind."""
 
 Share = Annotated[float, Field(ge=0, le=1, strict=True)]
 
 PLACES: Final = 1
-"""Decimals to which the shares of a mix are kept: finer ones would tell rows apart that are alike. [1]"""
+"""Decimals of the shares of a mix; more would separate rows that are alike. [1]"""
 
 BLUR: Final = 0.1
 """Share of the time on other kinds below which mixes are the same. [1]"""
 
 NEW_SHARE: Final = 0.4
-"""Share of the time on other kinds from which on a mix is new altogether. [1]"""
+"""Share of the time on other kinds at or above which a mix is entirely new. [1]"""
 
 
 class SeenRow(NamedTuple):
@@ -144,7 +144,7 @@ class Seen(spec.SpecTable):
 
     @classmethod
     def of(cls, rows: Iterable[SeenRow]) -> Seen:
-        """Collect what rows tell about."""
+        """Collect the devices, frameworks, data types and mixes of rows."""
         known = tuple(rows)
         mixes = {tuple(round(row.mix.get(kind, 0.0), PLACES) for kind in KINDS_OF_OPERATION) for row in known}
         return cls(

@@ -1,10 +1,10 @@
 """Library profiles: what a BLAS, DNN or collective library of one version achieves on each architecture.
 
 An ``[architecture.<name>]`` table holds constants (efficiencies, tiles) and, beside them, the algorithm set
-and whether the library has native kernels. ``[architecture.default]`` serves the architectures the file does
-not list; a table may also build on another with ``inherits``. ``[tensor_core.<architecture>]`` holds what differs in
-the data types that run on tensor cores. No table is about one board: the clock that a board sustains stands in its own
-file. Each constant name has a ``[constant.<name>]`` table with its unit, meaning and validity range.
+and whether the library has native kernels. ``[architecture.default]`` is for architectures that the file does
+not list; a table may also build on another with ``inherits``. ``[tensor_core.<architecture>]`` holds what differs for
+the data types that run on tensor cores. No table describes a single board: the clock that a board sustains is in its
+own file. Each constant name has a ``[constant.<name>]`` table with its unit, meaning and validity range.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEFAULT_ARCHITECTURE: Final = "default"
 
 
 class ConstantsTable(spec.SpecTable):
-    """A table in which every key that is no field is a constant."""
+    """A table in which every key that is not a field is a constant."""
 
     model_config = ConfigDict(extra="allow", frozen=True, defer_build=True)
     __pydantic_extra__: dict[str, spec.StrictConstant] = Field(init=False)
@@ -46,9 +46,9 @@ class ArchitectureProfile(ConstantsTable):
     Attributes
     ----------
     inherits : str or None
-        Another architecture of the same file whose entries hold where this table is silent. [-]
+        Another architecture of the same file whose entries hold if this table has none. [-]
     native : bool or None
-        Whether the library has kernels compiled for the architecture; else they are translated. [-]
+        Whether the library has kernels compiled for the architecture; if not, kernels are translated. [-]
     algorithms : tuple of str or None
         Convolution algorithms the library offers, and ways to run whole recurrent layers. [-]
     """
@@ -64,9 +64,9 @@ class TensorCoreProfile(ConstantsTable):
     Attributes
     ----------
     dtypes : tuple of str
-        Data types of the tensors whose products run there. [-]
+        Data types of tensors whose products run on tensor cores. [-]
     algorithms : tuple of str or None
-        Convolution algorithms the library offers on them; None for those it offers without. [-]
+        Convolution algorithms that the library offers on them; None for the same as on plain lanes. [-]
     """
 
     dtypes: Annotated[tuple[Literal["tf32", "fp16", "bf16", "fp8"], ...], Field(min_length=1)]
@@ -186,7 +186,7 @@ class LibraryProfile(spec.SpecFile):
 
     @derived
     def on_tensor_cores(self, architecture: str, *, dtype: str) -> bool:
-        """Tell whether the file has values of their own for products of a data type on tensor cores."""
+        """Tell whether the file has separate values for products of a data type on tensor cores."""
         name = self._tensor_core_of(architecture)
         return name is not None and dtype in self.tensor_core[name].dtypes
 
@@ -221,7 +221,7 @@ class LibraryProfile(spec.SpecFile):
 
 
 def _inheritance_faults(profiles: dict[str, ArchitectureProfile]) -> Iterator[str]:
-    """Yield a line for each ``inherits`` that names no table or closes a circle."""
+    """Yield a line for each ``inherits`` that names no table or closes a cycle."""
     for name, profile in profiles.items():
         seen, ancestor = [name], profile.inherits
         while ancestor is not None:
@@ -249,7 +249,7 @@ class CollectiveOperation(spec.SpecTable):
 
 
 class BlocksTable(spec.SpecTable):
-    """Thread blocks that carry the messages of a library, each of which keeps a multiprocessor from other kernels."""
+    """Thread blocks that carry a library's messages; each occupies a multiprocessor."""
 
     gb_per_s: spec.PositiveNumber
     fewest: spec.Count
@@ -300,7 +300,7 @@ def load_collective_library(name_or_path: str | Path) -> CollectiveLibrary:
 
 
 LIBRARY_WORDS = {"blas": ("CUDA", "cublas"), "dnn": ("cuDNN", "cudnn")}
-"""Kind of library -> the word before its version in a table's text, and how its files begin; cuBLAS comes with CUDA."""
+"""Kind of library -> the word before its version in a table's text, and its files' prefix; cuBLAS comes with CUDA."""
 
 
 def device_of_text(text: str) -> str:

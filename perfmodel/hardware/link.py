@@ -1,9 +1,9 @@
 """Links: one file per protocol and generation, which serves every lane width it lists.
 
 ``pcie_3.toml`` gives ``pcie_3_x1`` to ``pcie_3_x16``; a file without lane widths gives one link of its own
-name. All bandwidths are per direction. From wire to use: lane rate x lanes (raw), x line code (what carries
-packets), x payload share of a packet (the best any copy can do), or x ``typical_efficiency`` (what copies
-reach).
+name. All bandwidths are per direction. From wire to use: lane rate x lanes (raw), x line code (carries
+packets), x payload share of a packet (the upper limit of a copy), or x ``typical_efficiency`` (the rate that
+copies reach).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class LinkFamily(spec.SpecFile):
     @classmethod
     def _widths_rise(cls, widths: tuple[int, ...]) -> tuple[int, ...]:
         if list(widths) != sorted(set(widths)):
-            spec.invalid("must rise, each width once")
+            spec.invalid("must be in rising order without repeats")
         return widths
 
     @field_validator("typical_efficiency")
@@ -111,7 +111,7 @@ class Link:
 
     @property
     def pageable_bandwidth_bytes_per_s(self) -> float:
-        """Bandwidth of large copies from pageable host memory; that of pinned memory where both are alike. [B/s]."""
+        """Bandwidth of large copies from pageable host memory; that of pinned memory if both are equal. [B/s]."""
         if self.family.pageable_efficiency is None:
             return self.effective_bandwidth_bytes_per_s
         return self.bandwidth_bytes_per_s * self.family.pageable_efficiency

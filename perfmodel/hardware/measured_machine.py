@@ -1,7 +1,7 @@
-"""A measured machine: what its kernels cost with one library and one framework, as a calibration found it.
+"""A measured machine: the cost of its kernels with one library and one framework, found by a calibration.
 
-It stands for device, libraries and framework at once, and shares no file with vendor facts: it may name the device file
-whose data sheet is the processor's. Nothing in it comes from a whole network.
+It represents device, libraries and framework together. It contains no vendor data, but may name the device file with
+the processor's data sheet. Nothing in it comes from a whole network.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONSTANTS_OF_FAMILY: Final[dict[str, tuple[str, ...]]] = {
     "convolution": ("call_s", "s_per_flop", "s_per_read_byte", "s_per_written_byte", "s_per_far_byte"),
     "stream": ("call_s", "s_per_byte", "s_per_far_byte", "s_per_flop", "s_per_serial_step"),
 }
-"""Family of kernel classes -> its constants; :mod:`perfmodel.cost.measured_kernel` says what each is multiplied by."""
+"""Family of kernel classes -> its constants; :mod:`perfmodel.cost.measured_kernel` says what multiplies each."""
 
 
 def _known_dtype(dtype: str) -> str:
@@ -68,7 +68,7 @@ class MeasuredOn(spec.SpecTable):
     @model_validator(mode="after")
     def _threads_are_a_cpus(self) -> Self:
         if (self.threads is None) == (self.processor == "cpu"):
-            allowed = {"cpu": "must be the number of threads that were used", "gpu": "must be left out for a GPU"}
+            allowed = {"cpu": "must be the number of threads that were used", "gpu": "must not be given for a GPU"}
             raise spec.fault_at(("threads",), self.threads, allowed[self.processor])
         return self
 
@@ -117,13 +117,13 @@ class Session(spec.SpecTable):
     @model_validator(mode="after")
     def _complete_is_not_short(self) -> Self:
         if self.complete and self.short_class_count:
-            message = "must be 0 where complete = true"
+            message = "must be 0 if complete = true"
             raise spec.fault_at(("short_class_count",), self.short_class_count, message)
         return self
 
     @property
     def ended_early(self) -> str | None:
-        """Remark that the budget ended too early; None where it sufficed."""
+        """Remark that the time budget ended too early; None if it sufficed."""
         if self.complete:
             return None
         few = {0: "some classes have", 1: "1 class has"}.get(
@@ -162,7 +162,7 @@ class KernelClass(spec.SpecTable):
         for name in constants:
             if allowed and name not in allowed:
                 among = f"{', '.join(allowed)}{nearest_hint(name, allowed)}"
-                message = f"{name!r} is no constant of a {family}: must be among {among}"
+                message = f"{name!r} is not a constant of a {family}: must be among {among}"
                 raise ValueError(message)
         if not any(constants.values()):
             message = "at least one constant must be above zero, or the kernel takes no time"
@@ -173,7 +173,7 @@ class KernelClass(spec.SpecTable):
     @classmethod
     def _range_rises(cls, given: tuple[float, float]) -> tuple[float, float]:
         if given[0] > given[1]:
-            message = "must be the smaller and then the larger end"
+            message = "must be the smaller end, then the larger"
             raise ValueError(message)
         return given
 
@@ -212,7 +212,7 @@ class HostCopy(spec.SpecTable):
 
 
 class AllReduce(spec.SpecTable):
-    """The sum of a tensor over processes of one machine; reported, not used in predictions."""
+    """The sum of a tensor over processes of one machine; only reported, not used in predictions."""
 
     library: Literal["gloo", "nccl"]
     process_count: Annotated[int, Field(ge=2, strict=True)]
@@ -233,18 +233,18 @@ _LISTS: Final = ("kernel", "host_copy", "all_reduce", "storage", "source")
 
 
 class MeasuredMachine(Runnable):
-    """A machine with its software as measured kernel by kernel: a device of predict that needs no framework.
+    """A machine and its software, measured kernel by kernel: a device for predict that needs no framework.
 
     Attributes
     ----------
     kind : str
         ``measured``. [-]
     machine, software, session, peaks, overheads : SpecTable
-        What was measured on, with what, how it went, the naive baseline, and what a framework adds. [-]
+        Measured hardware, software, measuring session, naive baseline, and the framework's overheads. [-]
     kernel : tuple of KernelClass
         Curves by class and data type. [-]
     host_copy : tuple of HostCopy
-        Copies between host and device, of a GPU. [-]
+        Copies between a GPU and its host. [-]
     all_reduce : tuple of AllReduce
         Sums over processes of the machine. [-]
     storage : tuple of MeasuredStorage

@@ -1,4 +1,4 @@
-"""Devices by name, and links: every family at every lane width, and what two ends of a link settle on."""
+"""Devices by name, and links: every family at every lane width, and the link that two ends negotiate."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 SAME_BUT_FOR_A_SLIP: Final = 0.8
-"""Similarity of two names from which one counts as the other misspelt: one letter of six, two of nine. [1]"""
+"""Similarity at or above which a name counts as another misspelt: one letter of six, two of nine. [1]"""
 
 
 def misspelt_architecture(path: Path, device: Device) -> list[str]:
     """Return a line if a device's architecture is unknown but nearly a known one.
 
-    Known are the architectures that a library file lists and those of the shipped devices. Names that differ in
-    their digits only are generations of one family, not slips.
+    Known are the architectures that a library file lists and those of the shipped devices. Names that differ
+    only in digits are generations of one family, not misspellings.
     """
     if path.parent == spec_files.shipped_folder() / "devices":
         return []
@@ -64,7 +64,7 @@ def _table(path: Path) -> dict[str, Any]:
     try:
         return spec_files.read_toml(path)
     except SpecError:
-        return {}  # whoever loads that file is told
+        return {}  # an error is raised where that file is loaded
 
 
 def device_kinds() -> dict[str, type[Runnable]]:
@@ -78,7 +78,7 @@ def device_kinds() -> dict[str, type[Runnable]]:
 
 @kept_while_unchanged(spec_files.folders_asked_for)
 def load_device(name_or_path: str | Path) -> Runnable:
-    """Load a device, or a machine that was measured.
+    """Load a device or a measured machine.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def load_datasheet(name_or_path: str | Path) -> Device:
 
 
 def _device_path(name_or_path: str | Path) -> Path:
-    """Return the file of a device; a measured machine lies among the calibrations, where fitted factors lie too."""
+    """Return the file of a device; measured machines are among the calibrations, as are fitted factors."""
     named = not spec_files.is_path(name_or_path) and isinstance(name_or_path, str)
     among_devices = not named or spec_files.lookup("devices", str(name_or_path)) is not None
     calibrated = None if among_devices else spec_files.lookup("calibrations", str(name_or_path))
@@ -162,7 +162,7 @@ def load_link(name_or_path: str | Path, *, lane_count: int | None = None) -> Lin
     name_or_path : str or Path
         A name such as ``pcie_3_x16`` or ``ethernet_10_gbit``, or a path to a TOML. [-]
     lane_count : int or None
-        Lanes, where neither the name nor the file says. [1]
+        Lanes, if neither the name nor the file states them. [1]
 
     Returns
     -------
@@ -242,7 +242,7 @@ def names_of_family(name: str) -> list[str]:
 
 
 def _widest_link_names() -> list[str]:
-    """Return one name for each family that can be loaded, to be suggested."""
+    """Return one name to suggest for each family that can be loaded."""
     widest = []
     for name in spec_files.names("links"):
         with contextlib.suppress(SpecError):
@@ -251,7 +251,7 @@ def _widest_link_names() -> list[str]:
 
 
 def negotiated_link(slot: Link, device: Gpu, *, override: bool = False) -> tuple[Link, str]:
-    """Return the link that a card and its slot settle on: the older generation at the narrower width.
+    """Return the link that a card and its slot negotiate: the older generation at the narrower width.
 
     Examples
     --------

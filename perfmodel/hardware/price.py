@@ -1,7 +1,7 @@
-"""Prices: what an instance of a cloud costs an hour, and what storage costs a month; each with region and date.
+"""Prices: of a cloud instance for an hour, and of storage for a month; each with region and date.
 
-Each kind is a class; the registry is ``KINDS``. A published table that a price was read from is kept as it was printed,
-its errors as named corrections beside it.
+Each kind is a class; the registry is ``KINDS``. A published table from which a price was read is kept as printed;
+its errors are listed as corrections.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class Price(spec.SpecFile):
     kind : str
         A key of ``KINDS``. [-]
     provider : str
-        Who sells it, e.g. ``aws``. [-]
+        Seller, e.g. ``aws``. [-]
     region : str
-        Where, e.g. ``us-east-1``. [-]
+        Region, e.g. ``us-east-1``. [-]
     valid_from : date
-        First day of the price, as far as its source tells. [-]
+        First day of the price, according to its source. [-]
     currency : str
         ``USD``. [-]
     """
@@ -91,7 +91,7 @@ class Price(spec.SpecFile):
 
     @property
     def place_and_day(self) -> str:
-        """Where and since when it holds, for people."""
+        """Region and first day, for display."""
         return f"{self.region}, since {self.valid_from.isoformat()}"
 
     @abstractmethod
@@ -107,27 +107,27 @@ class InstancePrice(Price):
     kind : str
         That it is one. [-]
     instance : str
-        As the provider calls it, with what is attached. [-]
+        The provider's name for it, with attached devices. [-]
     purchase : str
         ``on_demand``, or ``capacity_block``: paid in advance for a fixed time. [-]
     usd_per_hour : float
-        Price of one instance so bought. [USD/h]
+        Price of one instance bought that way. [USD/h]
     spot_usd_per_hour : float or None
-        Price of one that may be taken away at any time, where it is known. [USD/h]
+        Price of an instance that may be interrupted at any time, if known. [USD/h]
     spot_valid_from : date or None
-        First day that price was seen. [-]
+        First day on which that price was seen. [-]
     accelerators : Accelerators or None
         Its devices; None for an instance of CPUs alone. [-]
     system : str or None
         A system whose spec file describes the instance, or stands for it. [-]
     vcpu_count : int or None
-        Virtual processors of one instance, where the file states them. [1]
+        Virtual processors of one instance, if the file states them. [1]
     sustained_use : SustainedUse or None
-        Discount on long use; not on spot. [-]
+        Discount on long use; not for spot instances. [-]
     published : PublishedRow or None
-        The row of a published table that is about it. [-]
+        The row of a published table that describes it. [-]
     correction : tuple of Correction
-        What is wrong in that row. [-]
+        Errors in that row. [-]
     """
 
     kind: Literal["instance"]
@@ -164,7 +164,7 @@ class InstancePrice(Price):
 
     @property
     def corrected(self) -> PublishedRow | None:
-        """The published row without its errors; None where there is no row."""
+        """The published row without its errors; None if there is no row."""
         if self.published is None:
             return None
         changes = {each.field: each.corrected for each in self.correction}
@@ -172,7 +172,7 @@ class InstancePrice(Price):
 
     @property
     def processor_count(self) -> int | None:
-        """Virtual processors of one instance: as stated, else by the published row; None where neither says. [1]."""
+        """Virtual processors of one instance: as stated, else by the published row; None if in neither. [1]."""
         row = self.corrected
         if self.vcpu_count is not None or row is None:
             return self.vcpu_count
@@ -180,7 +180,7 @@ class InstancePrice(Price):
 
     @property
     def device_count(self) -> int:
-        """Accelerators of one instance, 0 where it has none. [1]."""
+        """Accelerators of one instance; 0 if it has none. [1]."""
         return 0 if self.accelerators is None else self.accelerators.count
 
     def describe(self) -> str:

@@ -1,7 +1,7 @@
 """The base class of every spec file: immutable tables, strict numbers, and a source for each number.
 
 A number without a source is a fault, and so is a source that names a field the file does not have. An
-estimate is welcome if it says so: ``title = "estimate"`` and a note that tells how.
+estimate is allowed if it is marked: ``title = "estimate"`` and a note that says how it was made.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Fraction = Annotated[float, Field(gt=0, le=1, strict=True, allow_inf_nan=False)]
 
 @dataclass(frozen=True, slots=True)
 class InRange:
-    """Refuses a number that is implausible in its field's unit, which mostly means that it is in another unit.
+    """Rejects a number that is implausible in its field's unit; usually it is in another unit.
 
     Examples
     --------
@@ -60,11 +60,11 @@ class InRange:
 
 
 Check = Callable[[Any, ValidationInfo], Any]
-"""Checks a field that ``field_validator`` names against those before it: value, and what they are -> the value."""
+"""Checks the field that ``field_validator`` names against earlier fields: (value, earlier fields) -> value."""
 
 
 def at_most(field: str) -> Check:
-    """Return the check of a number that must not be above that of a field before it."""
+    """Return a check that a number is not above that of an earlier field."""
 
     def check(given: Any, info: ValidationInfo) -> Any:
         most = info.data.get(field)
@@ -77,7 +77,7 @@ def at_most(field: str) -> Check:
 
 
 def at_least(field: str) -> Check:
-    """Return the check of a number that must not be below that of a field before it."""
+    """Return a check that a number is not below that of an earlier field."""
 
     def check(given: Any, info: ValidationInfo) -> Any:
         least = info.data.get(field)
@@ -97,10 +97,10 @@ Text = Annotated[str, Field(min_length=1)]
 """Text that is not empty."""
 ESTIMATE: Final = "estimate"
 Provenance = Literal["datasheet", "measured", "fitted", "calculation", "estimate", "memory"]
-"""How sure a source is: a document about the thing (data sheet, manual, source code), a measurement of it, a fit to a
+"""How reliable a source is: a document on the thing (data sheet, manual, source code), a measurement of it, a fit to a
 measured table, arithmetic on other numbers, our own estimate, or a document that was remembered and not re-read."""
 PROVENANCES: Final[tuple[str, ...]] = get_args(Provenance)
-"""All of them, as explain() and the tables name them."""
+"""All provenances, as explain() and the tables name them."""
 _PROVENANCE_OF_TITLE: Final[dict[str, Provenance]] = {
     ESTIMATE: "estimate",
     "calculation": "calculation",
@@ -113,7 +113,7 @@ _REMEMBERED_WORDS: Final = ("from memory", "not re-read", "not opened")
 class SpecTable(BaseModel):
     """A table of a spec file: immutable, no unknown keys."""
 
-    # built when one of them is first read: few programs read every kind of file
+    # built on first use: few programs read every kind of file
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     def in_base_units(self, key: str) -> float:
@@ -137,15 +137,15 @@ class Source(SpecTable):
     note : str or None
         What the reader should know; for an estimate, how it was made. [-]
     provenance : str or None
-        One of ``PROVENANCES``; None leaves it to the words of title and note. [-]
+        One of ``PROVENANCES``; None derives it from the words of title and note. [-]
     table : str or None
-        Measured table that a fit or a measurement rests on. [-]
+        Measured table behind a fit or measurement. [-]
     rows : int or None
-        Rows of it. [1]
+        Rows of that table. [1]
     residual_percent : float or None
         Median absolute error on rows that the fit held out. [%]
     verified : bool or None
-        Whether somebody looked at the source itself; None leaves it to the provenance. [-]
+        Whether somebody read the source itself; None derives it from the provenance. [-]
     """
 
     fields: Annotated[tuple[Text, ...], Field(min_length=1)]
@@ -175,7 +175,7 @@ class Source(SpecTable):
             raise fault_at(("provenance",), self.provenance, f"a fit needs {', '.join(lacking)} as well")
         told = [name for name, given in stated.items() if given is not None]
         if told and self.provenance not in ("fitted", "measured"):
-            raise fault_at((told[0],), stated[told[0]], 'only goes with provenance "fitted" or "measured"')
+            raise fault_at((told[0],), stated[told[0]], 'is allowed only with provenance "fitted" or "measured"')
         if self.title == ESTIMATE and self.provenance not in (None, ESTIMATE):
             raise fault_at(("provenance",), self.provenance, 'must be "estimate", as the title says')
         if self.provenance == "memory" and self.verified:
@@ -184,7 +184,7 @@ class Source(SpecTable):
 
     @property
     def kind(self) -> Provenance:
-        """Its provenance: as stated, else by the words of its title and note."""
+        """Its provenance: as stated, else from the words of its title and note."""
         note = self.note or ""
         if self.provenance is not None:
             return self.provenance
@@ -213,7 +213,7 @@ class SpecFile(SpecTable):
     schema_version : int
         Version of the file's layout, a key of ``SCHEMA_CHANGES``. [-]
     name : str
-        The thing's name, for people. [-]
+        Display name. [-]
     source : tuple of Source
         Where the numbers come from. [-]
     """
@@ -230,16 +230,16 @@ class SpecFile(SpecTable):
 
     @property
     def stem(self) -> str:
-        """Stem of the file it was loaded from, by which others name it; empty for an object made otherwise."""
+        """Stem of the file it was loaded from, which other files use as its name; empty if it has no file."""
         return str(self.__dict__.get(_STEM, ""))
 
     def loaded_from(self, stem: str) -> Self:
-        """Attach the stem of its file to an object; it takes no part in content or equality."""
+        """Attach the stem of its file to an object; content and equality ignore it."""
         self.__dict__[_STEM] = stem
         return self
 
     def source_of(self, field: str) -> Source | None:
-        """Return the source of a number: of those that cover it, the one that names it most closely."""
+        """Return the source of a number: of those that cover it, the one that names it most specifically."""
         found = [
             (len(name), place, source)
             for place, source in enumerate(self.source)
@@ -290,7 +290,7 @@ def invalid(message: str) -> NoReturn:
 
 
 def fault_at(location: tuple[int | str, ...], given: Any, message: str) -> ValidationError:
-    """Build the error that a validator of a whole table raises to name one field below it."""
+    """Build an error that names one field, for a validator of a whole table."""
     return ValidationError.from_exception_data("fault", [_detail("value_error", message, location, given)])
 
 
@@ -334,10 +334,10 @@ def _covers(name: str, field: str) -> bool:
 
 
 def _source_faults(numbers: dict[str, Any], raw: dict[str, Any], astray: list[str]) -> list[Any]:
-    """List numbers that no source names, and named fields that do not exist, but for what is astray.
+    """List numbers that no source names, and named fields that do not exist, except for ``astray``.
 
     ``astray`` holds the dotted names of missing and of unknown keys: one misspelt key must not be reported
-    three times, as unknown, as unsourced and as named in vain.
+    three times: as unknown, as unsourced and as a source's unknown field.
     """
     sources = raw.get("source")
     entries = [entry for entry in sources if isinstance(entry, dict)] if isinstance(sources, list) else []
@@ -359,7 +359,7 @@ def _source_faults(numbers: dict[str, Any], raw: dict[str, Any], astray: list[st
 
 
 ConstantValue = float | tuple[float, ...]
-"""A constant is a number, or a list of numbers where it depends on a step (e.g. tile sizes)."""
+"""A constant is a number, or a list of numbers to choose from (e.g. tile sizes)."""
 
 
 def _finite_numbers(given: Any) -> ConstantValue:
@@ -390,7 +390,7 @@ class Constant(SpecTable):
     Attributes
     ----------
     unit : str
-        Unit of the values as they stand in the file, ``1`` for a fraction or count. [-]
+        Unit of the values in the file, ``1`` for a fraction or count. [-]
     meaning : str
         What the constant is, in a line. [-]
     valid_min, valid_max : float
@@ -417,7 +417,7 @@ class Constant(SpecTable):
 
 
 def constant_faults(values: Mapping[str, ConstantValue], constants: Mapping[str, Constant]) -> Iterator[str]:
-    """Yield one line for each value whose constant is not described, or that lies outside its range."""
+    """Yield one line for each value whose constant is not described or that is outside its range."""
     for name, given in values.items():
         constant = constants.get(name)
         if constant is None:

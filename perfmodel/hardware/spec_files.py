@@ -1,4 +1,4 @@
-"""Where spec files are, and how they are found, read and loaded, kept while unchanged, and their faults worded.
+"""Find, read and load spec files; cache them while they are unchanged; word their faults.
 
 A spec file is one TOML in one kind folder (``devices/``, ``links/`` ...) of a spec folder. The shipped spec
 folder comes last; the folders that the environment variable ``PERFMODEL_SPECS`` lists come first, so a user's
@@ -56,7 +56,7 @@ def faults_of(error: ValidationError, model_class: type[BaseModel]) -> list[str]
 
 
 def dotted(location: Iterable[int | str]) -> str:
-    """Write the place of a fault the way a spec file's owner would.
+    """Write the location of a fault as the owner of a spec file would.
 
     Examples
     --------
@@ -122,11 +122,11 @@ def _table_class(annotation: Any) -> type[BaseModel] | None:
 Name: TypeAlias = Any
 Loader = TypeVar("Loader", bound=Callable[[Name], Any])
 MISSING: Final = -1
-"""Time of change of a file that does not exist, or cannot be looked at. [ns]"""
+"""Modification time of a file that does not exist or cannot be inspected. [ns]"""
 _MOST_KEPT: Final = 256
-"""Things that one loader keeps; each is small."""
+"""Objects that one loader caches; each is small."""
 _looked_for: ContextVar[dict[str, int] | None] = ContextVar("_looked_for", default=None)
-"""Files that the current load has looked for, with their times of change; None outside a load."""
+"""Files that the current load has looked for, with their modification times; None outside a load."""
 
 
 def changed_ns(path: Path) -> int:
@@ -139,15 +139,15 @@ def changed_ns(path: Path) -> int:
 
 def _now_ns(path: str | Path) -> int:
     try:
-        return os.stat(path).st_mtime_ns  # noqa: PTH116 - asked of each file in each prediction, in half the time
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 - called for each file in each prediction; twice as fast
     except (OSError, ValueError):
-        return MISSING  # whoever reads it says what is wrong
+        return MISSING  # the code that reads the file reports what is wrong
 
 
 def kept_while_unchanged(
     depends_on: Callable[[], Hashable], *, names: tuple[type, ...] = (str, Path)
 ) -> Callable[[Loader], Loader]:
-    """Return a decorator: a loader gives the same object again while no file that it looked for has changed."""
+    """Return a decorator that makes a loader return the same object until a file it looked for changes."""
 
     def keeping(load: Loader) -> Loader:
         kept: dict[Hashable, tuple[Any, dict[str, int]]] = {}
@@ -155,7 +155,7 @@ def kept_while_unchanged(
         @wraps(load)
         def kept_or_loaded(name_or_path: Name) -> Any:
             if not isinstance(name_or_path, names):
-                return load(name_or_path)  # which says what it takes
+                return load(name_or_path)  # which raises an error that says what it takes
             key = (name_or_path, _here(), depends_on())
             found = kept.get(key)
             if found is None or not _unchanged(found[1]):
@@ -173,16 +173,16 @@ def kept_while_unchanged(
 
 def _unchanged(files: dict[str, int]) -> bool:
     for path, then_ns in files.items():
-        # of a file that was missing it is quicker to ask whether it is there than to be told that it is not
+        # for a file that was missing, os.access is faster than a failing os.stat
         if os.access(path, os.F_OK) if then_ns == MISSING else _now_ns(path) != then_ns:
             return False
     return True
 
 
 def _here() -> str | None:
-    """Return the working folder, at which relative paths start; None where it is gone."""
+    """Return the working folder, at which relative paths start; None if it no longer exists."""
     try:
-        return os.getcwd()  # noqa: PTH109 - a key, not a path to walk
+        return os.getcwd()  # noqa: PTH109 - only a cache key
     except OSError:
         return None
 
@@ -225,7 +225,7 @@ def shipped_folder() -> Path:
 
 
 def folders_asked_for() -> str:
-    """Return the spec folders that the environment names: they decide, beside names, which files are found. [-]"""
+    """Return the spec folders that the environment names; with a name, they decide which file is found. [-]"""
     return os.environ.get(ENVIRONMENT_VARIABLE, "")
 
 
@@ -252,12 +252,12 @@ def _shipped_alone() -> tuple[Path, ...]:
 
 
 def _misnamed_folders(folder: Path) -> list[str]:
-    """Return a line for each folder of TOML files whose name is nearly that of a kind folder."""
+    """Return a line for each folder of TOML files whose name is close to that of a kind folder."""
     faults = []
     for inner in sorted(folder.iterdir()):
         nearest = None if inner.name in NOUN_BY_FOLDER else nearest_match(inner.name, NOUN_BY_FOLDER)
         if nearest is not None and inner.is_dir() and any(inner.glob("*.toml")):
-            faults.append(f"its folder {inner.name}/ is no kind of specs (nearest: {nearest}/)")
+            faults.append(f"its folder {inner.name}/ is not a kind folder (nearest: {nearest}/)")
     return faults
 
 
@@ -293,7 +293,7 @@ def is_path(name_or_path: object) -> bool:
 
 
 def from_folder(folder: Path, name_or_path: str) -> str | Path:
-    """Resolve a name or a path that a file in a folder states; a path starts at that folder."""
+    """Resolve a name or path stated by a file in a folder; a path starts at that folder."""
     return folder / name_or_path if is_path(name_or_path) else name_or_path
 
 
@@ -320,7 +320,7 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
 
 
 def _is_spec_file(path: Path) -> bool:
-    """Recognise a spec file by the key that all of them have."""
+    """Recognise a spec file by the key that every spec file has."""
     try:
         return "schema_version" in read_toml(path)
     except SpecError:
@@ -370,7 +370,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def load(path: str | Path, model_class: type[Spec]) -> Spec:
-    """Read and validate a spec file; the same file is validated once."""
+    """Read and validate a spec file; each file is validated once."""
     path = Path(path).absolute()
     return cast("Spec", _load_once(path, changed_ns(path), model_class))
 
@@ -387,7 +387,7 @@ def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> S
 
 
 def kind_of(path: str | Path) -> str:
-    """Return the ``kind`` that a spec file states; empty where it states none."""
+    """Return the ``kind`` that a spec file states; empty if it states none."""
     path = Path(path).absolute()
     return str(_tables(path, changed_ns(path)).get("kind", ""))
 

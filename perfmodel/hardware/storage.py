@@ -1,6 +1,6 @@
-"""Storage: drives, disks of a cloud whose rate grows with their size, object stores.
+"""Storage: drives, cloud disks whose rate grows with their size, object stores.
 
-Each kind is a class that says of itself what limits reads from it (``read_limits``); the registry is ``KINDS``.
+Each kind is a class that states the limits of reads from it (``read_limits``); the registry is ``KINDS``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check_number(name: str, given: Any, *, low: float, high: float, allowed: str
 
 
 MOST_GIB: Final = 1_000_000
-"""Largest disk of a cloud that a file may state. [GiB]"""
+"""Largest cloud disk that a file may state. [GiB]"""
 
 
 class Storage(SpecFile):
@@ -56,7 +56,7 @@ class Storage(SpecFile):
     kind : str
         A key of ``KINDS``. [-]
     interface : str
-        What attaches it to the host, for people. [-]
+        Interface to the host, for display. [-]
     latency_ms : float
         Mean time of one lone read, to its first byte. [ms]
     launch_date : date or None
@@ -93,7 +93,7 @@ class Storage(SpecFile):
 
     @property
     def write_bandwidth_bytes_per_s(self) -> float:
-        """Rate of large writes; as that of reads where a file states none. [B/s]."""
+        """Rate of large writes; by default that of reads. [B/s]."""
         return self.read_bandwidth_bytes_per_s
 
     @property
@@ -166,7 +166,7 @@ class Drive(Storage):
 
 
 class CloudDisk(Storage):
-    """A disk on a cloud's network, whose rates are granted by its size up to those of the machine.
+    """A disk on a cloud's network; its rates grow with its size, up to the machine's limits.
 
     Attributes
     ----------
@@ -175,13 +175,13 @@ class CloudDisk(Storage):
     read_mib_per_s_per_gib : float
         Rate of large reads for each GiB of the disk. [MiB/s per GiB]
     most_read_mib_per_s : float
-        The machine's limit on it. [MiB/s]
+        The machine's limit on that rate. [MiB/s]
     read_iops_per_gib : float
         Random reads for each GiB of the disk. [reads/s per GiB]
     most_read_kiops : float
         The machine's limit on them. [1000 reads/s]
     size_gib : float or None
-        Size of the disk, where the file describes one disk and not all disks of its class. [GiB]
+        Size of the disk, if the file describes one disk rather than all disks of its class. [GiB]
     """
 
     is_remote: ClassVar[bool] = True
@@ -194,7 +194,7 @@ class CloudDisk(Storage):
     size_gib: Annotated[PositiveNumber, AfterValidator(InRange(1, MOST_GIB, "GiB"))] | None = None
 
     def of_size(self, size_gib: float) -> Self:
-        """Return a disk of this class that has a size."""
+        """Return a disk of this class with a given size."""
         check_number("size_gib", size_gib, low=1, high=MOST_GIB, allowed=f"a number from 1 to {MOST_GIB:,} GiB")
         return self.model_copy(update={"size_gib": float(size_gib)})
 
@@ -225,11 +225,11 @@ class ObjectStore(Storage):
     kind : str
         That it is one. [-]
     connection_gb_per_s : float
-        What one connection delivers after the first byte. [GB/s]
+        Rate of one connection after the first byte. [GB/s]
     connection_count : int
         Connections that the loader of a host opens. [1]
     most_request_kiops : float
-        Requests that the store serves, for one prefix of names. [1000 reads/s]
+        Most requests that the store serves for one name prefix. [1000 reads/s]
     """
 
     is_remote: ClassVar[bool] = True

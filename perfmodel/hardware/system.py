@@ -1,7 +1,7 @@
 """Systems: sockets, memory and the links between sockets of one machine, and the parts that are wired to them.
 
 With two sockets and first-touch placement by one thread, all data lies on one socket's memory and half of the
-accesses of all threads are remote; the local and the remote part follow each other on each access path.
+accesses of all threads are remote; the local and the remote part run one after the other on each access path.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from perfmodel.hardware.device import Runnable
 
 Ports = spec.Identifier | Annotated[tuple[spec.Identifier, ...], Field(min_length=1)]
-"""Name of the part that others are attached to, or several names that they are dealt to in order."""
+"""Name of the part that others are attached to, or several names to which they are assigned in turn."""
 PartCount = Annotated[spec.Count, Field(le=1024)]
 """Number of equal parts of a machine; more would be a typing error, and take minutes to wire."""
 RESERVED_NAMES: Final = ("host", "memory")
-"""Names that mean host memory where a place is asked for, and so can name no part."""
+"""Names that mean host memory wherever a place is named, so a part cannot have them."""
 RESERVED_FAULT: Final = f"must not be {' or '.join(RESERVED_NAMES)}, which mean host memory"
 Pair = Annotated[tuple[spec.Identifier, ...], Field(min_length=2, max_length=2)]
 
@@ -48,13 +48,13 @@ class PartTable(spec.SpecTable):
         if reserved:
             raise spec.fault_at(("names",), reserved[0], RESERVED_FAULT)
         if self.count % len(self.ports):
-            message = f"must be dealt evenly: count = {self.count} is no multiple of {len(self.ports)} ports"
+            message = f"must be assigned evenly: count = {self.count} is not a multiple of {len(self.ports)} ports"
             raise spec.fault_at(("to",), list(self.ports), message)
         return self
 
     @property
     def ports(self) -> tuple[str, ...]:
-        """Names of the parts they are attached to."""
+        """Names of the parts that these are attached to."""
         return (self.to,) if isinstance(self.to, str) else self.to
 
     def port_of(self, index: int) -> str:
@@ -63,26 +63,26 @@ class PartTable(spec.SpecTable):
 
 
 class Hub(PartTable):
-    """PCIe roots or switches, whose upstream link all that hangs off them shares.
+    """PCIe roots or switches, whose upstream link is shared by everything below them.
 
     Attributes
     ----------
     latency_us : float or None
-        What passing it adds to a copy; None takes the upstream link's ``hop_latency_us``. [us]
+        Latency that it adds to a copy; None takes the upstream link's ``hop_latency_us``. [us]
     """
 
     latency_us: Annotated[spec.NonNegativeNumber, AfterValidator(spec.InRange(0, 1_000, "us"))] | None = None
 
 
 class DeviceSlot(PartTable):
-    """Slots with a device in each; ``link`` is what the slot can do, and the card what it has.
+    """Slots with a device in each; ``link`` is that of the slot, the card's file states that of the card.
 
     Attributes
     ----------
     device : str
-        Name of, or path to, the device's spec file. [-]
+        Name or path of the device's spec file. [-]
     override : bool
-        Take the slot's link as it stands, whatever the card has. [-]
+        Use the slot's link, whatever link the card has. [-]
     """
 
     device: spec.Text
@@ -95,13 +95,13 @@ class StorageSlot(PartTable):
     Attributes
     ----------
     drive : str
-        Name of, or path to, the drive's spec file. [-]
+        Name or path of the drive's spec file. [-]
     raid : int or None
         0 stripes all of them into one array; None leaves them apart. [-]
     raid_efficiency : float
         Share of the drives' summed rate that the array reaches. [1]
     size_gib : float or None
-        Size of each, where a cloud grants the rate by it and the drive's file states none. [GiB]
+        Size of each; for cloud disks, whose rate depends on it, if the drive's file states none. [GiB]
     """
 
     drive: spec.Text
@@ -112,9 +112,9 @@ class StorageSlot(PartTable):
     @model_validator(mode="after")
     def _an_array_has_one_name(self) -> Self:
         if self.raid is None and self.raid_efficiency != 1.0:
-            raise spec.fault_at(("raid_efficiency",), self.raid_efficiency, "only goes with raid = 0")
+            raise spec.fault_at(("raid_efficiency",), self.raid_efficiency, "is allowed only with raid = 0")
         if self.raid is not None and len(self.ports) > 1:
-            raise spec.fault_at(("to",), list(self.ports), "must be one port: the drives of an array hang together")
+            raise spec.fault_at(("to",), list(self.ports), "must be one port, which all drives of an array share")
         return self
 
 
@@ -126,7 +126,7 @@ class NicSlot(PartTable):
     network : str
         Link to the network, e.g. ``infiniband_edr``. [-]
     rdma : bool or None
-        Whether it reads and writes the memories of devices by itself; None: on InfiniBand it does. [-]
+        Whether it accesses the memory of devices directly; None means yes on InfiniBand only. [-]
     """
 
     network: spec.Text
@@ -242,7 +242,7 @@ class System(Wired):
     wiring : Wiring
         Places, links, devices and drives, resolved. [-]
     given : mapping of str to Runnable
-        Devices that no file describes, by what stands for them in the slots of this one's. [-]
+        Devices that no file describes, by their stand-in names in the slots of this system's file. [-]
     """
 
     file: SystemFile
@@ -252,7 +252,7 @@ class System(Wired):
 
     @property
     def name(self) -> str:
-        """The system's name, for people."""
+        """The system's display name."""
         return self.file.name
 
     @property
@@ -292,7 +292,7 @@ class System(Wired):
 
     @property
     def memory_socket_count(self) -> int:
-        """Sockets whose channels hold the pages: one where the thread that touched them first was one. [1]."""
+        """Sockets whose channels hold the pages: one if a single thread touched them first. [1]."""
         on_one = self.file.memory.policy == "first_touch" and self.remote_fraction > 0
         return 1 if on_one else self.socket_count
 

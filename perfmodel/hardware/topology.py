@@ -1,7 +1,7 @@
 """The channels and topology of a system: sockets, memories, PCIe roots and switches, devices, storage and NICs.
 
-Data take the route that is fastest for a large message. Devices, storage and memories are ends of routes, never on the
-way: a GPU does not forward what is meant for another one. Where two ends cannot reach each other directly, a copy is
+Data take the route that is fastest for a large message. Devices, storage and memories are only ends of
+routes: a GPU does not forward data for another one. Where two ends cannot reach each other directly, a copy is
 staged in host memory.
 """
 
@@ -36,7 +36,7 @@ class Channel:
     def __post_init__(self) -> None:
         rates, delays = ("capacity_bytes_per_s", "raw_bytes_per_s"), ("latency_s", "startup_s")
         if is_symbolic(*(getattr(self, key) for key in (*rates, *delays))):
-            return  # nothing is known of a symbol
+            return  # the value of a symbol is unknown
         for key in rates:
             if not 0 < (given := getattr(self, key)) < math.inf:
                 msg = f"{key} of channel {self.name!r}"
@@ -65,7 +65,7 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wire:
-    """A link between two places, with a channel for each direction: one and the same where they share it."""
+    """A link between two places, with a channel for each direction, or one that both share."""
 
     lower: str
     upper: str
@@ -87,7 +87,7 @@ class Wire:
         half_duplex: bool = False,
         peer: bool = False,
     ) -> Wire:
-        """Return a wire both of whose directions are alike."""
+        """Return a wire with equal directions."""
         name = f"{lower}={upper}" if half_duplex else f"{lower}>{upper}"
         upward = Channel(
             name=name,
@@ -101,7 +101,7 @@ class Wire:
         return cls(lower=lower, upper=upper, upward=upward, downward=downward, peer=peer)
 
     def times(self, count: float) -> Wire:
-        """Return a bundle of such wires as one."""
+        """Return a bundle of such wires as one wire."""
 
         def bundled(channel: Channel) -> Channel:
             return replace(
@@ -124,7 +124,7 @@ class Wire:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-    """The way of a copy, of one leg or of several that pause in host memory."""
+    """The path of a copy: one leg, or several that pause in host memory."""
 
     nodes: tuple[str, ...]
     channels: tuple[Channel, ...]
@@ -133,7 +133,7 @@ class Route:
 
     @property
     def capacity_bytes_per_s(self) -> float:
-        """Bandwidth of a single large copy whose legs run at once, piece after piece. [B/s]."""
+        """Bandwidth of a single large copy whose legs run at once, chunk by chunk. [B/s]."""
         passes = Counter(channel.name for channel in self.channels)
         rates = [channel.capacity_bytes_per_s / passes[channel.name] for channel in self.channels]
         return min(rates, default=math.inf)
@@ -159,7 +159,7 @@ class Route:
 
 
 def widest(edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str) -> float | None:
-    """Return the largest bottleneck capacity of any way."""
+    """Return the largest bottleneck capacity of any path."""
     best: dict[str, float] = {}
     heap = [(-float("inf"), source)]
     while heap:
@@ -177,7 +177,7 @@ def widest(edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str) 
 def quickest(
     edges: dict[str, list[tuple[str, Channel]]], source: str, sink: str, *, width: float
 ) -> tuple[tuple[str, ...], tuple[Channel, ...]]:
-    """Return the way of lowest latency over channels that are wide enough."""
+    """Return the path of lowest latency over channels that are wide enough."""
     heap: list[tuple[float, int, tuple[str, ...], tuple[str, ...]]] = [(0.0, 0, (source,), ())]
     by_name: dict[str, Channel] = {}
     done: set[str] = set()
@@ -200,7 +200,7 @@ def quickest(
 ENDS: Final = frozenset({"memory", "device", "storage"})
 """Kinds of nodes that data do not pass through."""
 NO_HUBS: Final = ENDS | {"nic"}
-"""Kinds of nodes that data pass through only when asked to."""
+"""Kinds of nodes that data pass through only on request."""
 
 
 class Topology:
@@ -209,18 +209,18 @@ class Topology:
     def __init__(self, places: Iterable[Place], wires: Iterable[Wire]) -> None:
         self.places = {place.name: place for place in places}
         self.wires = tuple(wires)
-        self._ways: dict[str, list[tuple[str, Channel]]] = {name: [] for name in self.places}  # to the nodes beside it
+        self._ways: dict[str, list[tuple[str, Channel]]] = {name: [] for name in self.places}  # to its neighbours
         for wire in self.wires:
             self._ways[wire.lower].append((wire.upper, wire.upward))
             self._ways[wire.upper].append((wire.lower, wire.downward))
         self._above = {wire.lower: wire.upper for wire in self.wires if not wire.peer}
 
     def __reduce__(self) -> tuple[type[Topology], tuple[tuple[Place, ...], tuple[Wire, ...]]]:
-        return Topology, (tuple(self.places.values()), self.wires)  # what is looked up again need not travel
+        return Topology, (tuple(self.places.values()), self.wires)  # the rest can be recomputed and is not pickled
 
     @property
     def stated(self) -> Topology:
-        """The same topology with numbers alone, which decide routes; itself unless links are left open."""
+        """The same topology with numbers only, which decide routes; itself unless links are symbolic."""
         return self
 
     def of_kind(self, kind: str) -> tuple[str, ...]:
@@ -250,24 +250,24 @@ class Topology:
         return {channel.name: channel for channel in both}
 
     def copy_engine_count(self, device: str) -> int:
-        """Count the copies that a device can run at once; with two, one in each direction. [1]"""
+        """Count the copies that a device can run at once; if two, one in each direction. [1]"""
         return self._place(device).copy_engine_count
 
     def route(self, source: str, sink: str, *, through_host: bool = False) -> Route:
-        """Return the way of a large copy: straight where that is possible, else staged in host memory.
+        """Return the path of a large copy: direct if possible, else staged in host memory.
 
         Parameters
         ----------
         source, sink : str
             Names of nodes. [-]
         through_host : bool
-            Stage it in host memory in any case. [-]
+            Always stage it in host memory. [-]
 
         Returns
         -------
         Route
-            The widest way; of equally wide ones that of the lowest latency, then the one with fewest hops, then
-            the first by name. [-]
+            The widest path; among equally wide ones that of lowest latency, then with fewest hops, then
+            first by name. [-]
 
         Raises
         ------
@@ -290,14 +290,14 @@ class Topology:
         return reduce(Route.then, self.legs(source, sink, through_host=through_host))
 
     def legs(self, source: str, sink: str, *, through_host: bool = False) -> tuple[Route, ...]:
-        """Return the legs of a large copy: one straight, or several with a rest in host memory between them."""
+        """Return the legs of a large copy: one direct leg, or several that pause in host memory in between."""
         return self._legs(source, sink, through_host)
 
     @derived
     def _legs(self, source: str, sink: str, through_host: bool) -> tuple[Route, ...]:
         start, end = self._place(source), self._place(sink)
         if source == sink:
-            raise ArgumentError("sink", sink, "another node than source")
+            raise ArgumentError("sink", sink, "a node other than source")
         nics = self._nics_between(start, end)
         if not {start.kind, end.kind} <= ENDS or (self._is_straight(start, end) and not through_host):
             return (self._route(source, sink, nics),)
@@ -307,7 +307,7 @@ class Topology:
         return tuple(self._route(*leg, nics) for leg in itertools.pairwise(dict.fromkeys(stops)))
 
     def _is_straight(self, start: Place, end: Place) -> bool:
-        """Tell whether data can go from one end to another without a rest in host memory."""
+        """Tell whether data can go from one end to another without a pause in host memory."""
         devices = [place.name for place in (start, end) if place.kind == "device"]
         if len(devices) == 2:
             return self.peer_to_peer(*devices) or self.rdma(*devices)
@@ -315,7 +315,7 @@ class Topology:
         return has_memory and (start.node == end.node or all(self.rdma_nics(name) for name in devices))
 
     def home_memory(self, name: str) -> str:
-        """Return the memory of the socket that a node hangs off."""
+        """Return the memory of the socket that a node is attached to."""
         if self._place(name).kind == "memory":
             return name
         for above in self._upwards(name):
@@ -324,18 +324,18 @@ class Topology:
         raise ArgumentError("name", name, "a node attached to a socket")
 
     def root_complex(self, name: str) -> str:
-        """Return the PCIe root that a node hangs off: one that the file lists, else the socket with all its ports."""
+        """Return the PCIe root that a node is below: one that the file lists, else its socket."""
         for above in self._upwards(name):
             if self.places[above].kind in ("root", "socket"):
                 return above
         raise ArgumentError("name", name, "a node attached to a root or socket")
 
     def peer_to_peer(self, first: str, second: str) -> bool:
-        """Tell whether two devices can copy straight from one to the other (GPUDirect P2P).
+        """Tell whether two devices can copy directly from one to the other (GPUDirect P2P).
 
         Notes
         -----
-        Valid for: what the wiring allows. Ignores: drivers that switch it off for consumer boards, and the limit of
+        Valid for: the limits of the wiring. Ignores: drivers that switch it off for consumer boards, and the limit of
         eight peers per device.
         """
         one, other = self._device(first), self._device(second)
@@ -351,7 +351,7 @@ class Topology:
         return one.node != other.node and all(self.rdma_nics(name) for name in (first, second))
 
     def rdma_nics(self, device: str) -> tuple[str, ...]:
-        """Return the NICs that can reach a device's memory without passing the host's."""
+        """Return the NICs that can reach a device's memory without passing through host memory."""
         place, root = self._device(device), self.root_complex(device)
         return tuple(
             nic
@@ -372,7 +372,7 @@ class Topology:
 
     @derived
     def _nearest_nics(self, device: str) -> tuple[str, ...]:
-        """Return the NICs for a device that are the fewest links away, in file order."""
+        """Return the NICs that are the fewest links away from a device, in file order."""
         node, above = self._device(device).node, list(self._upwards(device))
         links: dict[str, float] = {}
         near = [name for name in self.nics() if self.places[name].node == node and self._is_networked(name)]
@@ -382,7 +382,7 @@ class Topology:
         return tuple(nic for nic, count in links.items() if count == min(links.values()))
 
     def _nics_between(self, *ends: Place) -> frozenset[str]:
-        """Return the NICs that a copy may pass: those of its end devices, and any of machines without one."""
+        """Return the NICs that a copy may use: those of its end devices, and all of machines with neither end."""
         if len({end.node for end in ends}) == 1:
             return frozenset()
         own = {end.node: self.own_nic(end.name) for end in ends if end.kind == "device"}
@@ -394,7 +394,7 @@ class Topology:
         return any(place.kind == "fabric" or place.node != self.places[nic].node for place in beyond)
 
     def _beside(self, name: str) -> Iterator[str]:
-        """Yield the nodes that links lead to from a node, in file order."""
+        """Yield the neighbours of a node, in file order."""
         return (other for other, _ in self._ways[name])
 
     def _place(self, name: str) -> Place:
@@ -409,7 +409,7 @@ class Topology:
         return place
 
     def _peers(self, device: str) -> set[str]:
-        """Return the devices that a device reaches over one peer link, or over one peer switch."""
+        """Return the devices that a device reaches over one peer link or one peer switch."""
         joined = [{wire.lower, wire.upper} for wire in self.wires if wire.peer]
         over = set().union(*(ends for ends in joined if device in ends))
         switches = {name for name in over if self.places[name].kind == "switch"}
@@ -417,7 +417,7 @@ class Topology:
         return (over | behind) - switches
 
     def _upwards(self, name: str) -> Iterator[str]:
-        """Yield the nodes from one to its socket."""
+        """Yield the nodes from a node up to its socket."""
         while True:
             yield name
             if self.places[name].kind in ("socket", "fabric") or name not in self._above:
@@ -426,7 +426,7 @@ class Topology:
 
     @derived
     def _route(self, source: str, sink: str, nics: frozenset[str]) -> Route:
-        """Return the widest way, of these the one of lowest latency, fewest hops and first by name."""
+        """Return the widest path; among equals that of lowest latency, then fewest hops, then first by name."""
         edges = self._edges(source, sink, nics)
         width = widest(edges, source, sink)
         if width is None:
@@ -436,7 +436,7 @@ class Topology:
         return Route(nodes=nodes, channels=channels, latency_s=latency)
 
     def _startup_s(self, nodes: tuple[str, ...], channels: tuple[Channel, ...]) -> float:
-        """Return the start-up time of a message: that of its adapters on a network, else of the copying part. [s]"""
+        """Return the start-up time of a message: of its adapters on a network, else of the copying part. [s]"""
         ends = zip(itertools.pairwise(nodes), channels, strict=True)
         over_network = [channel for pair, channel in ends if "fabric" in {self.places[name].kind for name in pair}]
         startups_s = [channel.startup_s for channel in over_network or channels]

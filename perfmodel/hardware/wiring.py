@@ -62,10 +62,10 @@ def wire_of(
 
 
 def wire_of_array(array: StorageArray, port: str, link: Link) -> Wire:
-    """Return the wire of a drive or array: its reads go up, its writes down, each capped by the drives' own links.
+    """Return the wire of a drive or array: reads go up, writes down, each capped by the drives' own links.
 
-    A drive's rate is what it was seen to reach, so its link caps it by what the line code leaves, not by what copies
-    of GPUs reach over such a link.
+    A drive's rate was measured, so its link caps it at the rate after the line code, not at the rate that copies of
+    GPUs reach over such a link.
     """
     plain = wire_of(array.name, port, link)
     count = array.drive_count
@@ -75,7 +75,9 @@ def wire_of_array(array: StorageArray, port: str, link: Link) -> Wire:
         return count * min(link_rate, drive_rate * array.efficiency)
 
     read = array.drive.read_bandwidth_bytes_per_s
-    write = getattr(array.drive, "write_bandwidth_bytes_per_s", read)  # a store that states none writes as it reads
+    write = getattr(
+        array.drive, "write_bandwidth_bytes_per_s", read
+    )  # a store without a write rate writes as fast as it reads
     rate, raw = link.bandwidth_bytes_per_s, count * plain.upward.raw_bytes_per_s
     return replace(
         plain,
@@ -91,16 +93,16 @@ def wire_of_array(array: StorageArray, port: str, link: Link) -> Wire:
 
 
 NETWORKS: Final = frozenset({"ethernet", "infiniband"})
-"""Protocols between machines, which no slot, hub or peer link speaks."""
+"""Protocols between machines; slots, hubs and peer links do not use them."""
 
 DEVICE_LINKS: Final = frozenset({"nvlink"})
-"""Protocols that join devices, and to some CPUs, but no drive, adapter or hub."""
+"""Protocols that join devices to each other and to some CPUs, but not to drives, adapters or hubs."""
 
 BUSES: Final = DEVICE_LINKS | {"pcie"}
-"""Protocols inside a machine, which no network speaks."""
+"""Protocols inside a machine; networks do not use them."""
 
 RDMA_PROTOCOLS: Final = frozenset({"infiniband"})
-"""Networks whose adapters have RDMA unless a file says otherwise."""
+"""Networks whose adapters have RDMA by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +119,7 @@ class Wiring:
 
 @dataclass
 class _Wirer:
-    """Collects places and wires of one file, and every fault on the way."""
+    """Collects the places, wires and faults of one file."""
 
     file: SystemFile
     folder: Path
@@ -135,7 +137,7 @@ class _Wirer:
         self.faults.append(f"{where}: value {given!r}: {allowed}{nearest_hint(str(given), known)}")
 
     def link(self, where: str, name: str, *, never: frozenset[str]) -> Link | None:
-        """Load a link, or note why not; some protocols can never be at a place."""
+        """Load a link, or note its fault; some protocols cannot be used at some places."""
         try:
             link = load_link(spec_files.from_folder(self.folder, name))
         except PerfmodelError as error:
@@ -194,7 +196,7 @@ class _Wirer:
                 self.wires.append(wire)
 
     def hubs(self, hubs: tuple[Hub, ...], kind: str) -> Iterator[tuple[str, str, str, Wire]]:
-        """Place the hubs, and yield where each was stated, its name, its port and its upstream wire."""
+        """Place the hubs; yield each one's location in the file, name, port and upstream wire."""
         for row, hub in enumerate(hubs):
             where = f"{kind}[{row}]"
             link = self.link(f"{where}.link", hub.link, never=NETWORKS | DEVICE_LINKS)
@@ -206,7 +208,7 @@ class _Wirer:
                     yield f"{where}.to", name, port, wire_of(name, port, link, latency_s=hop)
 
     def check_hubs(self, stated: list[tuple[str, str, str, Wire]]) -> None:
-        """Keep the wires of hubs whose ports exist, and refuse circles."""
+        """Keep the wires of hubs whose ports exist, and reject cycles."""
         above = {name: port for _, name, port, _ in stated}
         for where, name, port, wire in stated:
             if not self.known_port(where, port):
@@ -246,7 +248,7 @@ class _Wirer:
                 self.fault(f"{where}.device", slot.device, str(error))
                 continue
             if not isinstance(device, Gpu):
-                self.fault(f"{where}.device", slot.device, "must be a GPU with a data sheet; CPUs stand in [sockets]")
+                self.fault(f"{where}.device", slot.device, "must be a GPU with a data sheet; CPUs belong in [sockets]")
                 continue
             if link is None or not all(ports):
                 continue
@@ -295,7 +297,7 @@ class _Wirer:
                     self.wires.append(wire_of(end, switch.name, link, startup_s=link.latency_s, peer=True))
 
     def drive(self, where: str, slot: StorageSlot) -> Storage | None:
-        """Load a drive, at the size that the slot states, or note why not."""
+        """Load a drive at the size that the slot states, or note its fault."""
         from perfmodel.hardware.catalogue import load_storage
         from perfmodel.hardware.storage import CloudDisk
 
@@ -310,7 +312,9 @@ class _Wirer:
                 return None
             return drive if slot.size_gib is None else drive.of_size(slot.size_gib)
         if slot.size_gib is not None:
-            self.fault(f"{where}.size_gib", slot.size_gib, f"only goes with a disk of a cloud; {slot.drive} is none")
+            self.fault(
+                f"{where}.size_gib", slot.size_gib, f"is allowed only for a cloud disk, and {slot.drive} is not one"
+            )
             return None
         return drive
 
@@ -383,12 +387,12 @@ class Wired(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Its name, for people."""
+        """Its display name."""
 
     @property
     @abstractmethod
     def hosts(self) -> Mapping[str, System]:
-        """Machines by the names that their nodes' names start with; of a single machine an empty one."""
+        """Machines by the prefix of their nodes' names, which is empty for a single machine."""
 
     @property
     def node_count(self) -> int:
@@ -412,7 +416,7 @@ class Wired(ABC):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Remarks for the reader, such as a card in a slot of a newer generation, or wiring that is presumed."""
+        """Remarks for the reader, e.g. a card in a slot of a newer generation, or assumed wiring."""
         return self.wiring.remarks
 
     @derived_property
@@ -421,7 +425,7 @@ class Wired(ABC):
         return Topology(self.wiring.places, self.wiring.wires)
 
     def device_counts(self) -> list[str]:
-        """Count the devices of each kind, one text each."""
+        """Return one text per kind of device, with its count."""
         counts = Counter(device.name for _, device in self.devices)
         return [f"{count} x {name}" for name, count in counts.items()]
 
@@ -442,12 +446,12 @@ class Wired(ABC):
         )
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Draw its parts in layers below the sockets, with the bandwidths of the links at their lines.
+        """Draw its parts in layers below the sockets, with the bandwidth of each link on its line.
 
         Raises
         ------
         ArgumentError
-            If the path's ending is not known or it cannot be written.
+            If the path has an unknown ending or cannot be written.
         """
         from perfmodel.presentation.figures import saved
         from perfmodel.presentation.wiring_figure import DrawnLine, DrawnNode, wiring_figure
@@ -465,7 +469,7 @@ class Wired(ABC):
 
 
 def _label(wire: Wire) -> str:
-    """Write the bandwidth of large copies over a wire in GB/s: one number, or two where the directions differ."""
+    """Write the bandwidth of large copies over a wire in GB/s: one number, or two if the directions differ."""
     rates = [channel.capacity_bytes_per_s / GIGA for channel in (wire.upward, wire.downward)]
     return " / ".join(dict.fromkeys(f"{rate:.3g}" for rate in rates))
 
@@ -476,7 +480,7 @@ class OpenTopology(Topology):
     Parameters
     ----------
     stated : Topology
-        The same with numbers alone. [-]
+        The same topology with numbers only. [-]
     channels : mapping of str to Channel
         Channels with expressions, by name. [-]
     """
@@ -521,12 +525,12 @@ def with_links_scaled(system: Wired, family: str, ratio: Quantity, *, latency: Q
 def _is_of_family(channel: Channel, family: str) -> bool:
     try:
         return load_link(channel.link.rsplit(" x ", 1)[-1]).family.stem == family
-    except PerfmodelError:  # a bus of a socket, which is no link of the catalogue
+    except PerfmodelError:  # a socket's bus is not a link of the catalogue
         return False
 
 
 def _times(factor: Quantity, number: float) -> Any:
-    """Multiply; a symbol over its own number, times that number, becomes the symbol."""
+    """Multiply; a symbol divided by its stated value, times that value, becomes the symbol."""
     product = factor * number
     if not is_symbolic(product):
         return product

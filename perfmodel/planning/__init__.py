@@ -1,1 +1,1 @@
-"""What would change: reports that set predictions side by side."""
+"""Reports that compare predictions: plans, sweeps, formulas, and changes to a job."""

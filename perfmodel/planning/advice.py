@@ -1,4 +1,4 @@
-"""advise(): single changes of a job, ranked by gain."""
+"""advise(): single changes to a job, ranked by gain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.prediction import Prediction
 
 NO_CHANGE: Final = 1e-9
-"""Relative changes of throughput below this one are rounding. [1]"""
+"""Relative changes of throughput below this are rounding. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +57,18 @@ class Rejected:
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class Advice(Result):
-    """Single changes of a job by what they gain. Made by :func:`perfmodel.advise`.
+    """Single changes to a job by their gain. Made by :func:`perfmodel.advise`.
 
     Parameters
     ----------
     base : Prediction
-        The job as it was asked. [-]
+        Prediction of the job as requested. [-]
     arguments : mapping of str to object
-        Arguments of ``predict`` that it was asked with. [unit of each argument]
+        Arguments of ``predict`` in the request. [unit of each argument]
     rows : Table of AdviceRow
-        Changes that can be made, the largest gain first; those that make it slower come last. [-]
+        Possible changes, the largest gain first; those that slow the job down come last. [-]
     rejected : Table of Rejected
-        Changes that cannot, with the reason. [-]
+        Impossible changes, with the reason. [-]
     """
 
     base: Prediction
@@ -78,7 +78,7 @@ class Advice(Result):
 
     @derived_property
     def best_of_each_kind(self) -> Table[AdviceRow]:
-        """The change of each kind that gains most, the largest gain first. [-]"""
+        """The best change of each kind, the largest gain first. [-]"""
         best: dict[str, AdviceRow] = {}
         for row in self.rows:
             best.setdefault(row.kind, row)
@@ -95,19 +95,19 @@ class Advice(Result):
         Returns
         -------
         dict of str to object
-            To be called as ``predict(graph, **arguments)``. [unit of each argument]
+            For ``predict(graph, **arguments)``. [unit of each argument]
 
         Raises
         ------
         ArgumentError
-            If it is no such row.
+            If it is not one of ``rows``.
         """
         if not isinstance(row, AdviceRow):
             raise ArgumentError("row", row, "one of rows; rejected changes cannot be predicted")
         return {**self.arguments, **row.changes}
 
     def __repr__(self) -> str:
-        return f"<Advice: {len(self.rows)} changes of {self.base!r}, {len(self.rejected)} that cannot be>"
+        return f"<Advice: {len(self.rows)} changes of {self.base!r}, {len(self.rejected)} impossible>"
 
     def __str__(self) -> str:
         return report(self)
@@ -156,7 +156,7 @@ def _beware(base: Prediction, changed: Prediction, change: Change) -> str:
     if changed.samples_per_update != base.samples_per_update:
         warnings.append(f"an update is of {changed.samples_per_update:,} samples, not {base.samples_per_update:,}")
     missed, missed_before = (f"{p.mean_staleness:.3g}" for p in (changed, base))
-    if missed != missed_before:  # what the digits do not show is no news
+    if missed != missed_before:  # a difference that the digits do not show is not reported
         warnings.append(f"a gradient misses {missed} updates, not {missed_before}")
     known = {*base.remarks, *_on_wiring(changed)}
     warnings += [remark for remark in changed.remarks if remark not in known]
@@ -164,7 +164,7 @@ def _beware(base: Prediction, changed: Prediction, change: Change) -> str:
 
 
 def _on_wiring(p: Prediction) -> tuple[str, ...]:
-    """Return remarks on the links of a system, which a change of them says itself."""
+    """Return remarks on the links of a system; a change of links states them itself."""
     part = p.basis.prepared.target.system_part
     return () if part is None else part.system.remarks
 
@@ -196,7 +196,7 @@ def _tried(now: Situation, kind: str, change: Change) -> AdviceRow | Rejected:
 
 
 def _tried_of_kind(now: Situation, kind: str) -> Iterator[AdviceRow | Rejected]:
-    """Try every change of a kind; where the kind does not apply, yield the reason."""
+    """Try every change of a kind; if the kind does not apply, yield the reason."""
     try:
         for change in CHANGES[kind](now):
             if any(now[name] != value for name, value in change.changes.items()):
@@ -208,7 +208,7 @@ def _tried_of_kind(now: Situation, kind: str) -> Iterator[AdviceRow | Rejected]:
 def advise(
     graph: LayerGraph | Run, *, kinds: str | Iterable[str] | None = None, **arguments: Unpack[JobArguments]
 ) -> Advice:
-    """Rank single changes of a job by what each gains.
+    """Rank single changes to a job by their gain.
 
     Parameters
     ----------
@@ -223,21 +223,21 @@ def advise(
     -------
     Advice
         ``rows`` by gain in samples per second, each with its reason and the arguments that it changes, and
-        ``rejected`` with why not; prints, ``to_frame()``, ``to_dict()``. [samples/s]
+        ``rejected`` with reasons; prints, ``to_frame()``, ``to_dict()``. [samples/s]
 
     Raises
     ------
     UnknownNameError
         If there is no such kind, or ``predict`` has no such argument; names the nearest.
     ArgumentError
-        If ``predict`` refuses the job itself.
+        If ``predict`` rejects the job itself.
 
     Notes
     -----
-    Valid for: as :func:`perfmodel.predict`. A gain is ``predict`` with the change less ``predict`` without, in samples
-    per second: the same loss may take more samples with larger updates, staler gradients or a narrower type.
-    Ignores: prices, that changes together may be worth more or less than their sum, and another optimizer, which is
-    another training run.
+    Valid for: as :func:`perfmodel.predict`. A gain is ``predict`` with the change minus ``predict`` without it, in
+    samples per second: the same loss may take more samples with larger updates, staler gradients or a narrower type.
+    Ignores: prices, other optimizers (a different training run), and that several changes together may gain more or
+    less than their sum.
 
     Examples
     --------
@@ -252,11 +252,11 @@ def advise(
     asked = [kinds] if isinstance(kinds, str) else list(CHANGES if kinds is None else kinds)
     wanted = [one_of("kind", name, tuple(CHANGES)) for name in dict.fromkeys(asked)]
     if not wanted:
-        raise ArgumentError("kinds", kinds, "at least one kind, or None for all")
+        raise ArgumentError("kinds", kinds, "must have at least one kind, or be None for all")
     now = Situation(base=predict(graph, **arguments))
     tried = [outcome for kind in wanted for outcome in _tried_of_kind(now, kind)]
     rows = [outcome for outcome in tried if isinstance(outcome, AdviceRow)]
-    rows.sort(key=lambda row: -round(row.speedup, 9))  # equals in the order in which they were tried
+    rows.sort(key=lambda row: -round(row.speedup, 9))  # equal gains stay in the order in which they were tried
     return Advice(
         base=now.base,
         arguments=dict(arguments),
@@ -266,7 +266,7 @@ def advise(
 
 
 HEADINGS: Final = {"samples_per_s": "throughput", "step_s": "step"}
-"""Heading of a column by field, where the two differ."""
+"""Heading of a column by field, if the two differ."""
 
 SLIGHT: Final = 1.005
 """Smallest speed-up worth a row. [1]"""
@@ -276,7 +276,7 @@ REASON_LETTERS: Final = 160
 """Longest reason that is printed, in letters. [1]"""
 
 NO_ROOM: Final = "It does not fit"
-"""How the reason of a job without enough memory begins."""
+"""Start of the reason of a job without enough memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +304,7 @@ def _heading(a: Advice) -> list[str]:
 
 
 def _is_worth_showing(a: Advice, row: AdviceRow) -> bool:
-    """Tell whether a change gains something, or makes a job fit that did not."""
+    """Tell whether a change gains something, or makes a job fit into memory."""
     return row.speedup >= SLIGHT or a.base.memory.fits is False
 
 
@@ -333,7 +333,7 @@ def _rejections(a: Advice) -> list[str]:
     for key, entries in reasons.items():
         which = ", ".join(entry.change or entry.kind for entry in entries)
         reason = NO_ROOM if key == NO_ROOM else textwrap.shorten(entries[0].reason, REASON_LETTERS, placeholder=" ...")
-        lines.append(f"cannot be: {which}: {reason}")
+        lines.append(f"impossible: {which}: {reason}")
     return lines
 
 
@@ -346,7 +346,7 @@ def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:
     lines = [f"beware of {row.change}: {row.beware}" for row in good if row.beware]
     lines += _little_gains(a)
     faster = sum(row.speedup >= SLIGHT for row in a.rows)
-    counts = f"{len(a.rows)} changes tried that can be, {faster} of them faster, {len(a.rejected)} that cannot"
+    counts = f"{len(a.rows)} possible changes tried, {faster} of them faster, {len(a.rejected)} impossible"
     return table, [*lines, *_rejections(a), f"{counts}; .rows and .rejected have all"]
 
 

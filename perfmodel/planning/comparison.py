@@ -72,9 +72,9 @@ class Comparison(Drawn):
     Parameters
     ----------
     first, second : Prediction
-        What is compared: changes are second minus first. [-]
+        Predictions to compare; changes are second minus first. [-]
     per : str
-        Whether seconds are of a ``step``, or of a ``sample``: of a step over all samples that it lets through. [-]
+        Whether seconds are per ``step``, or per ``sample``: a step divided by all samples that it processes. [-]
     """
 
     first: Prediction
@@ -97,7 +97,7 @@ class Comparison(Drawn):
         """Every exclusive part of the step; their changes sum to that of ``total``. [s]"""
         first, second = self.first.breakdown, self.second.breakdown
         first_divisor, second_divisor = self._divisor(self.first), self._divisor(self.second)
-        # a name that only one prediction has for a part holds for both: the other has the usual one
+        # if only one prediction has a special name for a part, both use it
         names = {**part_names(self.first), **{k: v for k, v in part_names(self.second).items() if v != PART_NAMES[k]}}
         rows = [
             self._change(part, names[part], first[part] / first_divisor, second[part] / second_divisor)
@@ -113,7 +113,7 @@ class Comparison(Drawn):
 
     @property
     def ratio(self) -> float:
-        """Time of the second over time of the first, per step or per sample. [1]"""
+        """Time of the second divided by that of the first, per step or per sample. [1]"""
         return self.total.second_s / self.total.first_s
 
     @derived_property
@@ -125,7 +125,7 @@ class Comparison(Drawn):
             seen: dict[tuple[str, str, str], int] = defaultdict(int)
             for row in p.layers:
                 if row.phase == Phase.UPDATE.value and not p.breakdown["update_s"]:
-                    continue  # a server's, in its time
+                    continue  # a server's operation, counted in the server's time
                 key = (row.layer, row.phase, row.role)
                 kernels[*key, seen[key]] = (row.kernel, row.seconds / self._divisor(p))
                 seen[key] += 1
@@ -149,7 +149,7 @@ class Comparison(Drawn):
 
     @derived_property
     def inputs(self) -> Table[InputChange]:
-        """Inputs in which the predictions differ, down to single numbers of spec files. [-]"""
+        """Inputs that differ between the predictions, down to single numbers of spec files. [-]"""
         return Table(input_changes(self.first, self.second), row_type=InputChange)
 
     @property
@@ -204,7 +204,7 @@ class Comparison(Drawn):
         }
 
     def _figure(self) -> Figure:
-        """Draw the way from the first to the second as a waterfall, a bar for each part that changed."""
+        """Draw a waterfall from the first to the second, a bar for each part that changed."""
         from perfmodel.presentation.figures import waterfall
 
         return waterfall(
@@ -223,8 +223,8 @@ def compare(first: Prediction, second: Prediction, *, per: str | None = None) ->
     first, second : Prediction
         From :func:`perfmodel.predict`; changes are second minus first. [-]
     per : str or None
-        ``step`` or ``sample``; None for ``step`` where both take as many samples in one, else ``sample``: the time of
-        a step over the samples of all its workers. [-]
+        ``step`` or ``sample``, the time of a step divided by the samples of all its workers. None means ``step`` if
+        both have equally many samples in a step, else ``sample``. [-]
 
     Returns
     -------
@@ -235,14 +235,14 @@ def compare(first: Prediction, second: Prediction, *, per: str | None = None) ->
     Raises
     ------
     ArgumentError
-        If one of them is no prediction.
+        If one of them is not a prediction.
     UnknownNameError
         If ``per`` is neither.
 
     Notes
     -----
-    Valid for: any two predictions, also of different networks: operations are matched by layer, phase and role.
-    Ignores: how uncertain both are (``interval_s`` of each).
+    Valid for: any two predictions, even of different networks: operations are matched by layer, phase and role.
+    Ignores: the uncertainty of both (``interval_s`` of each).
 
     Examples
     --------
@@ -262,7 +262,7 @@ def compare(first: Prediction, second: Prediction, *, per: str | None = None) ->
 
 
 LAYERS_SHOWN: Final = 8
-"""Operations that are printed; ``layers`` has them all. [1]"""
+"""Number of operations that are printed; ``layers`` has all. [1]"""
 
 SECONDS: Final = {"first_s": "first", "second_s": "second", "change_s": "change"}
 """Heading of each column of seconds."""
@@ -404,7 +404,7 @@ def plain(value: Any) -> Any:
     >>> plain({"batch_size": 16, "device": Path("my_gpu.toml"), "least_bytes": float("inf")})
     {'batch_size': 16, 'device': 'my_gpu.toml', 'least_bytes': 'inf'}
     """
-    if hasattr(value, "tolist"):  # of numpy
+    if hasattr(value, "tolist"):  # a numpy value
         value = value.tolist()
     if isinstance(value, Mapping):
         return {name: plain(each) for name, each in value.items()}

@@ -21,12 +21,12 @@ def listed(argument: str, given: Any) -> list[Any]:
     """
     entries = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     if not entries:
-        raise ArgumentError(argument, given, "at least one value")
+        raise ArgumentError(argument, given, "must have at least one value")
     return list(dict.fromkeys(entries))
 
 
 def options_of(options: Mapping[str, Any], sync: str, workers: int) -> dict[str, Any]:
-    """Return the options that one way to agree takes; with unequal workers, the times of the first ``workers``."""
+    """Return the options that a sync strategy takes; with unequal workers, the times of the first ``workers``."""
     wanted = taken(options, sync)
     if wanted.get("straggler") is not None:
         wanted["straggler"] = straggler_of(wanted["straggler"]).of_first(workers)
@@ -36,7 +36,7 @@ def options_of(options: Mapping[str, Any], sync: str, workers: int) -> dict[str,
 def check_options(
     options: Mapping[str, Any], syncs: Sequence[str], *, most_workers: int, of_a_row: Collection[str], of: str
 ) -> None:
-    """Refuse options that ``predict`` does not have, or that would change nothing."""
+    """Reject options that ``predict`` does not have, or that would have no effect."""
     known = [name for name in ARGUMENTS if name not in of_a_row]
     for name in options:
         if name not in known:

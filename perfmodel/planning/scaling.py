@@ -47,7 +47,7 @@ class Progress:
     least_steps: float | None = None
 
     def seconds(self, p: Prediction) -> float:
-        """Return the time to the loss; where ``least_steps`` is not known, per step of it. [s]"""
+        """Return the time to the loss, divided by ``least_steps`` if that is unknown. [s]"""
         assert self.critical_batch_size is not None
         updates = steps_to_target(
             least_steps=1.0 if self.least_steps is None else self.least_steps,
@@ -61,7 +61,7 @@ class Progress:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Question:
-    """Everything that is the same in every row, with the single worker that all are compared with."""
+    """Everything that is the same in every row, and the single worker as the base of comparison."""
 
     graph: LayerGraph | Run
     given: dict[str, Any]
@@ -76,7 +76,7 @@ class _Question:
         options = dict(self.options)
         options.pop("group_size", None)
         if options.get("straggler") is not None:
-            options = taken(options, NO_SYNC)  # whom nobody waits for among them
+            options = taken(options, NO_SYNC)  # a single worker has no backups
             options["straggler"] = straggler_of(options["straggler"]).as_predicted
         return predict(self.graph, workers=1, sync=NO_SYNC, **self.given, **options)
 
@@ -144,7 +144,7 @@ class _Question:
 
 
 def _of_server(p: Prediction) -> tuple[float | None, float | None]:
-    """Return the knee of the parameter server (from how many workers on it bounds), and its utilisation."""
+    """Return the number of workers at which the parameter server becomes the bottleneck, and its utilisation."""
     visits = p.visits
     if visits is None:
         return None, None
@@ -157,11 +157,11 @@ def _progress(critical_batch_size: Any, staleness_penalty: Any, least_steps: Any
     if critical_batch_size is None:
         for name, value in (("staleness_penalty", staleness_penalty), ("least_steps", least_steps)):
             if value is not None:
-                raise ArgumentError(name, value, "None without critical_batch_size=")
+                raise ArgumentError(name, value, "must not be given without critical_batch_size=")
         return Progress()
     if phase != "step":
         raise ArgumentError(
-            "critical_batch_size", critical_batch_size, f"None with phase={phase!r}, in which nothing is trained"
+            "critical_batch_size", critical_batch_size, f"must not be given with phase={phase!r}, which trains nothing"
         )
     penalty = 0.0 if staleness_penalty is None else from_zero_to(MOST_PENALTY, "staleness_penalty", staleness_penalty)
     return Progress(
@@ -193,7 +193,7 @@ def scaling(
     graph : LayerGraph or Run
         A network, or a Run of a measurement table. [-]
     system : str, Path, System or Cluster
-        Whose GPUs work. [-]
+        System whose GPUs are used. [-]
     workers : int or iterable of int
         Numbers of workers. [1]
     sync : str or iterable of str
@@ -201,21 +201,21 @@ def scaling(
     batch_size : int
         Samples per worker and step, for any number of workers: weak scaling. [samples]
     global_batch_size : int
-        Samples per step over all workers, instead of it: strong scaling. [samples]
+        Samples per step over all workers, instead of ``batch_size``: strong scaling. [samples]
     dataset_size : int
-        Samples of an epoch; without it there is none. [samples]
+        Samples of an epoch; needed for time and price of an epoch. [samples]
     usd_per_hour : float
         Price of one worker for an hour; a job pays for all of its workers. Needs ``dataset_size``. [USD/h]
     critical_batch_size : float
-        Batch size at which twice the least updates reach a loss, of your own measuring: asks for the speed-up in the
+        Batch size at which reaching a loss takes twice the fewest updates, measured by you; adds the speed-up in the
         time to that loss. [samples]
     staleness_penalty : float
-        Share of updates that one update of staleness adds, your own; none unless given. [1]
+        Share of updates that one update of staleness adds, measured by you; 0 by default. [1]
     least_steps : float
-        Updates that reach the loss with any batch, however large; asks for the time to it. [1]
+        Fewest updates that reach the loss, however large the batch; adds the time to it. [1]
     **options : object
-        All other arguments of :func:`perfmodel.predict`; an option of an agreement goes to the ways that take it, and
-        of lasting times of unequal workers as many as there are workers in a row, the first. [-]
+        All other arguments of :func:`perfmodel.predict`. An option of an agreement goes to the ways that take it. Of
+        the times of unequal workers, a row uses the first, one for each of its workers. [-]
 
     Returns
     -------
@@ -231,10 +231,10 @@ def scaling(
 
     Notes
     -----
-    Valid for: as :func:`perfmodel.predict`. What only some rows cannot do (workers that the system has not, or that do
+    Valid for: as :func:`perfmodel.predict`. If only some rows are impossible (more workers than GPUs, workers that do
     not divide the mini-batch, groups that do not divide the workers, no more workers than backups, too little
-    memory) is their ``reason``.
-    Ignores: what hosts and servers cost besides the workers.
+    memory), each has a ``reason``.
+    Ignores: the cost of hosts and servers besides the workers.
 
     Examples
     --------
@@ -245,13 +245,15 @@ def scaling(
     """
     if batch_size is not None and global_batch_size is not None:
         raise ArgumentError(
-            "global_batch_size", global_batch_size, "None with batch_size=: scaling is either weak or strong"
+            "global_batch_size",
+            global_batch_size,
+            "must not be given with batch_size=: scaling is either weak or strong",
         )
     syncs = [one_of("sync", name, sync_names()) for name in listed("sync", sync)]
     counts = [whole_number("workers", count) for count in listed("workers", workers)]
     check_options(options, syncs, most_workers=max(counts), of_a_row=OF_A_ROW, of="scaling")
     if usd_per_hour is not None and dataset_size is None:
-        raise ArgumentError("usd_per_hour", usd_per_hour, "None without dataset_size=")
+        raise ArgumentError("usd_per_hour", usd_per_hour, "must not be given without dataset_size=")
     question = _Question(
         graph=graph,
         given={"system": system, "batch_size": batch_size, "global_batch_size": global_batch_size},
@@ -260,7 +262,7 @@ def scaling(
         usd_per_hour=None if usd_per_hour is None else positive("usd_per_hour", usd_per_hour),
         progress=_progress(critical_batch_size, staleness_penalty, least_steps, options.get("phase", "step")),
     )
-    alone = question.alone  # refuses what no row could do
+    alone = question.alone  # rejects a request that every row would fail
     size = f"{alone.batch_size} samples {'per worker' if global_batch_size is None else 'in all'}"
     return ScalingReport(
         title=f"{alone.subject} on {alone.target.removeprefix('1 x ')} with {alone.framework}, {size}",
@@ -285,12 +287,12 @@ HEADINGS: Final = {
     "to_loss_s": "to loss",
     "to_loss_speedup": "speedup to loss",
 }
-"""Heading of a column by field, where the two differ."""
+"""Heading of a column by field, if the two differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRow:
-    """One number of workers that agree in one way. None where a value was not asked for, or the row is impossible."""
+    """One number of workers and way to agree. None if a value was not requested or the row is impossible."""
 
     sync: str
     workers: int
@@ -313,20 +315,20 @@ class ScalingRow:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScalingReport(Drawn):
-    """What more workers are worth. Made by :func:`perfmodel.scaling`.
+    """Gain from more workers. Made by :func:`perfmodel.scaling`.
 
     Parameters
     ----------
     title : str
-        What runs on what, with how many samples. [-]
+        Network, hardware, framework and samples. [-]
     is_strong : bool
         Whether all workers share one global mini-batch; else each has its own. [-]
     one_worker_s : float
-        Step of one worker that exchanges nothing, which speed-up is over. [s]
+        Step of one worker that exchanges nothing, the base of speed-up. [s]
     rows : Table of ScalingRow
         One for each way to agree and number of workers. [-]
     notes : tuple of str
-        What a reader must know of the numbers. [-]
+        Caveats on the numbers. [-]
     """
 
     title: str
@@ -351,7 +353,7 @@ class ScalingReport(Drawn):
         for row in self.rows:
             if row.reason is not None:
                 reasons.setdefault(row.reason, []).append(f"{row.sync} with {row.workers}")
-        lines = [f"cannot be: {', '.join(which)}: {reason}" for reason, which in reasons.items()]
+        lines = [f"impossible: {', '.join(which)}: {reason}" for reason, which in reasons.items()]
         return [*lines, *(f"note: {note}" for note in self.notes)]
 
     def __str__(self) -> str:
@@ -360,7 +362,7 @@ class ScalingReport(Drawn):
         return f"{self.title}: {self.kind}\n\n{self.rows.to_text(columns=asked)}\n\n{below}"
 
     def _figure(self) -> Figure:
-        """Draw speed-up and efficiency over the number of workers, a line for each way to agree, the ideal beside."""
+        """Draw speed-up and efficiency over the number of workers, a line for each way to agree, and the ideal."""
         from perfmodel.presentation.lanes import Panel, worker_figure
 
         speedup = Panel(label="speed-up over one worker", curves=self._curves("speedup"), ideal="proportional")

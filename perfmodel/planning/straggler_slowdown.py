@@ -20,7 +20,7 @@ WORKERS: Final = tuple(range(1, 101))
 """Default numbers of workers. [1]"""
 
 VARIATIONS: Final = (0.05, 0.1, 0.2)
-"""Default coefficients of variation: of a quiet, a usual and a shared machine. [1]"""
+"""Default coefficients of variation: for a quiet, a typical and a shared machine. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class SlowdownRow:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StragglerSlowdown(Drawn):
-    """How much longer steps take that wait for the slowest."""
+    """How much longer steps take if they wait for the slowest worker."""
 
     distribution: str
     backup_workers: int
@@ -76,24 +76,24 @@ def straggler_slowdown(
     distribution : str
         ``normal``, ``lognormal`` or ``shifted_exponential``. [-]
     backup_workers : int
-        The slowest workers, whose gradients of a step are not waited for. [1]
+        Number of slowest workers whose gradients a step does not wait for. [1]
 
     Returns
     -------
     StragglerSlowdown
-        A row for each of both; ``plot()`` and ``to_frame()``.
+        A row for each number of workers and coefficient; ``plot()`` and ``to_frame()``.
 
     Raises
     ------
     ArgumentError
-        If a number is not allowed, or there are no more workers than backups.
+        If a number is not allowed, or workers do not outnumber backups.
     UnknownNameError
         If the distribution is unknown; names the nearest.
 
     Notes
     -----
-    Valid for: workers that are independent and alike, and computing that is all of the step. Ignores: the exchange,
-    and one worker that is always slow.
+    Valid for: independent, equal workers, and steps of only computation. Ignores: the exchange,
+    and a worker that is always slow.
 
     Examples
     --------

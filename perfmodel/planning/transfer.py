@@ -40,7 +40,7 @@ CHUNK_BYTES: Final = 4e6
 """Chunk in which drivers move a copy staged in host memory; an estimate, as drivers do not state it. [B]"""
 
 MOST_BYTES: Final = 1e18
-"""Largest copy; anything larger is a typing error, and its times lose digits. [B]"""
+"""Largest copy; anything larger is a typing error, and its times would lose digits. [B]"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,13 +65,13 @@ class Transfer(Drawn):
     Parameters
     ----------
     system : Wired
-        Where. [-]
+        System that the copies run on. [-]
     size_bytes : float
         Size of each. [B]
     rows : Table of TransferRow
         One for each copy. [-]
     timeline : Timeline
-        When each ran over which channels. [-]
+        When each copy ran, and over which channels. [-]
     """
 
     system: Wired
@@ -93,7 +93,7 @@ class Transfer(Drawn):
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes of all copies over that time. [B/s]"""
+        """Bytes of all copies divided by that time. [B/s]"""
         return len(self.rows) * self.size_bytes / self.time_s
 
     def _lines(self) -> tuple[str]:
@@ -155,17 +155,17 @@ def transfer(
     pinned: bool = True,
     chunk_bytes: float = CHUNK_BYTES,
 ) -> Transfer:
-    """Predict how long copies between places of a system take that start at once.
+    """Predict how long simultaneous copies between places of a system take.
 
     Devices copy straight to each other where the wiring lets them (GPUDirect P2P below one PCIe root or over NVLink;
     GPUDirect RDMA between machines whose adapters share the devices' roots); else a copy is staged in host memory.
     Copies that meet on a link, a switch, a root, a memory bus or an adapter share it max-min fairly; the two directions
-    of a full-duplex link are apart, unless the device has a single copy engine.
+    of a full-duplex link are separate, unless the device has a single copy engine.
 
     Parameters
     ----------
     system : str, Path, System or Cluster
-        Where: a system with wiring. [-]
+        A system with wiring. [-]
     copies : str or tuple of str, or sequence of them
         Each as ``"gpu0:gpu1"`` or ``("gpu0", "gpu1")``: nodes of the system, ``host`` for the host memory next to the
         other end, or a pattern such as ``host:gpu*`` for one copy to every device that matches. [-]
@@ -176,12 +176,12 @@ def transfer(
     pinned : bool
         False: copies from and to host memory use pageable memory. [-]
     chunk_bytes : float
-        Piece in which staged copies move, while the one before it leaves; ``math.inf`` for leg after leg. [B]
+        Chunk of a staged copy; it moves while the chunk before it leaves. ``math.inf``: one leg after the other. [B]
 
     Returns
     -------
     Transfer
-        Times and rates alone and together, ways and what bounds them; a timeline. [-]
+        Times and rates of each copy, alone and together; routes and bottlenecks; a timeline. [-]
 
     Raises
     ------
@@ -192,9 +192,9 @@ def transfer(
 
     Notes
     -----
-    Valid for: copies large against their latency; all flow from the start until their last byte. Ignores: GPUDirect
-    Storage, drivers that switch peer access off for consumer boards, access control that sends peers' packets by way
-    of the root, and the lower rate of some roots between their ports.
+    Valid for: copies much longer than their latency; all flow from the start until their last byte. Ignores: GPUDirect
+    Storage, drivers that switch peer access off for consumer boards, access control that routes peers' packets through
+    the root, and the lower rate of some roots between their ports.
 
     Examples
     --------
@@ -241,10 +241,10 @@ def _ends(topology: Topology, copies: Any) -> list[tuple[str, str]]:
         for pair in _pairs(topology, copy):
             if pair in typed:
                 also = "" if typed[pair] == copy else f", and {typed[pair]!r} asks for {':'.join(pair)} too"
-                raise ArgumentError("copies", copy, f"a list without repeats{also}")
+                raise ArgumentError("copies", copy, f"must not repeat a copy{also}")
             typed[pair] = copy
     if not typed:
-        raise ArgumentError("copies", copies, "at least one copy, e.g. 'host:gpu0'")
+        raise ArgumentError("copies", copies, "must have at least one copy, e.g. 'host:gpu0'")
     return list(typed)
 
 
@@ -264,7 +264,7 @@ def _pairs(topology: Topology, copy: Any) -> Iterable[tuple[str, str]]:
     if not isinstance(names, Sequence) or len(names) != 2 or not all(isinstance(name, str) and name for name in names):
         raise ArgumentError("copies", copy, "two places, as 'gpu0:gpu1' or a pair of names")
     if HOST in names and names[0] == names[1]:
-        raise ArgumentError("copies", copy, f"a copy with an end other than {HOST}")
+        raise ArgumentError("copies", copy, f"a copy with at least one end other than {HOST}")
     sources, sinks = (_matching(topology, name) for name in names)
     for source in sources:
         for sink in sinks:
@@ -281,9 +281,7 @@ def _matching(topology: Topology, name: str) -> list[str]:
         return [name]
     found = [device for device in topology.devices() if fnmatchcase(device, name)]
     if not found:
-        raise ArgumentError(
-            "copies", name, f"a pattern that one of the devices matches: {', '.join(topology.devices())}"
-        )
+        raise ArgumentError("copies", name, f"a pattern that matches a device: {', '.join(topology.devices())}")
     return found
 
 
@@ -312,7 +310,7 @@ def _copy(
 
 
 def _pageable_rate(topology: Topology, leg: Route) -> float:
-    """Return the rate of copies from or to pageable memory; that of pinned memory between other places. [B/s]"""
+    """Return the rate of copies from or to pageable memory; between other places, the pinned rate. [B/s]"""
     kinds = {topology.places[end].kind for end in (leg.nodes[0], leg.nodes[-1])}
     if kinds != {"memory", "device"}:
         return leg.capacity_bytes_per_s
@@ -323,8 +321,8 @@ def _pageable_rate(topology: Topology, leg: Route) -> float:
 def _flows(topology: Topology, copies: list[_Copy]) -> tuple[list[tuple[str, ...]], dict[str, float]]:
     """Return the channels that each copy uses, and the capacity of each channel [B/s].
 
-    Besides those of the wiring: a copy's own pace where it is slower than its channels, and a device's only copy
-    engine, which moves bytes in one direction at a time and so at the rate of its link in both together.
+    Added to the wiring's channels: a copy's own pace if it is slower than its channels, and a device's only copy
+    engine, which moves bytes in one direction at a time, so both directions together get the rate of its link.
     """
     capacity = {name: channel.capacity_bytes_per_s for name, channel in topology.channels.items()}
     ways = []
@@ -373,14 +371,14 @@ _SURVEY_REMARK = (
 
 @dataclass(frozen=True, kw_only=True)
 class Refresh(Result):
-    """Devices that compute on what their memory holds, and have it renewed over one shared link.
+    """Devices that compute on the contents of their memory, which one shared link refreshes.
 
     Parameters
     ----------
     reading : str
         ``survey``, ``single_buffer`` or ``double_buffer``. [-]
     memory_bytes : float
-        What one refresh copies to one device. [B]
+        Bytes that one refresh copies to one device. [B]
     bandwidth_bytes_per_s : float
         Bandwidth of the link that the devices share. [B/s]
     compute_s : float
@@ -392,7 +390,7 @@ class Refresh(Result):
     period_s : float
         Time between two refreshes of a device. [s]
     remarks : tuple of str
-        What the numbers do not say: what card and slot settled on, what the reading leaves out. [-]
+        Remarks on the numbers: the link that card and slot negotiated, and what the reading leaves out. [-]
     """
 
     reading: str
@@ -406,12 +404,12 @@ class Refresh(Result):
 
     @property
     def rows(self) -> Table[Refresh]:
-        """The answer itself as the one row of a table."""
+        """The result itself, as the only row of a table."""
         return Table([self], title=f"refresh, read as {self.reading}")
 
     @property
     def all_transfers_s(self) -> float:
-        """Time to refresh every device once, one after the other. [s]."""
+        """Time to refresh all devices, one after the other. [s]."""
         return self.device_count * self.transfer_s
 
     @property
@@ -456,18 +454,18 @@ def refresh(
     Parameters
     ----------
     memory_bytes : float or None
-        What one refresh copies to one device; None for the nominal memory of ``device``. [B]
+        Bytes that one refresh copies to one device; None for the nominal memory of ``device``. [B]
     bandwidth_bytes_per_s : float or None
-        Bandwidth of the shared link; None for what ``device`` and ``link`` settle on. [B/s]
+        Bandwidth of the shared link; None for that of the link that ``device`` and ``link`` negotiate. [B/s]
     compute_s : float
         Time a device computes on one filling. [s]
     device_count : int
         Devices on the link. [1]
     reading : str
         ``double_buffer``: a device computes on one half of its memory while the other is filled. ``single_buffer``:
-        it cannot compute during its own refresh. ``survey``: as a survey prints it, its own refresh left out. [-]
+        it cannot compute during its own refresh. ``survey``: a survey's formula, without that refresh. [-]
     device : str, Path, Gpu or None
-        A GPU; gives the memory, and its end of the link. [-]
+        A GPU; gives the memory size and its end of the link. [-]
     link : str, Path, Link or None
         The slot, e.g. ``pcie_4_x16``; runs at the older generation and the fewer lanes of slot and card. [-]
 
@@ -479,14 +477,14 @@ def refresh(
     Raises
     ------
     ArgumentError
-        If a number is not above zero, memory or bandwidth follow from nothing, or bandwidth and link are both given.
+        If a number is not above zero, memory or bandwidth is missing, or bandwidth and link are both given.
     UnknownNameError, SpecError
         If a name is unknown, or a spec file wrong.
 
     Notes
     -----
-    Valid for: a link that serves one device after the other at the rate that its line code leaves; what copies
-    typically reach of it is a remark. Ignores: storage behind the link, which ``predict(system=...)`` has.
+    Valid for: a link that serves one device after the other at the rate after its line code; a remark gives the
+    rate that copies typically reach. Ignores: storage behind the link; ``predict(system=...)`` includes it.
 
     Examples
     --------
@@ -507,7 +505,7 @@ def refresh(
     gpu = None if device is None else _gpu(device)
     if memory_bytes is None:
         if gpu is None:
-            raise ArgumentError("memory_bytes", None, "the bytes of one refresh; or pass device=")
+            raise ArgumentError("memory_bytes", None, "the bytes of one refresh; alternatively pass device=")
         memory_bytes = gpu.memory.in_base_units("capacity_gib")
     bandwidth, remarks = _bandwidth(bandwidth_bytes_per_s, gpu, link)
     memory = positive("memory_bytes", memory_bytes)
@@ -536,7 +534,7 @@ def _gpu(device: Any) -> Gpu:
 def _bandwidth(given: float | None, gpu: Gpu | None, slot: Any) -> tuple[float, tuple[str, ...]]:
     """Return the bandwidth of the shared link, and remarks on it."""
     if given is not None and slot is not None:
-        raise ArgumentError("link", slot, "None with bandwidth_bytes_per_s=")
+        raise ArgumentError("link", slot, "must not be given with bandwidth_bytes_per_s=")
     card = None if gpu is None else load_link(gpu.host_link.link_name)
     if given is not None:
         bandwidth = positive("bandwidth_bytes_per_s", given)

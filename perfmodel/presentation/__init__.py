@@ -1,4 +1,4 @@
 """Presentation of plain records: quantities as text, tables for print and notebook, matplotlib figures.
 
-Knows no domain class: it is given rows, numbers and labels.
+Uses no domain classes: it receives rows, numbers and labels.
 """

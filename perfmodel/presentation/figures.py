@@ -31,12 +31,12 @@ GROUP_COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "
 """Okabe and Ito's colours, which colour-blind readers can tell apart (jfly.uni-koeln.de/color)."""
 
 GROUP_MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
-"""Shapes that tell groups apart in print without colour."""
+"""Shapes that distinguish groups in print without colour."""
 
 FORMATS: Final = (".png", ".pdf", ".svg")
 
 MANY_POINTS: Final = 100
-"""Points of one group from which on they are drawn small. [1]"""
+"""Number of points of a group at or above which they are drawn small. [1]"""
 
 LARGE_MARKER: Final = 34
 """Area of a point among few. [pt^2]"""
@@ -48,7 +48,7 @@ DOTS_PER_INCH: Final = 150
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """Return an empty figure of this size [in] and its axes; the layout leaves room for all that is drawn."""
+    """Return an empty figure of this size [in] and its axes; the layout makes room for everything drawn."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -124,7 +124,7 @@ def _check_points(times: Mapping[str, Sequence[float]], groups: Sequence[str]) -
             raise ArgumentError(argument=name, given=f"{len(values)} points", allowed=allowed)
         wrong = [value for value in values if not 0 < value < math.inf]
         if wrong:
-            allowed = "finite times above zero, as both axes are logarithmic"
+            allowed = "finite times above zero, because both axes are logarithmic"
             raise ArgumentError(argument=name, given=wrong[0], allowed=allowed)
 
 
@@ -162,20 +162,20 @@ def breakdown_bar(parts: Mapping[str, float], *, title: str = "") -> Figure:
 
 
 def check_format(path: Path) -> None:
-    """Refuse a file name whose ending no figure can be saved as."""
+    """Reject a file name whose ending is not a figure format."""
     if path.suffix.lower() not in FORMATS:
         raise ArgumentError(argument="path", given=str(path), allowed=f"a file name that ends in {', '.join(FORMATS)}")
 
 
 def saved(figure: Figure, path: str | Path | None) -> Figure:
-    """Return a figure, written first where a path is given."""
+    """Return a figure; save it first if a path is given."""
     if path is not None:
         save(figure, path)
     return figure
 
 
 def save(figure: Figure, path: str | Path, *, dots_per_inch: int = DOTS_PER_INCH) -> Path:
-    """Write a figure so that a reader sees the old file or the whole new one, never a part."""
+    """Write a figure so that a reader sees either the old file or the complete new one."""
     path = Path(path).expanduser()
     check_format(path)
     with replacement_of(path) as temporary:
@@ -195,7 +195,7 @@ class RooflinePoint:
 
 
 def measured_roofline(points: Sequence[RooflinePoint], *, flop_per_s: float, bytes_per_s: float, title: str) -> Figure:
-    """Draw kernels under the roof of the best product and stream, and beside it their fitted times."""
+    """Draw kernels under the roof of the best product and stream, and next to it their fitted times."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 5), layout="constrained")
@@ -218,7 +218,7 @@ def measured_roofline(points: Sequence[RooflinePoint], *, flop_per_s: float, byt
     ends = [point.measured_s for point in points] or [1e-6, 1.0]
     times.plot([min(ends), max(ends)], [min(ends), max(ends)], color="black", linewidth=1)
     times.set(xscale="log", yscale="log", xlabel="measured [s]", ylabel="fitted [s]")
-    if points:  # else there is nothing to tell apart
+    if points:  # a legend needs at least one group
         roof.legend(frameon=False)
     figure.suptitle(title)
     return figure
@@ -226,7 +226,7 @@ def measured_roofline(points: Sequence[RooflinePoint], *, flop_per_s: float, byt
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """What a device can do: arithmetic at most, and traffic with its memory at most."""
+    """Limits of a device: its highest rates of arithmetic and of memory traffic."""
 
     name: str
     flop_per_s: float
@@ -234,13 +234,13 @@ class Roof:
 
     @property
     def ridge(self) -> float:
-        """Arithmetic intensity at which both are at their most. [FLOP/B]"""
+        """Arithmetic intensity at which both limits are reached. [FLOP/B]"""
         return self.flop_per_s / self.bytes_per_s
 
 
 @dataclass(frozen=True, slots=True)
 class KernelPoint:
-    """A kernel of a step: where it stands under the roof, and what share of the step it takes."""
+    """A kernel of a step: its position under the roof, and its share of the step."""
 
     group: str
     intensity: float
@@ -252,7 +252,7 @@ LARGEST_MARKER: Final = 420
 """Area of the point with the largest share of a step. [pt^2]"""
 
 SMALLEST_MARKER: Final = 5
-"""Area below which a point could not be seen. [pt^2]"""
+"""Smallest visible area of a point. [pt^2]"""
 
 ROOF_STYLES: Final = ("-", "--")
 
@@ -269,7 +269,7 @@ def _draw_roofs(axes: Axes, intensities: Sequence[float], roofs: Sequence[Roof])
 
 
 def kernel_roofline(points: Sequence[KernelPoint], roofs: Sequence[Roof], *, title: str) -> Figure:
-    """Draw kernels under roofs, the highest first: area by share of the step, colour and shape by group."""
+    """Draw kernels under roofs, the highest roof first: area by share of the step, colour and shape by group."""
     if not points:
         raise ArgumentError("points", 0, "must have at least one kernel that does arithmetic: there is nothing to draw")
     from matplotlib.collections import PathCollection
@@ -323,7 +323,7 @@ WATERFALL_TITLE_COLUMNS: Final = 95
 
 
 def waterfall(first_s: float, changes: Mapping[str, float], *, ends: tuple[str, str], title: str) -> Figure:
-    """Draw the way from one total to another, the largest change first."""
+    """Draw the changes that lead from one total to another, the largest first."""
     if not first_s > 0:
         raise ArgumentError("first_s", first_s, "a time above 0")
     steps = sorted(changes.items(), key=lambda change: -abs(change[1]))
@@ -365,16 +365,16 @@ def waterfall(first_s: float, changes: Mapping[str, float], *, ends: tuple[str, 
 TITLE_COLUMNS: Final = 80
 
 WIDE_RANGE: Final = 8.0
-"""Largest over smallest value from which on an axis is logarithmic. [1]"""
+"""Ratio of largest to smallest value at or above which an axis is logarithmic. [1]"""
 
 
 HALF: Final = 0.5
-"""Share of the width from which on a name stands to the left of its point. [1]"""
+"""Share of the width beyond which a name is to the left of its point. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One thing with two costs."""
+    """One item with two costs."""
 
     group: str
     label: str
@@ -392,7 +392,7 @@ def trade_off_figure(
     most_x: float | None = None,
     most_y: float | None = None,
 ) -> Figure:
-    """Draw points, a line through those on the front, and limits."""
+    """Draw points, a line through the points on the front, and limits."""
     from matplotlib.ticker import FuncFormatter
 
     figure, axes = new_figure(7.6, 5.0)
@@ -448,7 +448,7 @@ def _name(axes: Axes, points: Sequence[Point]) -> None:
         axes.annotate(
             point.label,
             (point.x, point.y),
-            xytext=(-7, -12) if is_right else (7, 6),  # the front comes from above and leaves to the right
+            xytext=(-7, -12) if is_right else (7, 6),  # the front enters from above and leaves to the right
             textcoords="offset points",
             ha="right" if is_right else "left",
             fontsize="small",

@@ -1,4 +1,4 @@
-"""Bars on lanes, as Gantt charts and traces show them; bars of a lane that overlap get a row each."""
+"""Bars on lanes, for Gantt charts and traces; overlapping bars of a lane get separate rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LaneBar:
 
 
 def rows_of(bars: Iterable[LaneBar]) -> dict[str, list[list[LaneBar]]]:
-    """Deal the bars of each lane to as few rows as keep them apart; lanes in the order in which they first occur.
+    """Assign the bars of each lane to the fewest rows without overlap; lanes in order of first occurrence.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def rows_of(bars: Iterable[LaneBar]) -> dict[str, list[list[LaneBar]]]:
 
 
 def _rows(bars: list[LaneBar]) -> list[list[LaneBar]]:
-    """Deal bars to rows, by start; the first row that is free takes the next."""
+    """Assign bars to rows in order of start; the first free row takes the next bar."""
     rows: list[list[LaneBar]] = []
     running: list[tuple[float, int]] = []
     free: list[int] = []
@@ -64,18 +64,18 @@ def _rows(bars: list[LaneBar]) -> list[list[LaneBar]]:
 
 
 UNITS: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-"""Units of the time axis, largest first; the first that the chart is at least two of is taken. [s]"""
+"""Units of the time axis, largest first; the chart uses the first of which it spans at least two. [s]"""
 
 LANE_INCHES: Final = 0.24
 
 WITH_EDGE: Final = 0.006
-"""Bars longer than this share of the whole have an edge; it would cover shorter ones. [1]"""
+"""Bars longer than this share of the whole have an edge, which would cover shorter bars. [1]"""
 
 NARROWEST: Final = 0.0025
-"""Share of the whole that even the shortest bar is wide: some two pixels, with which it cannot be missed. [1]"""
+"""Least width of a bar as a share of the whole: about two pixels, to keep it visible. [1]"""
 
 LOW_FROM: Final = 6
-"""Rows of a lane from which on its bars have no edge either. [1]"""
+"""Number of rows of a lane at or above which its bars have no edge. [1]"""
 
 FILLED: Final = 0.8
 """Share of a lane's height that its bars fill. [1]"""
@@ -128,7 +128,7 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str) -> Figure:
     axes.hlines([place + 0.5 for place in range(len(lanes) - 1)], 0, whole_s / unit_s, color="0.93", linewidth=0.6)
     axes.spines[["top", "right", "left"]].set_visible(False)
     figure.suptitle(f"{title}, {seconds_text(whole_s)}", fontsize="medium", x=0.01, ha="left")
-    axes.legend(  # of the axes, so that the layout gives it a line of its own below the title
+    axes.legend(  # belongs to the axes, so that the layout gives it a separate line below the title
         loc="lower right",
         bbox_to_anchor=(1.0, 1.0),
         borderaxespad=0.2,
@@ -150,7 +150,7 @@ def trace_events(bars: Iterable[LaneBar], *, groups: Mapping[str, str]) -> Itera
     bars : iterable of LaneBar
         The bars. [-]
     groups : mapping of str to str
-        Lane to the heading it stands under; lanes without one stand under ``other``. [-]
+        Heading of each lane; lanes without one are under ``other``. [-]
 
     Yields
     ------
@@ -198,7 +198,7 @@ def _microseconds(nanoseconds: int) -> float:
 
 
 def save_trace(bars: Iterable[LaneBar], path: str | Path, *, groups: Mapping[str, str]) -> Path:
-    """Write a trace so that a reader sees the old file or the whole new one."""
+    """Write a trace so that a reader sees either the old file or the complete new one."""
     path = Path(path).expanduser()
     trace = {"displayTimeUnit": "ms", "traceEvents": list(trace_events(bars, groups=groups))}
     with replacement_of(path) as temporary:
@@ -207,18 +207,18 @@ def save_trace(bars: Iterable[LaneBar], path: str | Path, *, groups: Mapping[str
 
 
 MARKED_POINTS: Final = 20
-"""Points of a curve up to which each gets a marker. [1]"""
+"""Most points of a curve with a marker at each. [1]"""
 
 DOUBLING_RATIO: Final = 8
-"""Ratio of most to fewest workers from which on the axes double from tick to tick, where points are few. [1]"""
+"""Ratio of most to fewest workers at or above which ticks double, if points are few. [1]"""
 
 TITLE_COLUMNS: Final = 55
 
 LEGEND_COLUMNS: Final = 3
-"""Names that fit below each panel in a line. [1]"""
+"""Names that fit in a line below each panel. [1]"""
 
 IDEALS: Final[dict[str, Callable[[int], float]]] = {"proportional": float, "constant": lambda workers: 1.0}
-"""What the best that can be expected does with the number of workers."""
+"""How the ideal depends on the number of workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +284,7 @@ def _draw(axes: Axes, panel: Panel, *, marked_workers: int | None) -> None:
             curve.values,
             color=GROUP_COLOURS[index % len(GROUP_COLOURS)],
             marker=GROUP_MARKERS[index % len(GROUP_MARKERS)] if len(curve.workers) <= MARKED_POINTS else None,
-            markersize=6 if index % 2 else 8,  # where lines lie on one another, the lower one still shows
+            markersize=6 if index % 2 else 8,  # so that the lower of two coinciding lines shows
             linewidth=1.5,
             label=curve.name,
         )

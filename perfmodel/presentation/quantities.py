@@ -1,4 +1,4 @@
-"""Quantities as text: seconds, bytes, FLOP, rates and shares with a unit a person reads at a glance.
+"""Quantities as text: seconds, bytes, FLOP, rates and shares in units that are easy to read.
 
 Prefixes are decimal throughout: 1 GB is 10**9 B (a card of "8 GB" holds 8 GiB = 8.59 GB).
 """
@@ -15,7 +15,7 @@ from perfmodel.symbolic import is_symbolic
 from perfmodel.units import GIGA, KILO, MEGA, MICROSECOND, MILLISECOND, TERA
 
 ABSENT: Final = "-"
-"""What stands for a value that is not there."""
+"""Text for a missing value."""
 
 DECIMALS: Final = 3
 """Decimals of a column that shares one unit."""
@@ -53,11 +53,11 @@ SCALE_BY_SUFFIX: Final[dict[str, Scale]] = {
     "share": PERCENT,
     "percent": Scale(((1.0, "%"),)),
 }
-"""Scale of a column by how its name ends; the longest ending wins, as field names carry their units."""
+"""Scale of a column by the ending of its name, which carries its unit; the longest ending wins."""
 
 
 def scale_of(name: str) -> Scale | None:
-    """Return the scale a field name calls for, or None where it carries no unit.
+    """Return the scale of a field by its name, or None if the name carries no unit.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def scale_of(name: str) -> Scale | None:
 
 
 def _significant(value: float, digits: int = 4) -> str:
-    """Write a number other than zero with a fixed count of digits, and without an exponent."""
+    """Write a nonzero number with a fixed number of digits and without an exponent."""
     places = max(digits - 1 - math.floor(math.log10(abs(value))), 0)
     return f"{value:,.{places}f}"
 
@@ -175,7 +175,7 @@ def count_text(count: float) -> str:
 
 
 def cell_text(value: Any) -> str:
-    """Write one value of a table, whatever it is.
+    """Write one value of a table, of any type.
 
     Examples
     --------
@@ -197,7 +197,7 @@ def cell_text(value: Any) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether a value is a number, which a truth value is not.
+    """Tell whether a value is a number; a Boolean is not.
 
     Examples
     --------
@@ -235,6 +235,6 @@ def _scaled_text(value: Any, factor: float, decimals: int) -> str:
         return cell_text(value)
     scaled = float(value) / factor
     smallest = 10.0**-decimals
-    if scaled and abs(scaled) < smallest / 2:  # a cell must not look like zero when it is not
+    if scaled and abs(scaled) < smallest / 2:  # a nonzero cell must not look like zero
         return f"{'<' if scaled > 0 else '>-'}{smallest:.{decimals}f}"
     return f"{scaled:,.{decimals}f}"

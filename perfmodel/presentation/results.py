@@ -1,4 +1,4 @@
-"""What every answer can do: show its rows, become a frame, a dictionary or JSON, and be drawn."""
+"""Methods of every result: show its rows, convert to a frame, a dictionary or JSON, and draw."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON knows it: records as dictionaries, other objects by name, null if not finite.
+    """Return a value in JSON types: records as dictionaries, other objects by name, null if not finite.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def plain(value: Any) -> Any:
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [plain(entry) for entry in value]
-    if hasattr(value, "tolist"):  # of numpy
+    if hasattr(value, "tolist"):  # a numpy value
         return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return None
@@ -47,12 +47,12 @@ def json_text(content: Any) -> str:
 
 
 class Result:
-    """An answer with rows. A subclass has ``rows``, and overrides what it shows otherwise."""
+    """An answer with rows. A subclass defines ``rows``, and overrides the methods that show it differently."""
 
     __slots__ = ()
 
     _DICT_KEYS: ClassVar[tuple[str, ...]] = ()
-    """Attributes that ``to_dict`` returns; none for all fields."""
+    """Attributes that ``to_dict`` returns; empty for all fields."""
 
     if TYPE_CHECKING:
 
@@ -92,7 +92,7 @@ class Result:
         Parameters
         ----------
         path : str, Path or None
-            Where to write; the file is replaced as a whole. [-]
+            File to write; it is replaced as a whole. [-]
 
         Returns
         -------
@@ -115,7 +115,7 @@ class Result:
         return self.rows
 
     def _lines(self) -> Sequence[str]:
-        """Return sentences that stand below the rows."""
+        """Return the sentences below the rows."""
         return ()
 
     def __str__(self) -> str:
@@ -142,7 +142,7 @@ class Drawn(Result):
         Returns
         -------
         matplotlib.figure.Figure
-            The picture; what it shows stands in ``docs/results.md``. [-]
+            The picture; ``docs/results.md`` describes it. [-]
 
         Raises
         ------

@@ -21,14 +21,14 @@ Row = TypeVar("Row")
 """A frozen dataclass, or named tuple, whose field names carry their units."""
 
 ROWS_SHOWN: Final = 60
-"""Rows that printing shows before it says how many more there are."""
+"""Most rows that are printed; a line then gives the number of others."""
 
 _NUMBER: Final = re.compile(r"<?[-+]?[\d,.]+(e[-+]?\d+)?( %)?|[-+]?inf|nan")
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column as text; numbers stand at the right."""
+    """A column as text; numbers are right-aligned."""
 
     heading: str
     texts: tuple[str, ...]
@@ -65,13 +65,13 @@ class Table(Sequence[Row], Generic[Row]):
     Parameters
     ----------
     rows : iterable of dataclass or named tuple
-        All of one class. [-]
+        Rows of one class. [-]
     title : str
         What the table shows. [-]
     headings : mapping of str to str
-        Heading by field name, where it is not the field's name itself. [-]
+        Heading by field name, if it differs from that name. [-]
     row_type : type or None
-        The class of the rows; needed only where there may be none. [-]
+        The class of the rows; needed only if there may be no rows. [-]
     one_unit : sequence of str
         Fields that are written in one unit, so that they can be compared from column to column. [-]
 
@@ -289,7 +289,7 @@ class Table(Sequence[Row], Generic[Row]):
         Returns
         -------
         str
-            A table and what is left out of it; every text is escaped. [-]
+            A table and a note on rows left out; every text is escaped. [-]
         """
         shown = self._rendered(ROWS_SHOWN, columns)
         head = "".join(column.html_cell("th", column.heading) for column in shown)
@@ -305,7 +305,7 @@ class Table(Sequence[Row], Generic[Row]):
 
 
 def facts_text(facts: Mapping[str, Any], *, width: int = 100) -> str:
-    """Return named facts as aligned lines; a long one goes on below its beginning.
+    """Return named facts as aligned lines; a long one continues below its start.
 
     Examples
     --------
@@ -403,7 +403,7 @@ class Bullets(Block):
 @final
 @dataclass(frozen=True, slots=True)
 class Grid(Block):
-    """A table of text; what reads as a number stands at the right."""
+    """A table of text; numbers are right-aligned."""
 
     head: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
@@ -461,7 +461,7 @@ def _side(cell: str) -> str:
 
 
 def _inline(text: str) -> str:
-    """Return text with what backticks enclose as code, what double asterisks enclose as strong, and its links."""
+    """Return text as HTML: backticks become code, double asterisks strong, and links are kept."""
     escaped = _LINK.sub(r'<a href="\2">\1</a>', html.escape(text))
     for mark, tag in (("`", "code"), ("**", "strong")):
         parts = escaped.split(mark)
@@ -487,7 +487,7 @@ def markdown_page(blocks: Sequence[Block]) -> str:
 
 
 def html_page(blocks: Sequence[Block], *, title: str) -> str:
-    """Return a page as HTML that needs nothing but its pictures."""
+    """Return a page as HTML that needs no files except its pictures."""
     body = "\n".join(block.html() for block in blocks)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

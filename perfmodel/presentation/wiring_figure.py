@@ -23,14 +23,14 @@ COLOUR_BY_KIND: Final = {
     "storage": "#e8b98a",
     "nic": "#d9b8d9",
 }
-"""Tints of Okabe and Ito's colours, dark text on all of them."""
+"""Tints of Okabe and Ito's colours, light enough for dark text."""
 
 INCHES_PER_LEAF: Final = 0.95
 INCHES_PER_LAYER: Final = 1.15
 NARROWEST_LEAF: Final = 0.66
 WIDEST_INCHES: Final = 16.0
 SHORT_LABEL: Final = 5
-"""Letters of one number; longer labels stand lower, beside those of their neighbours."""
+"""Most letters of a label with one number; longer labels are placed lower, beside those of their neighbours."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +81,7 @@ def wiring_figure(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine], *, tit
 
 
 def layered_places(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine]) -> dict[str, tuple[float, float]]:
-    """Return where each box stands: a tree below each socket, a fabric above, memory beside its socket."""
+    """Return the position of each box: a tree below each socket, a fabric above, memory beside its socket."""
     kind = {node.name: node.kind for node in nodes}
     above = {
         line.lower: line.upper
@@ -116,11 +116,11 @@ def layered_places(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine]) -> di
             if node.group == group:
                 place(node.name, 2 if has_fabric else 0)
     bottom = min((y for _, y in places.values()), default=0.0)
-    for node in nodes:  # switches among devices stand below them, in their middle
+    for node in nodes:  # switches among devices are centred below them
         if node.name not in places and node.kind == "switch":
             ends = [places[line.lower][0] for line in lines if line.upper == node.name and line.lower in places]
             places[node.name] = (sum(ends) / max(len(ends), 1), bottom - 1.3)
-    for group in groups:  # what is joined to a fabric stands above the sockets, over the width of its group
+    for group in groups:  # parts joined to a fabric are above the sockets, across the width of their group
         adapters = [node.name for node in nodes if node.group == group and node.name in joined]
         columns = [places[node.name][0] for node in nodes if node.group == group and node.name in places]
         for index, name in enumerate(adapters):
@@ -151,7 +151,7 @@ def _draw_groups(
 def _draw_lines(
     axes: Axes, lines: Sequence[DrawnLine], places: Mapping[str, tuple[float, float]], *, size: float
 ) -> None:
-    """Draw straight lines, peer links between neighbours as arcs below; equal labels on many lines stand at each."""
+    """Draw straight lines, peer links between neighbours as arcs below; each line has its label, even if equal."""
     from matplotlib.patches import FancyArrowPatch
 
     for line in lines:
@@ -172,13 +172,15 @@ def _draw_lines(
             continue
         colour = "#009e73" if line.peer else "0.45"
         axes.plot([x, to_x], [y, to_y], color=colour, linewidth=1.1, zorder=1)
-        nearer = 0.42 if len(line.label) <= SHORT_LABEL else 0.24  # of the way up, so that labels of a fan stand apart
+        nearer = (
+            0.42 if len(line.label) <= SHORT_LABEL else 0.24
+        )  # share of the way up, to separate the labels of a fan
         at = (x + nearer * (to_x - x), y + nearer * (to_y - y))
         axes.text(*at, line.label, bbox=box, fontsize=size - 1.0, ha="center", va="center", zorder=3)
 
 
 def _legend(nodes: Sequence[DrawnNode], lines: Sequence[DrawnLine], *, letters: int) -> str:
-    """Return what the boxes are, what the lines are, and how fast links are that are drawn without a label."""
+    """Return the meaning of boxes and lines, and the rates of links without a label."""
     details = dict.fromkeys(f"{node.kind}: {node.detail}" for node in nodes if node.detail and node.kind != "memory")
     links = dict.fromkeys(f"{line.link}{' (green)' if line.peer else ''} {line.label}" for line in lines if line.link)
     texts = ("; ".join(details), f"GB/s per direction that large copies reach: {'; '.join(links)}")

@@ -99,7 +99,7 @@ def test_devices_are_filled_with_workers():
 
 
 def test_workers_and_the_devices_that_they_fill_are_not_given_both():
-    with pytest.raises(ArgumentError, match="left out with devices="):
+    with pytest.raises(ArgumentError, match="must not be given with devices="):
         pm.sweep(GPT, **SMALL, devices=8, workers=[1, 2])
 
 

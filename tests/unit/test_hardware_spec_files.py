@@ -177,7 +177,7 @@ def test_faults_of_a_cpu_file(load_edited, old, new, message):
             "must be at most typical",
         ),
         ("links", "pcie_3", "coded_bits = 130", "coded_bits = 100", "must be at least payload_bits = 128"),
-        ("links", "pcie_3", "[1, 2, 4, 8, 16]", "[1, 4, 2]", "must rise, each width once"),
+        ("links", "pcie_3", "[1, 2, 4, 8, 16]", "[1, 4, 2]", "must be in rising order without repeats"),
         ("links", "pcie_3", "latency_us", "latency", "unknown key; the key carries its unit: latency_us"),
         (
             "storage",
@@ -341,7 +341,7 @@ def test_a_misnamed_folder_of_ones_own_is_named(tmp_path, monkeypatch):
         (tmp_path / folder).mkdir()
     (tmp_path / "device" / "mine.toml").write_text("", encoding="utf-8")
     monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
-    with pytest.raises(SpecError, match=r"its folder device/ is no kind of specs \(nearest: devices/\)"):
+    with pytest.raises(SpecError, match=r"its folder device/ is not a kind folder \(nearest: devices/\)"):
         spec_files.spec_folders()
 
 

@@ -186,7 +186,7 @@ class TestFile:
             ("call_s = 8e-6", "call_s = 9e-5", "low, value and high must rise"),
             ('name = "sgd"', 'name = "relu"', "occurs 2 times"),
             ("s_per_flop = 1e-11, s_per_right_byte", "s_per_flop = -1e-11, s_per_right_byte", "greater than or equal"),
-            ("flop_range = [1e3, 1e10]", "flop_range = [1e10, 1e3]", "smaller and then the larger"),
+            ("flop_range = [1e3, 1e10]", "flop_range = [1e10, 1e3]", "smaller end, then the larger"),
             ("{ fp32 = 2e11 }", "{ fp16 = 2e11 }", "fp32 is missing"),
             ("measured_at = 2026-11-22T14:00:00", 'measured_at = "yesterday"', "session.measured_at"),
             ("{ call_s = 6e-6, s_per_byte = 4e-11 }", "{ call_s = 0.0 }", "takes no time"),

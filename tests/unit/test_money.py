@@ -222,7 +222,7 @@ def test_an_instance_stands_for_its_newest_price_or_that_of_a_day():
     assert pm.load_price("p5.48xlarge", on=date(2025, 6, 1)).usd_per_hour == 55.04
     with pytest.raises(ArgumentError, match="aws_p5_48xlarge_2023 since 2023-07-26"):
         pm.load_price("p5.48xlarge", on="2020-01-01")
-    with pytest.raises(ArgumentError, match="a day such as"):
+    with pytest.raises(ArgumentError, match="a date such as"):
         pm.load_price("p5.48xlarge", on="last year")
     with pytest.raises(ArgumentError, match="has a date"):
         pm.load_price("aws_p5_48xlarge_2023", on="2024-01-01")

@@ -104,7 +104,7 @@ def test_rows_that_cannot_be_stay_with_their_reason(vgg):
     for row in report.rows:
         assert (row.step_s is None) == (row.speedup is None) == (row.reason is not None)
     said = " ".join(str(report).split())
-    assert "cannot be: ring_all_reduce with 3" in said
+    assert "impossible: ring_all_reduce with 3" in said
     assert "that worker could not run" in said
     lines = report.plot().axes[0].get_lines()
     assert [list(line.get_xdata()) for line in lines] == [[4, 16], [4, 16], [4, 16]]

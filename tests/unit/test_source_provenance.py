@@ -47,8 +47,8 @@ def test_a_fit_names_table_rows_and_residual():
     [
         ({"provenance": "guess"}, "provenance"),
         ({"provenance": "fitted", "table": "Baidu DeepBench"}, "rows, residual_percent"),
-        ({"provenance": "datasheet", "rows": 12}, 'only goes with provenance "fitted" or "measured"'),
-        ({"residual_percent": 12.0}, 'only goes with provenance "fitted" or "measured"'),
+        ({"provenance": "datasheet", "rows": 12}, 'is allowed only with provenance "fitted" or "measured"'),
+        ({"residual_percent": 12.0}, 'is allowed only with provenance "fitted" or "measured"'),
         ({"title": "estimate", "note": "half", "provenance": "datasheet"}, "as the title says"),
         ({"provenance": "memory", "verified": True}, "must be false"),
         (FITTED | {"residual_percent": -1.0}, "residual_percent"),

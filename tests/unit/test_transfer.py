@@ -176,14 +176,14 @@ def test_staging_is_one_formula_for_numbers_arrays_and_symbols():
         ([5], "copies must be two places"),
         ([], "at least one copy"),
         ("host:host", "copies must be"),
-        ("gpu0:gpu0", "another node than source"),
+        ("gpu0:gpu0", "a node other than source"),
         (["gpu0:gpu1", ("gpu0", "gpu1")], "copies must be"),
         (["host:gpu0", "host:gpu0"], "copies must be"),
         (
             ["host:gpu*", "host:gpu2"],
             "copies must be",
         ),
-        ("host:tpu*", "a pattern that one of the devices matches"),
+        ("host:tpu*", "a pattern that matches a device"),
     ],
 )
 def test_copies_that_are_none_are_refused(copies, allowed):

@@ -1,8 +1,8 @@
-"""Single changes of a job, one function for each kind; ``CHANGES`` is the list of them.
+"""Single changes to a job, one function for each kind; ``CHANGES`` lists them.
 
-A function takes the situation and yields changes of ``predict``'s arguments; where it says nothing to a job it raises
-with the reason. A new change of one argument is `tries` in its row of
-the table of arguments, any other a function and a line here.
+A function takes the situation and yields changes to ``predict``'s arguments; if it does not apply to a job, it raises
+with the reason. A new change of one argument is a `tries` entry in its row of
+the table of arguments; any other is a function and a line here.
 """
 
 from __future__ import annotations

@@ -43,11 +43,11 @@ class Change:
     Parameters
     ----------
     what : str
-        In a few words. [-]
+        Short description. [-]
     changes : mapping of str to object
-        Arguments of ``predict`` that it gives other values. [unit of each argument]
+        Arguments of ``predict`` with their new values. [unit of each argument]
     presumes : str
-        What must be there that a prediction does not check; empty for nothing. [-]
+        Assumption that a prediction does not check; may be empty. [-]
     """
 
     what: str
@@ -63,11 +63,11 @@ class Situation:
 
     @property
     def job(self) -> Job:
-        """The job as it was asked."""
+        """The job as requested."""
         return self.base.job
 
     def __getitem__(self, argument: str) -> Any:
-        """Return the value of an argument; the default where the job did not give it."""
+        """Return the value of an argument; the default if the job did not give it."""
         return getattr(self.job, argument)
 
     @derived_property
@@ -98,7 +98,7 @@ class Situation:
 
     @property
     def system(self) -> Wired:
-        """The system whose GPUs work."""
+        """The system whose GPUs run the job."""
         if self.system_part is None:
             alone = "needs system=, which says how devices are wired"
             reason = alone if self.target.processor == "gpu" else NO_GPU
@@ -115,23 +115,23 @@ class Situation:
 
     @property
     def gpu(self) -> Gpu:
-        """The GPU that the job uses, or each of them."""
+        """The GPU, or each of the equal GPUs, that the job uses."""
         spec = self.target.processor_spec
         if not isinstance(spec, Gpu):
             raise NotApplicableError(NO_GPU)
         return spec
 
     def needs(self, condition: object, reason: str) -> None:
-        """Refuse the change, with a reason, unless a condition holds."""
+        """Reject the change, with a reason, unless a condition holds."""
         if not condition:
             raise NotApplicableError(reason)
 
     def needs_training(self) -> None:
-        """Refuse the change unless the job trains."""
+        """Reject the change unless the job trains."""
         self.needs(Phase.BACKWARD in self.phases, "nothing is learnt in this phase")
 
     def needs_training_together(self) -> None:
-        """Refuse the change unless several workers combine gradients."""
+        """Reject the change unless several workers combine gradients."""
         self.needs_training()
         self.needs(self.base.worker_count > 1, "one worker exchanges nothing")
         self.needs(self["sync"] != "none", "the workers exchange nothing")
@@ -142,7 +142,7 @@ MOST_SHARD_STAGE: Final = 3
 
 
 def _of_samples(now: Situation, samples: int, what: str) -> Change:
-    """Return another batch size, under the argument that the job gave."""
+    """Return a change to another batch size, under the argument that the job gave."""
     workers = now.base.worker_count
     strong = now["global_batch_size"] is not None and now["batch_size"] is None
     name, value = ("global_batch_size", samples * workers) if strong else ("batch_size", samples)
@@ -174,7 +174,7 @@ def batch_size(now: Situation) -> Iterator[Change]:
 
 
 def recompute(now: Situation) -> Iterator[Change]:
-    """Yield recomputation of activations, which saves memory; or none, where the job recomputes."""
+    """Yield recomputation of activations, which saves memory; if the job recomputes, none."""
     now.needs(Phase.BACKWARD in now.phases, "no backward phase needs activations")
     for how in (None, *RECOMPUTE):
         yield Change(what=f"recompute {how or 'nothing'}", changes={"recompute": how})
@@ -208,7 +208,7 @@ def schedule(now: Situation) -> Iterator[Change]:
 
 
 def sequence_parallel(now: Situation) -> Iterator[Change]:
-    """Yield sequence parallelism: a tensor group also shares the layers between the shared ones, by positions."""
+    """Yield sequence parallelism: a tensor group also splits the other layers, by positions."""
     now.needs(now["tensor_size"] > 1, "no devices share a layer")
     yield Change(what="positions shared between shared layers", changes={"sequence_parallel": True})
 
@@ -221,9 +221,9 @@ def shard_stage(now: Situation) -> Iterator[Change]:
 
 
 MICRO_BATCHES: Final = (1, 4)
-"""Micro-batches of a proposed pipeline over its stages: enough to keep all busy, or for short bubbles. [1]"""
+"""Micro-batches per stage of a proposed pipeline: enough to keep all stages busy, or for short bubbles. [1]"""
 SPREAD: Final = ("data", "pipeline", "tensor")
-"""Parallelisms that differ in stages and group size only."""
+"""Parallelisms that differ only in stages and group size."""
 PIPELINE: Final = "presumes a framework that runs pipelines; statistics of a batch are of a micro-batch"
 """Assumption of a pipeline that a prediction does not check."""
 GROUPS: Final = "presumes a framework that shares layers"
@@ -231,14 +231,14 @@ GROUPS: Final = "presumes a framework that shares layers"
 
 
 def _needs_devices(now: Situation) -> None:
-    """Raise unless several devices work, on a network that they share in a way that can be another."""
+    """Raise unless several devices share the network in a way that can be changed."""
     now.needs(now.system_part is not None and len(now.system_part.names) > 1, "one device works, which shares nothing")
     now.needs(Phase.BACKWARD not in now.phases or now["sync"] != "none", "each worker trains a network of its own")
     now.needs(now["parallelism"] in SPREAD, f"parallelism {now['parallelism']} shares the network in another way")
 
 
 def _sizes(now: Situation, size: str) -> tuple[list[int], list[int]]:
-    """Return the other sizes that the same devices allow, and among them those that do not divide the samples."""
+    """Return the other sizes that the same devices allow, and those of them that do not divide the samples."""
     shared = now.base.worker_count * now[size]
     sizes = [each for each in range(1, shared + 1) if not shared % each and each != now[size]]
     now.needs(sizes, f"a single worker has all devices, with {size} = 1")
@@ -248,7 +248,7 @@ def _sizes(now: Situation, size: str) -> tuple[list[int], list[int]]:
 
 
 def _spread(now: Situation, size: str, count: int) -> dict[str, Any]:
-    """Return the arguments that use the same devices in another size, for the same total of samples."""
+    """Return the arguments for another size on the same devices, with the same total of samples."""
     counts = {"stages": now["stages"], "tensor_size": now["tensor_size"], size: count}
     workers = now.base.worker_count * now[size] // count
     kind = "pipeline" if counts["stages"] > 1 else "tensor" if counts["tensor_size"] > 1 else "data"
@@ -298,7 +298,7 @@ def tensor_size(now: Situation) -> Iterator[Change]:
 
 
 def _group_size(now: Situation) -> int:
-    """Return as many workers as a host has, where that divides all."""
+    """Return the number of workers per host, if it divides the number of workers."""
     assert now.system_part is not None
     of_host = max(host.worker_count for host in now.system_part.hosts)
     return of_host if not now.base.worker_count % of_host else now.base.worker_count
@@ -309,13 +309,13 @@ NEEDED: Final[dict[str, Callable[[Situation], dict[str, Any]]]] = {
     "mixed": lambda now: {"group_size": _group_size(now)},
     "bounded_staleness": lambda now: {"staleness_bound": 1},
 }
-"""Strategy -> options without a useful default: groups are the workers of a host."""
+"""Strategy -> options without a useful default; a group is the workers of a host."""
 PRESUMES: Final = {"in_network": "presumes switches that add up"}
 """Strategy -> its assumption that a prediction does not check."""
 
 
 def sync(now: Situation) -> Iterator[Change]:
-    """Yield every other way to agree, with those present options that it takes."""
+    """Yield every other way to agree, with those of the job's options that it takes."""
     now.needs_training_together()
     for name in sync_names():
         if name in (NO_SYNC, now["sync"]):
@@ -350,7 +350,7 @@ def of_one_argument(name: str) -> Callable[[Situation], Iterator[Change]]:
 
 def _needs_one_of(now: Situation, syncs: tuple[str, ...]) -> None:
     now.needs_training()
-    if now["sync"] not in WITH_SERVER:  # which one worker alone visits too
+    if now["sync"] not in WITH_SERVER:  # a single worker also uses the server
         now.needs_training_together()
     now.needs(now["sync"] in syncs, f"sync {now['sync']} does not take it")
 
@@ -365,7 +365,7 @@ def periods(now: Situation) -> Iterator[Change]:
 
 
 NO_SOFTWARE: Final = ("generic", "library_calls")
-"""Files that are not frameworks to switch to: an average, and calls without a framework."""
+"""Framework files that are not proposed: an average, and calls without a framework."""
 ANY_ARCHITECTURE: Final = "default"
 """Table of a library's file for all architectures that it does not list."""
 
@@ -400,14 +400,14 @@ def library(now: Situation) -> Iterator[Change]:
         if now_used is None or now_used.stem == name:
             continue
         if architecture in now_used.architecture and architecture not in other.architecture:
-            without.append(name)  # a gain would be that of values which are not known
+            without.append(name)  # its gain would rest on unknown values
         else:
             yield Change(what=f"library {name}", changes={"library": name})
     now.needs(not without, f"{', '.join(without)} have no values for {architecture}")
 
 
 def foreign_library(p: Prediction, known: Sequence[LibraryProfile]) -> str:
-    """Return why a library of a prediction cannot run on its GPU: it is another vendor's. Empty if all can."""
+    """Return why a library of a prediction, being another vendor's, cannot run on its GPU; empty if all can."""
     assert p.basis is not None
     prepared = p.basis.prepared
     architecture = prepared.target.architecture

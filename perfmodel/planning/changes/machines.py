@@ -1,4 +1,4 @@
-"""Changes of hardware: more or other GPUs, threads, faster links and networks, dedicated lanes, storage."""
+"""Changes to hardware: more or other GPUs, threads, faster links and networks, dedicated lanes, storage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _is_peer_wired(system: Wired) -> bool:
 
 
 def device(now: Situation) -> Iterator[Change]:
-    """Yield every other GPU, in place of the one that works, or in all slots of the system."""
+    """Yield every other GPU, in place of the current one or in all slots of the system."""
     if now.system_part is not None:
         now.needs(not _is_peer_wired(now.system), PEER_WIRED)
     for name in spec_files.names("devices"):
@@ -129,9 +129,9 @@ def _as_wide(family: str, link: Link) -> str | None:
 
 
 def peer_link(now: Situation) -> Iterator[Change]:
-    """Yield every faster generation of the links between GPUs, equally wide; where there are none, bridges.
+    """Yield every faster generation of the links between GPUs, equally wide; if there are no links, bridges.
 
-    A bridge is proposed where the file of the card says that it takes one.
+    A bridge is proposed if the card's file says that the card takes one.
     """
     system = now.system
     if not _is_peer_wired(system):
@@ -199,7 +199,7 @@ TIMES_DRIVES: Final = (2, 4)
 
 
 def prefetch(now: Situation) -> Iterator[Change]:
-    """Yield one mini-batch fetched ahead, and twice as many as now."""
+    """Yield one mini-batch fetched ahead, and twice as many as the job has."""
     now.needs(now.target.processor == "gpu", "a CPU's mini-batches are in its memory")
     for depth in (1, 2 * now["prefetch"]):
         if depth > now["prefetch"]:

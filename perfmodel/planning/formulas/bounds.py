@@ -1,9 +1,9 @@
 """Bounds of an expression over an interval of one symbol, and the search for its roots with them.
 
-Interval arithmetic, forward through the named expressions, for many intervals at once. Of Max, Min and Piecewise only
-the branches that may count somewhere in the interval are kept; where only one may, and no ceiling steps, the expression
-is smooth and its derivative is bounded too. Of what divides by zero, as branches that are not taken do, and of a node
-without a rule nothing is told: its bounds are infinite.
+Interval arithmetic, forward through the named expressions, for many intervals at once. Max, Min and Piecewise keep only
+the branches that may be active somewhere in the interval; if there is only one, and no ceiling steps, the expression
+is smooth and its derivative is bounded too. An expression that divides by zero, as branches not taken may, and a node
+without a rule have infinite bounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Bounds(NamedTuple):
     """Bounds of an expression over each of several intervals.
 
     ``low`` and ``high`` bound its values [unit of the expression], ``slope_low`` and ``slope_high`` its derivative
-    where it has one [unit of the expression over that of the symbol]; ``jumps`` tells where it may jump [-].
+    if it has one [unit of the expression over that of the symbol]; ``jumps`` tells where it may jump [-].
     """
 
     low: Any
@@ -42,7 +42,7 @@ class Bounds(NamedTuple):
 
 def constant(value: float) -> Bounds:
     """Return the bounds of a number."""
-    value = np.float64(value)  # which divides by zero as arrays do
+    value = np.float64(value)  # so that division by zero works as for arrays
     return Bounds(value, value, 0.0, 0.0, np.False_)
 
 
@@ -51,7 +51,7 @@ UNKNOWN: Final = Bounds(np.float64(-np.inf), np.float64(np.inf), -np.inf, np.inf
 
 
 def _widened(found: Bounds) -> Bounds:
-    """Widen bounds that are not a number to everything."""
+    """Replace NaN bounds by infinite ones."""
     ends = zip(found[:4], UNKNOWN[:4], strict=True)
     sure: list[Any] = [np.where(np.isnan(end), widest, end) if np.isnan(end).any() else end for end, widest in ends]
     return Bounds(sure[0], sure[1], sure[2], sure[3], found.jumps)
@@ -102,9 +102,12 @@ def _multiply(factors: Sequence[Bounds]) -> Bounds:
 
 
 def _powers(base: Bounds, exponent: float) -> tuple[Any, Any]:
-    ends = (base.low + 0.0) ** exponent, (base.high + 0.0) ** exponent  # one over a zero without a sign is above
+    ends = (
+        (base.low + 0.0) ** exponent,
+        (base.high + 0.0) ** exponent,
+    )  # adding 0.0 makes zero positive, so that 1/0 is +inf
     low, high = ends if exponent > 0 else ends[::-1]
-    # of what is below zero nothing is told
+    # values below zero have unknown results
     return np.where(base.low < 0, -np.inf, low), np.where(base.low < 0, np.inf, high)
 
 
@@ -149,7 +152,7 @@ def _steps(rounded: Callable[[Any], Any]) -> Callable[[Sequence[Bounds]], Bounds
 
 
 def _hull(pieces: Sequence[tuple[Any, Bounds]]) -> tuple[Any, Any, Any]:
-    """Return slope bounds of the branches that may count, and whether one of them may jump."""
+    """Return slope bounds of the branches that may be active, and whether one of them may jump."""
     slope_low = reduce(np.minimum, (np.where(may, each.slope_low, np.inf) for may, each in pieces))
     slope_high = reduce(np.maximum, (np.where(may, each.slope_high, -np.inf) for may, each in pieces))
     return slope_low, slope_high, reduce(operator.or_, (may & each.jumps for may, each in pieces))
@@ -165,7 +168,7 @@ def _smallest(arguments: Sequence[Bounds]) -> Bounds:
 
 
 Sureness = tuple[Any, Any]
-"""Whether a condition may hold within an interval, and whether it must hold all over it."""
+"""Whether a condition may hold somewhere in an interval, and whether it must hold everywhere in it."""
 
 
 def _more(compare: Callable[[Any, Any], Any]) -> Callable[[Bounds, Bounds], Sureness]:
@@ -307,7 +310,7 @@ class Bounded:
 
 
 SAME: Final = 1e-13
-"""Relative difference below which two numbers are equal but for rounding. [1]"""
+"""Relative difference below which two numbers are equal except for rounding. [1]"""
 NARROW: Final = 1e-9
 """Relative width below which cells are not split. [1]"""
 PIECES: Final = 64
@@ -315,14 +318,14 @@ PIECES: Final = 64
 AT_ONCE: Final = 1024
 """Cells that are bounded at once. [1]"""
 MOST_CELLS: Final = 16 * AT_ONCE
-"""Cells that are bounded before a search goes on without proof. [1]"""
+"""Cells that are bounded before a search continues without proof. [1]"""
 
 
 class Turn(NamedTuple):
     """The two neighbouring places between which a difference first changes sign.
 
-    ``low`` and ``high`` are next to one another, and ``one_turn`` the ends of a wider stretch with no other turn in it
-    [unit of the symbol]; ``certain`` tells whether it is proven that there is none before [-].
+    ``low`` and ``high`` are adjacent, and ``one_turn`` holds the ends of a wider stretch with no other turn in it
+    [unit of the symbol]; ``certain`` tells whether it is proven to be the first [-].
     """
 
     low: float
@@ -356,7 +359,7 @@ class Search:
             if bounded + len(lows) > MOST_CELLS:
                 self.certain, lows, highs = False, lows[:0], highs[:0]
             elif start == 0 and rounds:
-                # two that are equal at every place of a cell are taken for equal all over it
+                # two that are equal at every place tried in a cell count as equal throughout it
                 lows, highs = lows[:0], highs[:0]
             bounded += len(lows)
             open_still = ~self._proven(lows, highs, start)

@@ -58,7 +58,7 @@ class Elasticity:
 
 @dataclass(frozen=True, slots=True)
 class Elasticities(Result, Mapping[str, Elasticity]):
-    """Elasticities by symbol, the largest first; printed as sentences. [1]"""
+    """Elasticities by symbol, the largest first; print as sentences. [1]"""
 
     rows: Table[Elasticity]
 
@@ -102,7 +102,7 @@ def elasticities(formula: Formula, at: Mapping[str, float] | None) -> Elasticiti
 
 
 def _gain(formula: Formula, point: AtPoint, name: str, value: float) -> float:
-    """Return how much the quantity falls with 10 % more of a number; not a number where more is not possible. [1]"""
+    """Return how much the quantity falls with 10 % more of a number; NaN if more is not possible. [1]"""
     more = {each: point.at[symbol] for each, symbol in formula.symbols.items()}
     more[name] *= 1 + MORE
     limits = formula.opened.ranges.get(name)
@@ -118,7 +118,7 @@ def _sentence(formula: Formula, name: str, gain: float, shares: Mapping[str, flo
             return f"there are no more {words_of(name)}"
         return f"{MORE:.0%} more {words_of(name)} is another step: {formula.opened.ranges[name].allowed}"
     what = "" if quantity == "step_s" else f" of {quantity}"
-    # of a rate more is better, of a time less
+    # a rate should rise, a time fall
     verb = "buys" if (gain <= 0 if quantity == "samples_per_s" else gain >= 0) else "costs"
     largest = max(shares, key=lambda part: abs(shares[part]), default=None)
     where = f", most of it in {largest}" if largest and quantity == "step_s" else ""
@@ -126,7 +126,7 @@ def _sentence(formula: Formula, name: str, gain: float, shares: Mapping[str, flo
 
 
 QUANTITIES: Final = ("step_s", *PARTS, *TOTALS, "device_s", "samples_per_s")
-"""Quantities that formulas exist for."""
+"""Quantities that have formulas."""
 Point = Mapping[str, float]
 
 
@@ -151,13 +151,13 @@ class Formula(Result):
     Parameters
     ----------
     quantity : str
-        What it is of. [-]
+        Name of the quantity. [-]
     prediction : Prediction
-        What it comes to where every symbol has the value that it stands for. [-]
+        Prediction with every symbol at its stated value. [-]
     opened : Opened
         The step with its symbols. [-]
     definitions : Definitions
-        Expressions under names; equal ones, as of identical layers, only once. [-]
+        Named expressions; equal ones, e.g. of identical layers, only once. [-]
     named_parts : dict of str to sympy.Expr
         Every quantity of the step in names and symbols. [unit of each]
     """
@@ -175,7 +175,7 @@ class Formula(Result):
 
     @property
     def stated(self) -> dict[str, float]:
-        """Value of each symbol unless another is given. [unit of each]"""
+        """Default value of each symbol. [unit of each]"""
         return dict(self.opened.stated)
 
     @property
@@ -227,13 +227,13 @@ class Formula(Result):
         )
 
     def lambdify(self) -> Callable[..., Any]:
-        """Return a numpy function of the symbols, in the order of ``symbols``, by place or by name.
+        """Return a numpy function of the symbols, in the order of ``symbols``, by position or by name.
 
         Returns
         -------
         callable
-            Takes numbers or arrays that broadcast [unit of each symbol]; a symbol that is not given has the value that
-            it stands for. Workers and samples are whole. Returns the quantity [``unit``], of the broadcast shape.
+            Takes numbers or arrays that broadcast [unit of each symbol]; a symbol that is not given has its
+            stated value. Workers and samples are whole numbers. Gives the quantity [``unit``], of the broadcast shape.
         """
         return _Function(self)
 
@@ -266,7 +266,7 @@ class Formula(Result):
         return on_branch(self.point(at), self.named_parts[self.quantity])
 
     def active(self, at: Point | None = None) -> ActiveBranches:
-        """Say which branch of each Max, Min and choice counts at a point, part by part.
+        """Return the active branch of each Max, Min and choice at a point, part by part.
 
         Parameters
         ----------
@@ -283,7 +283,7 @@ class Formula(Result):
         return active_branches(self, self.point(at))
 
     def elasticities(self, at: Point | None = None) -> Elasticities:
-        """Return the percentage change of the quantity and each part for one per cent more of each symbol.
+        """Return the percentage change of the quantity and each part if a symbol rises by one per cent.
 
         Parameters
         ----------
@@ -293,7 +293,7 @@ class Formula(Result):
         Returns
         -------
         Elasticities
-            d log T / d log x of each symbol, with what each part adds to it. [1]
+            d log T / d log x of each symbol, with the contribution of each part. [1]
         """
         return elasticities(self, at)
 
@@ -310,26 +310,26 @@ class Formula(Result):
         Parameters
         ----------
         symbol : str or sympy.Symbol
-            What is looked for. [-]
+            Symbol to solve for. [-]
         target : float
-            What the quantity shall be. [``unit``]
+            Target value of the quantity. [``unit``]
         at : mapping of str to float or None
             Values of the other symbols; those not given have their stated values. [unit of each]
         between : tuple of float or None
-            Where to look; None for a thousandth to a thousand times the stated value, of counts from 1 on. [unit of
+            Search range; None for a thousandth to a thousand times the stated value; counts start at 1. [unit of
             the symbol]
 
         Returns
         -------
         Solution
-            The smallest such value, in closed form where one branch counts around it, and the branches. Of a count
-            that no whole number reaches exactly, the first one past the target. That it is the smallest is proven, or
-            ``proven`` is false.
+            The smallest such value, in closed form if one branch is active around it, and the branches. If no whole
+            number reaches the target exactly, the first one past it. ``proven`` tells whether it is proven to be the
+            smallest.
 
         Raises
         ------
         ArgumentError
-            If the quantity does not come to the target in between; says from where to where it goes.
+            If the quantity does not reach the target in the range; states the range of its values.
         """
         from perfmodel.planning.formulas.solutions import solved
 
@@ -351,22 +351,22 @@ class Formula(Result):
         first, second : str or Formula
             Quantities of this step, or formulas of other steps in the same symbol. [-]
         symbol : str, sympy.Symbol or None
-            What is looked for; None where only one is free. [-]
+            Symbol to solve for; None if only one is free. [-]
         at : mapping of str to float or None
             Values of the other symbols. [unit of each]
         between : tuple of float or None
-            Where to look, as for ``solve_for``. [unit of the symbol]
+            Search range, as for ``solve_for``. [unit of the symbol]
 
         Returns
         -------
         Solution
-            The smallest such value. Where they are equal on a stretch, ``equal_between`` has its ends; where they are
-            so from the lower end on, the value is the first from which one is larger. [unit of the symbol]
+            The smallest such value. If they are equal on a stretch, ``equal_between`` has its ends; if it begins at
+            the lower end, the value is the first from which one is larger. [unit of the symbol]
 
         Raises
         ------
         ArgumentError
-            If one of them is the larger all the way.
+            If one of them is larger over the whole range.
         """
         from perfmodel.planning.formulas.solutions import solved
 
@@ -385,7 +385,9 @@ class Formula(Result):
         return plain_text(self)
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(self._repr_latex_())}</p>"  # notebooks prefer it to LaTeX, and typeset what is in it
+        return (
+            f"<p>{html.escape(self._repr_latex_())}</p>"  # notebooks prefer HTML to LaTeX, and typeset the LaTeX in it
+        )
 
     def _repr_latex_(self) -> str:
         from perfmodel.planning.formulas.formula_text import latex
@@ -408,19 +410,19 @@ class _Function:
         given = checked_point(self.formula, dict(zip(names, values, strict=False)))
         for name, value in checked_point(self.formula, by_name).items():
             if name in given:
-                raise ArgumentError(name, value, "given once, by position or by name")
+                raise ArgumentError(name, value, "must not be given both by position and by name")
             given[name] = value
         refuse_fractions(self.formula.opened, given)
         merged = {name: given.get(name, self.formula.stated[name]) for name in names}
         shape = common_shape(merged)
         numbers = [np.asarray(value, dtype=float) for value in merged.values()]
-        with np.errstate(all="ignore"):  # of a choice both sides are computed
+        with np.errstate(all="ignore"):  # both sides of a choice are computed
             (found,) = self.formula._function(*numbers)
         return np.broadcast_to(np.asarray(found, dtype=float), shape).copy() if shape else float(found)
 
 
 def known_quantity(quantity: str) -> str:
-    """Return the name of a quantity that formulas exist for."""
+    """Return the name of a quantity that has formulas."""
     if quantity not in QUANTITIES:
         kind = "quantity of a formula"
         raise UnknownNameError(kind, str(quantity), QUANTITIES)
@@ -436,8 +438,8 @@ def formula(
 ) -> Formula:
     """Return a quantity of a step in closed form, with some numbers of the job and its hardware as symbols.
 
-    Built by the composition of :func:`perfmodel.predict`, to which it is equal wherever numbers are put in. Every
-    maximum, minimum, ceiling and choice is kept. Of a network in stages it keeps the cut that ``predict`` makes at the
+    Composed like :func:`perfmodel.predict`, and equal to it for any numbers. Every
+    maximum, minimum, ceiling and choice is kept. A network in stages keeps the cut that ``predict`` makes at the
     numbers given here, which may not be the best at others.
 
     Parameters
@@ -448,12 +450,12 @@ def formula(
     graph : LayerGraph or Run
         As for ``predict``; one must be given. [-]
     free : iterable of str or sympy.Symbol
-        What is left open, in base units: ``batch_size``, ``workers``, ``peak_flop_per_s``, ``clock_hz`` (of a CPU),
+        Symbolic numbers, in base units: ``batch_size``, ``workers``, ``peak_flop_per_s``, ``clock_hz`` (of a CPU),
         ``memory_bandwidth_bytes_per_s``, ``launch_latency_s``, ``link_bandwidth_bytes_per_s``, ``link_latency_s``, or
         the name of a constant of a file, in the unit of that file, e.g. ``libraries/cublas_7_5/pascal.gemm`` or just
-        ``gemm``. A symbol is used as it is, by its name. [-]
+        ``gemm``. A sympy symbol is used unchanged. [-]
     **arguments : object
-        All other arguments of ``predict``. Of what is free too, they say what it stands for. [-]
+        All other arguments of ``predict``; for free ones they give the stated value. [-]
 
     Returns
     -------
@@ -464,7 +466,7 @@ def formula(
     Raises
     ------
     ArgumentError
-        If a value is not allowed, or there is no closed form: names what has none, and why.
+        If a value is not allowed, or there is no closed form; says for what, and why.
     UnknownNameError
         If a name is unknown; names the nearest.
 

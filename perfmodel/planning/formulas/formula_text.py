@@ -88,7 +88,7 @@ class Chosen:
 
 
 def _alternatives(meaning: Meaning) -> Iterable[int]:
-    """Return every algorithm that a name is a kernel or the total time of, once per launch."""
+    """Return every algorithm to which a name belongs, as a kernel or total time, once per launch."""
     if meaning.part is not None and meaning.name in OF_ROWS:
         return _alternatives_of_rows(meaning.part).get(meaning.place, ())
     return (meaning.place,) if meaning.name in OF_ALTERNATIVES else ()
@@ -139,7 +139,7 @@ def _parts(formula: Formula) -> dict[str, sympy.Expr]:
 
 
 def _opened(formula: Formula, expression: Any) -> Any:
-    """Return the definition of a name; other expressions are returned as they are."""
+    """Return the definition of a name; other expressions are returned unchanged."""
     while expression in formula.definitions.expressions:
         expression = formula.definitions.expressions[expression]
     return expression
@@ -168,7 +168,7 @@ def _label(quantity: str) -> str:
 
 
 def _quantities(formula: Formula) -> dict[Any, str]:
-    """Return the names that stand for a whole quantity and are printed as that."""
+    """Return the names that are whole quantities and are printed as such."""
     found = {}
     for symbol, each in formula.definitions.expressions.items():
         for quantity in ("step_s", *PARTS):
@@ -263,7 +263,7 @@ def plain_text(formula: Formula) -> str:
 BOUNDS: Final = ("arithmetic", "traffic")
 """The two bounds of a kernel, the longer of which counts."""
 LONGEST: Final = 8.0
-"""Numbers from here on are printed as extents or counts, not as times of a kernel. [s]"""
+"""Numbers at or above this are printed as extents or counts, not as times of a kernel. [s]"""
 SHOWN: Final = 6
 """Branches of a part that are printed, the longest times first. [1]"""
 
@@ -293,7 +293,7 @@ def _shown(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ActiveBranches(Result):
-    """Branches of a formula at a point; ``rows`` has all of them, printed are those that matter most."""
+    """Branches of a formula at a point; ``rows`` has all; the most important are printed."""
 
     rows: Table[Branch]
     values: dict[str, float]
@@ -346,7 +346,7 @@ def words_of_argument(formula: Formula, argument: Any) -> str:
 def live(point: AtPoint, expression: Any) -> Iterator[tuple[sympy.Symbol | None, Any]]:
     """Yield each Max, Min, choice and ceiling that an expression's value depends on at a point.
 
-    Arguments that lose are not followed. Each comes with the name in whose definition it stands.
+    Arguments that are not taken are not followed. Each comes with the name whose definition contains it.
     """
     point.value(expression)
     seen: set[Any] = set()
@@ -364,7 +364,7 @@ def live(point: AtPoint, expression: Any) -> Iterator[tuple[sympy.Symbol | None,
         elif isinstance(node, sympy.ceiling):
             yield owner, node
         else:
-            # of a product that is nothing, only what makes it so counts: a kernel is no part of where it does not lie
+            # in a zero product only the zero factor counts: it excludes a kernel from other parts
             nothing = [each for each in node.args if point.value(each) == 0] if isinstance(node, sympy.Mul) else []
             open_ends += [(owner, each) for each in reversed(nothing or node.args)]
 
@@ -401,14 +401,14 @@ def _is_guard(node: Any) -> bool:
 
 
 def active_branches(formula: Formula, point: AtPoint) -> ActiveBranches:
-    """Return every branch that the parts of a formula come through at a point, those of longest times first."""
+    """Return every branch that the parts of a formula take at a point, longest times first."""
     rows, met = [], set()
     values = {part: point.value(formula.named_parts[part]) for part in PARTS}
     chosen = Chosen(formula, point)
-    # last, as every kernel is also what dispatching it is set against
+    # last, because every kernel is also compared with its dispatch
     for part in sorted(PARTS, key=lambda part: part == "overhead_s"):
         for symbol, node in live(point, formula.named_parts[part]):
-            # an algorithm is chosen by setting each against the best before it, in every part: one choice, told once
+            # each algorithm is compared with the best before it, in every part: one choice, reported once
             group = _group_of(formula, symbol, node)
             if node in met or group in met or isinstance(node, sympy.ceiling) or (_is_guard(node) and group is None):
                 continue
@@ -476,7 +476,7 @@ def _words_of_winner(formula: Formula, symbol: sympy.Symbol | None, node: Any, p
 
 
 def changed_branches(formula: Formula, one: AtPoint, other: AtPoint) -> list[str]:
-    """Return the branches that differ between two points, in words, and the number of ceilings that do."""
+    """Return the branches that differ between two points, in words, and the number of ceilings that differ."""
     wanted = formula.named_parts[formula.quantity]
     sides = [{node: symbol for symbol, node in live(point, wanted)} for point in (one, other)]
     found: dict[str, None] = {}

@@ -1,7 +1,7 @@
-"""Named expressions and their values at a point: derivatives, active branches, and what remains of a formula there.
+"""Named expressions and their values at a point: derivatives, active branches, and the formula on those branches.
 
-Each kind of node has a rule of one line in a table. A branch is what a Max, a Min or a Piecewise takes; a ceiling is
-flat but where it jumps.
+Each kind of node has a rule of one line in a table. A branch is the argument that a Max, Min or Piecewise takes; a
+ceiling is flat except where it jumps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Meaning(NamedTuple):
     """Meaning of a named expression: ``name`` is its kind, ``place`` its row in an array. [-]
 
-    ``part`` is the kernel table of the stage that it belongs to, None for what belongs to no stage. [-]
+    ``part`` is the kernel table of its stage; None outside stages. [-]
     """
 
     name: str
@@ -38,7 +38,7 @@ class Meaning(NamedTuple):
 
 @dataclass(eq=False)
 class Definitions:
-    """Expressions under names; equal ones, as of identical layers, share a name."""
+    """Named expressions; equal ones, e.g. of identical layers, share a name."""
 
     expressions: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
     meanings: dict[sympy.Symbol, Meaning] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Definitions:
     _known: dict[sympy.Expr, sympy.Symbol] = field(default_factory=dict)
 
     def __call__(self, expression: Any, name: str, place: int, part: KernelTable | None = None) -> Any:
-        """Return the symbol that stands for an expression; numbers and symbols are returned as they are."""
+        """Return the symbol that stands for an expression; numbers and symbols are returned unchanged."""
         expression = sympy.sympify(expression)
         if expression.is_Atom:
             return expression
@@ -70,7 +70,7 @@ class Definitions:
         return Definitions(kept, {symbol: self.meanings[symbol] for symbol in kept})
 
     def written_out(self, expression: Any) -> sympy.Expr:
-        """Return an expression without names, unevaluated."""
+        """Return an expression with all names replaced by their definitions, unevaluated."""
         full: dict[sympy.Basic, sympy.Basic] = {}
         for symbol, each in self.needed_for([expression]).expressions.items():
             full[symbol] = _rebuilt(each, full)
@@ -105,7 +105,7 @@ def _rebuilt(node: Any, full: Mapping[sympy.Basic, sympy.Basic]) -> Any:
 # The printer finds its methods by the names of sympy's classes.
 # ruff: noqa: N802, N815
 class _Printer(NumPyPrinter):  # type: ignore[misc]
-    """Prints code that broadcasts, and ceilings of single fractions, which rounding cannot lift past whole ratios."""
+    """Prints code that broadcasts; ceilings are of one fraction, so that rounding cannot lift whole ratios."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__({"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True})
@@ -158,7 +158,7 @@ _JOINED: Final[dict[type, Callable[[list[bool]], bool]]] = {
 
 
 def number_of(node: Any) -> float:
-    """Return the value of an expression without symbols; not a number where it is not real."""
+    """Return the value of an expression without symbols; NaN if it is not real."""
     try:
         return float(node)
     except TypeError:
@@ -166,13 +166,13 @@ def number_of(node: Any) -> float:
 
 
 def without_mod(node: Any) -> Any:
-    """Rewrite a remainder by the floor of its quotient."""
+    """Rewrite a remainder with the floor of its quotient."""
     dividend, divisor = node.args
     return dividend - divisor * sympy.floor(dividend / divisor)
 
 
 def _total(terms: Iterable[float]) -> float:
-    """Return the exact sum; infinite or not a number where a branch that is not taken is."""
+    """Return the exact sum; infinite or NaN if a term is, as in branches not taken."""
     terms = list(terms)
     try:
         return math.fsum(terms)
@@ -183,8 +183,8 @@ def _total(terms: Iterable[float]) -> float:
 class Taken(NamedTuple):
     """The argument that a Max, Min or Piecewise takes at a point.
 
-    ``node`` is the expression [-], ``place`` the index of the argument that is taken [1], and ``values`` what the
-    arguments come to [unit of the expression].
+    ``node`` is the expression [-], ``place`` the index of the argument that is taken [1], and ``values`` the
+    values of all arguments [unit of the expression].
     """
 
     node: sympy.Expr
@@ -232,7 +232,7 @@ class AtPoint:
         return dict(zip(self.at, (float(each) for each in derivatives), strict=True))
 
     def pair(self, node: Any) -> Pair:
-        """Return value and derivatives of a node; names are looked up, as their definitions are evaluated first."""
+        """Return value and derivatives of a node; names are looked up, because they are evaluated first."""
         if node not in self._known:
             if node in self.definitions.expressions:
                 for symbol in self.definitions.needed_for([node]).expressions:
@@ -249,7 +249,7 @@ class AtPoint:
             return _RULES.get(type(node), AtPoint._other)(self, node)
 
     def _other(self, node: Any) -> Pair:
-        """Return value and derivatives of a node without a rule, from sympy's own."""
+        """Return value and derivatives of a node without a rule, computed by sympy."""
         pairs = [self.pair(each) for each in node.args]
         places = [sympy.Dummy(real=True) for _ in pairs]
         function, at = node.func(*places), {place: value for place, (value, _) in zip(places, pairs, strict=True)}
@@ -342,7 +342,7 @@ SHOWN_TERMS: Final = 5
 MOST_STEPS: Final = 24
 """Operations of the longest term that is shown. [1]"""
 CANCELLING: Final = 1.5
-"""Sum of the terms' magnitudes over their sum above which single terms mean nothing. [1]"""
+"""Ratio of the sum of magnitudes to the sum, above which single terms are meaningless. [1]"""
 
 
 def on_branch(point: AtPoint, expression: Any, *, only: sympy.Symbol | None = None) -> sympy.Expr:

@@ -1,7 +1,7 @@
 """Numbers of a system as symbols: workers with their exchange, and bandwidth and latency of its links.
 
-The job is made ready on a system whose links carry the symbols, at every number of workers; what that comes to is
-joined in the workers, and the composed step is held against numbers of them and of links that lie far apart.
+The job is prepared on a system whose links carry the symbols, at every number of workers; the results are joined
+into expressions in the workers, and the composed step is checked at widely spaced numbers of workers and links.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from perfmodel.sync.placed import Placed
 
 TOLERANCE: Final = 1e-11
-"""Largest relative difference between a closed form and the numbers that it stands for. [1]"""
+"""Largest relative difference between a closed form and the numbers that it represents. [1]"""
 BASES: Final = ((0,), (1,), (0, 1), (0, 1, -1))
 """Powers of the number of workers that closed forms sum, the simplest first. [1]"""
 PROBES_BYTES: Final = np.array([1e3, 1e6, 1e9])
-"""Message sizes at which a form is checked where the size is a symbol. [B]"""
+"""Message sizes at which a form with a symbolic size is checked. [B]"""
 PROBED_RATIOS: Final = (1e-2, 1.0, 1e2)
-"""Link values at which that check is done, over the stated ones. [1]"""
+"""Link values at which that check is done, as ratios to the stated ones. [1]"""
 
 
 def in_stretches(symbol: sympy.Symbol, counts: Sequence[int], numbers: Sequence[float]) -> Any:
@@ -79,13 +79,13 @@ def _stretch(
 
 
 def _rounded(factor: float, scale: float) -> Any:
-    """Return a factor rounded to the whole number it stands for; 0 where it is negligible."""
+    """Return a factor rounded to the whole number it represents; 0 if it is negligible."""
     whole = round(factor)
     return whole if abs(factor - whole) <= TOLERANCE * max(scale, abs(whole)) else float(factor)
 
 
 def in_workers(symbol: sympy.Symbol, counts: Sequence[int], values: Sequence[Any]) -> Any:
-    """Return values at numbers of workers, which may be expressions in links, as one expression."""
+    """Return one expression for values at numbers of workers; values may be expressions in links."""
     values = [sympy.sympify(value) for value in values]
     if all(value == values[0] for value in values):
         return values[0]
@@ -115,7 +115,7 @@ class Form:
     rounds: bool = True
 
     def time(self, size_bytes: Any) -> Any:
-        """Return the time of a message [s] of so many bytes [B]."""
+        """Return the time of a message [s] of a given size [B]."""
         return self.cost(size_bytes, named(self.port[0], "latency"), named(self.port[1], "seconds per byte"))
 
     @property
@@ -139,7 +139,7 @@ class InWorkers:
     links: Mapping[sympy.Symbol, float]
 
     def time(self, size_bytes: Any) -> Any:
-        """Return the time of messages [s] of so many bytes [B]."""
+        """Return the time of messages [s] of given sizes [B]."""
         probes = PROBES_BYTES if is_symbolic(size_bytes) else np.atleast_1d(np.asarray(size_bytes, dtype=float))
         for way in self._ways:
             with naming(_unnamed):
@@ -167,7 +167,7 @@ class InWorkers:
             algorithms = range(len(first.algorithms))
             forms = [self._algorithm([(count, each.algorithms[at]) for count, each in there]) for at in algorithms]
         except (ArgumentError, ZeroDivisionError):
-            return None  # its formula wants more than a number of workers, as groups of some size
+            return None  # its formula needs more than a number of workers, e.g. a group size
         return replace(first, algorithms=tuple(forms))  # type: ignore[arg-type]
 
     def _algorithm(self, there: Sequence[tuple[int, Placed]]) -> Form:
@@ -179,7 +179,7 @@ class InWorkers:
             costs = [_by_rounds(last)] * (len(placed) + 1)
         else:
             costs = [_by_formula(last, count) for count in (*counts, self.symbol)]
-            costs[-1](1.0, 1.0, 1.0)  # refused where it wants more than a number of workers
+            costs[-1](1.0, 1.0, 1.0)  # raises if it needs more than a number of workers
         ports = [_port(each, cost) for each, cost in zip(placed, costs, strict=False)]
         latency_s, per_byte = (in_workers(self.symbol, counts, of_each) for of_each in zip(*ports, strict=True))
         return Form(cost=costs[-1], port=(latency_s, per_byte), fill_rounds=last.fill_rounds)
@@ -223,7 +223,7 @@ class InWorkers:
         raise NoForm
 
 
-class NoForm(Exception):  # noqa: N818 - a turn of the algorithm, no error
+class NoForm(Exception):  # noqa: N818 - control flow, not an error
     """Error: messages have no single form in workers and links."""
 
 
@@ -273,11 +273,11 @@ WORKERS: Final = "workers"
 BANDWIDTH: Final = "link_bandwidth_bytes_per_s"
 LATENCY: Final = "link_latency_s"
 RATIOS: Final = tuple(float(ratio) for ratio in np.geomspace(1e-3, 1e3, 25))
-"""Bandwidths or latencies at which a closed form is checked, over the stated one. [1]"""
+"""Bandwidths or latencies at which a closed form is checked, as ratios to the stated one. [1]"""
 FEW_RATIOS: Final = (1e-2, 1.0, 1e2)
 """The same if more than one number of a system is free. [1]"""
 ROUNDING: Final = 1e-2
-"""Share of the step above which differences of its parts are more than rounding, over the tolerance. [1]"""
+"""Share of the step, over the tolerance, above which differences of its parts exceed rounding. [1]"""
 ONE_OF_THEM: Final = "one of them: here messages differ in their ways, and no single expression holds for all of them"
 ALONE: Final = (
     "with device=, or links that alone limit what is exchanged: here others share in it, "
@@ -287,7 +287,7 @@ ALONE: Final = (
 
 
 def most_workers(arguments: Mapping[str, Any]) -> int:
-    """Return how many workers the system of some arguments has devices for, which must be of one kind."""
+    """Return how many workers fit on the devices of a system, which must be of one kind."""
     system = arguments.get("system")
     if system is None:
         raise ArgumentError("free", "workers", "left out without system=, which says where the workers are")
@@ -326,7 +326,7 @@ class OpenSystem:
         return {name: symbol for name, symbol in self.symbols.items() if name != WORKERS}
 
     def _job(self, count: int, bandwidth: Any, latency: Any) -> Job:
-        """Return the job with so many workers [1], link bandwidths and latencies as ratios to the stated ones [1]."""
+        """Return the job with a number of workers [1], and link values as ratios to the stated ones [1]."""
         target: Any = self.stated.target
         asked: dict[str, Any] = {"workers": count} if WORKERS in self.symbols else {}
         if self.links:
@@ -379,7 +379,7 @@ class OpenSystem:
         return in_workers(self.symbols[WORKERS], self.counts, values)
 
     def collective(self, placed: list[Any]) -> Any:
-        """Return the closed form of a collective that is given at every number of workers."""
+        """Return the closed form of a collective from its values at every number of workers."""
         last = placed[-1]
         if isinstance(last, Crowded):
             inner = {name: self.collective([getattr(each, name) for each in placed]) for name in ("alone", "together")}
@@ -415,8 +415,8 @@ class OpenSystem:
         return replace(last, placed=of("placed"), slowdown=number("slowdown"))
 
     def hold(self, definitions: Definitions, parts: Mapping[str, Any], *, factors: Mapping[str, Any], at: Any) -> None:
-        """Raise where a composed step differs from its numeric prediction."""
-        # whether a kernel counts as bound by arithmetic or by memory is rounding where both are as long
+        """Raise if a composed step differs from its numeric prediction."""
+        # if both times are equal, rounding decides whether arithmetic or memory bounds a kernel
         wanted = [name for name in (*PARTS, *TOTALS) if name not in ("compute_s", "memory_bound_s")]
         points, answers = [], []
         for stated, bandwidth, latency in self._places:
@@ -455,7 +455,7 @@ class _OpenExchanges:
     system: OpenSystem
 
     def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
-        """Return the time to exchange some bytes [B] of a stage. [s]"""
+        """Return the time to exchange a number of bytes [B] of a stage. [s]"""
         of_each: list[Any] = [each.exchanges for each in self.system.each]
         placed = [None if each is None else each.placed(exchange, stage) for each in of_each]
         if all(each is None for each in placed):

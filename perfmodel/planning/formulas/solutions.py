@@ -1,4 +1,4 @@
-"""Solving for a symbol: where a formula reaches a target or two formulas cross, in closed form or by bracketing."""
+"""Solve for a symbol: a formula reaches a target or two formulas cross; in closed form or by bracketing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ WIDEST: Final = 1000.0
 """Default search range on either side of the stated value, as a factor. [1]"""
 
 GRID: Final = 400
-"""Places tried first between the ends. [1]"""
+"""Number of places tried first between the ends. [1]"""
 
 NEAR: Final = 1e-6
 """Relative distance around a solution within which one branch must be active for a closed form. [1]"""
 
 MOST_WHOLE: Final = 4096
-"""Largest count tried by default, and the most counts that are all tried at first. [1]"""
+"""Largest count tried by default, and most counts that are tried exhaustively. [1]"""
 
 TARGET: Final = sympy.Symbol("T", real=True)
 """Symbol of the target in a closed solution."""
@@ -97,7 +97,7 @@ class _Question:
         own = one.named_parts[one.quantity]
         if other is None:
             return [bounded(one, own)]
-        if one.opened is other.opened:  # what both have in common does not count
+        if one.opened is other.opened:  # common terms cancel
             return [bounded(one, own - one.named_parts[other.quantity])]
         return [bounded(one, own), bounded(other, other.named_parts[other.quantity])]
 
@@ -156,14 +156,14 @@ class _Met(NamedTuple):
 
 
 def _met(question: _Question, places: Any) -> _Met:
-    """Return the first sign change, and the stretch without a difference there."""
+    """Return the first sign change, and the stretch of equality there."""
     search = Search(difference=question.scaled, bounds=question.bounds, unit=float(question.unit))
     start, ends = float(search.signs(places[:1])[0]), (float(places[0]), float(places[-1]))
     turn = search.first_turn(places)
     if start == 0:
         until = ends[1] if turn is None else turn.low
         equal = (ends[0], until) if until > ends[0] * (1 + NEAR) else None
-        if question.second is None:  # it is at the target from the lower end on
+        if question.second is None:  # the quantity equals the target from the lower end
             at_once = Turn(ends[0], ends[0], (ends[0], ends[0]), certain=True)
             return _Met(at_once, 0.0, 0.0, equal, ends)
         if turn is None:
@@ -226,7 +226,7 @@ def _nowhere(question: _Question, places: Any, *, proven: bool) -> ArgumentError
 
 
 def _in_words(question: _Question, met: _Met, value: float, how: str) -> str:
-    """Return a solution in words; of two quantities also which is larger on each side."""
+    """Return a solution in words; for two quantities, also which is larger on each side."""
     unit = FREE[question.name].unit.removeprefix("1") if question.name in FREE else ""
 
     def at(place: float) -> str:
@@ -294,7 +294,7 @@ def _real(question: _Question, met: _Met) -> Solution:
     how = "closed: one branch counts around it" if expression is not None else "bracketed"
     before, after = (float(question.difference(each)) + question.target for each in (beside[0], value))
     if expression is None and question.second is None and abs(after - question.target) > NEAR * abs(question.target):
-        # parts that a kernel enters or leaves as a whole do not come to what lies between
+        # a kernel moves between parts as a whole, so values in between do not occur
         method, how = "jump", f"jumps past it, from {before:.6g} to {after:.6g}"
     return Solution(
         symbol=question.name,
@@ -318,7 +318,7 @@ def _closed(question: _Question, root: float, low: float, high: float) -> tuple[
         symbol = side.symbols[question.name]
         left += sign * on_branch(point, side.named_parts[side.quantity], only=symbol).xreplace({symbol: x})
     left = sympy.expand(left)
-    if not left.is_rational_function(x):  # as where dispatch and kernels overlap in part
+    if not left.is_rational_function(x):  # e.g. dispatch and kernels overlap in part
         return None, root
     numerator = sympy.numer(sympy.together(left))
     if not numerator.has(x) or sympy.degree(numerator, x) > 2:

@@ -53,8 +53,8 @@ class Range(NamedTuple):
 def range_of_peak(prepared: Prepared, device: Any, dtype: str) -> Range | None:
     """Return the range of a listed peak within which libraries compute in the same types.
 
-    Whether half precision runs on lanes or on tensor cores follows from its peak over that of single precision, and a
-    library without kernels for tensor cores computes in a wider type: a step at the other side has other kernels.
+    The ratio of half to single precision peaks decides whether half precision runs on lanes or on tensor cores, and a
+    library without tensor-core kernels computes in a wider type: outside the range a step has other kernels.
     """
     if not isinstance(device, Gpu) or dtype not in ("fp16", "fp32") or "fp16" not in device.dtypes:
         return None
@@ -89,11 +89,11 @@ class Opened:
 
     @property
     def largest(self) -> dict[str, float]:
-        """Largest value of each symbol that has a limit. [unit of each]"""
+        """Largest value of each limited symbol. [unit of each]"""
         return {name: each.largest for name, each in self.ranges.items() if each.largest < math.inf}
 
     def unit_of(self, name: str) -> int:
-        """Return the unit of which a symbol takes whole multiples; 0 where any number will do. [1]"""
+        """Return the unit whose whole multiples a symbol takes; 0 if any number is allowed. [1]"""
         if name == "batch_size":
             return self.prepared.layout.parts
         return int(name in FREE and FREE[name].whole)
@@ -105,7 +105,7 @@ class Opened:
         return factor * value
 
     def factor_of(self, constant: str, symbol: sympy.Symbol) -> float:
-        """Return the factor on a constant; refuse a constant that another symbol already replaces."""
+        """Return the factor on a constant; reject a constant that another symbol already replaces."""
         factor = sympy.sympify(self.factors.get(constant, 1.0))
         before = [name for name, each in self.symbols.items() if each in factor.free_symbols]
         if before:
@@ -133,7 +133,7 @@ def _batch_size(opened: Opened, symbol: sympy.Symbol) -> float:
 
 def _memory_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
     device: Any = opened.prepared.target.processor_spec
-    # of a CPU only the product of bandwidth and efficiency counts
+    # on a CPU only the product of bandwidth and efficiency counts
     constant = "memory.bandwidth_gb_per_s" if isinstance(device, Gpu) else "memory.efficiency"
     name, bandwidth = f"devices/{device.stem}/{constant}", device.memory_bandwidth_bytes_per_s
     if isinstance(device, Gpu):
@@ -187,7 +187,7 @@ def _link_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
     place = f"links/{target.link.family.stem}/"
     value = float(target.link.effective_bandwidth_bytes_per_s)
     asked = [name for name in opened.prepared.constant_names if name.startswith(place)]
-    for name in asked:  # pageable copies keep their share of it
+    for name in asked:  # pageable copies keep their share of the bandwidth
         opened.factors[name] = opened.factor_of(name, symbol) * symbol / value
     return value
 
@@ -227,7 +227,7 @@ FREE: Final[Mapping[str, Free]] = {
 NOT_THE_FIELD: Final[Mapping[str, str]] = {
     "clock_base_ghz": "clock_hz, which scales all clocks of a CPU; a step hardly depends on this field alone"
 }
-"""Constants whose factor acts on more than the field of the file -> the alternative."""
+"""Constants whose factor affects more than the file's field -> the alternative."""
 
 
 def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
@@ -277,13 +277,13 @@ def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
     if found is None or isinstance(found.value, tuple):
         raise ArgumentError("free", name, "a single number, not a list of which the formula takes the best")
     if not found.value or name.endswith(".overlap_exponent"):
-        allowed = "a constant that is neither 0 nor an exponent, as the symbol scales the stated value"
+        allowed = "a constant that is neither 0 nor an exponent, because the symbol scales the stated value"
         raise ArgumentError("free", name, allowed)
     return opened.scale(name, symbol, float(found.value))
 
 
 def refuse_fractions(opened: Opened, values: Mapping[str, Any]) -> None:
-    """Refuse fractions of things that are counted, and mini-batches that micro-batches do not divide."""
+    """Reject fractional counts, and mini-batches that micro-batches do not divide."""
     for name, value in values.items():
         unit = opened.unit_of(name)
         if unit and np.any(np.mod(value, unit) != 0):
@@ -316,7 +316,7 @@ def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
 
 
 def by_names(at: Mapping[Any, Any] | None) -> Mapping[Any, Any]:
-    """Return the values of a point; none for None."""
+    """Return the values of a point; empty for None."""
     if not isinstance(at, Mapping | None):
         raise ArgumentError("at", at, "values by names of symbols, e.g. {'batch_size': 64}")
     return at or {}
@@ -398,7 +398,7 @@ NO_CLOSED_FORM: Final = (
     NoClosedForm(
         argument="bucket_bytes",
         what="messages merged for the shortest step",
-        why="a search decides which gradients share a message, at every value anew",
+        why="a search decides which gradients share a message, again at every value",
         instead="a size in bytes, 0 or infinity",
         applies=_has("bucket_bytes", MERGED),
     ),
@@ -422,7 +422,7 @@ MEASURED: Final = "a device of the catalogue: kernels of a measured machine are 
 
 
 def refuse_open_ended(free: Iterable[Any], arguments: Arguments, *, prepared: Prepared | None = None) -> None:
-    """Refuse anything that has no closed form."""
+    """Reject anything that has no closed form."""
     names = {str(each) for each in free}
     for limit in NO_CLOSED_FORM:
         if limit.applies(names, arguments):

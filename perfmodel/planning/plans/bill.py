@@ -29,7 +29,7 @@ SPOT = "spot"
 """Purchase of instances that may be taken away."""
 
 MOST_TRIES: Final = 1000.0
-"""Mean attempts to get through a restart, an interval and its checkpoint, above which a job counts as endless. [1]"""
+"""Mean attempts at a restart, an interval and its checkpoint above which a job counts as endless. [1]"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ class Hired:
                 )
             )
             energy_kwh = energy_j / (KILO * SECONDS_PER_HOUR)
-            if not isinstance(self.price, InstancePrice):  # the price of an instance has its electricity in it
+            if not isinstance(self.price, InstancePrice):  # the price of an instance includes electricity
                 energy_usd = float(money.energy_cost(energy_j=energy_j, usd_per_kwh=terms.usd_per_kwh))
         storage_usd = money.storage_cost(
             size_bytes=self.host_count * terms.storage_bytes,
@@ -122,7 +122,7 @@ class Hired:
         )
 
     def _duration(self, terms: Terms, work_s: float) -> tuple[float, float | None]:
-        """Return the time of the work with interruptions (infinite if endless), and that between checkpoints. [s]"""
+        """Return the time of the work with interruptions (infinite if endless), and the checkpoint interval. [s]"""
         rate_per_hour = terms.interruptions_per_hour * self.instance_count
         if self.purchase != SPOT or rate_per_hour == 0:
             return work_s, None
@@ -132,7 +132,7 @@ class Hired:
         interval_s = min(interval_s, work_s)
         restart_s = terms.restart_s + terms.checkpoint_bytes / terms.read_bytes_per_s
         if restart_s + interval_s + checkpoint_s > mean_uptime_s * math.log(MOST_TRIES):
-            return math.inf, interval_s  # e to the power of the quotient are the tries
+            return math.inf, interval_s  # exp(quotient) is the number of tries
         duration_s = money.interrupted_time(
             work_s=work_s,
             interval_s=interval_s,
@@ -160,7 +160,7 @@ class Hired:
 
 
 MOST_INTERRUPTIONS: Final = 3600.0
-"""Most interruptions of an instance: one a second. [1/h]"""
+"""Most interruptions of an instance: one per second. [1/h]"""
 
 MOST_RESTART_S: Final = 1e6
 """Longest restart. [s]"""
@@ -173,13 +173,13 @@ class Workload:
     Parameters
     ----------
     dataset : Dataset or None
-        What is read for it; None for mini-batches in host memory. [-]
+        Data set that it reads; None for mini-batches in host memory. [-]
     dataset_size : int
         Samples of an epoch, or all of them. [samples]
     epochs : int
-        Times that they are passed. [1]
+        Passes over them. [1]
     counted_in : str
-        What a smaller job would do fewer of: ``epochs`` or ``samples``. [-]
+        Unit in which the job can shrink: ``epochs`` or ``samples``. [-]
     """
 
     dataset: Dataset | None
@@ -245,18 +245,18 @@ def spot_terms(
     checkpoint_to: Any,
     restart_s: Any,
 ) -> dict[str, Any]:
-    """Read the interruptions of spot instances, and where checkpoints are kept."""
+    """Read the interruptions of spot instances and the storage of checkpoints."""
     given = {"interruptions_per_hour": interruptions_per_hour, "checkpoint_to": checkpoint_to}
     for name, value in given.items():
         if is_asked and value is None:
             allowed = "set with purchase='spot': " + (
-                "no file states how often an instance is taken away"
+                "no file states how often an instance is interrupted"
                 if name == "interruptions_per_hour"
                 else "checkpoints need a storage"
             )
             raise ArgumentError(name, None, allowed)
         if not is_asked and value is not None:
-            raise ArgumentError(name, value, "None without purchase='spot': nothing is interrupted")
+            raise ArgumentError(name, value, "must not be given without purchase='spot': nothing is interrupted")
     restart_s = from_zero_to(MOST_RESTART_S, "restart_s", restart_s)
     if not is_asked:
         if restart_s:

@@ -64,7 +64,7 @@ class Question:
     predictions: dict[Any, Prediction | ArgumentError | UnknownNameError] = field(default_factory=dict)
 
     def predicted(self, candidate: Candidate, sync: str, workers: int) -> Prediction | ArgumentError | UnknownNameError:
-        """Return the prediction of a step on a candidate, or the reason why there is none; equal hardware shares it."""
+        """Return the prediction of a step on a candidate, or why there is none; equal hardware shares it."""
         (kind, thing), *_ = candidate.hardware.items()
         feed = self.feed_of(candidate)
         fed = tuple((name, str(value)) for name, value in feed.items())
@@ -78,7 +78,7 @@ class Question:
             except UnknownNameError as error:
                 if error.name != self.options.get("dtype"):
                     raise
-                self.predictions[key] = error  # other candidates may have that precision
+                self.predictions[key] = error  # other candidates may support that data type
         return self.predictions[key]
 
     def feed_of(self, candidate: Candidate) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class Question:
         except ArgumentError as error:
             return _cannot(candidate, row, "price", str(error))
         if bought == SPOT and (not isinstance(price, InstancePrice) or price.spot_usd_per_hour is None):
-            return _cannot(candidate, row, "price", "no price on spot is known")
+            return _cannot(candidate, row, "price", "no spot price is known")
         hired = Hired(
             work_s=self._work_s(p),
             price=price,
@@ -142,7 +142,7 @@ class Question:
         if missed:
             over = {"deadline": f"takes {bill.hours:,.4g} h", "budget": f"costs {bill.usd:,.2f} USD"}
             reason = " and ".join(over[name] for name in missed)
-        if p.memory.fits is not None and not p.memory.fits:  # None: nobody says how much memory there is
+        if p.memory.fits is not None and not p.memory.fits:  # None: the capacity is unknown
             limited_by, reason = MEMORY, fit_sentence(p)
         never_ends = math.isinf(bill.hours)
         if never_ends:  # more memory would not help
@@ -168,7 +168,7 @@ class Question:
 
 
 def _with_remedy(error: ArgumentError) -> ArgumentError:
-    """Add to an error how a plan can say how examples are read and decoded."""
+    """Add to an error how to state for a plan how examples are read and decoded."""
     if error.argument not in FEED or error.given is not None:
         return error
     own = "set it per candidate, as in {'price': ..., 'input_from': 'object_store', 'decode_cores': 8}"
@@ -185,7 +185,7 @@ def _cannot(candidate: Candidate, row: PlanRow, limited_by: str, reason: str) ->
 
 
 def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> list[Entry]:
-    """Return a row for each candidate, number of workers, way to agree (of several workers) and purchase."""
+    """Return a row for each candidate, number of workers, way to agree (with several workers) and purchase."""
     entries = [
         question.entry(candidate, sync, workers, purchase)
         for candidate in question.candidates
@@ -196,13 +196,13 @@ def entries_of(question: Question, syncs: list[str], purchases: list[str]) -> li
     errors = [p for p in question.predictions.values() if isinstance(p, ArgumentError | UnknownNameError)]
     reasons = {str(error) if isinstance(error, ArgumentError) else _at_fault(error) for error in errors}
     if len(errors) == len(question.predictions) and len(reasons) == 1:
-        raise errors[0]  # what no row can do is a mistake of the question
+        raise errors[0]  # if every row fails, the request is wrong
     marked = with_front([entry.row for entry in entries])
     return [replace(entry, row=row) for entry, row in zip(entries, marked, strict=True)]
 
 
 def _of_own(purchases: list[str]) -> list[str]:
-    """Return the purchases that a row is made for; your own machine has one, as nobody takes it away."""
+    """Return the purchases of a row; your own machine has one, because it is never interrupted."""
     return [ON_DEMAND] if ON_DEMAND in purchases else purchases
 
 
@@ -235,7 +235,7 @@ class Candidate:
         if not isinstance(self.price, InstancePrice) or self.price.processor_count is None:
             return None
         cores = max(1, self.price.processor_count // VCPUS_PER_CORE)
-        system = self.hardware.get("system")  # may have cores that are not the guest's, or stand for larger instances
+        system = self.hardware.get("system")  # may have more cores than the guest, or represent larger instances
         return cores if system is None or cores < system.core_count // system.node_count else None
 
     @property
@@ -245,7 +245,7 @@ class Candidate:
         if not isinstance(price, InstancePrice):
             return ()
         if price.accelerators is None and price.system is None:
-            return (f"no file says which processor {self.name} has: its times are those of the one given",)
+            return (f"no file says which processor {self.name} has: its times are those of the given one",)
         if "system" in self.hardware or price.device_count < 2:
             return ()
         why = "its file names no system that says how they are joined; system= names one"
@@ -260,7 +260,7 @@ def read_candidates(given: Any, *, devices_per_worker: int = 1) -> list[Candidat
         raise ArgumentError("candidates", given, "a list of prices, or of mappings with price= and hardware")
     entries = list(given)
     if not entries:
-        raise ArgumentError("candidates", given, "a list with at least one candidate")
+        raise ArgumentError("candidates", given, "must have at least one candidate")
     return [_candidate(entry, devices_per_worker) for entry in entries]
 
 
@@ -288,7 +288,7 @@ def _candidate(entry: CandidateLike, devices_per_worker: int) -> Candidate:
 
 
 def _name(stated: Mapping[str, Any]) -> str:
-    """Return the name of the caller's own machine: of its file, or its own name attribute."""
+    """Return the name of the caller's own machine: that of its file, or its name attribute."""
     thing = stated["device"] if stated.get("device") is not None else stated["system"]
     return Path(thing).stem if isinstance(thing, str | Path) else str(getattr(thing, "name", thing))
 
@@ -305,7 +305,7 @@ def _hardware(stated: Mapping[str, Any], price: InstancePrice | float) -> dict[s
         return _loaded({"system": price.system})
     if isinstance(price, InstancePrice) and price.accelerators is not None:
         return {"device": price.accelerators.device}
-    allowed = "a mapping with device= or system=, as no file states the hardware of this price"
+    allowed = "a mapping with device= or system=, because no file states the hardware of this price"
     raise ArgumentError("candidates", stated["price"], allowed)
 
 
@@ -316,7 +316,7 @@ def _loaded(hardware: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_devices(hardware: Mapping[str, Any], price: InstancePrice | float) -> None:
-    """Refuse a price whose instance has other devices than the hardware."""
+    """Reject a price whose instance has other devices than the hardware."""
     if not isinstance(price, InstancePrice):
         return
     owned = None if price.accelerators is None else Path(price.accelerators.device).stem
@@ -328,7 +328,7 @@ def _check_devices(hardware: Mapping[str, Any], price: InstancePrice | float) ->
         device = hardware["device"]
         loaded = load_device(device) if isinstance(device, str | Path) else device
         target = resolve_target(device=loaded, system=None, threads=None)
-        if isinstance(loaded, MeasuredMachine):  # it need not say which device it is by name
+        if isinstance(loaded, MeasuredMachine):  # it may not name its device
             check_processors(target, price)
             return
         has = loaded.stem if isinstance(loaded, Gpu) else None

@@ -85,12 +85,12 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
 
 
 def _notes_on_prices(question: Question, purchases: list[str], rows: list[PlanRow]) -> list[str]:
-    """Return notes on prices without a source that somebody read, and on prices that fall with use."""
+    """Return notes on prices whose source nobody read, and on prices that fall with use."""
     prices = {each.name: each.price for each in question.candidates if isinstance(each.price, InstancePrice)}
     fields = [field for how, field in PRICE_FIELDS.items() if how in purchases]
     sources = {name: [price.source_of(field) for field in fields] for name, price in prices.items()}
     unread = [name for name, told in sources.items() if any(each is not None and not each.is_verified for each in told)]
-    notes = [f"the list price was not read, only heard of: {', '.join(unread)}"] if unread else []
+    notes = [f"list price from memory, not read from a source: {', '.join(unread)}"] if unread else []
     lower = {
         row.candidate: None
         for row in rows
@@ -102,13 +102,13 @@ def _notes_on_prices(question: Question, purchases: list[str], rows: list[PlanRo
 
 
 def _is_sustained(price: InstancePrice | None, hours: float) -> bool:
-    """Tell whether a price falls with use within some hours."""
+    """Tell whether a price falls with use within a number of hours."""
     rule = None if price is None else price.sustained_use
     return rule is not None and hours > rule.hours_per_month / len(rule.tier_multipliers)
 
 
 def _days_of(question: Question, purchases: list[str]) -> list[date]:
-    """Return the first days of the rows' prices, on demand or on spot, oldest first."""
+    """Return the first days of the rows' on-demand or spot prices, oldest first."""
     prices = [each.price for each in question.candidates if isinstance(each.price, InstancePrice)]
     days = {price.valid_from for price in prices} if ON_DEMAND in purchases else set()
     if SPOT in purchases:
@@ -140,51 +140,51 @@ def plan(
     staleness_penalty: float = 0.0,
     **options: Any,
 ) -> Plan:
-    """Compare candidates for a job: hours and cost of each, the best one, which limits bind, what would lift them.
+    """Compare candidates for a job: hours and cost of each, the best one, binding limits, ways to meet them.
 
     Parameters
     ----------
     graph : LayerGraph or Run
         A network, or a Run of a measurement table. [-]
     candidates : iterable
-        Prices by name, instance or path, whose files say what hardware they are of; or mappings with ``price``,
-        ``device`` or ``system``, ``workers`` (one or several numbers; all devices of an instance that has a system
-        unless given), ``name``, and with a data set ``input_from`` and ``decode_cores`` of its own. A ``price`` that is
-        a number is that of an hour of one device of your own. [-]
+        Prices by name, instance or path, whose files name their hardware; or mappings with ``price``,
+        ``device`` or ``system``, ``workers`` (one or several numbers; by default all devices of an instance that has a
+        system), ``name``, and with a data set ``input_from`` and ``decode_cores`` of its own. A ``price`` that is
+        a number is per hour for one of your own devices. [-]
     batch_size, global_batch_size : int
         Samples per step, of each worker or of all together. [samples]
     dataset : str, Path or Dataset
-        What an epoch passes, read and decoded as in :func:`perfmodel.predict`. A candidate that is a device alone has
-        no drives: ``input_from`` says from where it reads, and half of its price's virtual processors decode unless
-        ``decode_cores`` says how many cores do. [-]
+        Data set of an epoch, read and decoded as in :func:`perfmodel.predict`. A candidate that is only a device has
+        no drives: ``input_from`` says where it reads from, and half of its price's virtual processors decode unless
+        ``decode_cores`` gives the number of cores. [-]
     dataset_size : int
         Samples of an epoch whose mini-batches are in host memory. [samples]
     epochs, samples : int
-        How much is to be done, in one of the two. [1, samples]
+        Amount of work; give one of the two. [1, samples]
     deadline_hours : float
-        Most hours; None for any. [h]
+        Longest time; None for no limit. [h]
     budget_usd : float
-        Most money; None for any. [USD]
+        Highest cost; None for no limit. [USD]
     sync : str or iterable of str
-        Ways of several workers to agree, waiting or not, as in :func:`perfmodel.predict`. [-]
+        Synchronous or asynchronous ways for several workers to agree, as in :func:`perfmodel.predict`. [-]
     purchase : str or iterable of str
-        ``on_demand`` (at the price of the file, or a capacity block where it is one), ``spot``, or both. [-]
+        ``on_demand`` (at the file's price, which may be that of a capacity block), ``spot``, or both. [-]
     interruptions_per_hour : float
-        How often one instance on spot is taken away; each stops the whole job. [1/h]
+        Interruptions of one spot instance per hour; each stops the whole job. [1/h]
     checkpoint_to : str, Path or Storage
-        Where checkpoints are written to and read from, on spot. [-]
+        Storage for checkpoints on spot instances. [-]
     restart_s : float
-        From an interruption until a new instance is there, before it reads the checkpoint. [s]
+        Time from an interruption until a new instance starts to read the checkpoint. [s]
     storage_price : str, Path or StoragePrice
-        Of ``storage_gb`` for each instance, or machine of your own. [-]
+        Price of the storage in ``storage_gb``. [-]
     storage_gb : float
-        Storage that each instance has reserved, or each machine of your own, however many devices it has. [GB]
+        Storage reserved for each instance or machine of your own, however many devices it has. [GB]
     usd_per_kwh : float
-        Price of electricity, which machines of your own pay; the prices of clouds have it in them. [USD/kWh]
+        Price of electricity for your own machines; cloud prices include it. [USD/kWh]
     power_usage_effectiveness : float
-        What the building draws over what its machines draw. [1]
+        Power of the building divided by that of its machines. [1]
     staleness_penalty : float
-        Share of updates that one update of staleness adds, your own; none unless given. [1]
+        Share of updates that one update of staleness adds, measured by you; 0 by default. [1]
     **options : object
         All other arguments of :func:`perfmodel.predict`. [-]
 
@@ -196,7 +196,7 @@ def plan(
     Raises
     ------
     ArgumentError
-        If a value is not allowed, there is no candidate, or none can do what is asked for one and the same reason.
+        If a value is not allowed, there is no candidate, or all candidates fail for the same reason.
     UnknownNameError
         If a name, instance or option is unknown; names the nearest.
     SpecError
@@ -204,9 +204,9 @@ def plan(
 
     Notes
     -----
-    The best is the cheapest that keeps deadline and budget; with a budget alone the fastest.
-    Valid for: instances that are paid by the second from the first of a month on, where use is sustained.
-    Ignores: traffic, taxes, servers of their own, waiting for capacity, prices on spot that move.
+    The best is the cheapest within deadline and budget; with only a budget, the fastest.
+    Valid for: instances paid by the second; for sustained-use prices, jobs that start on the first of a month.
+    Ignores: traffic, taxes, separate servers, waiting for capacity, changes of spot prices.
 
     Examples
     --------
@@ -258,7 +258,7 @@ def _devices_per_worker(options: Mapping[str, Any]) -> int:
 
 
 def _sizes(**given: Any) -> dict[str, Any]:
-    """Return the batch size as predict takes it; refuse one that no row could run."""
+    """Return the batch size as predict takes it; reject one that no row could run."""
     return {name: None if size is None else whole_number(name, size) for name, size in given.items()}
 
 
@@ -282,7 +282,7 @@ def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> 
 
 
 def _with_ends(entry: Entry, terms: Terms) -> Entry:
-    """Add hours and cost at the ends of the 80 % interval of the step, where there is one."""
+    """Add hours and cost at the ends of the 80 % interval of the step, if there is one."""
     p, hired = entry.prediction, entry.hired
     assert p is not None
     assert hired is not None
@@ -308,7 +308,7 @@ def _title(question: Question, entries: list[Entry]) -> str:
 
 
 HALVINGS: Final = 60
-"""Bisections until the least speed-up is known to the precision of a float. [1]"""
+"""Bisections that find the least speed-up to the precision of a float. [1]"""
 
 LEAST_SHARE: Final = 1e-9
 """Smallest share of the work for which a speed-up is sought. [1]"""
@@ -328,7 +328,7 @@ class Verdict:
 
     @property
     def running(self) -> list[PlanRow]:
-        """Rows that nothing but deadline and budget may rule out."""
+        """Rows that only deadline or budget can rule out."""
         return [entry.row for entry in self.entries if entry.row.can_run]
 
     @property
@@ -381,7 +381,7 @@ class Verdict:
         return _largest(fits)
 
     def changes(self) -> tuple[Change, ...]:
-        """Return the changes that would give another choice, or any choice at all."""
+        """Return the changes that would give another choice, or a first one."""
         finders = {DEADLINE: self._of_deadline, BUDGET: self._of_budget, MEMORY: self._of_memory}
         found: list[Change | None] = [finder() for name, finder in finders.items() if self._better(name) is not None]
         if self.best is None:
@@ -391,7 +391,7 @@ class Verdict:
         return tuple(change for change in found if change is not None)
 
     def _lifted(self, name: str) -> PlanRow:
-        """Return the best row with a limit lifted; where nothing fits, the nearest miss."""
+        """Return the best row with a limit lifted; if nothing fits, the nearest miss."""
         better = self._better(name)
         assert better is not None
         if self.best is not None:
@@ -435,7 +435,7 @@ class Verdict:
         assert p is not None
         unit = 1 if what == "epochs" else p.counted_workers * p.batch_size
         units = math.floor(math.ceil(count / unit) * share * (1 + 1e-12))
-        for fewer in (units * unit, (units - 1) * unit):  # one less where rounding has missed by a hair
+        for fewer in (units * unit, (units - 1) * unit):  # one less in case of a rounding error
             if 0 < fewer < count and self.question.again(entry, amount=fewer).row.limited_by is None:
                 return fewer
         return 0
@@ -482,7 +482,7 @@ class Verdict:
 
 
 def _largest(fits: Callable[[float], bool]) -> float:
-    """Return the largest share that fits, provided that smaller ones do too; 0 where none does. [1]"""
+    """Return the largest share that fits, provided that smaller ones do too; 0 if none does. [1]"""
     low, high = LEAST_SHARE, 1.0
     if not fits(low):
         return 0.0

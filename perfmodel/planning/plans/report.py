@@ -31,30 +31,30 @@ HEADINGS: Final = {
     "most_usd": "USD at most",
     "limited_by": "ruled out by",
 }
-"""Heading of a column by field, where the two differ."""
+"""Heading of a column by field, if the two differ."""
 
 ALWAYS_SHOWN: Final = ("candidate", "purchase", "sync", "workers", "instances", "step_s", "hours", "usd", "energy_kwh")
 """Columns that are always printed; others only if they hold something."""
 
 NOT_SHOWN: Final = ("reason", "least_hours", "most_hours", "least_usd", "most_usd")
-"""Columns that are printed in words below the table instead."""
+"""Columns that are printed as sentences below the table instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change with which a candidate would be chosen.
+    """A change that would make a candidate the choice.
 
     Parameters
     ----------
     what : str
         ``deadline_hours``, ``budget_usd``, ``speed``, ``epochs``, ``samples``, ``batch_size`` or ``global_batch_size``,
-        whichever was given, or ``memory_bytes`` where no mini-batch is known that would do. [-]
+        whichever was given, or ``memory_bytes`` if no mini-batch is known to fit. [-]
     needed : float
-        The value that would do; of ``speed`` the factor on it, of memory what is missing. [h, USD, 1, samples or B]
+        Sufficient value; for ``speed`` the factor on it, for memory the missing amount. [h, USD, 1, samples or B]
     candidate : str
-        With which it would. [-]
+        Candidate that would be chosen. [-]
     text : str
-        In words. [-]
+        The change in words. [-]
     """
 
     what: str
@@ -65,7 +65,7 @@ class Change:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Plan(Drawn):
-    """What to hire for a job. Made by :func:`perfmodel.plan`.
+    """Hardware to hire for a job. Made by :func:`perfmodel.plan`.
 
     Parameters
     ----------
@@ -74,18 +74,18 @@ class Plan(Drawn):
     limits : Limits
         Deadline and budget. [-]
     rows : Table of PlanRow
-        Every candidate, those that cannot be with the reason. [-]
+        Every candidate; impossible ones with the reason. [-]
     best : PlanRow or None
-        The cheapest that keeps the limits, or with a budget alone the fastest; None where none does. [-]
+        The cheapest row within the limits, or with only a budget the fastest; None if no row is within them. [-]
     nearest_miss : PlanRow or None
-        Where none does, the one that would with the least speed-up; None where none can run at all. [-]
+        If no row is within the limits, the one that needs the least speed-up; None if no row can run. [-]
     binding : tuple of str
-        ``deadline``, ``budget``, ``memory``: each of which, lifted alone, would give a better choice, or one at all;
-        all that are missed where that takes several. [-]
+        Of ``deadline``, ``budget`` and ``memory``, each that if lifted alone would give a choice or a better one; if
+        several must be lifted together, all that are missed. [-]
     changes : tuple of Change
-        What would have to change. [-]
+        Changes that would give another choice. [-]
     notes : tuple of str
-        What a reader must know of the numbers. [-]
+        Caveats on the numbers. [-]
     """
 
     title: str
@@ -104,7 +104,7 @@ class Plan(Drawn):
 
     @property
     def pareto(self) -> Table[PlanRow]:
-        """Possible rows that no other beats in both time and money, the fastest first."""
+        """Possible rows that no other row beats in both time and cost, the fastest first."""
         front = sorted((row for row in self.rows if row.is_on_front), key=lambda row: row.hours or 0.0)
         return Table(front, title="the faster, the dearer", headings=HEADINGS, row_type=PlanRow)
 
@@ -163,7 +163,7 @@ class Plan(Drawn):
                 bought = f"{row.candidate} ({row.purchase.replace('_', ' ')})"
                 reasons.setdefault(row.reason, {}).setdefault(bought, []).append(str(row.workers))
         return [
-            f"cannot be: {'; '.join(f'{who} with {_both(counts)}' for who, counts in which.items())}: {reason}"
+            f"impossible: {'; '.join(f'{who} with {_both(counts)}' for who, counts in which.items())}: {reason}"
             for reason, which in reasons.items()
         ]
 
@@ -184,16 +184,16 @@ class Plan(Drawn):
 
     @property
     def deadline_hours(self) -> float | None:
-        """Longest time that the job may take; None for any. [h]"""
+        """Longest time that the job may take; None for no limit. [h]"""
         return self.limits.deadline_hours
 
     @property
     def budget_usd(self) -> float | None:
-        """Most that the job may cost; None for any. [USD]"""
+        """Most that the job may cost; None for no limit. [USD]"""
         return self.limits.budget_usd
 
     def _figure(self) -> Figure:
-        """Draw money over time: every candidate that can run, the front, deadline and budget."""
+        """Draw cost against time: every candidate that can run, the front, deadline and budget."""
         from perfmodel.presentation.figures import Point, trade_off_figure
 
         running = [row for row in self.rows if row.can_run]
@@ -257,7 +257,7 @@ class PlanRow:
     Parameters
     ----------
     candidate : str
-        The price, or the machine of one's own. [-]
+        The price, or your own machine. [-]
     purchase : str
         ``on_demand``, ``capacity_block``, ``spot``, or ``own``. [-]
     sync : str
@@ -265,7 +265,7 @@ class PlanRow:
     workers : int
         Workers. [1]
     instances : int or None
-        Instances that are paid, or devices of one's own. [1]
+        Instances that are paid for, or your own devices. [1]
     step_s : float or None
         Time of a step. [s]
     hours : float or None
@@ -273,26 +273,26 @@ class PlanRow:
     usd : float or None
         Its cost: hire, storage and electricity. [USD]
     storage_usd, energy_usd : float or None
-        Parts of it. [USD]
+        Parts of the cost. [USD]
     energy_kwh : float or None
-        What the devices draw at most. [kWh]
+        Most energy that the devices draw. [kWh]
     checkpoint_interval_s : float or None
         Work between two checkpoints. [s]
     lost_share : float or None
         Share of the hours that checkpoints and interruptions take. [1]
     mean_staleness : float or None
-        Updates of others that a gradient has missed. [1]
+        Mean number of others' updates that a gradient has missed. [1]
     is_on_front : bool
-        Whether no other that can run is both faster and cheaper. [-]
+        Whether no other possible row is both faster and cheaper. [-]
     least_hours, most_hours : float or None
-        Time of the job by the ends of the 80 % interval of its step, of rows on the front; None where there is no
-        such interval. [h]
+        Time of the job at the ends of the 80 % interval of its step, for rows on the front; None without such an
+        interval. [h]
     least_usd, most_usd : float or None
-        Its cost by them. [USD]
+        Its cost at those ends. [USD]
     limited_by : str or None
-        What rules it out: ``deadline``, ``budget``, both, ``memory``, or what cannot be; None for nothing. [-]
+        What rules it out: ``deadline``, ``budget``, both, ``memory``, or an impossible argument; None if possible. [-]
     reason : str or None
-        That in words. [-]
+        The same in words. [-]
     """
 
     candidate: str
@@ -319,7 +319,7 @@ class PlanRow:
 
     @property
     def can_run(self) -> bool:
-        """Whether nothing but deadline and budget may rule the row out."""
+        """Whether only deadline or budget can rule the row out."""
         return self.hours is not None and self.limited_by in (None, DEADLINE, BUDGET, f"{DEADLINE}, {BUDGET}")
 
     def ends(self) -> tuple[tuple[float, float], tuple[float, float]] | None:
@@ -344,7 +344,7 @@ class Limits:
 
     @classmethod
     def of(cls, *, deadline_hours: float | None, budget_usd: float | None) -> Limits:
-        """Return the limits of a plan; with a budget alone, the fastest row is wanted."""
+        """Return the limits of a plan; with only a budget, the best row is the fastest."""
         wants_speed = deadline_hours is None and budget_usd is not None
         return cls(deadline_hours=deadline_hours, budget_usd=budget_usd, wants_speed=wants_speed)
 
@@ -377,7 +377,7 @@ class Limits:
 
 
 def with_front(rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Mark the possible rows that no other beats in both time and money."""
+    """Mark the possible rows that no other row beats in both time and cost."""
     front: set[int] = set()
     least_usd = float("inf")
     running = [place for place, row in enumerate(rows) if row.can_run]

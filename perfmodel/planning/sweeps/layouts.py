@@ -113,7 +113,7 @@ class Layouts:
         return self._kept[key]
 
     def _job(self, codes: Mapping[str, int]) -> _UnplacedJob | None:
-        """Return the job that configurations share; None where predict must answer each."""
+        """Return the job that configurations share; None if predict must evaluate each."""
         return self._once(("job", tuple(codes.items())), lambda: self._made(codes))  # type: ignore[no-any-return]
 
     def _made(self, codes: Mapping[str, int]) -> _UnplacedJob | None:
@@ -132,7 +132,7 @@ class Layouts:
         job = request.job
         layout = replace(job.layout, interleave=request.interleave)
         job = job.resolved(subject=job.subject, layout=layout, target=job.target, profile=job.profile)
-        # dies of a board are slower the more of them work
+        # dies of a board slow down as more of them work
         known = self._once(("known", request.on, id(job.target.processor_spec)), Known)
         lowering = lowering_of(job, known=known)
         return LayoutKind(job=job, lowering=lowering, shared=request.shared)
@@ -150,7 +150,7 @@ class Layouts:
         return job.layout
 
     def _batch_sizes(self, request: _Request, kinds: Sequence[tuple[LayoutKind, Ints]]) -> Ints:
-        """Return the samples per worker and step; refuse batches that the workers cannot share."""
+        """Return the samples per worker and step; reject batches that the workers cannot share."""
         graph = self.space.graph
         workers = np.ones(len(request.rows), dtype=np.int64)
         for kind, places in kinds:
@@ -230,7 +230,7 @@ class Layouts:
 
 
 def _in_order(layout: Layout) -> Layout:
-    """Reduce a layout to the fields that decide the order of turns in a pass."""
+    """Reduce a layout to the fields that determine the order of turns in a pass."""
     schedule = layout.schedule
     if layout.stages == 1 or (layout.interleave == 1 and schedule == "interleaved"):
         schedule = "1f1b"
@@ -253,7 +253,7 @@ class _UnplacedJob(NamedTuple):
 
 
 class _Request:
-    """The rows of a request, with a mark on those that are still unanswered."""
+    """The rows of a request, each marked if it is still unanswered."""
 
     def __init__(self, space: Space, rows: Ints, refuse: Callable[[Ints, str], None]) -> None:
         self.space, self.rows, self.refuse = space, rows, refuse
@@ -261,13 +261,13 @@ class _Request:
         self.is_open = np.ones(len(rows), dtype=bool)
 
     def left(self, places: Ints) -> Ints:
-        """Return those of some rows that are still unanswered, and mark them as answered."""
+        """Return the given rows that are still unanswered, and mark them as answered."""
         left = places[self.is_open[places]]
         self.is_open[left] = False
         return left
 
     def refusing(self, places: Ints) -> _Refusing:
-        """Refuse some rows if the block raises."""
+        """Reject some rows if the block raises."""
         return _Refusing(self, places)
 
     def numbers(self, name: str) -> Ints:
@@ -278,7 +278,7 @@ class _Request:
         return np.array(values, dtype=np.int64)[self.codes[name]]
 
     def grouped(self, names: Sequence[str], make: Callable[[dict[str, int]], Any]) -> list[tuple[Any, Ints]]:
-        """Call ``make`` for each combination of some axes' values; return values and rows; refuse failures."""
+        """Call ``make`` for each combination of some axes' values; return values and rows; reject failures."""
         found = []
         fixed = dict.fromkeys(names, 0)
         varied = [name for name in names if name in self.codes]
@@ -308,7 +308,7 @@ class _Refusing:
 
 
 def _groups(columns: Sequence[Ints]) -> Iterator[tuple[tuple[int, ...], Ints]]:
-    """Yield every combination of values that occurs, with its places."""
+    """Yield every combination of values that occurs, with its indices."""
     if not len(columns[0]):
         return
     key = np.zeros(len(columns[0]), dtype=np.int64)
@@ -353,7 +353,7 @@ class _Stack:
     def composed(self, layout: Layout, at: Ints, of_unit: Ints, *, passes: Ints) -> Composed:
         """Return the joint steps of rows, without copies and input."""
         orders = self.orders(layout)
-        used, at = np.unique(at, return_inverse=True)  # few sizes of a micro-batch make a mini-batch with so many
+        used, at = np.unique(at, return_inverse=True)  # many rows share a few micro-batch sizes
         turns = turned(taken(self.worker, used), orders)
         if self.exchanged is None:
             exchanged = self._exchanged(turns, np.searchsorted(used, [*self.starts, sum(self.counts)]), used)
@@ -415,7 +415,7 @@ class _Stack:
         return self._by_unit(applied, of_unit)
 
     def fed(self, parts: StepTime, *, of_unit: Ints, batch: Ints) -> StepTime:
-        """Return steps with the time they wait for input."""
+        """Return steps, including the time they wait for input."""
 
         def fed(index: int, rows: slice) -> StepTime:
             path = self.units[index].prepared.data_path

@@ -114,7 +114,7 @@ def _everywhere(worker: WorkerWork, count: int) -> WorkerWork:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Unit:
-    """Configurations of a kind whose network is cut in the same places: one for each micro-batch size."""
+    """Configurations of a kind whose network is cut at the same places: one for each micro-batch size."""
 
     prepared: Prepared
     works: Sequence[StageWork]
@@ -127,7 +127,7 @@ class Unit:
 
     @property
     def agreement(self) -> Agreement | None:
-        """The way in which the workers agree."""
+        """How the workers agree."""
         return self.prepared.agreement
 
     @derived_property
@@ -141,16 +141,16 @@ class Unit:
 
     @property
     def waits_for_turns(self) -> bool:
-        """Whether the order of turns decides when gradients are ready: several stages on each device of a pipeline."""
+        """Whether gradients are ready depending on the order of turns: several stages on each device of a pipeline."""
         return len(self.works) > len(self.memory) > 1 and self.agreement is not None
 
     @property
     def exchanges_like(self) -> Hashable:
-        """Key of the units with the same exchanges; stages 1 and 2 of sharing have the same."""
+        """Key shared by units with the same exchanges; stages 1 and 2 of sharing have the same key."""
         return (id(self.alone), min(self.prepared.layout.shard_stage, 1), self.prepared.layout.shard_stage == DEEPEST)
 
     def devices(self, turns: Turned, columns: Any) -> tuple[DeviceWork, ...]:
-        """Return the exchanges that each device has at the ends of its turns; the same for any stage of sharing."""
+        """Return each device's exchanges at the ends of its turns, which any stage of sharing has."""
         kept, key = self.alone.works_at, columns.tobytes()
         if key not in kept:
             kept[key] = [replace(work, times=_Times.of(work.times, columns)) for work in self.works]  # type: ignore[arg-type]
@@ -169,14 +169,14 @@ class Unit:
 
     @derived_property
     def _gathered_s(self) -> list[Any]:
-        """Time in which each device gathers parameters after the update. [s]"""
+        """Time that each device takes to gather parameters after the update. [s]"""
         return [
             sum(work.gathered_s for work in self.works if work.device == place) for place in range(len(self.memory))
         ]
 
     @derived_property
     def exchanged_by_itself(self) -> tuple[tuple[Any, ...], ...]:
-        """The exchanges where the order of turns does not matter. [s]"""
+        """The exchanges if the order of turns does not matter. [s]"""
         kept, key = self.alone.exchanged, self.exchanges_like
         if key not in kept and self.agreement is None:
             kept[key] = (NO_EXCHANGE,) * len(self.memory)
@@ -189,7 +189,7 @@ class Unit:
 
 @dataclass(frozen=True, eq=False)
 class _Times:
-    """Gradients of a stage, at some of the sizes at which it was timed."""
+    """Gradients of a stage at some of its timed sizes."""
 
     gradients: GradientSchedule
 
@@ -201,7 +201,7 @@ class _Times:
 def _exchanged(agreement: Agreement, device: DeviceWork, columns: Any) -> tuple[Any, ...]:
     if getattr(agreement, "message_bytes", None) != MERGED:
         return taken((*agreement.exchanged(device), *agreement.gathered(device)), columns)  # type: ignore[no-any-return]
-    # which gradients share a message is searched for, for each size by itself
+    # a search for the gradients that share a message runs for each size separately
     alone = [_only(device, slice(place, place + 1)) for place in columns.tolist()]
     found = [(*agreement.exchanged(each), *agreement.gathered(each)) for each in alone]
     return tuple(np.concatenate([np.atleast_1d(value) for value in column]) for column in zip(*found, strict=True))

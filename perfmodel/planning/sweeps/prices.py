@@ -23,7 +23,7 @@ class Prices:
     missing_text: str = "usd_per_hour has no price of {device}"
 
     def of(self, device: str) -> float:
-        """Return the price of a device [USD/h], by the name of its file; NaN where none is known."""
+        """Return the price of a device [USD/h], by the name of its file; NaN if it is unknown."""
         if isinstance(self.usd_per_hour, Mapping):
             return float(self.usd_per_hour.get(device, math.nan))
         return float(self.usd_per_hour)
@@ -46,7 +46,7 @@ def prices_of(usd_per_hour: Any) -> Prices:
 
 
 def check_names(usd_per_hour: Any, devices: Iterable[Any]) -> None:
-    """Refuse prices of unknown devices."""
+    """Reject prices of unknown devices."""
     if not isinstance(usd_per_hour, Mapping):
         return
     known = {

@@ -29,7 +29,7 @@ REASON: Final = "reason"
 """Column: why a configuration is impossible or has no price."""
 
 NO_FIT: Final = "it does not fit"
-"""How the reason of a configuration begins that lacks memory."""
+"""Start of the reason of a configuration that lacks memory."""
 
 IMAGENET_EXAMPLES: Final = 1_281_167
 """Samples of an epoch without a data set or ``dataset_size``: the ILSVRC 2012 training set. [samples]"""
@@ -90,10 +90,10 @@ RESULTS: Final[Mapping[str, Callable[[Outcome], Any]]] = {
 """Column -> its formula; ``reason`` is stored as codes of texts."""
 
 USUAL: Final = ("step_s", "samples_per_s", "usd_per_epoch", FITS, REASON)
-"""Columns unless others are asked for."""
+"""Default columns."""
 
 LARGER_IS_BETTER: Final = frozenset({"samples_per_s"})
-"""Columns in which larger values are better; in all others smaller ones are."""
+"""Columns in which larger values are better; in all others, smaller values are."""
 
 
 def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ class Reasons:
 
 
 def check_ranked(name: object, columns: Iterable[str]) -> None:
-    """Refuse a column that configurations cannot be ranked by."""
+    """Reject a column that configurations cannot be ranked by."""
     ranked = [each for each in columns if each not in (FITS, REASON)]
     if name not in ranked:
         kind = "column of results"
@@ -162,7 +162,7 @@ def front(ranked: NDArray[np.float64]) -> NDArray[np.intp]:
     order = np.lexsort(ranked[::-1])
     if not len(order):
         return order
-    if len(ranked) <= 2:  # one or two columns need one pass over what is sorted
+    if len(ranked) <= 2:  # one or two columns need one pass over sorted rows
         last = ranked[-1][order]
         lowest_before = np.minimum.accumulate(np.r_[np.inf, last[:-1]])
         return order[last < lowest_before] if len(ranked) > 1 else order[:1]

@@ -30,10 +30,10 @@ LINK: Final = "link"
 """An axis that is not an argument of predict: a link in place of a system's own."""
 
 DEVICES: Final = "devices"
-"""An axis that is not an argument of predict: devices that are filled with workers."""
+"""An axis that is not an argument of predict: a number of devices to fill with workers."""
 
 DEFAULTS: Final = {**table.DEFAULTS, LINK: None, DEVICES: None}
-"""Axis -> its value if it is not given."""
+"""Axis -> its default value."""
 
 PLACED_BY: Final = (*table.names_of("place"), LINK)
 """Axes that decide where a worker runs."""
@@ -51,11 +51,11 @@ OF_JOB: Final = (*(name for name in DEFAULTS if name not in (*OF_WORKER, *FED_BY
 
 
 MOST_VALUES: Final = 10_000_000
-"""Longest range that an axis may be. [1]"""
+"""Most values of an axis. [1]"""
 
 
 def _link(name: str, value: Any) -> Any:
-    """Load a link by name or path; refuse one that was changed in Python, as a system's file can only name it."""
+    """Load a link by name or path; reject one that was changed in Python, because a system's file can only name it."""
     is_named = isinstance(value, str | Path | Number | Collection) or value is None
     link = load_link(value) if is_named else value
     if not is_named and not _has_file(link):
@@ -67,7 +67,7 @@ def _link(name: str, value: Any) -> Any:
 def _has_file(link: Any) -> bool:
     try:
         return isinstance(link, Link) and link == load_link(link.name)
-    except PerfmodelError:  # made of a path, which is in no spec folder
+    except PerfmodelError:  # loaded from a path outside the spec folders
         return False
 
 
@@ -80,7 +80,7 @@ LOADED_BY: Final[Mapping[str, Check | None]] = {
 
 
 def label(value: Any) -> Any:
-    """Return a value as a table shows it: a number, truth value or text; an object by its name."""
+    """Return a value as a table shows it: a number, Boolean or text; an object by its name."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
@@ -103,7 +103,7 @@ class Axis:
 
     @derived_property
     def labels(self) -> NDArray[Any]:
-        """Values as a table shows them: a numeric array where all are numbers, else objects."""
+        """Values as a table shows them: a numeric array if all are numbers, else objects."""
         shown = [label(value) for value in self.values]
         if all(isinstance(each, int | float) and not isinstance(each, bool) for each in shown):
             return np.array(shown)
@@ -112,7 +112,7 @@ class Axis:
         return labels
 
     def loaded(self) -> tuple[Any, ...]:
-        """Return the values in the form that predict makes of them."""
+        """Return the values in the form to which predict converts them."""
         check = LOADED_BY[self.name]
         if check is None:
             return self.values
@@ -129,11 +129,11 @@ def axis_of(name: str, given: Any) -> Axis:
         given = np.ravel(given).tolist()
     if isinstance(given, range) and len(given) > MOST_VALUES:
         raise ArgumentError(name, given, f"at most {MOST_VALUES:,} values")
-    if isinstance(given, set | frozenset):  # which has no order of its own, and the table should have one
+    if isinstance(given, set | frozenset):  # sets are unordered, but the table needs an order
         given = sorted(given, key=lambda value: (str(type(value)), value if isinstance(value, Number) else str(value)))
     values = tuple(given) if isinstance(given, list | tuple | range | Iterator) else (given,)
     if not values:
-        raise ArgumentError(name, given, "at least one value")
+        raise ArgumentError(name, given, "must have at least one value")
     return Axis(name, values)
 
 
@@ -174,7 +174,7 @@ class Space:
 
     @property
     def is_product(self) -> bool:
-        """Whether every combination of values is there, in order."""
+        """Whether the space contains every combination of values, in order."""
         return self.numbers is None and self.listed is None
 
     def codes(self, name: str, rows: Any) -> NDArray[np.int64]:
@@ -185,7 +185,7 @@ class Space:
         return np.asarray((numbers // self.strides[name]) % len(self.by_name[name]), dtype=np.int64)
 
     def value(self, name: str, code: int, *, loaded: bool = True) -> Any:
-        """Return the value at an index of an axis; the default where the argument has no axis."""
+        """Return the value at an index of an axis; the default if the argument has no axis."""
         axis = self.by_name.get(name)
         if axis is None:
             return DEFAULTS[name]
@@ -196,7 +196,7 @@ class Space:
         return self._kept[name][code]
 
     def check(self) -> None:
-        """Refuse values that no configuration may have, before any is evaluated."""
+        """Reject values that no configuration may have, before any is evaluated."""
         for axis in self.axes:
             self.value(axis.name, 0)
 
@@ -206,7 +206,7 @@ class Space:
         return self.resolved(codes)
 
     def resolved(self, codes: Mapping[str, int]) -> dict[str, Any]:
-        """Return the arguments of predict for indices of values in their axes."""
+        """Return the arguments of predict for indices of values on their axes."""
         given = {name: self.value(name, code) for name, code in codes.items()}
         devices = given.pop(DEVICES, None)
         if devices is not None:
@@ -238,7 +238,7 @@ def _workers_on(devices: int, given: Mapping[str, Any]) -> int:
 def _placed(*, system: Any = None, device: Any = None, link: Any = None) -> Any:
     """Return a system with the GPUs of the ``device`` axis and the link of the ``link`` axis."""
     if system is None:
-        raise ArgumentError("link", link, "None without system=, in which it replaces links")
+        raise ArgumentError("link", link, "must not be given without system=, in which it replaces links")
     if not isinstance(system, str | Path):
         allowed = "a name or a path if device= or link= change its parts"
         raise ArgumentError("system", label(system), allowed)
@@ -248,13 +248,15 @@ def _placed(*, system: Any = None, device: Any = None, link: Any = None) -> Any:
 def space_of(
     graph: Any, axes: Mapping[str, Any], *, configurations: Iterable[Mapping[str, Any]] | None, limit: int | None
 ) -> Space:
-    """Return the requested configurations, with every value checked by itself."""
+    """Return the requested configurations, with every value checked separately."""
     made = tuple(axis_of(name, given) for name, given in axes.items())
     most = MOST_CONFIGURATIONS if limit is None else whole_number("limit", limit)
     space = _product(graph, made, most, limit) if configurations is None else _list(graph, made, configurations, most)
     workers = space.by_name.get("workers")
     if DEVICES in space.by_name and workers is not None:
-        raise ArgumentError("workers", list(workers.values), "left out with devices=, which sets the number of workers")
+        raise ArgumentError(
+            "workers", list(workers.values), "must not be given with devices=, which sets the number of workers"
+        )
     places = [value for axis in space.axes if axis.name in ("device", "system") for value in axis.values]
     if all(value is None for value in places):
         raise ArgumentError("device", None, "set; or pass system=, or both")
@@ -277,7 +279,7 @@ def _product(graph: Any, axes: tuple[Axis, ...], most: int, limit: int | None) -
 
 
 def _drawn(size: int, count: int) -> NDArray[np.int64]:
-    """Draw different configurations of a product, always the same ones, in their order."""
+    """Draw distinct configurations of a product, in order; always the same ones."""
     generator = np.random.default_rng(0)
     numbers = np.empty(0, dtype=np.int64)
     while len(numbers) < count:
@@ -290,7 +292,7 @@ def _drawn(size: int, count: int) -> NDArray[np.int64]:
 def _list(graph: Any, axes: tuple[Axis, ...], configurations: Iterable[Mapping[str, Any]], most: int) -> Space:
     rows: Sequence[Mapping[str, Any]] = list(configurations)
     if not rows:
-        raise ArgumentError("configurations", rows, "a list with at least one mapping")
+        raise ArgumentError("configurations", rows, "must have at least one mapping")
     for row in rows:
         if not isinstance(row, Mapping):
             raise ArgumentError("configurations", row, "a list of mappings of argument to value")
@@ -304,7 +306,7 @@ def _list(graph: Any, axes: tuple[Axis, ...], configurations: Iterable[Mapping[s
     fixed = {axis.name: axis.values[0] for axis in axes}
     made, listed = [], {}
     for name in names:
-        axis_of(name, None)  # refuses a name that is none
+        axis_of(name, None)  # rejects an unknown name
         places: dict[Any, int] = {}
         values: list[Any] = []
         codes = np.empty(len(rows), dtype=np.int32)

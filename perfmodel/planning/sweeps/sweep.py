@@ -43,42 +43,42 @@ def sweep(
     graph : LayerGraph or Run
         A network, or a Run of a measurement table. [-]
     configurations : iterable of mapping
-        Arguments of each configuration, instead of the product of lists; ``axes`` are then what all have. [-]
+        Arguments of each configuration, instead of the product of lists; ``axes`` then apply to all of them. [-]
     columns : iterable of str
-        What is kept of each: ``step_s``, its parts and totals by the names they have in a Prediction,
-        ``samples_per_s``, ``epoch_s``, ``usd_per_epoch``, ``memory_bytes``; ``fits`` and ``reason`` always are. None
-        for ``step_s``, ``samples_per_s`` and ``usd_per_epoch``. [-]
+        Results to keep: ``step_s``, its parts and totals under their names in a Prediction,
+        ``samples_per_s``, ``epoch_s``, ``usd_per_epoch``, ``memory_bytes``; ``fits`` and ``reason`` are always kept.
+        None for ``step_s``, ``samples_per_s`` and ``usd_per_epoch``. [-]
     usd_per_hour : float or mapping of str to float
-        Price of a device, of every one or by its name; each of all devices that work is paid. None for its share of
-        the newest instance on demand whose price is known (``pm.load_price``). [USD/h]
+        Price of a device, one for all or by name; every device that works is paid for. None for its share of the
+        newest known on-demand price of an instance (``pm.load_price``). [USD/h]
     dataset_size : int
-        Samples of an epoch, of every configuration; None for those of the data set that each reads, else of ImageNet
-        (1,281,167). [samples]
+        Samples of an epoch, for every configuration; None for the size of the data set that it reads, else of
+        ImageNet (1,281,167). [samples]
     limit : int
-        Most configurations: of a larger product so many are drawn at random, the same ones every time. Without it up
-        to 50 million are taken on. [1]
+        Most configurations; this many are drawn at random from a larger product, the same ones every time. Without it,
+        up to 50 million are evaluated. [1]
     executor : concurrent.futures.Executor
-        Who does the work: a process pool, or ``client.get_executor()`` of dask.distributed; the table is the same.
-        Tasks of workers that are lost are done again. [-]
+        Runs the tasks: a process pool, or ``client.get_executor()`` of dask.distributed; the table is the same.
+        Tasks of lost workers are repeated. [-]
     progress : bool
-        Whether a bar on the error stream shows how far it is. [-]
+        Whether to show a progress bar on the error stream. [-]
     **axes : object
-        Arguments of ``predict``, each one value, or a list, tuple, range or array of values. Besides: ``link``, a link
-        in place of those of its kind of ``system=`` (the fabric of a cluster, PCIe slots, NVLink), ``device``
-        together with ``system=``, GPUs in place of the system's own, and ``devices``, so many of a system's instead of
-        ``workers``, which fill them: as many as they have room for with ``stages`` x ``tensor_size`` each. [-]
+        Arguments of ``predict``, each one value, or a list, tuple, range or array of values. Also: ``link``,
+        which replaces the links of its kind in ``system=`` (the fabric of a cluster, PCIe slots, NVLink);
+        ``device`` with ``system=``, which replaces the system's GPUs; and ``devices``, a number of
+        devices, instead of ``workers``: as many workers as fit with ``stages`` x ``tensor_size`` devices each. [-]
 
     Returns
     -------
     Sweep
-        Columns of arguments and results. A configuration that cannot be has NaN and a ``reason``; one that does not
+        Columns of arguments and results. An impossible configuration has NaN and a ``reason``; one that does not
         fit in memory keeps its time, with ``fits`` false and a ``reason``. [-]
 
     Raises
     ------
     ArgumentError
         If an axis is empty, a value is never allowed, a batch size is missing, or there are too many configurations
-        without ``limit``: all before any work.
+        without ``limit``; raised before any work.
     UnknownNameError
         If an argument, a column or a name is unknown; names the nearest.
 
@@ -125,7 +125,7 @@ def _places(space: Space, name: str) -> range:
 
 
 def _check_batch_sizes(space: Space) -> None:
-    """Refuse a configuration without a batch size, as predict does."""
+    """Reject a configuration without a batch size, as predict does."""
     said = (space.value("global_batch_size", code) for code in _places(space, "global_batch_size"))
     if space.graph.fixed_batch_size is not None or any(size is not None for size in said):
         return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.table import Sweep
 
 MOST_POINTS: Final = 20_000
-"""Most points of a cloud that are drawn, evenly spread over the table. [1]"""
+"""Most points of a cloud to draw, evenly spread over the table. [1]"""
 
 
 def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:

@@ -37,18 +37,18 @@ REASONS_SHOWN: Final = 6
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sweep(Result):
-    """Configurations with what predict says of them, as columns. Made by :func:`perfmodel.sweep`.
+    """Configurations and their predictions, as columns. Made by :func:`perfmodel.sweep`.
 
     Parameters
     ----------
     space : Space
-        The configurations, none of them written out. [-]
+        The configurations, stored as axes. [-]
     results : mapping of str to ndarray
-        Results by column; of ``reason`` codes. [as named]
+        Results by column; ``reason`` holds codes. [as named]
     reasons : tuple of str
         Texts by code; the first is empty. [-]
     places : ndarray of int or None
-        Where each configuration stands in the space; None for all, in its order. [1]
+        Row of each configuration in the space; None for all rows in order. [1]
     """
 
     space: Space
@@ -63,7 +63,7 @@ class Sweep(Result):
 
     @property
     def rows(self) -> Table[Any]:
-        """All configurations as a table; of very many ``chunks`` and ``to_frame`` are quicker."""
+        """All configurations as a table; for very many, ``chunks`` and ``to_frame`` are faster."""
         return self.to_table(len(self))
 
     @property
@@ -72,7 +72,7 @@ class Sweep(Result):
         return (*(axis.name for axis in self.space.axes), *self.results)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """Return a column: numbers in base units, truth values, or objects such as names."""
+        """Return a column: numbers in base units, Booleans, or objects such as names."""
         if name == REASON:
             texts = np.empty(len(self.reasons), dtype=object)
             texts[:] = self.reasons
@@ -118,12 +118,12 @@ class Sweep(Result):
         Parameters
         ----------
         places : ndarray of int or bool
-            Which. [1]
+            Indices or a mask. [1]
 
         Returns
         -------
         Sweep
-            These. [-]
+            The selected configurations. [-]
         """
         places = np.flatnonzero(places) if places.dtype == bool else places
         kept = places if self.places is None else self.places[places]
@@ -136,7 +136,7 @@ class Sweep(Result):
 
     @property
     def refused(self) -> dict[str, int]:
-        """Number of configurations that are impossible or do not fit, by the argument at fault or the reason. [1]"""
+        """Number of impossible or too large configurations, by the argument at fault or the reason. [1]"""
         codes, counts = np.unique(self.results[REASON][~self.results[FITS]], return_counts=True)
         found: Counter[str] = Counter()
         for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
@@ -194,13 +194,13 @@ class Sweep(Result):
         Raises
         ------
         ArgumentError
-            If there is none, or the configuration cannot be.
+            If there is none, or the configuration is impossible.
         """
         index = self._place(index)
         return self.space.predicted(index if self.places is None else int(self.places[index]))
 
     def _ranked(self, name: str) -> NDArray[np.float64]:
-        """Return a column such that less is better; infinite where a configuration has no value."""
+        """Return a column, negated if needed so that less is better; infinite if a configuration has no value."""
         check_ranked(name, self.results)
         signed = -self.results[name] if name in LARGER_IS_BETTER else self.results[name]
         return np.where(self.results[FITS] & np.isfinite(signed), signed, np.inf)
@@ -211,14 +211,14 @@ class Sweep(Result):
         Parameters
         ----------
         name : str
-            By which column: the largest ``samples_per_s``, the smallest of all others. [-]
+            Column to rank by: best is the largest ``samples_per_s``, the smallest of any other. [-]
         count : int or None
-            How many, the best first; None for the one as a mapping. [1]
+            Number of configurations, the best first; None for the best as a mapping. [1]
 
         Returns
         -------
         dict or Sweep
-            The one as column and value, or a sweep of so many. [-]
+            The best by column, or a sweep of ``count`` configurations. [-]
 
         Raises
         ------
@@ -242,18 +242,18 @@ class Sweep(Result):
         return f"; of most: {reason}" if reason else ""
 
     def pareto(self, *names: str) -> Sweep:
-        """Return the configurations that no other beats in every one of some columns.
+        """Return the configurations that no other beats in every given column.
 
         Parameters
         ----------
         *names : str
-            Columns, of which less is better, but for ``samples_per_s``. [-]
+            Columns; less is better, except for ``samples_per_s``. [-]
 
         Returns
         -------
         Sweep
-            The front, by rising first column; of several alike the first. Configurations that do not fit, or have no
-            value, are not on it. [-]
+            The front, by rising first column; only the first of several equal ones. Configurations that do not fit
+            or have no value are excluded. [-]
 
         Raises
         ------
@@ -311,7 +311,7 @@ class Sweep(Result):
         Parameters
         ----------
         path : str or Path
-            Where. [-]
+            File to write. [-]
 
         Raises
         ------
@@ -328,7 +328,7 @@ class Sweep(Result):
         Parameters
         ----------
         path : str or Path
-            Where; the file is there whole or not at all. [-]
+            File to write; it appears complete or not at all. [-]
 
         Raises
         ------
@@ -351,9 +351,9 @@ class Sweep(Result):
         y : str
             A column of results. [-]
         by : str or None
-            An argument: a line, or a colour, for each of its values. [-]
+            An argument; each of its values gets a line or a colour. [-]
         path : str, Path or None
-            Where to save the picture; None only returns the figure. [-]
+            File to save the picture to; None only returns the figure. [-]
 
         Returns
         -------
@@ -379,7 +379,7 @@ class Sweep(Result):
         Parameters
         ----------
         count : int
-            How many at most. [1]
+            Most rows. [1]
 
         Returns
         -------
@@ -454,7 +454,7 @@ def write_parquet(sweep: Sweep, path: str | Path) -> None:
     except ImportError as error:
         message = "to_parquet() needs pyarrow: pip install 'perfmodel[frames]'"
         raise ImportError(message) from error
-    # a chunk may lack what decides a column's type, so the axes do
+    # the axes decide a column's type, because a chunk may lack some values
     types = {name: pa.array(_of_one_kind(axis.labels)).type for name, axis in sweep.space.by_name.items()}
     types |= {name: pa.from_numpy_dtype(column.dtype) for name, column in sweep.results.items()}
     schema = pa.schema(list((types | {REASON: pa.string()}).items()))
@@ -466,7 +466,7 @@ def write_parquet(sweep: Sweep, path: str | Path) -> None:
 
 
 def _of_one_kind(labels: NDArray[Any]) -> list[Any]:
-    """Return the values of an argument; as text where their types differ."""
+    """Return the values of an argument; as text if their types differ."""
     kinds = {type(each) for each in labels.tolist() if each is not None}
     return labels.tolist() if len(kinds) <= 1 or kinds == {int, float} else _as_text(labels)
 

@@ -1,4 +1,4 @@
-"""Tasks of a sweep: cut from a space, evaluated in arrays where that is possible, here or by an executor."""
+"""Tasks of a sweep: cut from a space, evaluated in arrays if possible, here or by an executor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     Columns = dict[str, NDArray[Any]]
 
 WORKERS_PER_TASK: Final = 4096
-"""Worker configurations timed at once: their gradients' times take some ten megabytes. [1]"""
+"""Worker configurations timed at once; the times of their gradients take about ten megabytes. [1]"""
 
 ROWS_PER_TASK: Final = 200_000
 """Configurations of a task: a few megabytes of columns. [1]"""
@@ -44,7 +44,7 @@ LAYOUT_ROWS_PER_TASK: Final = 1_000_000
 """Layouts of a task: their common parts are made once per task. [1]"""
 
 OF_LAYOUT: Final = (*names_of("spread"), "global_batch_size", DEVICES)
-"""Arguments that make a configuration a layout unless they have their default."""
+"""Arguments that make a configuration a layout if they differ from their defaults."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ class Side:
 
     @classmethod
     def of(cls, space: Space, names: tuple[str, ...]) -> Side:
-        """Return those axes of a space that are among ``names``, in that order."""
+        """Return the axes of a space that are in ``names``, in that order."""
         return cls(tuple(space.by_name[name] for name in names if name in space.by_name))
 
     @property
@@ -127,7 +127,7 @@ AnyTask: TypeAlias = SweepTask | LayoutTask
 
 
 def is_slow(space: Space) -> bool:
-    """Tell whether predict must evaluate every configuration by itself: of a Run, or with fitted factors."""
+    """Tell whether predict must evaluate each configuration separately: for a Run, or with fitted factors."""
     return isinstance(space.graph, Run) or _varies(space, ("calibration",))
 
 
@@ -172,7 +172,7 @@ def _listed(rows: NDArray[np.int64], of_worker: NDArray[np.int64], of_job: NDArr
 
 
 ROWS_PER_KIND: Final = 4
-"""Configurations per worker from which on timing them at once is cheaper than single predictions. [1]"""
+"""Configurations per worker at or above which timing them at once beats single predictions. [1]"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +185,7 @@ class TaskColumns:
 
 @dataclass(eq=False)
 class Evaluation:
-    """The results asked of every configuration of a space."""
+    """The results requested of every configuration of a space."""
 
     space: Space
     columns: tuple[str, ...]
@@ -209,7 +209,7 @@ class Evaluation:
         return TaskColumns(rows.columns, rows.reasons.texts)
 
     def workers(self, task: SweepTask) -> tuple[Block, JointSteps]:
-        """Return the workers of a task, timed alone, and the evaluator of their jobs; kept from an equal last task."""
+        """Return the workers of a task, timed alone, and the evaluator of their jobs; cached for an equal next task."""
         last = self._last
         if last is None or not np.array_equal(last[0], task.workers):
             codes = Side.of(self.space, OF_WORKER).codes(task.workers)
@@ -220,7 +220,7 @@ class Evaluation:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Switch off cyclic garbage collection in the block: it makes millions of objects without cycles."""
+    """Switch off cyclic garbage collection in the block, which makes millions of objects without cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -299,7 +299,7 @@ class _ResultRows:
         self.columns[REASON][row] = self.reasons.code(fit, self.price_reason(device))
 
     def price_reason(self, device: str) -> str:
-        """Return why a device has no price; empty if it has one or prices are not asked for."""
+        """Return why a device has no price; empty if it has one or no prices are requested."""
         asked = "usd_per_epoch" in self.evaluation.columns
         return self.evaluation.prices.missing(device) if asked else ""
 
@@ -314,7 +314,7 @@ class _TaskEvaluation:
         self.is_slow = self._is_sparse() or is_slow(self.space)
 
     def _is_sparse(self) -> bool:
-        """Tell whether hardly any two configurations share a worker, batch size aside."""
+        """Tell whether hardly any two configurations share a worker, ignoring batch size."""
         batches = self.space.by_name.get("batch_size")
         kinds = np.unique(self.task.workers // (1 if batches is None else len(batches)))
         return self.task.pairs is not None and self.task.size < ROWS_PER_KIND * len(kinds)
@@ -352,7 +352,7 @@ class _TaskEvaluation:
     def _rows(
         among: NDArray[np.int64], start: int, places: NDArray[np.int64] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the members of ``among`` that a job is for, and their rows in the table."""
+        """Return the members of ``among`` that have a job, and their rows in the table."""
         if places is None:
             return among, start + among
         wanted = np.isin(places, among)
@@ -372,7 +372,7 @@ class _TaskEvaluation:
         """Return reason codes of a section's configurations: too little memory, or no known price."""
         key = ("remarks", memory)
         kept = section.kept.get(key)
-        if kept is None or kept[0] is not self.reasons:  # codes are of one task's list of reasons
+        if kept is None or kept[0] is not self.reasons:  # codes belong to one task's list of reasons
             said = self.rows.remarks(outcome, *section.numbered_devices)
             kept = section.kept[key] = (self.reasons, said)
         return kept[1]
@@ -391,7 +391,7 @@ def empty_columns(names: tuple[str, ...], size: int) -> Columns:
 
 
 AT_ONCE: Final = 64
-"""Tasks that an executor has at once: enough for its workers, with few megabytes of columns. [1]"""
+"""Tasks that an executor has at once: enough for its workers, with a few megabytes of columns. [1]"""
 
 TRIES: Final = 3
 """Attempts on an executor before a task is evaluated here. [1]"""
@@ -405,7 +405,7 @@ def evaluate_pickled(pickled: bytes, task: AnyTask) -> TaskColumns:
     found = _OPEN.get(pickled)
     if found is None:
         _OPEN.clear()
-        found = _OPEN[pickled] = pickle.loads(pickled)  # made by this very library a moment ago
+        found = _OPEN[pickled] = pickle.loads(pickled)  # pickled by this library in the parent process
     return found.of(task)
 
 
@@ -465,7 +465,7 @@ class _ExecutorTasks:
 
 
 def check_executor(executor: Any) -> None:
-    """Refuse anything that is not an executor of concurrent.futures."""
+    """Reject anything that is not an executor of concurrent.futures."""
     submit: Callable[..., Any] | None = getattr(executor, "submit", None)
     if executor is not None and not (isinstance(executor, Executor) and callable(submit)):
         allowed = "an executor of concurrent.futures, e.g. ProcessPoolExecutor(), or client.get_executor() of dask"

@@ -57,7 +57,7 @@ class WorkerKind:
 
     @derived_property
     def schedule(self) -> GradientSchedule | None:
-        """Times at which gradients are ready; None where there are none. [s]"""
+        """Times at which gradients are ready; None without a backward pass. [s]"""
         if Phase.BACKWARD not in self.prepared.subject.phase.parts:
             return None
         return self.timed.shown.gradients
@@ -95,7 +95,7 @@ class Alike:
 
 @dataclass(eq=False, kw_only=True)
 class Section:
-    """Workers with the same exchange (same contents, same route), whatever each computes before."""
+    """Workers with the same exchange (contents and route); what each computes before it may differ."""
 
     kinds: Sequence[WorkerKind]
     alike: Alike
@@ -104,11 +104,11 @@ class Section:
 
     @property
     def first(self) -> WorkerKind:
-        """A representative of all kinds."""
+        """One worker that stands for every kind in the section."""
         return self.kinds[0]
 
     def joined(self, per_kind: Sequence[Any]) -> NDArray[Any]:
-        """Join a value or array of each kind to one array; configurations are the last axis."""
+        """Concatenate each kind's value or array; configurations run along the last axis."""
         parts = []
         for kind, value in zip(self.kinds, per_kind, strict=True):
             values = np.asarray(value)
@@ -139,7 +139,7 @@ class Section:
 
     @property
     def whole(self) -> StepTime:
-        """The same, under the name that the composition uses. [s]"""
+        """The same as ``own``, under the name that the composition uses. [s]"""
         return self.own
 
     @property
@@ -162,7 +162,7 @@ class Section:
 
     @derived_property
     def memory_bytes(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-        """Memory of each worker with one mini-batch on the device, size of a further one, and capacity. [B]"""
+        """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
         footprints = [kind.prepared.footprint(kind.timed) for kind in self.kinds]
         one = [kind.one_input_bytes(each) for kind, each in zip(self.kinds, footprints, strict=True)]
         kept = [
@@ -172,7 +172,7 @@ class Section:
 
     @derived_property
     def by_framework(self) -> list[tuple[WorkerKind, NDArray[np.int64]]]:
-        """One representative per framework and the indices that share it; their copies are the same."""
+        """One kind per framework, and the workers that share its copies."""
         found: dict[Hashable, tuple[WorkerKind, list[bool]]] = {}
         for index, kind in enumerate(self.kinds):
             key = (id(kind.prepared.profile), kind.prepared.pinned)
@@ -191,7 +191,7 @@ class Section:
 
     @derived_property
     def beside_working_dies(self) -> Section:
-        """The same workers at the clock that a board's dies have while several work."""
+        """The same workers at the clock that a die keeps while other dies of its board work."""
         return Section(kinds=[_slower(kind) for kind in self.kinds], alike=self.alike, only=self.only)
 
 
@@ -302,7 +302,7 @@ class Workers:
         return int(graph.samples(graph.fixed_batch_size if given is None else given))
 
     def _processor(self, target: Target, codes: Mapping[str, int]) -> Hashable:
-        """Return a key that is equal for processors with the same times."""
+        """Return a key that processors with the same times share."""
         if not isinstance(target, GpuTarget):
             return tuple((name, codes.get(name)) for name in ("device", "system"))
         for index, known in enumerate(self._devices):
@@ -331,7 +331,7 @@ class Workers:
         return frozenset() if axis is None else frozenset(axis.values)
 
     def _wiring(self, target: Target) -> Hashable:
-        """Return a key of the route of mini-batches and gradients."""
+        """Return a key for the route of mini-batches and gradients."""
         if not isinstance(target, GpuTarget):
             return (target.processor, target.name)
         if target.system_part is None:
@@ -369,7 +369,7 @@ class JobValues:
     Parameters
     ----------
     codes : mapping of str to int
-        Where values stand in their axes: what tells jobs apart. [1]
+        Position of each value on its axis; identifies a job. [1]
     values : mapping of str to object
         Arguments of predict. [-]
     """
@@ -387,17 +387,17 @@ class JobValues:
 
     @derived_property
     def agreed(self) -> Hashable:
-        """Key of the way in which the workers agree."""
+        """Key of how the workers agree."""
         return self._key(AGREED_BY)
 
     @derived_property
     def fed(self) -> Hashable:
-        """Key of the way in which mini-batches arrive."""
+        """Key of how mini-batches arrive."""
         return self._key(("workers", *FED_BY))
 
 
-class Refusal(Exception):  # noqa: N818 - no error: a row of the table
-    """Why a job is impossible, in the words of predict, and the system that they name."""
+class Refusal(Exception):  # noqa: N818 - not an error: a row of the table
+    """Why a job is impossible, in the words of predict, and the name of the system in them."""
 
     def __init__(self, reason: str, system: str) -> None:
         self.reason, self.system = reason, system
@@ -468,7 +468,7 @@ class JointSteps:
             except PerfmodelError as error:
                 self._kept[key] = Refusal(str(error), section.first.system)
         found = self._kept[key]
-        if isinstance(found, Refusal):  # raised anew: one that is kept would keep whoever it passed through
+        if isinstance(found, Refusal):  # a new exception: a cached one would keep the frames in its traceback alive
             raise Refusal(found.reason, found.system)
         return found
 
@@ -546,7 +546,7 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
     varied = isinstance(agreement, Asynchronous) and agreement.numbers.times is not None
     if not (merged or varied):
         return _composed(section, agreement)
-    # what is searched for, or comes of a search, is found for each worker by itself
+    # a searched value, or one that follows from a search, is found for each worker alone
     found = [_composed(section.some(np.array([index])), agreement) for index in range(len(section.batch_size))]
 
     def joined(steps: list[StepTime]) -> StepTime:
@@ -563,4 +563,4 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
 def _composed(section: Section, agreement: Agreement | None) -> Composed:
     work = StageWork(times=section, exchanges_gradients=agreement is not None)
     composed = agreed([work], orders=section.first.prepared.orders, agreement=agreement)
-    return replace(composed, stages=())  # a section keeps what is composed of it, and would keep itself
+    return replace(composed, stages=())  # a section caches its composed step, whose stages would refer back to it
