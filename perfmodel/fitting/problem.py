@@ -118,7 +118,7 @@ class Problem:
     def prior_root(self) -> NDArray[np.float64]:
         """Return the matrix W for which W x are independent unit normals under the prior.
 
-        Unknowns of one group share a common part, so that one without rows of its own moves with its group's mean.
+        Unknowns of one group share a common part, so that one without its own rows follows the group's mean.
         """
         return prior_root(self.unknowns)
 

@@ -234,6 +234,6 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> Stag
 @derived
 def _again(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: str | None) -> frozenset[str]:
     """Layers that are computed again."""
-    del layer_count  # a graph may have grown since
+    del layer_count  # a graph may have grown since then
     parts = graph.segments(input_gradient=input_gradient, recompute=recompute)
     return frozenset(node.name for part in parts for node in part.again)

@@ -63,7 +63,7 @@ def gradient_exchanges(
 
 @derived
 def _exchanges(graph: LayerGraph, layer_count: int, shard_stage: int, element_bytes: int) -> tuple[Exchange, ...]:
-    del layer_count  # a graph may have grown since
+    del layer_count  # a graph may have grown since then
     counts = graph.trained_parameter_counts
 
     def exchange(kind: ExchangeKind, phase: Phase, name: str) -> Exchange:
@@ -134,7 +134,7 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
 
 @derived
 def _shard(whole: LayerGraph, fingerprint: str, **how: Any) -> StageGraph:
-    del fingerprint  # a graph may have grown since
+    del fingerprint  # a graph may have grown since then
     return tensor_split(whole, **how)
 
 

@@ -207,7 +207,7 @@ def _least(cost: NDArray[np.float64], stage_count: int, *, combine: np.ufunc) ->
 @derived
 def known_cuts(graph: LayerGraph, fingerprint: str) -> tuple[Cut, ...]:
     """Places where a graph of this fingerprint can be cut, found once."""
-    del fingerprint  # a graph may have grown since
+    del fingerprint  # a graph may have grown since then
     return cuts_of(graph)
 
 

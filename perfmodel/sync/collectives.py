@@ -119,7 +119,7 @@ class LibraryCollective:
         return placed.collective.name, protocol.name
 
     def taken_share(self, *, unit_count: int) -> Quantity:
-        """Share of a device that messages keep from computing. [1]"""
+        """Share of a device that messages occupy. [1]"""
         rates = [rate for placed in self.algorithms for each in placed.rounds for rate in each.rates_bytes_per_s]
         if self.blocks is None or not rates:
             return 0.0

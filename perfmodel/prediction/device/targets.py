@@ -57,7 +57,7 @@ def resolve_target(
 ) -> Target:
     """Load the target that a caller named."""
     if (device is None) == (system is None):
-        allowed = "given, or system= in its place" if device is None else "left out where system= is given"
+        allowed = "given, or system= in its place" if device is None else "None if system= is given"
         raise ArgumentError("device", None if device is None else (device, system), allowed)
     workers = whole_number("workers", workers)
     if system is not None:
