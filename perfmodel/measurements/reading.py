@@ -166,7 +166,7 @@ def check_names(
     frameworks: Iterable[str],
     builders: Iterable[str],
 ) -> None:
-    """Raise unless every row with a time names a known device, framework and network, and threads that it has.
+    """Raise unless every row with a time names a known device, framework and network, and a possible thread count.
 
     Examples
     --------

@@ -372,7 +372,7 @@ def resolve_data_path(target: Target, job: Job) -> DataPath:
         )
     if target.processor != "gpu":
         raise NotYetAvailableError(
-            "dataset", dataset, f"for GPUs: on {target.name}, decoding would take cores from the step"
+            "dataset", dataset, f"GPUs only: on {target.name}, decoding would take cores from the step"
         )
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     if decode_cores is not None:

@@ -142,9 +142,9 @@ class Job(JobAttributes):
         ArgumentError
             If hardware, software or network cannot run the job.
         UnknownNameError
-            If a name is unknown; names the nearest.
+            If a name is unknown; suggests the nearest.
         SpecError
-            If a spec file is wrong; lists every fault.
+            If a spec file is invalid; lists every fault.
         """
         layers = None if (kept := getattr(self.graph, "kept", None)) is None else kept("jobs")
         if self.__dict__.setdefault("_layers", layers) is not layers:  # the graph has grown since then

@@ -61,10 +61,10 @@ class LoweredGraph:
 
 
 MOST_LOWERED = 64
-"""Lowered forms kept per graph; the oldest goes first. [1]"""
+"""Lowered forms cached per graph; the oldest is dropped first. [1]"""
 
 MOST_OPERATIONS = 12
-"""Operation lists kept per graph, one per way to run a phase; devices and frameworks share them. [1]"""
+"""Operation lists cached per graph, one per way to run a phase; devices and frameworks share them. [1]"""
 
 
 def _operations_of(

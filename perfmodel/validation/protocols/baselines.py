@@ -238,7 +238,7 @@ def amdahl_log(trained: Cells, tested: Cells) -> Floats:
 
     fitted by least squares on relative errors: it interpolates a measured row, and knows nothing of any other.
     """
-    from scipy.optimize import nnls  # scipy loads only where something is fitted
+    from scipy.optimize import nnls  # scipy loads only when something is fitted
 
     def terms(cells: Cells) -> Floats:
         counts = np.array([_threads(cell) for cell in cells], dtype=np.float64)
