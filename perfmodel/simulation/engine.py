@@ -85,7 +85,7 @@ def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resourc
     names = {task.name for task in tasks}
     if len(names) < len(tasks):
         twice, _ = Counter(task.name for task in tasks).most_common(1)[0]
-        raise TaskError(twice, "must be the name of only one task")
+        raise TaskError(twice, "must be the name of one task only")
     for task in tasks:
         if task.resource is not None and task.resource not in resources:
             kind = f"resource of task {task.name!r}"
