@@ -31,7 +31,7 @@ IMPORTS = {
 }
 """Name in an annotation -> where it is imported from."""
 
-TYPED_HEAD = '''"""Arguments of predict for type checkers and completion. By tools/generate_arguments.py."""
+TYPED_HEAD = '''"""Arguments of predict for type checkers and completion. Written by tools/generate_arguments.py."""
 
 from __future__ import annotations
 

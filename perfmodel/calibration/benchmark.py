@@ -22,15 +22,15 @@ Sizes = Mapping[str, int]
 """Name of a size -> its value. [1]"""
 
 Run = Callable[[], Any]
-"""Runs a kernel once and returns what it makes."""
+"""Runs a kernel once and returns its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
     """A size that is drawn.
 
-    Whatever counts samples is odd, and so is every size of a pass whose operation is told by its number of elements
-    alone. So a network with an even mini-batch has no operation in common with a calibration.
+    Every number of samples is odd, and so is every size of a pass whose operation depends only on its number of
+    elements. So a network with an even mini-batch has no operation in common with a calibration.
     """
 
     low: int = 1
@@ -97,7 +97,7 @@ FEATURE_STEPS: Final = ((0.6, 32), (0.85, 8), (1.0, 1))
 """Upper ends of the shares of features that are drawn as multiples, and the multiples [1]."""
 
 MOST_DRAWS: Final = 400
-"""Draws after which a benchmark has no shape within the limits [1]."""
+"""Draws after which a benchmark counts as having no shape within the limits [1]."""
 
 
 def _rounded(value: float, axis: Axis, fraction: float) -> int:
@@ -189,7 +189,7 @@ def shapes(
 
 
 def most_telling(sensitivities: NDArray[np.float64], candidates: NDArray[np.float64], *, prior: float) -> int:
-    """Return the candidate that a fit is least sure of.
+    """Return the candidate about which a fit is least certain.
 
     Examples
     --------

@@ -42,7 +42,7 @@ FEWEST_POINTS: Final = 20
 """Fewest points of a fit [1]."""
 
 RECORD_BYTES: Final = 4 * 2**20
-"""Space that the record and the result of a session need at most [B]."""
+"""Upper bound of the space for the record and result of a session [B]."""
 
 
 USUAL_BUDGET_S: Final = 60.0
@@ -54,7 +54,7 @@ class _TooFewPointsError(CalibrationError):
 
 
 class CalibrationInterrupted(KeyboardInterrupt):
-    """A calibration was interrupted; says where its points are kept and how to go on."""
+    """A calibration was interrupted; the message says where its points are and how to resume."""
 
     def __init__(self, message: str, journal: Path) -> None:
         self.journal = journal
@@ -88,14 +88,14 @@ def calibrate(
     backend : str or Backend
         ``torch``: the kernels that PyTorch runs; ``numpy``: on any machine. [-]
     budget_s : float
-        Time that measuring may take. Kernels get half of it in any case, at most 4 s: a small one is overrun. [s]
+        Time that measuring may take. Kernels always get half of it, up to 4 s, even beyond a small budget. [s]
     progress : bool or callable
-        Whether to show a bar on the error stream, or what to tell how much of how much is done. [-]
+        Whether to show a bar on the error stream; or a function of the amount done and the total. [-]
     out : str, Path or None
-        Where to write the result (TOML); the measured points are kept beside it, for ``resume`` and figures. Points
-        of another session that lie there are renamed, with a warning. [-]
+        Where to write the result (TOML); the measured points are kept beside it, for ``resume`` and figures. The record
+        of another session there is renamed, with a warning. [-]
     resume : str, Path or None
-        Record of an interrupted calibration to go on with. [-]
+        Record of an interrupted calibration to resume. [-]
     dtypes : str, sequence of str or None
         Data types; None for ``fp32`` on a CPU, and ``tf32`` and ``bf16`` too on a GPU that has them. [-]
 
@@ -115,7 +115,7 @@ def calibrate(
 
     Notes
     -----
-    No network is run. Nothing of the machine is set; the allocator of this process is told to keep freed memory.
+    No network is run. Machine settings stay unchanged; the allocator of this process is told to keep freed memory.
     """
     begin = time.monotonic()
     _check_budget(budget_s)
@@ -149,12 +149,12 @@ def calibrate(
             message = f"{error}. {kept}"
             raise CalibrationError(message) from None
     if out is None and resume is None and journal.path is not None:
-        journal.path.unlink(missing_ok=True)  # it was there for an interrupt alone
+        journal.path.unlink(missing_ok=True)  # it was only needed for an interrupt
     return machine
 
 
 def benchmark_table(backend: str) -> Mapping[str, Benchmark]:
-    """Return the benchmarks of a backend by class, without asking whether its library or device is there."""
+    """Return the benchmarks of a backend by class, without checking for its library or device."""
     check_known("backend", backend, BACKENDS)
     kinds = import_module(BACKENDS[backend].partition(":")[0]).BENCHMARKS
     return {each.name: each for kind in kinds for each in kind()}
@@ -167,7 +167,7 @@ def _check_budget(budget_s: Any) -> None:
 
 
 def _check_writable(out: str | Path | None) -> None:
-    """Refuse a path where the result or its record could not be written, before anything is measured."""
+    """Reject a path where the result or its record could not be written, before anything is measured."""
     if out is None:
         return
     path = Path(out).expanduser()
@@ -183,7 +183,7 @@ def _check_writable(out: str | Path | None) -> None:
     trial = path.with_name(f".{path.name}.{os.getpid()}.trial")
     try:
         with replacement_of(trial) as temporary:
-            temporary.write_bytes(bytes(RECORD_BYTES))  # a full disk refuses it, or what follows
+            temporary.write_bytes(bytes(RECORD_BYTES))  # a full disk fails here or later
     except ArgumentError as error:
         raise ArgumentError(argument="out", given=str(out), allowed=error.allowed) from error
     finally:
@@ -243,7 +243,7 @@ def _shown(
 def _save(machine: MeasuredMachine, out: str | Path, *, kept: str) -> None:
     try:
         machine.save(out)
-    except ArgumentError as error:  # as where the disk was filled meanwhile
+    except ArgumentError as error:  # e.g. the disk has become full
         message = f"{out} was not written: it {error.allowed}. {kept}"
         raise CalibrationError(message) from error
 

@@ -2,11 +2,11 @@ r"""Kernel classes of a calibration: the points of each, and the few positive co
 
 A class's time is :math:`t = \sum_i c_i f_i`. The logarithms of the constants are fitted to the logarithms of the times:
 so all stay positive, and a small kernel counts as much as a large one. Points far off count less (soft L1). Every
-constant is drawn to that of its pooled class, more the fewer points tell of it.
+constant is pulled to that of its pooled class, more strongly the fewer points determine it.
 
 The interval of a constant says how far it moves from one calibration of a machine to the next: by noise of the
-times, and by the few shapes that are drawn elsewhere (the sandwich estimator [1]_). How far points lie off
-their curve is another thing, the residual of the class: the same shapes lie off it the second time too.
+times, and by the few shapes that are drawn elsewhere (the sandwich estimator [1]_). The distance of points from their
+curve is separate, the residual of the class: the same shapes are off it the second time too.
 
 References
 ----------
@@ -51,26 +51,26 @@ PRIOR_SPREAD: Final = 0.7
 """Standard deviation of the logarithm of a constant around that of its pooled class: a factor of 2 [1]."""
 
 LOOSE_SPREAD: Final = 3.0
-"""The same where there is no pooled class, around a rough guess [1]."""
+"""The same without a pooled class, around a rough guess [1]."""
 
 LEAST_SIGMA: Final = 0.02
 """Least spread of points about their curve [1]."""
 
 LEAST_SHARE: Final = 0.02
-"""Share of a point's time below which a constant cannot be known and is left out [1]."""
+"""Share of a point's time below which a constant cannot be determined and is dropped [1]."""
 
 PROPORTIONAL: Final = 1.15
-"""Largest over smallest ratio of two features that points cannot separate; the later one is left out [1]."""
+"""Largest over smallest ratio of two features that points cannot separate; the later one is dropped [1]."""
 
 REPEAT_SPREAD: Final = 0.05
-"""Standard deviation of a time from one run to the next, where no point was taken twice [1]."""
+"""Standard deviation of a time from one run to the next, if no point was taken twice [1]."""
 
 OTHER_POINTS: Final = 0.1
 """Share of the points that a second calibration takes elsewhere, with other distances from the curve: 5 to 20 % of five
 pairs of calibrations of one machine, whose constants agreed within 80 % intervals in nine of ten with it [1]."""
 
 FEWEST_REPEATS: Final = 10
-"""Points taken twice below which their scatter says too little [1]."""
+"""Fewest points taken twice whose scatter is used [1]."""
 
 QUANTILE_80: Final = 0.8
 """Share of the differences of repeated points that their interval must hold [1]."""
@@ -222,11 +222,13 @@ def _solve(
     slopes = jacobian(logs, sigma)
     weight = 1 / np.sqrt(1 + residuals(logs, sigma) ** 2)  # of soft L1: half the slope of its loss
     bread = np.linalg.inv((slopes * weight[:, None]).T @ slopes)
-    # both tell the same noise; a point's own few repeats may by chance lie closer together than it repeats
+    # both estimate the same noise; a point's few repeats may by chance be closer together than later runs
     squared_noise = np.maximum(repeat_spread**2, (repeat_spread**2 + noise**2) / 2)
     varies = squared_noise + OTHER_POINTS * (residuals(logs, sigma)[: len(times)] * sigma) ** 2
     noisy = (slopes * weight[:, None])[: len(times)] * (np.sqrt(varies) / sigma)[:, None]
-    few = len(times) / max(len(times) - len(logs), 1)  # fewer points than constants want: HC1 of MacKinnon and White
+    few = len(times) / max(
+        len(times) - len(logs), 1
+    )  # correction for few points per constant: HC1 of MacKinnon and White
     drawn = np.diag((centre_spread / width**2) ** 2)
     covariance: NDArray[np.float64] = (bread @ (few * noisy.T @ noisy + drawn) @ bread).astype(np.float64)
     return logs, covariance
@@ -331,7 +333,7 @@ def columns_of(operations: Sequence[Operation], *, dtype: str, machine: Machine)
 
 
 LEAST_POINTS: Final = 4
-"""Points below which a class has no curve of its own, and predictions take that of its pooled class [1]."""
+"""Points below which a class has no own curve, and predictions use that of its pooled class [1]."""
 
 POOLED: Final = frozenset(
     {
@@ -348,7 +350,7 @@ PLAIN_PRODUCTS: Final = "gemm_"
 """Prefixes of the classes whose rates count for the best rate of products. [-]"""
 
 SHARED_DTYPE: Final = {"tf32": "fp32"}
-"""Data type -> the one whose passes it shares, as both have the same layout in memory."""
+"""Data type -> the type whose passes it shares, because both have the same layout in memory."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -407,7 +409,7 @@ def _joined(parts: Sequence[Columns]) -> Columns:
 def fitted_classes(
     classes: Sequence[ClassPoints], *, machine: Machine, cold_of_copy: float | None = None
 ) -> list[dict[str, Any]]:
-    """Fit every class, and every pooled class that stands in where a class was not measured."""
+    """Fit every class, and every pooled class that replaces unmeasured classes."""
     rows: list[dict[str, Any]] = []
     noise = session_repeat_spread(point for each in classes for point in each.points)
     for dtype in dict.fromkeys(each.dtype for each in classes):
@@ -478,7 +480,7 @@ def _fit(columns: Columns, points: Sequence[Point], pooled: FittedCurve | None, 
 def _cold(
     classes: Sequence[ClassPoints], columns: Mapping[str, Columns], machine: Machine, of_copy: float | None
 ) -> dict[str, float]:
-    """Return one rate for each family, as one class has too few flushed points."""
+    """Return one rate for each family, because one class has too few flushed points."""
     rates = {}
     for family in dict.fromkeys(each.family for each in columns.values()):
         flushed = [

@@ -20,9 +20,9 @@ CPU_INFO: Final = Path("/proc/cpuinfo")
 MEMORY_INFO: Final = Path("/proc/meminfo")
 CPUS: Final = Path("/sys/devices/system/cpu")
 UNKNOWN_CACHE_MIB: Final = 32.0
-"""Last-level cache that is assumed where the system does not tell [MiB]."""
+"""Last-level cache that is assumed if the system reports none [MiB]."""
 UNKNOWN_NEAR_MIB: Final = 1.0
-"""Cache of one core that is assumed where the system does not tell [MiB]."""
+"""Cache of one core that is assumed if the system reports none [MiB]."""
 
 VECTOR_LANES: Final = (("avx512f", 16), ("avx", 8), ("asimd", 4), ("sse2", 4))
 """Flag of a processor -> elements of single precision in its vectors, the widest first [1]."""
@@ -129,7 +129,9 @@ def datasheet_of(model: str) -> str | None:
     >>> datasheet_of("NVIDIA GeForce GTX 1080 Ti"), datasheet_of("NVIDIA GeForce GTX 1070 Ti")
     ('gtx_1080_ti', None)
     """
-    plain = re.sub(r"\((?:r|tm)\)|\d+-core\b|@.*", " ", model.lower())  # trademarks, cores and clock say no model
+    plain = re.sub(
+        r"\((?:r|tm)\)|\d+-core\b|@.*", " ", model.lower()
+    )  # trademarks, cores and clock do not identify a model
     words = frozenset(re.findall(r"[a-z0-9]+", plain)) - SAYS_NOTHING
     found = [name for name in spec_files.names("devices") if _is_named(name, words)]
     return found[0] if len(found) == 1 else None
@@ -198,8 +200,8 @@ FRESH_BYTES: Final = 32 * 2**20
 def keep_freed_memory() -> str:
     """Tell the allocator to keep freed memory, if it can, and return what was done in words.
 
-    glibc maps blocks above a threshold anew each time and gives the top of the heap back, so that the same kernel finds
-    its result's pages there or not. Users of a predicted network see the same, unless they set
+    glibc maps blocks above a threshold again each time and returns the top of the heap, so that the pages of a kernel's
+    result may or may not be present. Users of a predicted network see the same, unless they set
     ``MALLOC_TRIM_THRESHOLD_`` and ``MALLOC_MMAP_MAX_`` in its environment.
     """
     if not sys.platform.startswith("linux"):

@@ -1,6 +1,6 @@
 """Shapes that benchmarks of one kind share, and the neutral operations that they make, for every backend alike.
 
-An operation is made by the layer that networks have, so that a calibration counts what it fits on as what it predicts.
+The layers of networks make the operations, so that a calibration counts fitted and predicted operations alike.
 """
 
 from __future__ import annotations

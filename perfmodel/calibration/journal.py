@@ -1,4 +1,4 @@
-"""The record of a session beside its result: every point as it was timed, written whole again and again as it grows."""
+"""The record of a session beside its result: every timed point; rewritten as a whole as it grows."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Surroundings(SpecTable):
     @classmethod
     def _is_not_empty(cls, given: Any) -> Any:
         if given is None:
-            message = "must be a table, or left out"
+            message = "must be a table, or absent"
             raise ValueError(message)
         return given
 
@@ -104,7 +104,7 @@ def temporary_journal() -> Path:
 
 
 def set_aside(path: Path) -> None:
-    """Rename the record of another session at ``path``, and warn of it, so that its points are kept."""
+    """Rename the record of another session at ``path``, with a warning, so that its points are kept."""
     if not path.is_file() or _is_without_points(path):
         return
     kept = next(each for number in count(1) if not (each := path.with_name(f"{path.name}.{number}")).exists())
@@ -119,7 +119,7 @@ def set_aside(path: Path) -> None:
 def _is_without_points(path: Path) -> bool:
     try:
         return not read_journal(path)["points"]
-    except ArgumentError:  # no record that we know: it is kept
+    except ArgumentError:  # not a known record: it is kept
         return False
 
 
@@ -149,7 +149,7 @@ class Journal:
         self.seconds = 0.0
 
     def write(self) -> None:
-        """Replace the file; where its disk is full, write to the folder of temporary files."""
+        """Replace the file; if its disk is full, write to the folder of temporary files."""
         if self.path is None:
             return
         try:
@@ -209,13 +209,13 @@ def _faults(content: Mapping[str, Any], benchmarks: Mapping[str, Mapping[str, Be
             names = ", ".join(known[point.name].axes)
             yield f"{place}.sizes: value {dict(point.sizes)!r}: a {point.name} has {names}"
         elif wrong := [name for name, size in point.sizes.items() if not known[point.name].axes[name].has(size)]:
-            yield f"{place}.sizes.{wrong[0]}: value {point.sizes[wrong[0]]}: no size of a {point.name}"
+            yield f"{place}.sizes.{wrong[0]}: value {point.sizes[wrong[0]]}: not a size of a {point.name}"
         elif point.window >= windows:
             yield f"{place}.window: value {point.window}: must be below {windows}, the times in reference_s"
 
 
 def _differing(earlier: Any, now: Any) -> tuple[str, str]:
-    """Return two values in words; of two tables only what differs."""
+    """Return two values in words; for two tables, only their differences."""
     if not (isinstance(earlier, Mapping) and isinstance(now, Mapping)):
         return _told(earlier), _told(now)
     keys = [key for key in {**earlier, **now} if earlier.get(key) != now.get(key)]
@@ -241,7 +241,7 @@ def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any
         raise ArgumentError(argument, str(path), f"a record that can be read ({error.strerror or error})") from error
     except ValidationError as error:
         raise _spoilt(argument, path, faults_of(error, Record)[0]) from error
-    except ValueError as error:  # no JSON, no text
+    except ValueError as error:  # neither JSON nor text
         raise _spoilt(argument, path, str(error)) from error
     return content | {"points": [Point(**point) for point in content["points"]]}
 

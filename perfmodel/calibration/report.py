@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 MAIN: Final = ("s_per_flop", "s_per_byte", "s_per_far_byte", "s_per_read_byte", "call_s")
-"""Constants in order of precedence: the first that a class has is its main one."""
+"""Constants in order of precedence: the first that a class has is its main constant."""
 
 SAME_CLOCK: Final = 0.02
-"""Change of the clock below which nothing is said [1]."""
+"""Change of the clock below which it counts as unchanged [1]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class ClassLine:
 
 @dataclass(frozen=True, slots=True)
 class ChangedConstant:
-    """A constant whose intervals in two calibrations do not meet."""
+    """A constant whose intervals in two calibrations do not overlap."""
 
     kernel_class: str
     dtype: str
@@ -191,9 +191,9 @@ def _clock_change(old: MeasuredMachine, new: MeasuredMachine) -> str | None:
 
 
 def datasheet_gaps(machine: MeasuredMachine) -> dict[str, str]:
-    """Return the share of the data sheet's peak that was reached, by data type; empty where the file names none.
+    """Return the share reached of the data sheet's peak, by data type; empty if the file names no data sheet.
 
-    The peak is that of the cores that worked, on as many sockets as they take.
+    The peak is that of the cores that worked, on as many sockets as they occupy.
     """
     on = machine.machine
     if on.datasheet is None:

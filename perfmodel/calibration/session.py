@@ -1,4 +1,4 @@
-"""One session of measuring: which kernel next, for how long, with what is kept if it ends early."""
+"""One session of measuring: which kernel comes next, for how long, and what is kept if the session ends early."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_POINT_S: Final = 0.15
 """Longest time that a kernel is expected to take [s]."""
 
 SHORTEST_LIMIT_S: Final = 0.002
-"""The same where the budget is small [s]."""
+"""The same if the budget is small [s]."""
 
 ROUGH_POINTS: Final = 6
 """Points of a class that are spread evenly, before a fit chooses the next [1]."""
@@ -89,7 +89,7 @@ class _Class:
 
     @property
     def turn(self) -> float:
-        """Small where the class has few points for its weight."""
+        """Small if the class has few points for its weight."""
         return len(self.points) / (self.benchmark.point_count * math.sqrt(self.benchmark.weight))
 
 
@@ -136,7 +136,7 @@ class Session:
 
     @property
     def short_class_count(self) -> int:
-        """Classes whose points are fewer than wanted, as the budget ended before. [1]"""
+        """Classes with too few points, because the budget ended before. [1]"""
         return sum(not each.is_done for each in self.classes)
 
     def _class_of(self, benchmark: Benchmark, dtype: str) -> _Class:

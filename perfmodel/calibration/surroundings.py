@@ -1,4 +1,4 @@
-"""Measurements beside kernels: best rates, when data leaves the caches, calls, copies, disk and all-reduces."""
+"""Measurements other than kernels: best rates, cache capacity, calls, copies, disk and all-reduces."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WIDEST: Final = 4.0
 """Largest of them over the largest distance: beyond, the curve is a straight line without a capacity [1]."""
 
 CLEAR_SHARE: Final = 0.1
-"""Slowing of the copy, over its time, below which nothing is known of the caches [1]."""
+"""Relative slowing of the copy below which nothing is known about the caches [1]."""
 
 COPY_SPREAD: Final = 0.5
 """Standard deviation of the slope of kernels around that of one copy [1]."""
@@ -76,16 +76,15 @@ def cold_rate(
     reuse_bytes: float,
     of_copy: float | None = None,
 ) -> float:
-    r"""Return the extra time of a byte that is in no cache.
+    r"""Return the extra time of a byte that is not in any cache.
 
-    A flush also drives the kernel's instructions and the library's tables out of the caches. That takes a time for
-    each kernel, a, whatever its size: small kernels would have it look like a price of many bytes. No step pays it
-    anew, as its kernels come again and again; so it is fitted beside the slope, and dropped.
+    A flush also drives the kernel's instructions and the library's tables out of the caches. That takes a time a for
+    each kernel, whatever its size, which in small kernels would look like a cost of bytes. No step pays it again,
+    because its kernels recur; so it is fitted together with the slope, and dropped.
 
-    What a flush adds to a kernel differs from one to the next by half of what it adds, and a long kernel's times differ
-    by a share of themselves: a kernel counts by both, and one that is far off the line counts less (soft L1). Those
-    that move more than C are left out: of their data a flush finds little in a cache, and B exp(-(B / C)^2) falls while
-    they grow.
+    The time that a flush adds varies between kernels by half of itself, and a long kernel's times vary by a share of
+    themselves: both set a kernel's weight, and a kernel far off the line counts less (soft L1). Kernels that move more
+    than C are excluded: a flush finds little of their data in a cache, and B exp(-(B / C)^2) falls as they grow.
 
     Examples
     --------
@@ -186,7 +185,7 @@ def _temporary_file(folder: str | Path | None) -> Iterator[Path]:
     handle, name = tempfile.mkstemp(prefix="perfmodel_", suffix=".bin", dir=folder)
     path = Path(name)
     try:
-        block = np.random.default_rng(SEED).bytes(BLOCK_BYTES)  # random, so that no file system compresses it away
+        block = np.random.default_rng(SEED).bytes(BLOCK_BYTES)  # random, so that file systems cannot compress it
         for _ in range(FILE_BYTES // BLOCK_BYTES):
             os.write(handle, block)
         os.fsync(handle)
@@ -261,7 +260,7 @@ REUSE_SHARE: Final = 0.05
 """Largest share of the budget that measuring the reuse of data may take [1]."""
 
 REUSE_BUDGET_S: Final = 15.0
-"""Budget from which on the reuse of data is measured; with less the last cache's size stands for it [s]."""
+"""Smallest budget with which the reuse of data is measured; below it the last cache's size is used [s]."""
 
 PROCESSES_BUDGET_S: Final = 30.0
 """Budget below which no processes are started for an all-reduce: importing torch takes them some seconds [s]."""

@@ -1,4 +1,4 @@
-"""The fit: robust least squares on log times, held near the sourced constants by their priors."""
+"""The fit: robust least squares on log times, with priors at the sourced constants."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 Stages = tuple[tuple[float, float], ...]
-"""Reach of the central differences in ln(factor), and relative change at which a stage ends, one after the other."""
+"""For each stage in turn: half width of the central differences in ln(factor), and relative change at which it ends."""
 
 DESCENTS: Final[tuple[Stages, ...]] = (
     ((1e-4, 1e-4),),
@@ -37,10 +37,10 @@ DESCENTS: Final[tuple[Stages, ...]] = (
 """Stages of each descent from the priors. [1]"""
 
 DESCENTS_FROM_START: Final[tuple[Stages, ...]] = (((0.4, 1e-3), (0.2, 1e-3), (0.05, 1e-3), (0.01, 1e-4)),)
-"""The same where the fit starts near its end. [1]"""
+"""Stages of a descent that starts near its end. [1]"""
 
 MOST_EVALUATIONS: Final = 60
-"""Evaluations after which a stage that has not converged stops. [1]"""
+"""Evaluations after which an unconverged stage stops. [1]"""
 
 
 FitProblem: TypeAlias = "Problem | KernelProblem"
@@ -58,10 +58,10 @@ class Fit:
     log_factors : ndarray, shape (unknowns,)
         Logarithms of the factors. [1]
     covariance : ndarray, shape (unknowns, unknowns)
-        Of the logarithms, from the curvature of the cost. [1]
+        Covariance of the logarithms, from the curvature of the cost. [1]
     parameter_count : int
-        Unknowns that scale a constant of at least one row of the fit, at a limit of that constant or not; the others
-        stay where their prior and group put them. [1]
+        Unknowns that scale a constant of at least one fitted row, whether or not the constant is at a limit; the others
+        follow from their prior and group. [1]
     converged : bool
         Whether the cost stopped falling. [-]
     mean_abs_log_ratio : float
@@ -107,8 +107,7 @@ def fit_unknowns(problem: FitProblem, rows: Sequence[int], *, start: NDArray[np.
     rows : sequence of int
         Rows to fit. [1]
     start : ndarray, shape (unknowns,), or None
-        Where to start, near the end; None for the priors. Never a fit that has seen a row which this one must
-        not see. [1]
+        Start near the end; None for the priors. It must not come from a fit to a row that this fit must not see. [1]
 
     Returns
     -------
@@ -122,12 +121,11 @@ def fit_unknowns(problem: FitProblem, rows: Sequence[int], *, start: NDArray[np.
 
     Notes
     -----
-    A step time has kinks wherever another bound takes over (compute or memory, one core's bandwidth or all cores'), and
-    a local gradient may lead a fit into a kink, where it stays. So a second descent takes central differences over
-    steps that shrink from 20 to 1 %, each stage from the best point so far (implicit filtering): kinks narrower than
-    the step do not stop it. The lower end of the two counts. Only rows are treated robustly: a prior is quadratic
-    however far it is strained. Standard deviations come from the Gauss-Newton matrix at the minimum, so they hold for
-    small errors.
+    A step time has a kink at each change of bound (compute or memory, one core's bandwidth or all cores'), and a local
+    gradient may lead a fit into a kink, where it stays. So a second descent takes central differences over steps that
+    shrink from 20 to 1 %, each stage from the best point so far (implicit filtering): kinks narrower than the step do
+    not stop it. The descent with the lower cost counts. Only rows are treated robustly: a prior is quadratic at any
+    distance. Standard deviations come from the Gauss-Newton matrix at the minimum, so they hold for small errors.
 
     References
     ----------
@@ -160,7 +158,7 @@ def fit_unknowns(problem: FitProblem, rows: Sequence[int], *, start: NDArray[np.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Stage:
-    """Where one stage of a fit ended, its cost and whether the cost stopped falling."""
+    """End of one stage of a fit, its cost, and whether the cost stopped falling."""
 
     log_factors: NDArray[np.float64]
     cost: float
@@ -180,7 +178,7 @@ def _descend(
     problem: FitProblem, rows: tuple[int, ...], begin: NDArray[np.float64], *, step: float, tolerance: float
 ) -> _Stage:
     """Minimise by robust least squares with gradients over one step."""
-    from scipy.optimize import least_squares  # scipy loads only where something is fitted
+    from scipy.optimize import least_squares  # scipy loads only when something is fitted
 
     root, noise = problem.prior_root(), problem.plan.noise
     measured = problem.log_measured[list(rows)]
@@ -208,7 +206,7 @@ def _descend(
 
 
 def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float) -> NDArray[np.float64]:
-    """Return the loss of squared residuals with its two derivatives, as scipy wants it.
+    """Return the loss of squared residuals with its two derivatives, in scipy's form.
 
     Examples
     --------
@@ -224,11 +222,11 @@ def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float)
 
 
 ENVIRONMENT_VARIABLE: Final = "PERFMODEL_CACHE"
-"""Names the folder of kept fits; empty to keep none."""
+"""Environment variable for the folder of cached fits; empty to cache none."""
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of kept fits; None to keep none."""
+    """Return the folder of cached fits; None to cache none."""
     given = os.environ.get(ENVIRONMENT_VARIABLE)
     if given is not None:
         return Path(given) if given else None
@@ -237,7 +235,7 @@ def cache_folder() -> Path | None:
 
 
 FOLLOWING_FOLDERS: Final = frozenset({"calibrations", "fit_plans", "intervals"})
-"""Kind folders that no fit depends on, and fit plans, which the caller's key names."""
+"""Kind folders that no fit depends on, and fit plans, which are in the caller's key."""
 
 
 ASIDE: Final = (
@@ -253,7 +251,7 @@ ASIDE: Final = (
     "prediction/certainty/interval.py",
     "prediction/words/",
 )
-"""Parts of the package that no fit of shipped tables passes through, but for the modules of ``PREPARING``."""
+"""Parts of the package that no fit of shipped tables uses, except the modules of ``PREPARING``."""
 
 PREPARING: Final = frozenset(
     f"validation/{module}.py" for module in ("protocols/cells", "protocols/protocols", "tables/speedup")
@@ -263,7 +261,7 @@ PREPARING: Final = frozenset(
 
 @cache
 def code_fingerprint() -> str:
-    """Return a fingerprint of every module that a fit may use: another formula is another fit."""
+    """Return a fingerprint of every module that a fit may use, because a changed formula changes the fit."""
     root = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
     for path in sorted([*root.rglob("*.py"), *root.glob("measurements/formats/*.toml")]):
@@ -287,7 +285,7 @@ def fingerprint(parts: Iterable[object]) -> str:
 
 
 def kept_fits(key: str) -> list[Fit] | None:
-    """Read the fits that are kept under a key."""
+    """Read the fits that are cached under a key."""
     folder = cache_folder()
     if folder is None:
         return None
@@ -299,7 +297,7 @@ def kept_fits(key: str) -> list[Fit] | None:
 
 
 def keep_fits(key: str, fits: Iterable[Fit]) -> None:
-    """Keep fits under a key; a folder that cannot be written is no fault."""
+    """Cache fits under a key; ignore a folder that cannot be written."""
     folder = cache_folder()
     if folder is None:
         return
@@ -320,10 +318,10 @@ FEW = 80
 """Folds up to which every fit starts at its priors. [1]"""
 
 GROUPS = 8
-"""Groups of many folds; those of one start from a fit without any row that one of them holds out. [1]"""
+"""Groups of many folds; the folds of a group start from a fit without the rows that any of them holds out. [1]"""
 
 _SHARED: dict[str, FitProblem] = {}
-"""The problem that forked workers inherit: it need not be sent to them."""
+"""The problem that forked workers inherit, so that it need not be sent to them."""
 
 
 def fit_folds(
@@ -335,9 +333,10 @@ def fit_folds(
 ) -> list[Fit]:
     """Fit the unknowns to each set of rows.
 
-    Every fit starts at its priors, or, where there are many, from the fit of a group of folds. The minimum of a fit to
-    all rows would be nearer, but it has seen the rows that a fold holds out, and a cost with kinks has several minima:
-    the start would tell the fold of them. The fit of a group is made without the rows that any fold of it holds out.
+    Every fit starts at its priors or, if there are many folds, from the fit of a group of folds. The minimum of a fit
+    to all rows would be nearer, but that fit has seen the rows that a fold holds out, and a cost with kinks has several
+    minima: the start would leak held-out rows into the fold. The fit of a group excludes the rows that any of its folds
+    holds out.
     """
     jobs = _jobs(trained)
     fits: list[Fit | None] = [None] * len(trained)
@@ -356,7 +355,7 @@ def cached_fits(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Fit]:
-    """Return the fit to each set of rows, from the cache where the same was fitted before."""
+    """Return the fit to each set of rows, from the cache if the same fit was made before."""
     told = progress or (lambda done, total: None)
     fits = kept_fits(key)
     if fits is None or len(fits) != len(trained):
@@ -370,7 +369,7 @@ def cached_fits(
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """Folds that one process fits one after the other."""
+    """Folds that one process fits one after another."""
 
     places: tuple[int, ...]
     trained: tuple[tuple[int, ...], ...]
@@ -378,7 +377,7 @@ class _Job:
 
 
 def _jobs(trained: Sequence[tuple[int, ...]]) -> list[_Job]:
-    """Deal folds to jobs: one each where there are few, groups where there are many."""
+    """Deal folds to jobs: one each if there are few, groups if there are many."""
     if len(trained) <= FEW:
         return [_Job((place,), (rows,), ()) for place, rows in enumerate(trained)]
     jobs = []

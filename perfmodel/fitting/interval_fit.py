@@ -1,4 +1,4 @@
-"""Parameters of intervals, found from residuals of rows that no fit had seen."""
+"""Parameters of intervals, found from residuals of held-out rows."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ LEVEL: Final = 0.8
 """Share of measured times that an interval should hold. [1]"""
 
 USUAL_SPREAD: Final = 0.1
-"""Spread of ln(time) about which each part is expected, within a factor of e, before any residual is seen. [1]"""
+"""Expected spread of ln(time) for each part, within a factor of e, before any residual is seen. [1]"""
 
 DAMPING: Final = 0.75
-"""Exponent of the spread in the width of an interval: 0 for equal widths, 1 for proportional ones. [1]"""
+"""Exponent of the spread in the width of an interval: 0 for equal widths, 1 for proportional widths. [1]"""
 
 SLOPE_SPREAD: Final = 0.7
-"""Standard deviation of the slope with the share of passes before any residual is seen. [1]"""
+"""Standard deviation of the slope over the share of passes, before any residual is seen. [1]"""
 
 ESTIMATED: Final[dict[str, float]] = {"dtype": 0.25, "architecture": 0.2}
-"""Spread that extrapolation adds where no residual shows it: an estimate, about that of a new framework. [1]"""
+"""Spread that extrapolation adds if no residual shows it: an estimate, about that of a new framework. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,18 +53,18 @@ class FittedSpread:
 
 
 def stacked(exposures: Sequence[Exposure]) -> Exposure:
-    """Return exposures as one of arrays."""
+    """Return exposures as one exposure of arrays."""
     names = [field.name for field in fields(Exposure)]
     return Exposure(**{name: np.array([getattr(each, name) for each in exposures], dtype=float) for name in names})
 
 
 def conformal_quantile(scores: NDArray[np.float64], *, level: float = LEVEL) -> float:
-    r"""Return the score that the next one stays below with a given probability, if all are exchangeable.
+    r"""Return a bound for the next score that holds with a given probability, if all scores are exchangeable.
 
     Parameters
     ----------
     scores : ndarray, shape (rows,)
-        Absolute residuals over their spreads. [1]
+        Absolute residuals divided by their spreads. [1]
     level : float
         Probability. [1]
 
@@ -96,14 +96,14 @@ def fit_spread(exposures: Sequence[Exposure], log_ratios: NDArray[np.float64]) -
     Parameters
     ----------
     exposures : sequence of Exposure
-        Of predictions of rows that their fit had not seen. [1]
+        Exposures of predictions for held-out rows. [1]
     log_ratios : ndarray, shape (rows,)
-        ln(measured / predicted) of each. [1]
+        ln(measured / predicted) of each prediction. [1]
 
     Returns
     -------
     FittedSpread
-        What extrapolates in none of the rows keeps an estimate, or is zero.
+        Parameters; a way to extrapolate that no row shows keeps an estimate, or is zero.
 
     Raises
     ------
@@ -112,8 +112,8 @@ def fit_spread(exposures: Sequence[Exposure], log_ratios: NDArray[np.float64]) -
 
     Notes
     -----
-    Valid for: residuals that are about alike once divided by their spread. Ignores: that residuals of one fold hang
-    together, so coverage is to be looked at fold by fold.
+    Valid for: residuals that have similar distributions once divided by their spread. Ignores: that residuals of one
+    fold are correlated, so coverage should be checked fold by fold.
 
     References
     ----------
@@ -121,7 +121,7 @@ def fit_spread(exposures: Sequence[Exposure], log_ratios: NDArray[np.float64]) -
        divided by a model of their spread.
     .. [2] V. Vovk et al., Mondrian confidence machine, 2003: a quantile for each category.
     """
-    from scipy.optimize import minimize  # scipy loads only where something is fitted
+    from scipy.optimize import minimize  # scipy loads only when something is fitted
 
     if len(exposures) < FEWEST:
         message = f"{len(exposures)} residual(s) are too few for an interval; {FEWEST} are needed"
@@ -154,7 +154,7 @@ def fit_spread(exposures: Sequence[Exposure], log_ratios: NDArray[np.float64]) -
 
 
 def _quantiles(scores: NDArray[np.float64], exposures: Sequence[Exposure]) -> dict[str, float]:
-    """Return the quantile of each regime; that of extrapolations is never the smaller."""
+    """Return the quantile of each regime; for extrapolations it is at least that of interpolations."""
     of_row = np.array([regime_of(each) for each in exposures])
     own = {regime: scores[of_row == regime] for regime in REGIMES}
     found = {regime: conformal_quantile(each if len(each) >= FEWEST else scores) for regime, each in own.items()}
@@ -162,4 +162,4 @@ def _quantiles(scores: NDArray[np.float64], exposures: Sequence[Exposure]) -> di
 
 
 FEWEST: Final = 10
-"""Residuals below which no interval is found. [1]"""
+"""Fewest residuals from which an interval is found. [1]"""

@@ -1,4 +1,4 @@
-"""Measured kernels of one board, lowered together, and timed by the path that times the kernels of a prediction."""
+"""Measured kernels of one board, lowered together and timed by the same path as the kernels of a prediction."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ READS: Final[dict[tuple[str, str], Role]] = {
     ("T", "N"): Role.INPUT_GRADIENT,
     ("N", "T"): Role.WEIGHT_GRADIENT,
 }
-"""Layout of the operands -> role of the layer's product that reads them so, with weights stored by inputs."""
+"""Layout of the operands -> role of the product that reads them in this layout, with weights stored by inputs."""
 
 ROLES: Final[dict[str, tuple[Role, ...]]] = {
     "forward": (Role.OUTPUT,),
@@ -50,7 +50,7 @@ ROLES: Final[dict[str, tuple[Role, ...]]] = {
 CELLS: Final[dict[str, Callable[..., Layer]]] = {"vanilla": RNN, "lstm": LSTM, "gru": GRU}
 
 FIRST_INPUT: Final = "data"
-"""Blob that wants no gradient: the network's input. [-]"""
+"""Blob that needs no gradient: the network's input. [-]"""
 
 
 def _roles(row: MeasuredKernel) -> tuple[Role, ...]:
@@ -65,7 +65,7 @@ def _known(column: str, name: str, known: Mapping[Any, Any]) -> Any:
 
 
 def _gemm(row: MeasuredKernel) -> Operations:
-    # columns of the table's result are samples, its rows features: the other way round than ours
+    # in the table's result, columns are samples and rows are features: the reverse of ours
     pair = (row.words["transA"], row.words["transB"])
     if pair not in READS:
         message = f"row {row.row_number}: operands must be one of {', '.join(map(str, READS))} (got {pair})"
@@ -93,7 +93,7 @@ def _convolution(row: MeasuredKernel) -> Operations:
 
 
 def _recurrence(row: MeasuredKernel) -> Operations:
-    # the program leaves the input product out (CUDNN_SKIP_INPUT) and gives the state before the first step
+    # the program omits the input product (CUDNN_SKIP_INPUT) and gives the state before the first step
     hidden, steps = row.sizes["hidden"], row.sizes["timesteps"]
     layer = _known("cell", row.words["cell"], CELLS)(hidden_size=hidden, bias_vectors=2)
     shapes, batch_size = ((steps, hidden),), row.sizes["N"]
@@ -129,7 +129,7 @@ LAYERS: Final[dict[str, Callable[[Mapping[str, str]], Layer]]] = {
     "ReLU": lambda stated: ReLU(),
     "Concat": lambda stated: Concat(axis=0),
 }
-"""Type of a layer in a log of Caffe -> our layer from its parameters."""
+"""Type of a layer in a Caffe log -> function from its parameters to our layer."""
 
 
 def _layer(row: MeasuredKernel) -> Operations:
@@ -179,10 +179,10 @@ DTYPES = (
     ("single precision", "fp32"),
     ("float", "fp32"),
 )
-"""Words of a precision -> data type, the first that occurs; none where products have another type than storage."""
+"""Words of a precision -> data type, by the first that occurs; none if products and storage differ in type."""
 
 INTEGER_WORD = "int8"
-"""Word of a precision that names integers for products, beside floating-point recurrences."""
+"""Word of a precision that means integer products, listed together with floating-point recurrences."""
 
 
 def dtype_of_text(text: str, *, kind: str) -> str | None:
@@ -228,7 +228,7 @@ class KernelBoard:
 
     @derived_property
     def constant_names(self) -> tuple[str, ...]:
-        """Full names of all constants of files that the times depend on. [-]"""
+        """Full names of all file constants that the times depend on. [-]"""
         asked = AskedNames()
         self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=asked)
         return tuple(asked.names)

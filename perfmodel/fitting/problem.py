@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 STEP = 0.01
-"""Half width of the difference that a gradient is taken over, in ln(factor). [1]"""
+"""Half width of the central difference of a gradient, in ln(factor). [1]"""
 
 
 def shifted_either_way(log_factors: NDArray[np.float64], reached: Sequence[int], *, step: float) -> NDArray[np.float64]:
-    """Stack the unknowns with copies in which each reached one alone is raised or lowered."""
+    """Stack the unknowns with copies in which one reached unknown alone is raised or lowered."""
     half = len(reached)
     shifted = np.repeat(log_factors[:, None], 2 * half + 1, axis=1)
     shifted[list(reached), np.arange(1, half + 1)] += step
@@ -92,7 +92,7 @@ class Problem:
     def log_times(
         self, log_factors: NDArray[np.float64], rows: Iterable[int], *, step: float = STEP
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return ln of predicted times and their gradients; a row is evaluated once for the same unknowns."""
+        """Return ln of predicted times and their gradients; evaluate a row only once for the same unknowns."""
         found = []
         for index in rows:
             row = self.rows[index]
@@ -107,7 +107,7 @@ class Problem:
         return frozenset().union(*(self.rows[index].reached for index in rows))
 
     def forget(self, *, keep: NDArray[np.float64] | None = None) -> None:
-        """Drop the cached times, but those at one set of factors, from which several fits start."""
+        """Drop the cached times, except those at one set of factors from which several fits start."""
         kept = {}
         if keep is not None:
             wanted = [keep[list(row.reached)].tobytes() for row in self.rows]
@@ -118,7 +118,7 @@ class Problem:
     def prior_root(self) -> NDArray[np.float64]:
         """Return the matrix W for which W x are independent unit normals under the prior.
 
-        Unknowns of one group share a common part, so that one without rows of its own moves with its group's mean.
+        Unknowns of one group share a common part, so that one without its own rows follows the group's mean.
         """
         return prior_root(self.unknowns)
 
@@ -178,7 +178,7 @@ def _start(name: str, matching: Sequence[Unknown], values: Mapping[str, object])
         return 0.0
     value = values.get(name)
     if len(stated) > 1 or not isinstance(value, int | float) or value <= 0:
-        message = f"{name} = {value!r} cannot start at {stated}: one start for a constant that is one number above zero"
+        message = f"{name} = {value!r} cannot start at {stated}: only a single number above zero can have one start"
         raise CalibrationError(message)
     return float(np.log(stated[0] / value))
 
@@ -213,7 +213,7 @@ class KernelProblem:
         return range(first, first + len(self.boards[board_index].board.rows))
 
     def log_times(self, log_factors: NDArray[np.float64], rows: Iterable[int], *, step: float = STEP) -> Times:
-        """Return ln of predicted times and their gradients; a board is evaluated once for the same unknowns."""
+        """Return ln of predicted times and their gradients; evaluate a board only once for the same unknowns."""
         wanted = np.fromiter(rows, dtype=np.intp)
         times, gradients = np.empty(len(wanted)), np.empty((len(wanted), len(log_factors)))
         for index, compiled in enumerate(self.boards):

@@ -40,11 +40,11 @@ def audit(
     module_or_graph : torch.nn.Module or LayerGraph
         The network. [-]
     example_inputs : Tensor, tuple, list, mapping or None
-        What the module is called with; None for a graph. [-]
+        Inputs of the module's call; None for a graph. [-]
     phase : str
         ``forward_backward``: as it trains; ``forward``: as it infers. [-]
     batch_size : int or None
-        Samples of a graph, one unless given; a module has those of ``example_inputs``. [samples]
+        Samples of a graph, by default one; a module has those of ``example_inputs``. [samples]
     batch_axis : int or None
         Axis of a module's inputs that holds the samples. [-]
     progress : bool or None
@@ -58,16 +58,16 @@ def audit(
     Raises
     ------
     ArgumentError
-        If the arguments do not go together.
+        If the arguments conflict.
     TraceError
         If the module cannot be traced.
 
     Notes
     -----
     The module is traced on tensors without content, its backward phase too; each operator's products are counted by
-    the formulas of ``torch.utils.flop_counter``. Fused kernels that these know nothing of (a CPU's LSTM, its
-    attention) are kept from being used, so that nothing is counted as zero that holds products. What checkpointed
-    regions run again is in neither column of a module's audit, but in those of a graph's.
+    the formulas of ``torch.utils.flop_counter``. Fused kernels without such a formula (a CPU's LSTM, its attention) are
+    disabled, so that no products count as zero. Products that checkpointed regions run again are in neither column of a
+    module's audit, but in a graph's.
     """
     if phase not in PHASES:
         raise ArgumentError("phase", phase, f"one of {', '.join(PHASES)}")
@@ -259,7 +259,7 @@ class AuditRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditHole:
-    """An opaque layer: an operator without a layer of its own."""
+    """An opaque layer: an operator without its own layer."""
 
     layer: str
     operator: str

@@ -50,7 +50,9 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
         translation.ended(end)
         if isinstance(end, TranslatedNode)
         and _starts(program, operand)
-        and (id(end) in read or (end.layer.is_loss and len(starting) > 1))  # one loss of several is no end of all
+        and (
+            id(end) in read or (end.layer.is_loss and len(starting) > 1)
+        )  # one of several losses is not the end of all
         else end
         for operand, end in zip(program.outputs, ends, strict=True)
     ]
@@ -86,7 +88,7 @@ def _starts(program: Program, output: Operand) -> bool:
 def _of_use(nodes: Sequence[TranslatedNode], ends: Iterable[Source]) -> list[TranslatedNode]:
     """Return the layers that lead to an output, and those that are computed from an input although nothing reads them.
 
-    Left out are views that nobody reads, and counters and tables that depend on no input.
+    Views that nobody reads, and counters and tables that depend on no input, are excluded.
     """
     fed: set[int] = set()
     for node in nodes:
@@ -174,7 +176,7 @@ class _Emission:
             self.holes.append(Hole(layer=name, step=node.step, operator=operator, reason=node.problem))
 
     def _can_share(self, owner: ParameterName, shape: Shape) -> bool:
-        """Tell whether a layer can share another's parameter; warn where one tensor has two sizes."""
+        """Tell whether a layer can share another's parameter; warn if one tensor has two sizes."""
         own = self.graph.node(owner[0]).parameter_shapes[owner[1]]
         if math.prod(own) == math.prod(shape):
             return True
@@ -230,7 +232,7 @@ def hole_bounds(graph: LayerGraph, layer: str, *, batch_size: int) -> tuple[int,
     node = graph.node(layer)
     runs = node.runs(batch_size)
     work = node.layer.work(node.input_shapes, batch_size=runs, phase="forward")
-    # samples do not meet one another in a layer, but where all share its output, or something fixed the batch size
+    # samples do not interact in a layer, unless all share its output or the batch size is fixed
     do_meet = isinstance(node.output_shape, SharedShape) or graph.fixed_batch_size is not None
     samples_met = runs if do_meet else 1
     read = sum(element_count(shape, batch_size=samples_met) for shape in node.input_shapes)

@@ -44,18 +44,18 @@ def from_huggingface_config(
     path_or_dict : str, Path or mapping
         The file, the folder it lies in, or its content. [-]
     sequence_length : int, sympy.Symbol or None
-        Positions of a sample; None for the most that the configuration allows. Of no use for ViT, whose images say
-        it. [1]
+        Positions of a sample; None for the most that the configuration allows. Not used for ViT, where the images
+        determine it. [1]
     head : str or None
         The end of a BERT: ``pooler``, ``classification`` or ``masked_language_model``; of a ViT: ``classification``
-        or ``pooler``; None for a classifier where ``architectures`` names one, else the pooler. GPT-2 and
+        or ``pooler``; None for a classifier if ``architectures`` names one, else the pooler. GPT-2 and
         Llama always end in the scores of words. [-]
     dropout : float or None
         Rate of dropout; None for the configuration's own, zero for none, as in inference. [1]
     attention : str
         ``fused`` or ``materialised``: whether the scores stay on chip or go through memory. [-]
     name : str or None
-        What the graph is called; None for the configuration's ``_name_or_path``, or its family. [-]
+        Name of the graph; None for the configuration's ``_name_or_path``, or its family. [-]
 
     Returns
     -------
@@ -65,7 +65,7 @@ def from_huggingface_config(
     Raises
     ------
     UnknownNameError
-        If ``model_type`` is none of these families; names the nearest.
+        If ``model_type`` is none of these families; suggests the nearest.
     SpecError
         If fields are missing or have values that do not go together; names file, field, value and what is allowed.
     ArgumentError
@@ -100,7 +100,7 @@ def from_huggingface_config(
 
 
 def _no_head(family: str, head: str | None) -> None:
-    """Refuse a head for families that have only one."""
+    """Reject a head for families that have only one."""
     if head is not None:
         check_choice(f"head of {family}", head, ())
 
@@ -333,7 +333,7 @@ class ConfigFields:
         self._faults.append(f"{field}={self._content.get(field)!r}: {allowed}")
 
     def _given(self, field: str, *, default: Any) -> Any:
-        """Return a field's value, or its default if it is missing or null; a fault where there is no default."""
+        """Return a field's value, or its default if missing or null; record a fault if there is no default."""
         if self.has(field):
             return self._content[field]
         if default is None:
@@ -363,7 +363,7 @@ class ConfigFields:
         return float(value)
 
     def flag(self, field: str, *, default: bool) -> bool:
-        """Return a truth value."""
+        """Return a Boolean."""
         value = self._given(field, default=default)
         if isinstance(value, bool):
             return value
@@ -386,7 +386,7 @@ class ConfigFields:
         return len(value) if isinstance(value, list | dict) else 0
 
     def texts(self, field: str) -> tuple[str, ...]:
-        """Return a list of texts; empty where it is missing."""
+        """Return a list of texts; empty if it is missing."""
         value = self._content.get(field)
         return tuple(map(str, value)) if isinstance(value, list) else ()
 
@@ -407,7 +407,7 @@ class ConfigFields:
 
 
 FILE_ENDINGS: Final = (".json", ".onnx")
-"""Endings that mark a word without a folder as a file's name."""
+"""Suffixes that mark a word without a folder as a file's name."""
 
 
 def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None = None) -> LayerGraph:
@@ -451,5 +451,5 @@ def _is_configuration(path: Path) -> bool:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return False  # what is wrong with it is told by who reads it as a graph
+        return False  # reading it as a graph reports what is wrong with it
     return isinstance(content, dict) and "model_type" in content and "layers" not in content

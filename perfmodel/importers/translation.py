@@ -32,7 +32,7 @@ from perfmodel.layers import (
 from perfmodel.layers.translation import Operand, OperatorCall, Translation, Translator, is_uncounted_complex
 
 VIEW = "perfmodel.view"
-"""Operator of a step that is only a view of its input in another shape."""
+"""Operator of a step that only views its input in another shape."""
 OVERWRITE = "perfmodel.overwrite"
 """Operator of a step that overwrites its first input, a part of the second one's memory."""
 
@@ -104,8 +104,8 @@ Source = TranslatedNode | str
 def is_seen_otherwise(source: Source) -> bool:
     """Tell whether a tensor is a view, with its axes reordered, of something that was reshaped before.
 
-    The gradient of a copy of it comes in the new order. Before it can be reshaped back it is copied once more. Where
-    nothing was reshaped, whoever wants the gradient reads it as it lies.
+    The gradient of a copy of the view has the new order and must be copied again before it can be reshaped back. If
+    nothing was reshaped, readers of the gradient take it in that order.
     """
     is_turned = False
     while isinstance(source, TranslatedNode) and source.inputs and source.layer.is_view:
@@ -136,7 +136,7 @@ class TranslatedProgram:
     program : Program
         The network. [-]
     translators : mapping of str to tuple of callable
-        What reads each operator. [-]
+        Translators of each operator. [-]
     """
 
     def __init__(self, program: Program, translators: Mapping[str, tuple[Translator, ...]]) -> None:
@@ -194,7 +194,7 @@ class TranslatedProgram:
         return self._add(Reshape(shape=tuple(operand.shape)), (found,), path=self.parameter(operand.key).name)
 
     def _as_read(self, operand: Operand, found: Source) -> Source:
-        """Return one sample as a tensor or the reverse, where a network of one batch size asks for it."""
+        """Return one sample as a tensor or the reverse, if a network of one batch size needs it."""
         is_whole = isinstance(operand.shape, SharedShape)
         if operand.key not in self.program.wholes or is_whole == isinstance(self.shape(found), SharedShape):
             return found
@@ -204,7 +204,7 @@ class TranslatedProgram:
         return self._seen_otherwise[operand.key, is_whole]
 
     def _scalar(self, operand: Operand, found: Source) -> Source:
-        """Return the mean of a loss per sample, where the network continues with one number."""
+        """Return the mean of a loss per sample, if the network continues with one number."""
         is_number = operand.shape == () and isinstance(operand.shape, SharedShape)
         if isinstance(found, str) or not (found.layer.is_loss and is_number):
             return found
@@ -285,7 +285,7 @@ class TranslatedProgram:
                 self._bind(output, self._further(index, step, output, first))
 
     def _bind(self, output: Operand, source: Source) -> None:
-        if not output.is_parameter:  # a parameter seen otherwise stays the parameter
+        if not output.is_parameter:  # a view of a parameter is still the parameter
             self._sources[output.key] = source
 
     def _further(self, index: int, step: Step, output: Operand, first: Source) -> Source:

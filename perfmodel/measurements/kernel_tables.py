@@ -92,7 +92,7 @@ def content_hash(*paths: Path) -> str:
 
 
 def format_of(header: Iterable[str]) -> KernelFormat | None:
-    """Return the format whose columns a header has; None where it is none of them, nor nearly."""
+    """Return the format whose columns a header has, exactly or nearly; None if there is none."""
     present = set(header)
     found = next((each for each in FORMATS if present.issuperset(each.columns)), None)
     if found is not None:
@@ -192,7 +192,7 @@ def _layer_shapes(
         return tuple(of_blob(values["network"], blob) for blob in blobs_read(values["params"]))
 
     def of_blob(network: str, blob: str) -> Shape:
-        # a blob is named as the layer that yields it, or with its window's size behind a stroke
+        # a blob has the name of the layer that makes it, possibly with its window's size after a slash
         names = ("input" if blob == "data" else blob, blob.partition("/")[0])
         found = next((shapes[network, name] for name in names if (network, name) in shapes), None)
         if found is None:

@@ -34,7 +34,7 @@ COLUMNS: Final = ("network", "batch_size", "framework", "device", "threads", "st
 """Columns of the CSV, in the order the shipped tables have them."""
 
 OPTIONAL_COLUMNS: Final = ("threads",)
-"""Columns that may be left out: a table without threads was measured on GPUs."""
+"""Optional columns: a table without threads was measured on GPUs."""
 
 _MOST_FAULTS_SHOWN: Final = 20
 
@@ -166,7 +166,7 @@ def check_names(
     frameworks: Iterable[str],
     builders: Iterable[str],
 ) -> None:
-    """Raise unless every row with a time names a known device, framework and network, and threads that it has.
+    """Raise unless every row with a time names a known device, framework and network, and a possible thread count.
 
     Examples
     --------
@@ -213,9 +213,9 @@ def _threads_fault(row: MeasuredRow, thread_counts: Mapping[str, int | None]) ->
         return ""
     most = thread_counts[row.device]
     if most is None and row.threads is not None:
-        return f"column threads: must be empty, as {row.device} is a GPU (got {row.threads})"
+        return f"column threads: must be empty, because {row.device} is a GPU (got {row.threads})"
     if most is not None and row.threads is None:
-        return f"column threads: must be a number up to {most}, as {row.device} is a CPU (got nothing)"
+        return f"column threads: must be a number up to {most}, because {row.device} is a CPU (got nothing)"
     if most is not None and row.threads is not None and row.threads > most:
         return f"column threads: must be at most the {most} hardware threads of {row.device} (got {row.threads})"
     return ""
@@ -270,7 +270,7 @@ def _path_of(key_or_path: str | Path) -> Path:
 
 
 def _read_description(path: Path) -> TableDescription:
-    from pydantic import ValidationError  # only here, so that importing measurements stays light
+    from pydantic import ValidationError  # imported only here, so that importing measurements stays fast
 
     from perfmodel.hardware.spec_files import faults_of
     from perfmodel.measurements.description import TableDescription
@@ -410,7 +410,7 @@ def _one_each(rows: Iterable[MeasuredRow]) -> tuple[MeasuredRow, ...]:
 
 
 def from_frame(frame: pd.DataFrame, *, key: str = "frame") -> MeasurementTable:
-    """Make a measurement table of a DataFrame.
+    """Make a measurement table from a DataFrame.
 
     Examples
     --------
@@ -436,5 +436,5 @@ def from_frame(frame: pd.DataFrame, *, key: str = "frame") -> MeasurementTable:
 
 
 def _whole(value: object) -> object:
-    """Write 4.0 as the text 4: a column with gaps turns whole numbers into floats."""
+    """Write 4.0 as the text 4: pandas turns whole numbers of a column with gaps into floats."""
     return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else value

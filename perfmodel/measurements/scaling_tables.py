@@ -1,4 +1,4 @@
-"""Tables of what others measured, or said, of many devices: a CSV, and a TOML with its caveats."""
+"""Tables of what others measured, or claimed, on many devices: a CSV, and a TOML with its caveats."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class SpeedupJob:
 
 
 def speedup_names() -> tuple[str, ...]:
-    """Return the tables of steps on several devices of which perfmodel knows what ran.
+    """Return the tables of steps on several devices for which perfmodel knows what ran.
 
     Examples
     --------

@@ -56,7 +56,7 @@ class FeedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What was executed for the rows of one framework, network and batch size; the same on every device.
+    """What was executed for the rows of one framework, network and batch size, on every device alike.
 
     Parameters
     ----------
@@ -79,11 +79,11 @@ class Run:
     phase : str
         One of PHASES. [-]
     training_mode : bool
-        True where a forward pass alone ran as in training: statistics of the mini-batch, dropout. [-]
+        True if a lone forward pass ran as in training: statistics of the mini-batch, dropout. [-]
     feed : tuple of FeedItem
-        What each step takes from host memory; empty where the input stays on the device. [-]
+        Arrays that each step takes from host memory; empty if the input stays on the device. [-]
     input_gradient : bool
-        True where the gradient of the network's own input is computed too. [-]
+        True if the gradient of the network's input is computed too. [-]
     cpu_dtype : str
         One of CPU_DTYPES: the type of the script's tensors where it runs on CPUs. [-]
     gpu_dtype : str
@@ -95,9 +95,9 @@ class Run:
         Steps whose mean was printed, the first of the process among them, which also sets up libraries and memory; 0
         where the first steps were left out. [1]
     hosts : mapping of str to str
-        The machine that each GPU of the table was in, where that is known; read-only by convention. [-]
+        The machine of each GPU of the table, if known; read-only by convention. [-]
     evidence : tuple of Evidence
-        A (fact, text) for each fact that somebody has to believe. [-]
+        A (fact, text) for each fact that needs evidence. [-]
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Parallelism: a network on several devices, as the graphs that each runs and what they exchange.
+"""Parallelism: a network on several devices, as the graph that each runs and the exchanges between them.
 
 Map of the folder, lowest module first:
 

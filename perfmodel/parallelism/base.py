@@ -58,9 +58,9 @@ class Placement:
     parallelism : str
         Parallelism that made it. [-]
     layout : Layout
-        The sizes asked for, complete. [-]
+        The requested sizes, completed. [-]
     stages : tuple of StageGraph
-        In the order of the network; the data-parallel workers all have the same. [-]
+        Stages in the order of the network; all data-parallel workers have the same. [-]
     """
 
     parallelism: str
@@ -98,7 +98,7 @@ class Layout:
 
     @property
     def data_size(self) -> int:
-        """Copies of the network, each with a mini-batch of its own. [1]"""
+        """Copies of the network, each with its own mini-batch. [1]"""
         return self.workers // (self.stages * self.tensor_size)
 
     @property
@@ -160,10 +160,10 @@ class Parallelism(ABC):
 
     @abstractmethod
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
-        """Return the graphs that devices run, in order, with their exchanges; raise ArgumentError where impossible."""
+        """Return the graphs that devices run, in order, with their exchanges; raise ArgumentError if impossible."""
 
     def cut(self, request: Request) -> tuple[int, ...]:
-        """Last layer before each cut; empty where layer times decide no cut."""
+        """Last layer before each cut; empty if no cut depends on layer times."""
         del request
         return ()
 
@@ -173,7 +173,7 @@ class Parallelism(ABC):
         return self.uses
 
     def resolved(self, layout: Layout) -> Layout:
-        """Complete a layout from its workers; raise ArgumentError for sizes that this parallelism does not have."""
+        """Complete a layout from its workers; raise ArgumentError for sizes that this parallelism does not use."""
         default, uses = Layout(), self.used_by(layout.workers)
         for name in SIZES:
             size, plain = getattr(layout, name), getattr(default, name)
@@ -204,7 +204,7 @@ def placement_of_phase(placement: Placement, phase: Phase) -> Placement:
         return placement
 
     def happens(exchange: Exchange) -> bool:
-        if exchange.phase is Phase.UPDATE:  # sums of tied tables' gradients are no part of an update's own work
+        if exchange.phase is Phase.UPDATE:  # sums of tied tables' gradients are not part of an update's own work
             return Phase.BACKWARD in phase.parts and exchange.kind != "all_gather"
         return exchange.phase in phase.parts
 
@@ -218,8 +218,8 @@ def placement_of_phase(placement: Placement, phase: Phase) -> Placement:
 def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> StageGraph:
     """Repeat the exchanges within layers that are computed again.
 
-    Like operations, only exchanges whose result back-propagation reads are repeated: not the sum that yields the next
-    checkpoint.
+    Like operations, exchanges are repeated only if back-propagation reads their result: the sum that gives the next
+    checkpoint is not.
     """
     inside = [each for each in stage.exchanges if each.group == "tensor" and each.phase is Phase.FORWARD]
     if not inside:
@@ -234,6 +234,6 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> Stag
 @derived
 def _again(graph: LayerGraph, layer_count: int, input_gradient: bool, recompute: str | None) -> frozenset[str]:
     """Layers that are computed again."""
-    del layer_count  # a graph may have grown since
+    del layer_count  # a graph may have grown since then
     parts = graph.segments(input_gradient=input_gradient, recompute=recompute)
     return frozenset(node.name for part in parts for node in part.again)

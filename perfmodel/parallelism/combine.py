@@ -36,9 +36,9 @@ def gradient_exchanges(
     graph : LayerGraph
         The stage. [-]
     data_size : int
-        Workers with the same layers and other samples. [1]
+        Workers with the same layers and different samples. [1]
     shard_stage : int
-        State they share: the optimizer's (1), gradients too (2), parameters too (3), or none (0). [1]
+        Shared state: the optimizer's (1), also gradients (2), also parameters (3), or none (0). [1]
     element_bytes : int
         Size of an element of parameters and gradients. [B]
 
@@ -63,12 +63,12 @@ def gradient_exchanges(
 
 @derived
 def _exchanges(graph: LayerGraph, layer_count: int, shard_stage: int, element_bytes: int) -> tuple[Exchange, ...]:
-    del layer_count  # a graph may have grown since
+    del layer_count  # a graph may have grown since then
     counts = graph.trained_parameter_counts
 
     def exchange(kind: ExchangeKind, phase: Phase, name: str) -> Exchange:
         size = element_bytes * counts[name]
-        hides = phase is not Phase.UPDATE  # what a layer computes next does not read it
+        hides = phase is not Phase.UPDATE  # the layer's next computation does not read it
         return Exchange(kind=kind, group="data", phase=phase, after_layer=name, fixed_bytes=size, hidden=hides)
 
     exchanges = (exchange(kind, phase, name) for name in counts for kind, phase in KINDS[shard_stage])
@@ -76,14 +76,14 @@ def _exchanges(graph: LayerGraph, layer_count: int, shard_stage: int, element_by
 
 
 MOST_PLACED: Final = 1024
-"""Placements kept per graph; the oldest goes first. [1]"""
+"""Placements cached per graph; the oldest is dropped first. [1]"""
 
 
 def combined(request: Request) -> tuple[StageGraph, ...]:
     """Stages of a network whose layers are shared by groups of devices."""
     shard, cuts = _cut(request)
     layout, element_bytes = request.layout, request.element_bytes
-    # workers decide only whether there are others to exchange with
+    # the number of workers only decides whether there are others to exchange with
     data_size = min(layout.data_size, 2)
     key = (
         layout.tensor_size,
@@ -105,7 +105,7 @@ def cut_places(request: Request) -> tuple[int, ...]:
 
 
 def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
-    """Part of the network on one device of a group, and the layers where stages begin."""
+    """Part of the network on one device of a group, and the first layers of its stages."""
     layout, whole = request.layout, request.graph
     shard = StageGraph(graph=whole)
     if layout.tensor_size > 1:
@@ -134,7 +134,7 @@ def _cut(request: Request) -> tuple[StageGraph, tuple[Cut, ...]]:
 
 @derived
 def _shard(whole: LayerGraph, fingerprint: str, **how: Any) -> StageGraph:
-    del fingerprint  # a graph may have grown since
+    del fingerprint  # a graph may have grown since then
     return tensor_split(whole, **how)
 
 
@@ -161,7 +161,7 @@ def shared_as(stage: StageGraph, **sizes: int) -> StageGraph:
 
 @derived
 def _on_device(stage: StageGraph, device: int, copies: tuple[Exchange, ...], **sizes: int) -> StageGraph:
-    """Put a stage on a device, with the sums of tied copies and its exchanges among data-parallel workers."""
+    """Put a stage on a device, with sums of tied copies and exchanges among data-parallel workers."""
     exchanges = (*stage.exchanges, *copies, *gradient_exchanges(stage.graph, **sizes))
     return replace(stage, device=device, exchanges=in_order(stage.graph, exchanges))
 
@@ -188,7 +188,7 @@ def _made_between(shard: StageGraph, first: Cut | None, last: Cut | None, *, ele
 
 
 def _copies(graph: LayerGraph, stages: Sequence[StageGraph], *, element_bytes: int) -> dict[int, tuple[Exchange, ...]]:
-    """Return the sums of gradients of parameters that several stages copy (tied tables)."""
+    """Return the sums of gradients of parameters that several stages hold (tied tables)."""
     sums: dict[int, tuple[Exchange, ...]] = {}
     for index, stage in enumerate(stages):
         for name in stage.copied:

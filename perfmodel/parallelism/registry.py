@@ -1,4 +1,4 @@
-"""The parallelisms, each a class and a line of the list, and a function that places a network by one of them."""
+"""The parallelisms, each a class and an entry of a list, and a function that places a network by one of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from perfmodel.records import Phase
 
 
 class Combined(Parallelism):
-    """Tensor groups, stages and copies as the layout says; a subclass names those that it has."""
+    """Tensor groups, stages and copies as in the layout; a subclass names those that it uses."""
 
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
         """Stages of the layout."""
@@ -50,9 +50,9 @@ class DataParallelism(Combined):
 
 @final
 class ModelParallelism(Combined):
-    """The network cut into stages that each mini-batch passes as a whole; the whole may be copied.
+    """The network cut into stages that each mini-batch passes whole; the network may be copied.
 
-    A step takes the sum of stages and transfers: this adds memory, not speed.
+    A step takes the sum of stages and transfers: more devices add memory, not speed.
     """
 
     name: ClassVar[str] = "model"
@@ -66,7 +66,7 @@ class ModelParallelism(Combined):
 
 @final
 class PipelineParallelism(Combined):
-    """The network cut into stages; each may be shared by a tensor group, and the whole be copied."""
+    """The network cut into stages; a tensor group may share each, and the network may be copied."""
 
     name: ClassVar[str] = "pipeline"
     uses: ClassVar[frozenset[str]] = frozenset(SIZES)
@@ -78,7 +78,7 @@ class PipelineParallelism(Combined):
             noun = "schedule of a pipeline"
             raise UnknownNameError(noun, str(layout.schedule), SCHEDULES)
         if layout.interleave > 1 and layout.stages == 1:
-            raise ArgumentError("interleave", layout.interleave, "1 with one stage, which never waits")
+            raise ArgumentError("interleave", layout.interleave, "1 with a single stage, because it never waits")
         if layout.stages > 1:
             orders_of(
                 layout.schedule,
@@ -88,7 +88,7 @@ class PipelineParallelism(Combined):
                 trains=True,
             )
         if layout.shard_stage == 3 and layout.stages > 1:
-            allowed = "0, 1 or 2 in a pipeline; with 3 every micro-batch would gather the parameters again"
+            allowed = "0, 1 or 2 in a pipeline; with 3, every micro-batch would gather the parameters again"
             raise ArgumentError("shard_stage", layout.shard_stage, allowed)
         return layout
 
@@ -126,7 +126,7 @@ class HybridParallelism(Parallelism):
     def stages(self, request: Request) -> tuple[StageGraph, ...]:
         """Both parts, which every worker runs one after the other."""
         graph, workers = request.graph, request.layout.workers
-        if workers == 1:  # its layers are shared with nobody
+        if workers == 1:  # its layers are not shared
             return (StageGraph(graph=graph),)
         cut = _before_dense_layers(graph)
         (first, _), (second, _) = (
@@ -173,13 +173,13 @@ def _gathered_input(shard: StageGraph, cut: Cut, *, element_bytes: int) -> tuple
     home = Exchange(
         kind="reduce_scatter", group="tensor", phase=Phase.BACKWARD, after_layer=first, bytes_per_sample=size
     )
-    # the gathering comes before the first layer's own exchanges, the way home after those of all
+    # the gathering precedes the first layer's own exchanges; the return of gradients follows all exchanges
     ordered = in_order(shard.graph, [gathered, *within])
     return in_order(shard.graph, [*ordered, home] if cut.wanted else ordered)
 
 
 def _first_product(shard: StageGraph) -> str:
-    """Return the first product, whose input gradient goes home."""
+    """Return the first product, whose input gradient returns to its device."""
     return next(node.name for node in shard.graph.layers if isinstance(node.layer, Dense))
 
 
@@ -187,7 +187,7 @@ PARALLELISMS: dict[str, Parallelism] = {
     each.name: each()
     for each in (DataParallelism, ModelParallelism, PipelineParallelism, TensorParallelism, HybridParallelism)
 }
-"""Name -> parallelism: the only dispatch on them."""
+"""Name -> parallelism: the only dispatch on the name."""
 
 
 def place(

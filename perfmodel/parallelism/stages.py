@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MOST_PARTS: Final = 1024
-"""Parts kept per graph; the oldest goes first. [1]"""
+"""Parts cached per graph; the oldest is dropped first. [1]"""
 
 
 def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[LayerGraph, dict[str, int]]:
-    """Make some layers of a graph a graph; tensors from other layers become its inputs."""
+    """Make a graph from some layers of another; tensors from the other layers become its inputs."""
     names = {node.name for node in nodes}
     read = dict.fromkeys(each for node in nodes for each in node.input_names if each not in names)
     inputs = {each: graph.shape(each) for each in read}
@@ -52,7 +52,7 @@ def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[Lay
 
 
 def structure_of(graph: LayerGraph) -> tuple[object, ...]:
-    """Structure shared by graphs that differ only in names; usable as the key of a mapping.
+    """Structure shared by graphs that differ only in names; can be a key of a mapping.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class Cut:
 
 
 def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
-    """Places of a graph that only one tensor crosses.
+    """Places in a graph that only one tensor crosses.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
 
 
 def layer_weights(graph: LayerGraph) -> dict[str, float]:
-    """FLOP of each layer's forward and backward phase, in place of unknown times."""
+    """FLOP of each layer's forward and backward phase, used instead of unknown times."""
     weights = {node.name: 0.0 for node in graph.layers}
     batch_size = graph.fixed_batch_size or 1
     for name, operation in graph.operations(batch_size=batch_size, phase=Phase.FORWARD_BACKWARD):
@@ -150,7 +150,7 @@ def layer_weights(graph: LayerGraph) -> dict[str, float]:
 def balanced_cuts(
     work: Sequence[float], boundaries: Sequence[tuple[int, float]], *, stage_count: int
 ) -> tuple[int, ...] | None:
-    r"""Cuts that make the longest stage shortest, and among those the most even ones.
+    r"""Cuts that make the longest stage shortest and, among those, the most even cuts.
 
     .. math:: \min_{c} \max_i \left(\sum_{l = c_{i-1}}^{c_i - 1} w_l + t_{c_{i-1}} + t_{c_i}\right)
 
@@ -170,7 +170,7 @@ def balanced_cuts(
 
     Notes
     -----
-    Exact, by dynamic programming over boundaries, O(k n^2). Both sides of a cut spend the time of its transfer. Among
+    Exact, by dynamic programming over boundaries, O(k n^2). Each side of a cut takes the time of its transfer. Among
     cuts with the same longest stage, those with the least sum of squares win.
 
     Examples
@@ -206,8 +206,8 @@ def _least(cost: NDArray[np.float64], stage_count: int, *, combine: np.ufunc) ->
 
 @derived
 def known_cuts(graph: LayerGraph, fingerprint: str) -> tuple[Cut, ...]:
-    """Places where a graph of this fingerprint can be cut, found once."""
-    del fingerprint  # a graph may have grown since
+    """Places where a graph with this fingerprint can be cut, found once."""
+    del fingerprint  # a graph may have grown since then
     return cuts_of(graph)
 
 

@@ -1,4 +1,4 @@
-"""Tensor groups by Megatron-LM's rules: the graph that one device runs, and what the group exchanges."""
+"""Tensor groups by Megatron-LM's rules: the graph that one device runs, and the group's exchanges."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BY_CHANNEL: Final = (
     nn.AdaptiveMaxPool,
     nn.Flatten,
 )
-"""Layers that treat every channel alike, and so may lie between a product split by outputs and one by inputs."""
+"""Layers that treat every channel alike, allowed between a product split by outputs and one split by inputs."""
 
 
 def _outputs(layer: nn.Layer) -> int | None:
@@ -81,7 +81,7 @@ def roles_of(graph: LayerGraph, *, tensor_size: int) -> dict[str, Role]:
 
 
 def _chain(node: Node, readers: Mapping[str, list[Node]]) -> list[Node] | None:
-    """Layers from a product to the next one, inclusive; None where the graph branches or mixes channels first."""
+    """Layers from a product to the next one, inclusive; None if the graph branches or mixes channels before that."""
     chain = []
     while len(readers.get(node.name, ())) == 1:
         (node,) = readers[node.name]
@@ -98,7 +98,7 @@ def _chain(node: Node, readers: Mapping[str, list[Node]]) -> list[Node] | None:
 def _joined(graph: LayerGraph, node: Node, readers: Mapping[str, list[Node]], *, tensor_size: int) -> dict[str, Role]:
     """Roles around a layer that joins products: queries, keys and values, or a gate and its units.
 
-    None where its inputs are not all products, or no product follows.
+    None if its inputs are not all products, or no product follows.
     """
     before: list[Node] = []
     products: list[Node] = []
@@ -178,7 +178,7 @@ def _check_width(node: Node, tensor_size: int) -> None:
 
 
 def _between(node: Node, tensor_size: int) -> nn.Layer:
-    """Copy a layer between shared products; one that states the number of heads gets its share of them."""
+    """Copy a layer between shared products; a layer that states the number of heads gets its share of them."""
     layer = node.layer
     if not isinstance(layer, nn.Reshape):
         return layer
@@ -245,10 +245,10 @@ BY_POSITION: Final = (*POINTWISE, nn.Add, nn.Binary, nn.Dense, nn.LayerNorm, nn.
 """Layers that treat every position of a sequence alike."""
 SEQUENCE_AXES: Final = 2
 LOSS_SUMS: Final = 3
-"""Numbers of a row that devices exchange for a loss over scores in parts: maximum, sum of exponentials, the label's
+"""Numbers per row that devices exchange for a loss over divided scores: maximum, sum of exponentials, the label's
 score [1] (Shoeybi et al., arXiv:1909.08053, section 3)."""
 SUM_BYTES: Final = 4
-"""Size of each. [B]"""
+"""Size of each of these numbers. [B]"""
 
 
 @dataclass(slots=True)
@@ -263,7 +263,7 @@ class _Split:
     wanted: dict[str, bool]
     roles: dict[str, Role]
     names: dict[str, str] = field(default_factory=dict)
-    """Tensor of the whole network -> its name in the shard, as its layer leaves it."""
+    """Tensor of the whole network -> its name in the shard, as produced by its layer."""
     scattered: set[str] = field(default_factory=set)
     """Tensors of the shard that hold only some positions."""
     summed: set[str] = field(default_factory=set)
@@ -333,7 +333,7 @@ def tensor_split(
     element_bytes : int
         Size of an element of what is exchanged. [B]
     sequence_parallel : bool
-        Whether layers that are not split otherwise are split by sequence positions. [-]
+        Whether layers that are not otherwise split are split by sequence positions. [-]
 
     Returns
     -------
@@ -433,7 +433,7 @@ def _add(split: _Split, node: Node) -> None:
 def _exchange_input(split: _Split, name: str, tensor: str, read: str) -> None:
     """Add the exchange for the gradient of a tensor that shared products read.
 
-    Products that read the same tensor add up their shares on the device first.
+    Products that read the same tensor first add their shares on the device.
     """
     if tensor in split.read:
         return

@@ -1,4 +1,4 @@
-"""What a prediction costs in money and energy: which instances it hires, and what they charge for its time."""
+"""Cost of a prediction in money and energy: which instances it rents, and their charge for its time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from perfmodel.prediction.prediction import Prediction
 
 MOST_OVERHEAD = 10.0
-"""Largest power usage effectiveness; a larger number is a slip of the pen. [1]"""
+"""Largest power usage effectiveness accepted; a larger number is a typing error. [1]"""
 
 
 class Billed:
-    """What a prediction costs: the methods of :class:`Prediction` that ask for a price or for watts."""
+    """Cost of a prediction: the methods of :class:`Prediction` that take a price or a power."""
 
     def cost_usd(
         self,
@@ -36,13 +36,13 @@ class Billed:
         Parameters
         ----------
         price : str, Path, InstancePrice or float
-            Of an instance, as :func:`perfmodel.load_price` takes it; every instance that has a device at work is paid
-            whole, without a discount on long use. A number is the price of one device. [USD/h]
+            Price of an instance, as :func:`perfmodel.load_price` takes it; every instance with a working device is paid
+            in full, without long-term discounts. A number is the price of one device. [USD/h]
         dataset_size : int
-            Samples of an epoch, whose cost is then returned; None for that of a step. [samples]
+            Samples of an epoch, to return its cost; None for the cost of a step. [samples]
         spot : bool
-            Whether instances are bought that may be taken away; nothing is lost by that here, unlike in
-            :func:`perfmodel.plan`. [-]
+            Whether to pay for spot instances; lost work after an interruption counts only in :func:`perfmodel.plan`.
+            [-]
 
         Returns
         -------
@@ -52,9 +52,9 @@ class Billed:
         Raises
         ------
         ArgumentError
-            If the instance has other devices or processors, or fewer than work on one host, or no price on spot.
+            If the instance has other devices or processors, fewer than work on one host, or no spot price.
         UnknownNameError
-            If no price has that name; names the nearest.
+            If no price has that name; suggests the nearest.
         """
         p = cast("Prediction", self)
         duration_s = p.step_s if dataset_size is None else p.epoch_s(dataset_size=dataset_size)
@@ -69,18 +69,18 @@ class Billed:
         idle_w: float | None = None,
         power_usage_effectiveness: float = 1.0,
     ) -> float:
-        """Energy of the devices in one step or one epoch; at full utilisation, the default, an upper bound.
+        """Energy of the devices in one step or epoch; an upper bound at full utilisation, the default.
 
         Parameters
         ----------
         dataset_size : int
-            Samples of an epoch, whose energy is then returned; None for that of a step. [samples]
+            Samples of an epoch, to return its energy; None for the energy of a step. [samples]
         utilisation : float
-            Share of the time that a device draws its thermal design power; it is at rest otherwise. [1]
+            Share of the time in which a device draws its thermal design power; otherwise it is at rest. [1]
         idle_w : float
-            Power of a device at rest, needed with a utilisation below 1 where its file does not state it. [W]
+            Power of a device at rest; required with a utilisation below 1 if its file states none. [W]
         power_usage_effectiveness : float
-            What the building draws over what its machines draw. [1]
+            Ratio of the building's power to that of its machines. [1]
 
         Returns
         -------
@@ -90,7 +90,7 @@ class Billed:
         Raises
         ------
         ArgumentError
-            If a number is not allowed, or a power is not known.
+            If a number is not allowed, or a power is unknown.
         """
         p = cast("Prediction", self)
         duration_s = p.step_s if dataset_size is None else p.epoch_s(dataset_size=dataset_size)
@@ -137,33 +137,35 @@ def power_of(p: Prediction, *, idle_w: float | None, utilisation: float) -> tupl
         raise ArgumentError("device", device.name, "one whose file states its power; a measured machine has none")
     rest_w = getattr(device, "idle_w", None) if idle_w is None else from_zero_to(busy_w, "idle_w", idle_w)
     if rest_w is None and utilisation < 1:
-        raise ArgumentError("idle_w", None, f"a number of watts with utilisation={utilisation:g}, as no file states it")
+        raise ArgumentError(
+            "idle_w", None, f"a number of watts with utilisation={utilisation:g}, because no file states it"
+        )
     if rest_w is not None and rest_w > busy_w:  # by its own file
         raise ArgumentError("idle_w", rest_w, f"at most the {busy_w:g} W of {device.name} at work")
     return busy_w, 0.0 if rest_w is None else rest_w
 
 
 def hire_of(p: Prediction, price: str | Path | InstancePrice | float, *, spot: bool) -> tuple[float, int]:
-    """Hourly price of one instance, and the number of instances hired. [USD/h, 1]"""
+    """Hourly price of one instance, and the number of instances rented. [USD/h, 1]"""
     from perfmodel.hardware.catalogue import load_instance_price
 
     if is_number(price):
         if spot:
-            raise ArgumentError("spot", spot, "False where price is a number")
+            raise ArgumentError("spot", spot, "False if price is a number")
         return positive("price", price), processors_of(p)
     known: InstancePrice = load_instance_price(price)  # type: ignore[arg-type]
     count = instances_of(p, known)
     if not spot:
         return known.usd_per_hour, count
     if known.spot_usd_per_hour is None:
-        raise ArgumentError("spot", spot, f"False, as {known.stem} states no spot price of {known.instance}")
+        raise ArgumentError("spot", spot, f"False, because {known.stem} states no spot price of {known.instance}")
     return known.spot_usd_per_hour, count
 
 
 def check_processors(target: Target, price: InstancePrice) -> None:
     """Raise if the file of an instance names another processor than the target's, or too few threads.
 
-    Virtual processors are threads of cores. A file that states neither them nor a system contradicts no CPU.
+    Virtual processors are threads of cores. A file that states neither virtual processors nor a system fits any CPU.
     """
     from perfmodel.hardware.catalogue import load_system
 
@@ -182,7 +184,7 @@ def check_processors(target: Target, price: InstancePrice) -> None:
 
 
 def _threads_of(target: Target) -> int:
-    """Count the threads of all cores of CPUs; for a measured machine, those its calibration found. [1]"""
+    """Count the threads of all cores of CPUs; for a measured machine, those found by its calibration. [1]"""
     spec = target.processor_spec
     if isinstance(spec, MeasuredMachine):
         return max(spec.machine.core_count, spec.machine.threads or 0)
@@ -191,12 +193,14 @@ def _threads_of(target: Target) -> int:
 
 
 def instances_of(p: Prediction, price: InstancePrice) -> int:
-    """Count the instances hired: one for each host with a working device."""
+    """Count the instances rented: one for each host with a working device."""
     target = p.basis.prepared.target
     owned = price.accelerators
     named = price.stem or price.name
     if target.processor == "cpu" and target.lowered_for != "measured" and owned is not None:
-        raise ArgumentError("price", named, f"that of an instance without GPUs, as the prediction is for {target.name}")
+        raise ArgumentError(
+            "price", named, f"that of an instance without GPUs, because the prediction is for {target.name}"
+        )
     check_processors(target, price)
     if target.processor != "gpu" or target.lowered_for == "measured":
         return 1

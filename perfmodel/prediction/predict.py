@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 PLACE: Final = "    **arguments : object\n"
-"""Line of a docstring that stands for all arguments."""
+"""Line of a docstring that is replaced by all arguments."""
 
 WIDTH: Final = 116
 """Width of a docstring. [columns]"""
@@ -56,11 +56,11 @@ def predict(graph: LayerGraph | Run, **arguments: Unpack[JobArguments]) -> Predi
     Parameters
     ----------
     graph : LayerGraph or Run
-        A network, or a Run of a measurement table: then batch size, framework, optimizer, phase and feed are what
-        the measured script did, and only the hardware is asked for. A framework, optimizer or phase at its default
-        does not override the Run's; any other that contradicts it is refused. [-]
+        A network, or a Run of a measurement table: batch size, framework, optimizer, phase and feed are then those of
+        the measured script, and only the hardware must be given. A framework, optimizer or phase at its default does
+        not override the Run's; another contradicting value is rejected. [-]
     **arguments : object
-        All of the table of arguments. [unit of each argument]
+        Any argument of the table of arguments. [unit of each argument]
 
     Returns
     -------
@@ -70,11 +70,11 @@ def predict(graph: LayerGraph | Run, **arguments: Unpack[JobArguments]) -> Predi
     Raises
     ------
     ArgumentError
-        If a value is not allowed, or neither or both of ``device`` and ``system`` are given.
+        If a value is not allowed, or not exactly one of ``device`` and ``system`` is given.
     UnknownNameError
-        If a name is unknown; names the nearest.
+        If a name is unknown; suggests the nearest.
     SpecError
-        If a spec file is wrong; lists every fault.
+        If a spec file is invalid; lists every fault.
 
     Examples
     --------

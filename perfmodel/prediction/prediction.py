@@ -1,4 +1,4 @@
-"""A prediction: how long a step takes, what it consists of, why, and whether it fits in memory."""
+"""A prediction: how long a step takes, why, what it consists of, and whether it fits in memory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BOTTLENECK_OF_PART = {
     "straggler_s": "straggler",
     "bubble_s": "pipeline_bubble",
 }
-"""Bottleneck named after the largest part of a step; overhead, update and input wait are looked into further."""
+"""Largest part of a step -> its bottleneck; overhead, update and input wait are examined further."""
 
 PLAYED_STEPS = 4
 """Steps that a timeline shows by default. [1]"""
@@ -61,11 +61,11 @@ class Prediction(StepTimes, Billed, Drawn):
     target : str
         What it runs on. [-]
     framework : str
-        With what. [-]
+        The framework. [-]
     batch_size : int
         Samples per worker and step. [samples]
     phase : str
-        What part of a step. [-]
+        The part of a step that runs. [-]
     dtype : str
         Data type. [-]
     threads : int or None
@@ -77,16 +77,15 @@ class Prediction(StepTimes, Billed, Drawn):
     groups : GroupTimes
         What each unique operation costs. [s]
     launch_gap_s : float
-        Time of one launch besides its kernel. [s]
+        Time of one launch apart from its kernel. [s]
     step_overhead_s : float
-        Host time per step, whatever it computes. [s]
+        Host time per step, independent of what it computes. [s]
     peak_flop_per_s : float
         Peak rate of the target in the data type. [FLOP/s]
     memory_bandwidth_bytes_per_s : float or None
         Peak bandwidth to the target's memory. [B/s]
     basis : Basis
-        The step and the constants that timed it, from which memory, sources, remarks, interval and provenance are made
-        when asked for. [-]
+        The step and the constants that timed it; source of memory, sources, remarks, interval and provenance. [-]
     """
 
     subject: str
@@ -118,12 +117,12 @@ class Prediction(StepTimes, Billed, Drawn):
 
     @derived_property
     def remarks(self) -> tuple[str, ...]:
-        """Notes for the user: libraries that are not native, constants that are estimates, what checkpoints save."""
+        """Notes for the user: non-native libraries, estimated constants, what checkpoints save."""
         return (*self.basis.prepared.remarks, *self.basis.remarks)
 
     @property
     def interval(self) -> Interval:
-        """The 80 % interval of the step time, and what it is made of.
+        """The 80 % interval of the step time, and the causes of its width.
 
         Raises
         ------
@@ -139,14 +138,14 @@ class Prediction(StepTimes, Billed, Drawn):
 
     @derived_property
     def provenance(self) -> Table[ConstantRow]:
-        """Where each constant that moves the step time comes from, the most uncertain first; has ``to_frame()``."""
+        """Source of each constant that affects the step time, most uncertain first; has ``to_frame()``."""
         from perfmodel.prediction.certainty.variance import constant_table
 
         return constant_table(self)
 
     @property
     def job(self) -> Job:
-        """The question asked; ``job.replace(...).predict()`` asks another.
+        """The job that was predicted; ``job.replace(...).predict()`` predicts another.
 
         Raises
         ------
@@ -161,12 +160,12 @@ class Prediction(StepTimes, Billed, Drawn):
 
     @property
     def data_path(self) -> DataPath | None:
-        """The input pipeline that brings mini-batches; None where the step was prepared without one."""
+        """The input pipeline that brings mini-batches; None if the step was prepared without one."""
         return self.basis.prepared.data_path
 
     @property
     def worker_count(self) -> int:
-        """Workers of the job, each with a mini-batch of its own. [1]"""
+        """Workers of the job, each with its own mini-batch. [1]"""
         return self.basis.prepared.worker_count
 
     @property
@@ -176,7 +175,7 @@ class Prediction(StepTimes, Billed, Drawn):
 
     @property
     def agreement(self) -> Agreement | None:
-        """How workers agree on parameters; None where they exchange nothing."""
+        """How workers agree on parameters; None if they exchange nothing."""
         return self.basis.prepared.agreement
 
     @property
@@ -186,7 +185,7 @@ class Prediction(StepTimes, Billed, Drawn):
 
     @property
     def samples_per_update(self) -> int:
-        """Samples behind one update of a network; workers that exchange nothing each update their own. [samples]"""
+        """Samples in one update of a network; workers that exchange nothing each update their own. [samples]"""
         return self.basis.prepared.batches_per_update * self.batch_size
 
     @property
@@ -196,12 +195,12 @@ class Prediction(StepTimes, Billed, Drawn):
 
     @property
     def mean_staleness(self) -> float:
-        """Mean number of other workers' updates that a gradient misses before it is applied; 0 where all wait. [1]"""
+        """Mean number of other workers' updates that a gradient misses before it is applied; 0 if all wait. [1]"""
         return 0.0 if self.visits is None else float(self.visits.mean_staleness)
 
     @derived_property
     def visits(self) -> AsynchronousTimes | None:
-        """Times, knee and utilisation of visits to a parameter server; None where workers wait for one another."""
+        """Times, knee and utilisation of visits to a parameter server; None if workers wait for one another."""
         return None if self.agreement is None else self.agreement.visits(self.basis.timed.own)
 
     def epoch_s(self, *, dataset_size: int) -> float:
@@ -210,7 +209,7 @@ class Prediction(StepTimes, Billed, Drawn):
         Parameters
         ----------
         dataset_size : int
-            Samples; the last mini-batch may be smaller but costs a whole step. [samples]
+            Samples; the last mini-batch may be smaller but takes a whole step. [samples]
 
         Returns
         -------
@@ -220,7 +219,7 @@ class Prediction(StepTimes, Billed, Drawn):
         Raises
         ------
         ArgumentError
-            If it is not a whole number of at least one.
+            If ``dataset_size`` is not a whole number >= 1.
         """
         steps = math.ceil(whole_number("dataset_size", dataset_size) / (self.counted_workers * self.batch_size))
         return steps * float(self.parts.step_s)
@@ -232,7 +231,7 @@ class Prediction(StepTimes, Billed, Drawn):
 
     @property
     def bottleneck(self) -> str:
-        """Resource that bounds the step: the input stage it waits for, else the one behind its largest part."""
+        """Resource that bounds the step: the input stage it waits for, or else the cause of its largest part."""
         breakdown = self.breakdown
         path = self.data_path
         if path is not None and path.is_waited_for(self.parts, batch_size=self.batch_size):  # all else hides behind it
@@ -251,9 +250,9 @@ class Prediction(StepTimes, Billed, Drawn):
 
     @derived_property
     def layers(self) -> Table[LayerRow]:
-        """Every operation of the step in the order it runs; iterable, prints as a table, has ``to_frame()``.
+        """Every operation of the step in execution order; iterable, prints as a table, has ``to_frame()``.
 
-        Of a network on several devices those of the device that works longest, all micro-batches together.
+        For a network on several devices: operations of the device that works longest, all micro-batches together.
         """
         rows = chain.from_iterable(piece.rows() for piece in pieces_of(self.basis.prepared, self.basis.timed))
         return Table(rows, title=f"{self.subject} on {self.target}, operation by operation")
@@ -265,12 +264,12 @@ class Prediction(StepTimes, Billed, Drawn):
 
     @property
     def spread(self) -> Prepared | None:
-        """The job over several devices or micro-batches; None where each worker runs the whole network at once."""
+        """The job over several devices or micro-batches; None if each worker runs the whole network at once."""
         return None if self.basis.prepared.is_whole else self.basis.prepared
 
     @derived_property
     def stages(self) -> Table[StageRow]:
-        """Each pipeline stage with its computing time, memory and messages; empty where the network is not cut."""
+        """Each pipeline stage with its computing time, memory and messages; empty if the network is not cut."""
         from perfmodel.prediction.rows import NO_STAGES, stage_rows
 
         return NO_STAGES if self.spread is None else stage_rows(self.spread, self.basis.timed)
@@ -296,10 +295,10 @@ class Prediction(StepTimes, Billed, Drawn):
     def plot_roofline(self, path: str | Path | None = None) -> Figure:
         """Draw the kernels of the step on the device's roofline, coloured by class.
 
-        A point is an operation of one layer, or of several that are alike. Its area is its share of the step, its
-        height the FLOP/s that it reaches with its launch gaps. The lines are peak and bandwidth of the device, and
-        what it sustains where that is less; of a measured machine the best that was measured. A point above them finds
-        its data in a cache. Kernels without arithmetic have no place there: the title says what share they take.
+        A point is an operation of one layer, or of several like layers. Its area is its share of the step, its height
+        the FLOP/s that it reaches including its launch gaps. The lines are peak and bandwidth of the device, and the
+        sustained rates if lower; for a measured machine, the best measured rates. A point above them finds its data in
+        a cache. Kernels without arithmetic are not shown: the title gives their share.
 
         Parameters
         ----------
@@ -323,19 +322,19 @@ class Prediction(StepTimes, Billed, Drawn):
 
     @derived_property
     def timeline(self) -> Timeline:
-        """Steps of the job played through time, channel by channel; ``save`` it for a trace viewer, or ``plot`` it."""
+        """Steps of the job simulated channel by channel; ``save`` it for a trace viewer, or ``plot`` it."""
         return self.play()
 
     def play(self, step_count: int = PLAYED_STEPS, *, seed: int = 0) -> Timeline:
-        """Play steps of the job through time.
+        """Simulate steps of the job.
 
         Parameters
         ----------
         step_count : int
             Steps. [1]
         seed : int
-            What the times that vary (``input_variation``, ``straggler``, an asynchronous server's) are drawn with; the
-            same seed draws the same. [-]
+            Seed of the varying times (``input_variation``, ``straggler``, an asynchronous server); the same seed
+            repeats them. [-]
 
         Returns
         -------
@@ -345,14 +344,14 @@ class Prediction(StepTimes, Billed, Drawn):
         Raises
         ------
         ArgumentError
-            If steps are not a whole number of at least one, or the seed is negative.
+            If ``step_count`` is not a whole number >= 1, or the seed is negative.
         """
         from perfmodel.prediction.job.timeline import job_timeline
 
         return job_timeline(self.basis, step_count=whole_number("step_count", step_count), seed=seed)
 
     def plot_timeline(self, path: str | Path | None = None) -> Figure:
-        """Draw the timeline, headed by network and system: a lane for each device, link and pool.
+        """Draw the timeline, titled with network and system: a lane for each device, link and pool.
 
         Parameters
         ----------

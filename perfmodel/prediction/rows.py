@@ -39,7 +39,7 @@ class LayerRow(NamedTuple):
     launches : float
         Kernels launched. [1]
     flop_count : float
-        Arithmetic that really runs (a Winograd kernel runs less than its convolution counts). [FLOP]
+        Arithmetic actually executed (a Winograd kernel executes less than its convolution counts). [FLOP]
     bytes : float
         Device-memory traffic. [B]
     seconds : float
@@ -71,7 +71,7 @@ class Piece:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def rows(self) -> list[LayerRow]:
-        """Return every operation in execution order, its repetitions summed."""
+        """Return every operation in execution order, with repetitions summed."""
         groups, table = self.groups, self.table
         labels = _labels(table)
         launch_s = groups.launches * self.launch_gap_s
@@ -88,7 +88,7 @@ class Piece:
         return list(map(LayerRow._make, zip(*columns, strict=True)))
 
     def classes(self) -> list[str]:
-        """Return the class of each row: the kind of its operation, of passes over memory that of the kernel."""
+        """Return the class of each row: the kind of its operation, or of its kernel if it is a pass over memory."""
         kinds, kernels = self.table.operation_kinds, self.table.alternative_names
         return [
             pass_class(kernels[self.groups.chosen[group]]) if kinds[group] == "memory_pass" else kinds[group]
@@ -117,7 +117,7 @@ _BRANCHES: Final = ("compute", "memory_bandwidth", "launch")
 
 
 class _Labels(NamedTuple):
-    """Names of a table's operations in execution order, with the group of each."""
+    """Names of a table's operations in execution order, each with its group."""
 
     layers: list[str]
     each_phase: list[Phase]
@@ -145,7 +145,7 @@ def pieces_of(prepared: Prepared, timed: TimedStep) -> list[Piece]:
 
 
 def _piece_of(prepared: Prepared, timed: TimedStage) -> Piece:
-    """Prepare a stage for listing: under the network's own layer names, all micro-batches together."""
+    """Prepare a stage for listing: with the network's own layer names, and all micro-batches together."""
     stage, layout = timed.stage, prepared.layout
     names = {}
     if stage.subject.graph is not stage.placed.graph:
@@ -174,15 +174,15 @@ class StageRow:
     Parameters
     ----------
     stage : int
-        In the order of the network. [1]
+        Its number in the order of the network. [1]
     devices : str
-        Those of the first data-parallel worker; the others have the same. [-]
+        Its devices in the first data-parallel worker; the others have the same. [-]
     layers : int
         Layers. [1]
     computing_s : float
         Forward and backward phases of all micro-batches on one device. [s]
     memory_bytes : float
-        What such a device keeps, of all its stages. [B]
+        What such a device keeps for all its stages. [B]
     sent_bytes : float
         What such a device sends in a step for this stage. [B]
     """

@@ -1,6 +1,6 @@
-"""Discrete-event simulation: tasks that wait for one another, for resources, and for their share of channels.
+"""Discrete-event simulation: tasks that wait for one another and for resources, and share channels.
 
-It knows only names and numbers: no spec files, layers or predictions.
+It uses only names and numbers: no spec files, layers or predictions.
 """
 
 from perfmodel.simulation.engine import simulate

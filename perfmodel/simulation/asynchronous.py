@@ -19,7 +19,7 @@ BATCHES: Final = 20
 """Batches into which simulated time is cut to estimate the error of means. [1]"""
 
 WARM_UP: Final = 0.1
-"""Share of simulated time left out because all workers begin together. [1]"""
+"""Share of simulated time excluded because all workers begin together. [1]"""
 
 _STATIONS: Final = ("push", "update", "pull")
 
@@ -42,7 +42,7 @@ def play_asynchronous(numbers: AsynchronousNumbers, *, step_count: int, seed: in
     Parameters
     ----------
     numbers : AsynchronousNumbers
-        Numbers in effect for a scheme (``AsynchronousScheme.in_effect``), not arrays. [-]
+        Numbers in effect for a scheme (``AsynchronousScheme.in_effect``), scalars only. [-]
     step_count : int
         Steps of each worker, at least 40. [1]
     seed : int
@@ -56,7 +56,7 @@ def play_asynchronous(numbers: AsynchronousNumbers, *, step_count: int, seed: in
     Raises
     ------
     ArgumentError
-        If there are too few steps to measure anything.
+        If there are too few steps for a measurement.
 
     Notes
     -----
@@ -78,7 +78,7 @@ def play_asynchronous(numbers: AsynchronousNumbers, *, step_count: int, seed: in
 
 
 def server_resources(numbers: AsynchronousNumbers) -> Mapping[str, int]:
-    """Parts of the server and of the ways to it that visitors queue for, one unit each."""
+    """Parts of the server and of the links to it that visitors queue for, one unit each."""
     shards, visitors = range(int(numbers.server_count)), range(int(numbers.visitors))
     return {
         _part(numbers, station, shard, visitor): 1
@@ -102,7 +102,7 @@ def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: i
     """Tasks of workers, or groups of them, that train with a parameter server.
 
     A step begins when the one before has ended. With a bound s, a worker that has pushed step i pulls and continues
-    once all workers have pushed step i - s. A visitor visits the shards in turn, starting one further each time.
+    once all workers have pushed step i - s. A visitor visits the shards in turn and starts one shard later each time.
     """
     generator = np.random.default_rng(seed)
     group, visitors = int(numbers.group_size), int(numbers.visitors)
@@ -117,7 +117,7 @@ def asynchronous_tasks(numbers: AsynchronousNumbers, *, step_count: int, seed: i
 def fed_asynchronous_tasks(
     fed: Iterable[Task], numbers: AsynchronousNumbers, *, workers: Sequence[str], step_count: int, seed: int = 0
 ) -> Iterator[Task]:
-    """Tasks of workers that read on their own and train with a parameter server."""
+    """Tasks of workers that read their own input and train with a parameter server."""
     after = yield from fed_besides_computing(fed)
     group = int(numbers.group_size)
     for task in asynchronous_tasks(numbers, step_count=step_count, seed=seed):
@@ -230,7 +230,7 @@ def _staleness(
     applied = np.array(
         [[spans[f"{v}/update/{step}/{last_place}"].end_s for step in applied_steps] for v in range(visitors)]
     )
-    # the server takes the copy that it sends once it has applied what came with the request
+    # the server copies the parameters it sends after applying the gradient that came with the request
     pulled = np.array(
         [
             [
@@ -243,7 +243,7 @@ def _staleness(
         ]
     )
     all_updates = np.sort(applied.ravel())
-    # a step is applied with the next push from it on, on parameters of the last pull before it
+    # a step's gradient uses parameters of the last pull before it and is applied with the next push
     steps = np.arange(int(numbers.pull_period), applied_steps[-1] + 1)
     push = np.searchsorted(applied_steps, steps)
     pull = np.searchsorted(pulled_steps, steps) - 1
@@ -254,7 +254,7 @@ def _staleness(
         )
         of_itself = push - np.searchsorted(
             applied[visitor], pulled[visitor][pull]
-        )  # the one at that moment cancels out
+        )  # the update at that moment cancels out
         counts.append(of_all - of_itself)
         when.append(applied[visitor][push])
     return np.concatenate(counts).astype(float), np.concatenate(when)

@@ -1,4 +1,4 @@
-"""The event loop: a heap holds the next end of a wait, of work or of a flow."""
+"""The event loop: a heap holds the next ends of waits, work and flows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, check_k
 from perfmodel.simulation.timeline import Span, Task, Timeline
 
 _TIMED = 0
-"""Version of events that belong to no flow; versions of flows count from one."""
+"""Version of events that do not belong to a flow; versions of flows count from one."""
 
 
 def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources: Mapping[str, int]) -> Timeline:
@@ -31,7 +31,7 @@ def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources:
     tasks : iterable of Task
         The tasks, in any order; the order decides only between tasks that wait equally long. [-]
     channels : mapping of str to float
-        What each channel carries, positive. [B/s]
+        Rate of each channel, positive. [B/s]
     resources : mapping of str to int
         Units of each resource, at least one. [1]
 
@@ -51,12 +51,12 @@ def simulate(tasks: Iterable[Task], *, channels: Mapping[str, float], resources:
 
     Notes
     -----
-    Valid for: flows long against a round trip; tasks that hold what they need from start to end. Ignores: preemption.
+    Valid for: flows much longer than a round trip; tasks that hold resources from start to end. Ignores: preemption.
     Times are sums of durations and quotients of bytes and rates, never of small time steps, so nothing drifts.
 
     Examples
     --------
-    Two copies share a root of 10 B/s; the second has fewer bytes, and then leaves the root to the first:
+    Two copies share a root of 10 B/s; once the second, shorter one ends, the first has the root to itself:
 
     >>> copies = [Task("a", flow_bytes=100, channels=("root",)), Task("b", flow_bytes=50, channels=("root",))]
     >>> timeline = simulate(copies, channels={"root": 10.0}, resources={})
@@ -85,7 +85,7 @@ def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resourc
     names = {task.name for task in tasks}
     if len(names) < len(tasks):
         twice, _ = Counter(task.name for task in tasks).most_common(1)[0]
-        raise TaskError(twice, "must be the name of one task, not of two")
+        raise TaskError(twice, "must be the name of one task only")
     for task in tasks:
         if task.resource is not None and task.resource not in resources:
             kind = f"resource of task {task.name!r}"
@@ -96,11 +96,11 @@ def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resourc
             if earlier not in names:
                 nearest = nearest_match(earlier, names)
                 hint = f"; did you mean {nearest!r}?" if nearest else ""
-                raise TaskError(task.name, f"must come after tasks; there is no {earlier!r}{hint}")
+                raise TaskError(task.name, f"must come after existing tasks; there is no {earlier!r}{hint}")
 
 
 class _Run:
-    """State of one simulation. Tasks go by number; lists over tasks have one entry each."""
+    """State of one simulation. Tasks are numbered; lists over tasks have one entry for each."""
 
     def __init__(self, tasks: tuple[Task, ...], channels: Mapping[str, float], resources: Mapping[str, int]) -> None:
         self.tasks, self.channels, self.resources = tasks, dict(channels), dict(resources)
@@ -146,7 +146,7 @@ class _Run:
             _, index, version = heappop(heap)
             if version != _TIMED:
                 if not shared.ends(index, version):
-                    continue  # its rate has changed meanwhile, and another entry holds the new end
+                    continue  # its rate has changed since, and another entry holds the new end
                 ended.append(index)
             elif tasks[index].flow_bytes:
                 self.flow_start_s[index] = now_s
@@ -230,11 +230,11 @@ class _Run:
 
 
 MOST_KNOWN_RATES: Final = 4096
-"""Sets of flows whose rates are kept; random flows rarely repeat and would fill the memory. [1]"""
+"""Sets of flows whose rates are cached; random flows rarely repeat and would fill the memory. [1]"""
 
 
 class _Flow:
-    """Bytes of one task in transit; every change of its rate makes a new version."""
+    """Bytes of one task in transit; every change of rate makes a new version."""
 
     __slots__ = ("announced", "end_s", "index", "left_bytes", "rate", "since_s", "version")
 
@@ -247,7 +247,7 @@ class _Flow:
 class SharedChannels:
     """Flows over channels; a rate changes only when a flow begins or ends on a connected channel.
 
-    All flows on a route have the same rate, so rates are worked out per route, once per set of connected routes.
+    All flows on a route have the same rate, so rates are computed per route, once per set of connected routes.
     """
 
     def __init__(self, capacity: Mapping[str, float]) -> None:
@@ -263,13 +263,13 @@ class SharedChannels:
         self._known_rates: dict[tuple[int, ...], list[float]] = {}
 
     def add(self, index: int, channels: tuple[str, ...], *, flow_bytes: float, now_s: float) -> None:
-        """Begin a flow; ``endings`` tells when it will end."""
+        """Begin a flow; ``endings`` yields its end."""
         route = self._route_ids.get(channels)
         if route is None:
             route = self._route_ids[channels] = len(self._routes)
             self._routes.append(Counter(self._places[name] for name in channels))
             self._flows.append({})
-            if route == len(self._uses):  # grows in doubles
+            if route == len(self._uses):  # capacity doubles
                 self._uses = np.concatenate([self._uses, np.zeros((max(route, 16), len(self._capacity)))])
             self._uses[route, list(self._routes[route])] = list(self._routes[route].values())
         self._route_of[index] = route
@@ -292,9 +292,9 @@ class SharedChannels:
         return True
 
     def endings(self, now_s: float) -> list[tuple[float, int, int]]:
-        """Share channels anew where flows began or ended since the last call.
+        """Share channels again among flows connected to those that began or ended since the last call.
 
-        Of connected flows only the first to end are announced, since their end changes the rates of the others.
+        Among connected flows, only the first to end are announced, because their end changes the others' rates.
         """
         endings: list[tuple[float, int, int]] = []
         seen: set[int] = set()

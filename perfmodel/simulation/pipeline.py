@@ -14,7 +14,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.simulation.timeline import Task
 
 VARIATIONS_DRAWN: Final = (1e-7, 1e7)
-"""Smallest and largest variation of drawn factors; beyond, all are 1, or nearly all are 0. [1]"""
+"""Smallest and largest variation of random factors; below it all are 1, above it nearly all are 0. [1]"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,34 +37,34 @@ def input_pipeline_tasks(
     """Tasks of workers whose mini-batches pass through the stages of a pipeline.
 
     A stage takes mini-batches in order, each part one at a time. Without prefetching, a step's first stage waits until
-    the previous step has computed, so nothing overlaps. With depth d there are d + 1 buffers between two stages, one in
-    use and d ahead of it: a stage begins step i once the next one has ended step i - d - 1.
+    the previous step has computed, so nothing overlaps. With depth d, two stages have d + 1 buffers between them, one
+    in use and d ahead of it: a stage begins step i once the next one has ended step i - d - 1.
 
-    Where a stage varies, its duration and bytes are multiplied by a factor per step, gamma distributed with mean 1. The
+    If a stage varies, its duration and bytes are multiplied by a factor per step, gamma distributed with mean 1. The
     factor belongs to the mini-batch: stages and workers of equal variation share it, whatever the depth.
 
     Parameters
     ----------
     workers : mapping of str to sequence of Stage
-        Name of each worker to its stages in order. [-]
+        Name of each worker -> its stages in order. [-]
     step_count : int
         Mini-batches of each worker, at least 1. [1]
     prefetch : int
-        Depth d: mini-batches that a stage may be ahead of the next one; 0 for none. [1]
+        Depth d: mini-batches by which a stage may be ahead of the next one; 0 for none. [1]
     seed : int
         Seed of the factors, 0 or more. [-]
 
     Returns
     -------
     tuple of Task
-        Tasks named ``worker/kind/step``, with ``/part`` where a stage has several, steps from 0; first by step, so that
-        the earlier step goes first when two have waited equally long. [-]
+        Tasks named ``worker/kind/step``, with ``/part`` if a stage has several parts; steps count from 0. Sorted by
+        step, so that the earlier step goes first when two have waited equally long. [-]
 
     Raises
     ------
     ArgumentError
-        If there is no worker, stage or step, depth, seed or variation is negative, or two stages of a worker have one
-        kind.
+        If there is no worker, stage or step; if depth, seed or variation is negative; or if two stages of a worker have
+        the same kind.
     TaskError
         If a stage has a negative number, or bytes without a channel.
 
@@ -116,7 +116,7 @@ def _check(workers: Mapping[str, Sequence[Stage]], *, step_count: int, prefetch:
     for worker, stages in workers.items():
         kinds = [stage.kind for stage in stages]
         if not kinds or len(set(kinds)) < len(kinds):
-            allowed = "at least one stage, each of another kind"
+            allowed = "at least one stage, each of a different kind"
             raise ArgumentError(argument=f"workers[{worker!r}]", given=kinds, allowed=allowed)
         for stage in stages:
             if not (math.isfinite(stage.variation) and stage.variation >= 0):
@@ -157,7 +157,7 @@ def _name(worker: str, stage: Stage, step: int) -> str:
 
 
 def fed_besides_computing(fed: Iterable[Task]) -> Generator[Task, None, dict[str, tuple[str, ...]]]:
-    """Yield the input tasks, and return by computation the names of the tasks it waits for. [-]"""
+    """Yield the input tasks, and return for each computation the names of the tasks it waits for. [-]"""
     after: dict[str, tuple[str, ...]] = {}
     for task in fed:
         if task.kind == "compute":
@@ -212,19 +212,19 @@ def pipeline_schedule_tasks(
     orders : tuple of tuple of Turn
         Turns of each device, from ``perfmodel.cost.pipeline_order``. [-]
     forward_s, backward_s : sequence of float
-        Of one micro-batch in each chunk. [s]
+        Time of one micro-batch in each chunk. [s]
     forward_hops, backward_hops : sequence of Hop
-        From each chunk to the next, and back; one less than chunks. [-]
+        Transfers from each chunk to the next, and back; one fewer than chunks. [-]
     names : sequence of str or None
-        Names of the devices; ``stage0``, ``stage1`` and so on unless given. [-]
+        Names of the devices; by default ``stage0``, ``stage1`` and so on. [-]
     after : tuple of str
-        Tasks that must have ended before any of these begins. [-]
+        Tasks that must end before any of these begins. [-]
     called : callable
-        Gives the name of the task from device and turn. [-]
+        Function from device and turn to the name of the task. [-]
     pieces : mapping of Turn to sequence of Piece or None
         Turns that are cut into pieces; the number of a piece follows the name of the turn. [-]
     computing : callable
-        Gives the device use of a task from device and seconds. [-]
+        Function from device and seconds to the task's use of the device. [-]
 
     Returns
     -------
@@ -234,11 +234,11 @@ def pipeline_schedule_tasks(
     Raises
     ------
     ArgumentError
-        If there are not as many times as chunks, or hops as boundaries.
+        If the number of times is not that of chunks, or the number of hops not that of boundaries.
 
     Notes
     -----
-    Valid for: transfers that keep no device busy; one at a time in each direction of each boundary.
+    Valid for: transfers that do not occupy a device; one at a time in each direction of each boundary.
 
     Examples
     --------

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 MOST_CHUNKS: Final = 64
-"""Most chunks in a simulated pipelined algorithm; each is a task on every edge. [1]"""
+"""Most chunks of a simulated pipelined algorithm; each chunk is a task on every edge. [1]"""
 
 
 def collective_tasks(
@@ -47,9 +47,9 @@ def collective_tasks(
     size_bytes : float
         Bytes, n, as the algorithm counts them. [B]
     name : str
-        Prefix of the names of its tasks; the last task has just this name. [-]
+        Prefix of the names of its tasks, and full name of the last task. [-]
     after : tuple of str
-        Tasks that must have ended before. [-]
+        Tasks that must end first. [-]
 
     Returns
     -------
@@ -93,7 +93,7 @@ def _one_round(
     for message, route in zip(each.messages, each.routes, strict=True):
         label = f"{name}/{message.source}>{message.sink}"
         seen[label] += 1
-        label += f" ({seen[label]})" if seen[label] > 1 else ""  # two workers' ring is the same both ways
+        label += f" ({seen[label]})" if seen[label] > 1 else ""  # a ring of two is the same both ways
         before = tuple(dict.fromkeys((*ready[message.source], *ready[message.sink])))
         tasks.append(_message(label, route, message.share * size_bytes, after=before))
         received[message.sink] += message.share
@@ -114,7 +114,7 @@ def _message(name: str, route: Route, flow_bytes: float, *, after: tuple[str, ..
 
 
 class _Pipeline:
-    """Two trees, up and then down, in chunks that each edge sends one at a time."""
+    """Two trees, first up and then down, in chunks that each edge sends one at a time."""
 
     def __init__(self, placed: Placed, size_bytes: float, *, name: str, after: tuple[str, ...]) -> None:
         self.name, self.after = name, after
@@ -191,11 +191,11 @@ class PlayedExchange:
 
     @derived_property
     def resources(self) -> Mapping[str, int]:
-        """Resources of a sum besides the workers, one unit each."""
+        """Resources of a sum apart from the workers, one unit each."""
         return {f"{name} server": 1 for name in self.gather.servers} if self.server_s_per_byte else {}
 
     def channels(self, workers: Sequence[str]) -> Mapping[str, float]:
-        """Channels shared by computing and library calls, one per device, with the rate of a call. [s/s]"""
+        """Channels shared by computing and library calls, two per device: of all work, and of calls. [s/s]"""
         if not self.slowdown:
             return {}
         return dict.fromkeys(map(_units, workers), 1.0) | dict.fromkeys(map(_units_of_calls, workers), self.slowdown)
@@ -216,7 +216,7 @@ class PlayedExchange:
     def _beside_computing(
         self, size_bytes: float, *, name: str, after: tuple[str, ...], workers: Sequence[str]
     ) -> Iterator[Task]:
-        """Yield a call that takes its share of each device, up to a half, from computing."""
+        """Yield a call that takes up to half of each device from computing."""
         work = self.slowdown * float(self.gather.time(size_bytes))
         parts = tuple(f"{name} on {worker}" for worker in workers)
         for part, worker in zip(parts, workers, strict=True):
@@ -284,7 +284,7 @@ class PlayedStep:
 
     @derived_property
     def channels(self) -> Mapping[str, float]:
-        """Channels that computing and calls share, one per device. [s/s]"""
+        """Channels that computing and calls share on each device. [s/s]"""
         return {
             name: rate
             for place, device in enumerate(self.devices)
@@ -293,7 +293,7 @@ class PlayedStep:
         }
 
     def peers(self, place: int) -> list[str]:
-        """Devices at one place of every worker."""
+        """Devices in one place of every worker."""
         return [lanes[place] for lanes in self.lanes.values()]
 
     def exchanging(self) -> Iterator[tuple[int, PlayedDevice, PlayedExchange]]:
@@ -420,7 +420,7 @@ class _Turns:
         }
 
     def _computing(self, lane: str, seconds: float) -> dict[str, Any]:
-        """How a device computes: in its own time, or on a channel shared with library calls."""
+        """How a device computes: for a fixed time, or on a channel shared with library calls."""
         exchange = self.step.devices[self.lanes.index(lane)].exchange
         if exchange is None or not exchange.slowdown:
             return {"duration_s": seconds}
@@ -446,7 +446,7 @@ def _backward_pieces(backward_s: tuple[float, float], ready: Mapping[int, float]
 
 
 def _pulled(step: PlayedStep, number: int) -> Iterator[Task]:
-    """Yield messages with parameters, one bucket after the other, the last that was ready first."""
+    """Yield messages with parameters, one bucket after another, starting with the last to become ready."""
     for place, device, exchange in step.exchanging():
         bucket = step.bucket(number, place)
         last = f"{bucket}pull"

@@ -22,7 +22,7 @@ _INFINITY = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Work on a resource, a transfer over channels, or the one and then the other.
+    """Work on a resource, a transfer over channels, or the work and then the transfer.
 
     It starts once the tasks it comes after have ended and a unit of its resource is free, and holds the unit until it
     ends. First ``duration_s`` and ``latency_s`` pass, then its bytes flow at the rate that the channels allow.
@@ -36,7 +36,7 @@ class Task:
     duration_s : float
         Working time, whatever else runs. [s]
     after : tuple of str
-        Tasks that must have ended before. [-]
+        Tasks that must end first. [-]
     flow_bytes : float
         Bytes it sends over each of its channels. [B]
     channels : tuple of str
@@ -77,7 +77,7 @@ class Task:
                     raise TaskError(self.name, f"{field} must be a finite number >= 0 (got {value!r})")
         if self.flow_bytes and not self.channels:
             raise TaskError(
-                self.name, f"channels must name at least one, as {self.flow_bytes:g} B are to flow (got none)"
+                self.name, f"channels must name at least one channel for the {self.flow_bytes:g} B that flow (got none)"
             )
         for field in ("after", "channels"):
             if isinstance(getattr(self, field), str):
@@ -86,10 +86,10 @@ class Task:
 
 
 NO_LANE: Final = "(waiting)"
-"""Lane of tasks that only let time pass."""
+"""Lane of tasks without a resource or channel."""
 
 PICTURES: Final = (".png", ".svg", ".pdf", ".html", ".htm", ".jpg", ".jpeg", ".gif", ".webp", ".eps")
-"""Suffixes of pictures and pages, as opposed to traces."""
+"""Suffixes of pictures and pages, which are not traces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +131,9 @@ class Timeline(Drawn):
     makespan_s : float
         When the last task ended. [s]
     event_count : int
-        Ends of waits, work and flows that were played. [1]
+        Ends of waits, work and flows in the simulation. [1]
     channels : mapping of str to float
-        What each channel carries. [B/s]
+        Rate of each channel. [B/s]
     resources : mapping of str to int
         Units of each resource. [1]
     """
@@ -166,7 +166,7 @@ class Timeline(Drawn):
 
     @property
     def rows(self) -> Table[LaneBar]:
-        """When what ran where: a row for each task and lane that it held. [s]"""
+        """A row, with start and end, for each task and lane that the task held. [s]"""
         return Table(self.bars(), title=f"{len(self.spans)} tasks in {self.makespan_s:.6g} s", row_type=LaneBar)
 
     def span(self, task: str) -> Span:
@@ -183,7 +183,7 @@ class Timeline(Drawn):
         return self._by_task[task]
 
     def busy_s(self, name: str) -> float:
-        """Time during which anything held a resource or flowed over a channel. [s]
+        """Time during which any task held a resource or used a channel. [s]
 
         Raises
         ------
@@ -200,11 +200,11 @@ class Timeline(Drawn):
         return self.makespan_s - self.busy_s(name)
 
     def utilisation(self, name: str) -> float:
-        """Share of a resource's units that was held, or of the bytes a channel could have carried. [1]
+        """Share of a resource's units that were held, or of the bytes that a channel could have carried. [1]
 
-        Unlike ``busy_s`` it tells one busy core from sixteen, and a slow flow from one that fills the channel.
+        Unlike ``busy_s``, it distinguishes one busy core from sixteen, and a slow flow from one that fills the channel.
         """
-        self.busy_s(name)  # refuses an unknown name
+        self.busy_s(name)  # rejects an unknown name
         if not self.makespan_s:
             return 0.0
         if name in self.resources:
@@ -228,7 +228,7 @@ class Timeline(Drawn):
         Parameters
         ----------
         path : str or Path
-            Where to write, e.g. ``step.trace.json``; the file is replaced as a whole. [-]
+            File to write, e.g. ``step.trace.json``; an existing file is replaced as a whole. [-]
 
         Returns
         -------
@@ -238,7 +238,7 @@ class Timeline(Drawn):
         Raises
         ------
         ArgumentError
-            If the path cannot be written, or is that of a picture, which ``plot_timeline`` of a prediction draws.
+            If the path cannot be written, or names a picture, which ``plot_timeline`` of a prediction draws.
         """
         if Path(path).suffix.lower() in PICTURES:
             allowed = "a trace such as step.trace.json; draw pictures with plot_timeline() of a prediction"

@@ -1,4 +1,4 @@
-"""Asynchronous schemes by name, and bounded staleness, which stops workers that are too far ahead.
+"""Asynchronous schemes by name, and bounded staleness, which stops workers too far ahead.
 
 >>> sorted(SCHEMES)
 ['bounded_staleness', 'delay_compensated', 'downpour', 'mixed']
@@ -33,9 +33,9 @@ class BoundedStaleness(AsynchronousScheme):
 
     Notes
     -----
-    The bound counts steps: a worker misses at most s steps of every other worker. This caps staleness at s (W - 1)
-    updates, which is below the average of W - 1 at equal speed only for s = 0. With s = 0 all gradients of a step
-    belong to the same parameters and count as one update.
+    The bound counts steps: a worker misses at most s steps of every other worker. This limits staleness to s (W - 1)
+    updates, which is below W - 1, the average at equal speed, only for s = 0. With s = 0 all gradients of a step belong
+    to the same parameters and count as one update.
 
     Examples
     --------
@@ -68,16 +68,16 @@ class BoundedStaleness(AsynchronousScheme):
         -----
         With a bound of 0 all workers reach the server together, and a step lasts until the last is served. With a
         larger bound, a worker that is held back does not queue, so the others are served sooner: the step grows by less
-        than the wait, namely as in a closed network whose workers think that much longer. Between these two limits the
-        time is weighted by how closely the bound keeps workers in step. Queueing delays all workers alike, so only a
-        worker's own service counts among the times that drive workers apart.
+        than the wait, as in a closed network whose workers think longer by the wait. Between these two limits the time
+        is weighted by how closely the bound keeps workers together. Queueing delays all workers equally, so only a
+        worker's own service counts among the times that separate workers.
 
-        Workers of lasting unequal speed go at the pace of the slowest, whatever the bound. Against 72 simulated jobs of
+        Workers of lasting unequal speed keep the pace of the slowest, whatever the bound. Against 72 simulated jobs of
         12 workers, one to six of them slower by 2 to 150 %, the step is 2.4 % off on average, up to 19 % too short
         where the slow ones lag by little more than one service of a busy server, and up to 10 % too long where the
         server alone bounds.
 
-        Where only some workers share the busiest part, steps that begin together end as with one part as fast as all
+        If only some workers share the busiest part, steps that begin together end as if one part were as fast as all
         parts together. Against 60 simulated jobs (4 to 12 workers, two or four per part, bounds 0 to 4, loads of 0.2 to
         1.2): 5 % off on average, 14 % in nine of ten cases, up to 26 % too short with pairs and a bound of 0, where all
         wait for the slowest of six.
@@ -106,20 +106,20 @@ class BoundedStaleness(AsynchronousScheme):
         relieved_s = used.think_s + held_s + server_network(used, held_back_s=held_s).response_s
         together = excess / maximum(in_step, _LEAST)
         step_s = together * (cycle_s + held_s) + (1 - together) * relieved_s
-        network = server_network(used, held_back_s=step_s - cycle_s)  # who is held back queues less
+        network = server_network(used, held_back_s=step_s - cycle_s)  # a worker that is held back queues less
         held_back_s = step_s - used.think_s - network.response_s
         times = at_the_server(used, network=network, held_back_s=held_back_s)
         cap = used.staleness_bound * (used.worker_count - 1)
-        seen = 1 - held_back_s / step_s  # who waits does so before the pull, and misses nothing meanwhile
+        seen = 1 - held_back_s / step_s  # a worker waits before the pull, and so misses no updates meanwhile
         return replace(times, mean_staleness=minimum(times.mean_staleness * seen, cap))
 
 
 def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:
     """Return the times of workers of unequal speed, at the pace of the slowest.
 
-    Faster workers are soon as far ahead as the bound allows. They go on when a slowest one has pushed, so they begin
+    Faster workers are soon as far ahead as the bound allows. They continue when a slowest one has pushed, so they begin
     together, compute, and are at the server when it returns. Workers within one service of the slowest do not hold each
-    other back: unless the bound is 0 they fall out of step, and only one of them is met at the server.
+    other back: unless the bound is 0 they drift apart, and meet only one of the others at the server.
     """
     service_s, step_by_step = sum(numbers.station_s), numbers.staleness_bound == 0
     slowest = numbers.kinds[-1][1]
@@ -128,7 +128,7 @@ def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:
         slow_count = slow_count + where(exceeds(numbers.compute_s * (slowest - relative), service_s), 0, count)
     behind = numbers.visitors - where(step_by_step, 0, slow_count - 1)
     end_s = numbers.group_compute_s + service_s
-    for count, relative in numbers.kinds:  # who come no earlier than these are served after them
+    for count, relative in numbers.kinds:  # workers that arrive no earlier are served after these
         queued_s = maximum(behind, 1) * service_s / numbers.server_count
         end_s = maximum(end_s, numbers.compute_s * relative + queued_s)
         behind = behind - count
@@ -136,13 +136,13 @@ def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:
     rate = numbers.visitors / step_s
     busy = rate * reduce(maximum, numbers.station_s) / numbers.server_count
     network = ClosedNetwork(throughput_per_s=rate, response_s=step_s - numbers.think_s, utilisation=busy)
-    missed = (numbers.visitors + slow_count - 2) / 2  # all who are as slow, half of those who begin together
+    missed = (numbers.visitors + slow_count - 2) / 2  # all workers that are as slow, half of those that begin together
     times = at_the_server(numbers, network=network)
     return replace(times, mean_staleness=where(step_by_step, 0.0, missed))
 
 
 def _in_step(numbers: AsynchronousNumbers) -> Quantity:
-    """Step time of workers that begin together: until the last is served, perhaps after queueing. [s]"""
+    """Step time of workers that begin together: until the last is served, possibly after queueing. [s]"""
     counts = np.asarray(numbers.worker_count)
     ranks = [np.minimum(rank, counts) for rank in range(1, int(counts.max()) + 1)]
     relative = [1.0 if numbers.times is None else numbers.times.order_statistic(rank=k, count=counts) for k in ranks]
@@ -179,7 +179,7 @@ class Downpour(AsynchronousScheme):
 
 
 class DelayCompensated(AsynchronousScheme):
-    """Like Downpour, with more work at the server and a copy of the parameters for each worker there.
+    """Like Downpour, but the server does more work and holds a copy of the parameters for each worker.
 
     Examples
     --------
@@ -237,7 +237,7 @@ SCHEMES: Final[dict[str, AsynchronousScheme]] = {
 
 
 def scheme_of(name: str) -> AsynchronousScheme:
-    """Look up a scheme; raise UnknownNameError if there is none of that name."""
+    """Look up a scheme; raise UnknownNameError if no scheme has that name."""
     if name not in SCHEMES:
         kind = "asynchronous scheme"
         raise UnknownNameError(kind, name, SCHEMES)

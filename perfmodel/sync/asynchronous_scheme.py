@@ -27,9 +27,9 @@ class AsynchronousTimes:
     straggler_s : float, ndarray or sympy.Expr
         Wait for slower workers of the group, or for workers too far behind. [s]
     group_sync_s : float, ndarray or sympy.Expr
-        Adding up gradients in its group. [s]
+        Time to sum gradients in its group. [s]
     wait_s : float, ndarray or sympy.Expr
-        The way to the server and back, its service, and the queue before it. [s]
+        Time on the links to and from the server, in its queue and in service. [s]
     updates_per_s : float, ndarray or sympy.Expr
         Updates that the server applies. [1/s]
     batches_per_update : float, ndarray or sympy.Expr
@@ -39,11 +39,11 @@ class AsynchronousTimes:
     knee : float, ndarray or sympy.Expr
         Workers (or groups) from which the server bounds the rate. [1]
     server_utilisation : float, ndarray or sympy.Expr
-        Busy share of the most loaded part of the server or of the way to it. [1]
+        Busy share of the most loaded part of the server or of the links to it. [1]
     most_updates_per_s : float, ndarray or sympy.Expr
         Upper bound on updates: the lesser of the rates without queueing and with a server that is never idle. [1/s]
     kinds : tuple of KindTimes
-        Times of visitors by speed, the fastest first; empty where all are alike or keep pace. [-]
+        Times of visitors by speed, fastest first; empty if all are alike or keep the same pace. [-]
     """
 
     compute_s: Quantity
@@ -60,7 +60,7 @@ class AsynchronousTimes:
 
     @property
     def step_s(self) -> Quantity:
-        """Time between steps of a worker; of unequal workers, the mean over all steps. [s]"""
+        """Time between steps of a worker; for unequal workers, the mean over all steps. [s]"""
         return self.compute_s + self.straggler_s + self.group_sync_s + self.wait_s
 
 
@@ -73,7 +73,7 @@ class KindTimes:
     visitor_count : int
         Visitors of this kind. [1]
     relative_time : float
-        Computing time over the predicted one. [1]
+        Ratio of computing time to the predicted one. [1]
     step_s : float, ndarray or sympy.Expr
         Time between steps of such a visitor. [s]
     mean_staleness : float, ndarray or sympy.Expr
@@ -93,11 +93,11 @@ class UnequalPace:
     Parameters
     ----------
     kinds : tuple of KindTimes
-        One for each speed, the fastest first. [-]
+        One for each speed, fastest first. [-]
     step_s : float, ndarray or sympy.Expr
-        Number of visitors over the rate of all their steps. [s]
+        Number of visitors divided by the rate of all their steps. [s]
     computing_s : float, ndarray or sympy.Expr
-        Mean computing time over all steps, of which fast visitors make more. [s]
+        Mean computing time over all steps; fast visitors make more of them. [s]
     lone_step_s : float, ndarray or sympy.Expr
         ``step_s`` without queueing. [s]
     """
@@ -133,7 +133,7 @@ def unequal_pace(numbers: AsynchronousNumbers) -> UnequalPace:
     5.60 ms, 2.05
     """
     if numbers.service_variation != 1:
-        allowed = "1 with workers of unequal speed, whose queue is known for exponential service only"
+        allowed = "1 with workers of unequal speed, because their queue is only known for exponential service"
         raise ArgumentError("service_variation", numbers.service_variation, allowed)
     counts, relative = zip(*numbers.kinds, strict=True)
     away_s = numbers.group_sync_s + numbers.on_the_way_s
@@ -167,15 +167,15 @@ class AsynchronousNumbers:
     Parameters
     ----------
     compute_s : float, ndarray or sympy.Expr
-        Mean time of a worker's own step; for unequal workers that at a relative time of 1. [s]
+        Mean time of a worker's own step; for unequal workers, at a relative time of 1. [s]
     worker_count : int or ndarray
         Workers. [1]
     push_latency_s, pull_latency_s : float, ndarray or sympy.Expr
-        Time on the way to and from the server that delays no other worker. [s]
+        Time on the links to and from the server that delays no other worker. [s]
     push_s, pull_s : float, ndarray or sympy.Expr
-        Time of a gradient, and of parameters, on the most loaded part of the way, such as the server's adapter. [s]
+        Time of a gradient, and of parameters, on the most loaded link, such as the server's adapter. [s]
     push_sharers, pull_sharers : int or None
-        Visitors that share each such part, if there are several equal parts; None if all share one. [1]
+        Visitors that share each such link, if there are several equal links; None if all share one. [1]
     update_s : float, ndarray or sympy.Expr
         Server time to apply an update. [s]
     compensation_s : float, ndarray or sympy.Expr
@@ -185,24 +185,24 @@ class AsynchronousNumbers:
     push_period, pull_period : int, ndarray or sympy.Expr
         Steps between two pushes, and between two pulls. [1]
     staleness_bound : int, ndarray, sympy.Expr or None
-        Steps that a worker may be ahead of the slowest; None for any number. [1]
+        Steps by which a worker may be ahead of the slowest; None for any number. [1]
     group_size : int
         Workers that step together and visit the server as one. [1]
     group_sync_s : float, ndarray or sympy.Expr
         Time to sum the gradients of a group. [s]
     times : RelativeTimes or None
-        Distribution of a worker's own step, or a lasting time for each worker; None where all are equal. [1]
+        Distribution of a worker's own step, or a lasting time for each worker; None if all are equal. [1]
     service_variation : float
         Coefficient of variation of the server's times. [1]
     each_part_queues : bool
-        Whether visitors queue for each part of the server; else only for the busiest, since behind the slowest of
-        several parts in a row no queue forms [1]_. [-]
+        Whether visitors queue for each part of the server; otherwise only for the busiest, because no queue forms
+        behind the slowest of several parts in a row [1]_. [-]
 
     Raises
     ------
     ArgumentError
-        If a time is negative, a count is not allowed, groups do not divide the workers or sharers the visitors, or
-        ``each_part_queues`` is set where only some visitors share a part.
+        If a time is negative, a count is not allowed, groups do not divide the workers, sharers do not divide the
+        visitors, or ``each_part_queues`` is set although only some visitors share a part.
 
     References
     ----------
@@ -256,7 +256,7 @@ class AsynchronousNumbers:
             if np.any(np.mod(self.visitors, sharers) != 0):
                 raise ArgumentError(name, sharers, f"a divisor of the {self.visitors} visitors")
             if self.each_part_queues and np.any(sharers != self.visitors):
-                allowed = f"{self.visitors}, the visitors, as each part of the server queues"
+                allowed = f"{self.visitors}, the number of visitors, if visitors queue for each part of the server"
                 raise ArgumentError(name, sharers, allowed)
 
     @property
@@ -265,19 +265,19 @@ class AsynchronousNumbers:
         return self.worker_count // self.group_size
 
     def slowest(self, count: Quantity) -> Quantity:
-        """Mean time of the slowest of this many workers over that of one. [1]"""
+        """Ratio of the mean time of the slowest of this many workers to that of one worker. [1]"""
         return 1.0 if self.times is None else self.times.order_statistic(rank=count, count=count)
 
     @property
     def kinds(self) -> tuple[tuple[Quantity, Quantity], ...]:
-        """Visitors of each speed and their compute time over ``compute_s``, fastest first. [1]"""
+        """Visitors of each speed, and the ratio of their compute time to ``compute_s``, fastest first. [1]"""
         if self.times is None:
             return ((self.visitors, 1.0),)
         return self.times.kinds(worker_count=self.worker_count, group_size=self.group_size)
 
     @property
     def group_compute_s(self) -> Quantity:
-        """Mean time until a whole group has computed, for the slowest group if speeds differ for good. [s]"""
+        """Mean time until a whole group has computed; for lasting unequal speeds, that of the slowest group. [s]"""
         return self.compute_s * self.kinds[-1][1]
 
     @property
@@ -322,7 +322,7 @@ class AsynchronousNumbers:
 
     @property
     def in_one_queue(self) -> AsynchronousNumbers:
-        """The same with several parallel parts replaced by one as fast as all of them together.
+        """The same numbers with several parallel parts replaced by one as fast as all of them together.
 
         The time of a lone visit and the highest rate of visits stay the same.
         """
@@ -341,13 +341,13 @@ class AsynchronousNumbers:
 
     @property
     def on_the_way_s(self) -> Quantity:
-        """Time per step on the way, and on server parts without a queue. [s]"""
+        """Time per step on links, and on server parts without a queue. [s]"""
         latency_s = self.push_latency_s / self.push_period + self.pull_latency_s / self.pull_period
         return latency_s + sum(self.part_s) - sum(self.station_s)
 
     @property
     def think_s(self) -> Quantity:
-        """Mean time per step away from any queue. [s]"""
+        """Mean time per step outside any queue. [s]"""
         return self.group_compute_s + self.group_sync_s + self.on_the_way_s
 
 
@@ -375,10 +375,10 @@ class AsynchronousScheme(ABC):
 
         Notes
         -----
-        Valid for: a steady state. The number of workers cannot be a symbol, as a recursion runs over it, nor can times
-        on parts that only some workers share. Workers of unequal speed on such parts count as one queue for a part as
-        fast as all of them together: 2 % off on average, at most 4 %, in 40 simulated jobs of 4 to 12 workers of two
-        speeds, two or four per part.
+        Valid for: a steady state. The number of workers cannot be a symbol, because a recursion runs over it, and
+        neither can times on parts that only some workers share. Workers of unequal speed on such parts count as one
+        queue for a part as fast as all of them together: 2 % off on average, at most 4 %, in 40 simulated jobs of 4 to
+        12 workers of two speeds, two or four per part.
         """
         used = self.in_effect(numbers)
         return (
@@ -397,7 +397,7 @@ def server_network(numbers: AsynchronousNumbers, *, held_back_s: Quantity = 0.0)
 
     Notes
     -----
-    Visitors that share the busiest part with only some others form several equal networks, each by itself.
+    If only some visitors share each busiest part, they form several equal, separate networks.
     """
     one = queueing.closed_network(
         worker_count=numbers.sharers,
@@ -479,7 +479,10 @@ def _times(
 def _asymptotes(numbers: AsynchronousNumbers, *, think_s: Quantity) -> dict[str, Quantity]:
     """Return the number of visitors from which the server bounds, and the updates that this bound allows."""
     if not is_symbolic(*numbers.station_s) and not np.any(np.asarray(sum(numbers.station_s)) > 0):
-        return {"knee": np.inf, "most_updates_per_s": numbers.visitors / think_s / numbers.push_period}  # never bounds
+        return {
+            "knee": np.inf,
+            "most_updates_per_s": numbers.visitors / think_s / numbers.push_period,
+        }  # the server never bounds
     server = {"think_s": think_s, "station_s": numbers.station_s, "server_count": numbers.server_count}
     most = queueing.throughput_bound(worker_count=numbers.sharers, **server) * _queues(numbers)
     return {"knee": queueing.knee(**server) * _queues(numbers), "most_updates_per_s": most / numbers.push_period}

@@ -1,6 +1,6 @@
 """The interface of collective algorithms: rounds of messages, and their time on equal links.
 
-Both agree: the time is that of the rounds on a fabric with one full-duplex port per worker.
+Both agree: the time is that of the rounds if each worker has one full-duplex port.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Message:
     source, sink : int
         Ranks from 0; servers from ``SERVER`` down. [1]
     share : float
-        Its part of the n bytes of the collective. [1]
+        The message's part of the n bytes of the collective. [1]
     """
 
     source: int
@@ -49,7 +49,7 @@ class Round:
     reduced_share : float
         Largest part of the n bytes that one rank or server adds to its own in this round. [1]
     repeat : int
-        How often it is done. [1]
+        Times that the round is repeated. [1]
     """
 
     messages: tuple[Message, ...]
@@ -59,7 +59,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Hockney:
-    r"""Cost of a message on its link: :math:`t = \alpha + n \beta`, and :math:`\gamma` for each byte added up.
+    r"""Cost of a message on its link: :math:`t = \alpha + n \beta`, and :math:`\gamma` for each byte added.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Hockney:
     gamma: Quantity = 0.0
 
     def times(self, *, alpha: Quantity = 0, beta: Quantity = 0, gamma: Quantity = 0) -> Quantity:
-        """Time of this many latencies, and this many times the bytes over the port and through the adder. [s]"""
+        """Time of given numbers of latencies, and of passes of the bytes over the port and through the adder. [s]"""
         return alpha * self.alpha + beta * (self.n * self.beta) + gamma * (self.n * self.gamma)
 
 
@@ -91,7 +91,7 @@ class Collective(ABC):
     name : str
         Its name in the registry. [-]
     option_names : tuple of str
-        Keyword options of its own. [-]
+        Names of its keyword options. [-]
     server_kind : str
         Kind of its servers on a topology: ``memory``, ``switch``, or empty if it has none. [-]
     ring : bool
@@ -112,11 +112,11 @@ class Collective(ABC):
         """Return the rounds for two or more workers."""
 
     def server_count_of(self, **options: Any) -> int:
-        """Servers that take part without being ranks. [1]"""
+        """Servers that participate but are not ranks. [1]"""
         return 1 if self.server_kind else 0
 
     def fill_rounds(self, worker_count: int) -> int:
-        """Return the rounds before a pipeline is full; 0 for an algorithm that does not cut its message. [1]
+        """Return the rounds before a pipeline is full; 0 for an algorithm that does not split its message. [1]
 
         Parameters
         ----------
@@ -131,12 +131,12 @@ class Collective(ABC):
         return 0
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Raise if the algorithm lacks an option.
+        """Raise if an option is unknown to the algorithm.
 
         Raises
         ------
         ArgumentError
-            If there is no such option; names the nearest.
+            If there is no such option; suggests the nearest.
         """
         for given in options:
             if given not in self.option_names:
@@ -184,13 +184,13 @@ class Collective(ABC):
         return 0.0 * size_bytes if worker_count == 1 else self.cost(link, worker_count, **options)
 
     def wire_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:
-        """Most bytes that any worker or server sends or receives, which bounds the time from below. [B]"""
+        """Most bytes that any worker or server sends or receives: a lower bound on the time. [B]"""
         sent: Counter[tuple[str, int]] = Counter()
         for each in self.rounds(worker_count, **options):
             for message in each.messages:
                 sent["sent", message.source] += each.repeat * message.share  # type: ignore[assignment]
                 sent["received", message.sink] += each.repeat * message.share  # type: ignore[assignment]
-        # a switch that adds up has a port for each worker, none of which carries more than the worker's own
+        # an adding switch has a port for each worker, and each carries no more than that worker's own port
         loads = [load for (_, rank), load in sent.items() if rank >= 0 or self.server_kind != "switch"]
         return size_bytes * max(loads, default=0.0)
 
@@ -231,7 +231,7 @@ def levels(worker_count: Quantity) -> Quantity:
 
 
 def paired(worker_count: Quantity) -> tuple[Quantity, Quantity]:
-    r"""Return the rounds in which all workers pair up, and whether some must fold into a neighbour first. [1, 1]
+    r"""Return the rounds in which workers pair up, and whether some must first fold into a neighbour. [1, 1]
 
     Examples
     --------
@@ -260,7 +260,7 @@ def group_count(worker_count: Quantity, group_size: int | None) -> Quantity:
     Raises
     ------
     ArgumentError
-        If no size is given, or it does not divide the workers.
+        If no size is given, or it does not divide the number of workers.
 
     Examples
     --------

@@ -51,7 +51,7 @@ def collective(name: str) -> Collective:
     Raises
     ------
     UnknownNameError
-        If there is none of that name; names the nearest.
+        If no algorithm has that name; suggests the nearest.
 
     Examples
     --------
@@ -75,7 +75,7 @@ class Protocol:
     launch_s : float
         Cost of a call without data. [s]
     hop_factor : float
-        Latency of a round over that of the links. [1]
+        Ratio of a round's latency to that of the links. [1]
     bandwidth_efficiency : float
         Share of the links' bandwidth that carries the message. [1]
     """
@@ -97,7 +97,7 @@ class LibraryCollective:
     protocols : tuple of Protocol
         Its protocols. [-]
     blocks : BlocksTable or None
-        Blocks of the device that carry its messages. [-]
+        Device blocks that carry its messages. [-]
     """
 
     algorithms: tuple[Placed, ...]
@@ -106,7 +106,7 @@ class LibraryCollective:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Nodes of servers: none, as a library works between the ranks."""
+        """Nodes of servers: none, because a library works between the ranks."""
         return ()
 
     def time(self, size_bytes: Quantity) -> Quantity:
@@ -114,12 +114,12 @@ class LibraryCollective:
         return reduce(minimum, [self._time(placed, protocol, size_bytes) for placed, protocol in self._ways()])
 
     def choice(self, size_bytes: float) -> tuple[str, str]:
-        """Choice of the library at a size."""
+        """Choice that the library makes at a size."""
         placed, protocol = self._way(size_bytes)
         return placed.collective.name, protocol.name
 
     def taken_share(self, *, unit_count: int) -> Quantity:
-        """Share of a device that messages keep from computing. [1]"""
+        """Share of a device that messages occupy. [1]"""
         rates = [rate for placed in self.algorithms for each in placed.rounds for rate in each.rates_bytes_per_s]
         if self.blocks is None or not rates:
             return 0.0
@@ -199,7 +199,7 @@ def place_library(
     library : CollectiveLibrary
         The library. [-]
     operation : str
-        For example ``all_reduce``. [-]
+        Name of the operation, e.g. ``all_reduce``. [-]
     topology : Topology
         The system. [-]
     ranks : sequence of str
@@ -210,12 +210,12 @@ def place_library(
     Returns
     -------
     LibraryCollective
-        With its time. [-]
+        The operation with its time. [-]
 
     Raises
     ------
     UnknownNameError
-        If the library has no such operation, or there is no such device.
+        If the library has no such operation, or a device does not exist.
     ArgumentError
         If no link leads from one device to another.
 

@@ -1,4 +1,4 @@
-"""Messages in pairs: to the next worker, to every other one, or at distances that double."""
+"""Messages in pairs: to the next worker, to every other worker, or at distances that double."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class SendReceive(Collective):
 
     Notes
     -----
-    Valid for: p ranks in a line, of which all but the last send at once. Ignores: nothing of the alpha-beta model.
+    Valid for: p ranks in a line; all except the last send at once. Ignores: nothing of the alpha-beta model.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class AllToAll(Collective):
 
 
 def folding(worker_count: int) -> tuple[tuple[int, ...], tuple[Round, ...], tuple[Round, ...]]:
-    """Ranks that take part where workers are no power of two, and the rounds by which the others join in.
+    """Ranks that take part if the number of workers is not a power of two, and the rounds by which the others join in.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def exchange(ranks: tuple[int, ...], *, distance: int, share: float, reduces: bo
     ranks : tuple of int
         Ranks that take part, a power of two of them. [1]
     distance : int
-        Between partners, a power of two. [1]
+        Distance between partners, a power of two. [1]
     share : float
         Part of the n bytes that each sends. [1]
     reduces : bool
@@ -126,9 +126,9 @@ class RecursiveDoubling(Collective):
 
     .. math:: T = l (\alpha + n \beta + n \gamma) + f (2 \alpha + 2 n \beta + n \gamma)
 
-    with :math:`l = \lfloor \log_2 p \rfloor`, and f = 1 where p is no power of two: ranks beyond it first hand
-    their data to a neighbour and receive the sum at the end. For a power of two and
-    :math:`\alpha = 0` it is Paleo's butterfly.
+    with :math:`l = \lfloor \log_2 p \rfloor`, and f = 1 if p is not a power of two: ranks beyond it first hand their
+    data to a neighbour and receive the sum at the end. For a power of two and :math:`\alpha = 0` it is Paleo's
+    butterfly.
 
     Notes
     -----
@@ -162,7 +162,7 @@ class HalvingDoubling(Collective):
     .. math:: T = 2 l \alpha + 2 \frac{q - 1}{q} n \beta + \frac{q - 1}{q} n \gamma
         + f (2 \alpha + 2 n \beta + n \gamma), \qquad q = 2^l
 
-    with :math:`l = \lfloor \log_2 p \rfloor`, and f = 1 where p is no power of two, as in recursive doubling.
+    with :math:`l = \lfloor \log_2 p \rfloor`, and f = 1 if p is not a power of two, as in recursive doubling.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""A collective on a topology: the channels that its messages pass, and the rates they get."""
+"""A collective on a topology: the channels that its messages use, and their rates."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def byte_times(routes: Sequence[Route]) -> list[Quantity]:
 
 
 Line = tuple[float, float]
-"""Latency and seconds per byte: a straight line over the size of a collective."""
+"""Latency and seconds per byte: time as a straight line over the size of a collective."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,15 +52,15 @@ class PlacedRound:
     Parameters
     ----------
     messages : tuple of Message
-        What is sent. [-]
+        Messages that are sent. [-]
     routes : tuple of Route
-        The way of each message. [-]
+        The route of each message. [-]
     rates_bytes_per_s : tuple of float
-        Rate of each while all are in flight. [B/s]
+        Rate of each message while all are in flight. [B/s]
     reduced_share : float
-        Largest part of the n bytes that one of them adds up. [1]
+        Largest part of the n bytes that one rank or server adds. [1]
     repeat : int
-        How often it is done. [1]
+        Times that the round is repeated. [1]
     """
 
     messages: tuple[Message, ...]
@@ -136,9 +136,9 @@ class Placed:
     collective : Collective
         The algorithm. [-]
     order : tuple of str
-        Devices by rank; of a ring so that neighbours are near. [-]
+        Devices by rank; in a ring, neighbours are near each other. [-]
     servers : tuple of str
-        Nodes that are its servers. [-]
+        Nodes of its servers. [-]
     rounds : tuple of PlacedRound
         Its messages with their routes. [-]
     reduce_s_per_byte : float
@@ -176,8 +176,8 @@ class Placed:
         Notes
         -----
         Valid for: rounds in which all wait for the last message, at the rates while all are in flight. Ignores: that
-        flows speed up when others end, and that a rank may begin its next message earlier. The simulator ignores
-        neither: there it ends no later, and at the same time where all messages are alike.
+        flows speed up when others end, and that a rank may begin its next message earlier. The simulator models both:
+        there the collective ends no later, and at the same time if all messages are alike.
         """
         added = self.reduce_s_per_byte * self.reduced_share * size_bytes
         if self.fill_rounds:
@@ -251,7 +251,7 @@ def place(
     topology : Topology
         The system. [-]
     ranks : sequence of str
-        Devices, or host memories where CPUs are the workers. [-]
+        Devices, or host memories if CPUs are the workers. [-]
     servers : sequence of str
         Nodes of its servers, used even by a single rank; by default the hosts' memories in turn, or the switch above
         all ranks. [-]
@@ -267,14 +267,14 @@ def place(
     Returns
     -------
     Placed
-        With its time and what passes each channel.
+        The collective with its time and the bytes over each channel.
 
     Raises
     ------
     ArgumentError
         If a name occurs twice, the number of servers or an option is wrong, or no link joins the ends of a message.
     UnknownNameError
-        If there is no node of a name.
+        If a node does not exist.
 
     Examples
     --------
@@ -300,7 +300,7 @@ def place(
     if collective.ring and len(ranks) > 1:
         orders = [ring_order(topology.stated, order, through_host=through_host) for order in orders]
     rounds = collective.rounds(len(ranks), **options)
-    if servers and len(ranks) == 1:  # it has nobody to agree with, but what it computes lies with them
+    if servers and len(ranks) == 1:  # it has no other worker to agree with, but its parameters are in the servers
         rounds = collective.schedule(1, **options)
     needed = collective.server_count_of(**options) if rounds else 0
     hosts = [tuple(servers) or _default_servers(collective, topology, order, needed) for order in orders]
@@ -373,7 +373,7 @@ def _machine_size(topology: Topology, ranks: Sequence[str]) -> int:
     sizes = Counter(topology.places[name].node if name in topology.places else "" for name in ranks)
     if len(set(sizes.values())) > 1:
         counts = ", ".join(f"{count} in {node}" for node, count in sizes.items())
-        raise ArgumentError("ranks", counts, "equally many in each machine; otherwise pass group_size")
+        raise ArgumentError("ranks", counts, "the same number in each machine; otherwise pass group_size")
     return next(iter(sizes.values()), 1)
 
 
@@ -404,7 +404,7 @@ def _switch(topology: Topology, ranks: Sequence[str]) -> str:
 
 
 MOST_PLACED: Final = 1024
-"""Collectives kept per topology; the oldest goes first. [1]"""
+"""Collectives cached per topology; the oldest is dropped first. [1]"""
 
 
 @derived
@@ -435,7 +435,7 @@ def placed_once(
     servers : sequence of str
         Nodes of its servers. [-]
     beside : sequence of sequence of str
-        Further groups that do the same at the same time. [-]
+        Further groups that run the same collective at the same time. [-]
     **options : object
         The algorithm's own. [-]
 

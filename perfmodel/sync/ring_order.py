@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Distance = Callable[[int, int], tuple[float, float]]
 
 EXACT_UP_TO: Final = 9
-"""Most places for which every tour is tried; each further one doubles the time. [1]"""
+"""Most places for which every tour is tried; each further place doubles the time. [1]"""
 
 
 def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool = False) -> tuple[str, ...]:
@@ -23,7 +23,7 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     Parameters
     ----------
     topology : Topology
-        Where they are. [-]
+        The system that contains the ranks. [-]
     ranks : sequence of str
         Names of their devices. [-]
     through_host : bool
@@ -32,12 +32,12 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     Returns
     -------
     tuple of str
-        The same names, beginning with the first. [-]
+        The same names, starting with the first. [-]
 
     Raises
     ------
     ArgumentError
-        If no link leads from one to another.
+        If no link leads from one rank to another.
 
     Notes
     -----
@@ -64,7 +64,7 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
 
 
 def way_between(topology: Topology, source: str, sink: str, *, through_host: bool = False) -> Route:
-    """Route of a message; raise an error that names both ends if there is none.
+    """Route of a message; the error for a missing route names both ends.
 
     Parameters
     ----------
@@ -73,19 +73,19 @@ def way_between(topology: Topology, source: str, sink: str, *, through_host: boo
     source, sink : str
         Names of nodes. [-]
     through_host : bool
-        Whether it always goes through host memory. [-]
+        Whether the message always goes through host memory. [-]
 
     Returns
     -------
     Route
-        As ``Topology.route``. [-]
+        Same as from ``Topology.route``. [-]
 
     Raises
     ------
     ArgumentError
-        If no link leads from one to the other.
+        If no link leads from source to sink.
     UnknownNameError
-        If there is no node of a name.
+        If a node does not exist.
     """
     try:
         return topology.route(source, sink, through_host=through_host)

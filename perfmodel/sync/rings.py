@@ -1,4 +1,4 @@
-"""Rings: each worker passes parts on to the next; hierarchical ones run inside groups, then across them."""
+"""Rings: each worker passes parts on to the next; hierarchical rings run inside groups, then across them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from perfmodel.sync.base import Collective, Hockney, Message, Round, group_count
 
 
 def ring_round(worker_count: int, *, reduces: bool, both_ways: bool = False) -> Round:
-    """Return the rounds in which every worker sends one p-th to the next, until each part has reached all.
+    """Return the round, to be repeated, in which every worker sends one p-th of the bytes to the next.
 
     Parameters
     ----------
@@ -18,7 +18,7 @@ def ring_round(worker_count: int, *, reduces: bool, both_ways: bool = False) -> 
     reduces : bool
         Whether what arrives is added up. [-]
     both_ways : bool
-        Whether half of it goes around the other way. [-]
+        Whether half of each part goes around the other way. [-]
 
     Returns
     -------
@@ -139,13 +139,13 @@ class Hierarchical(Collective):
         + \left(\frac{g - 1}{g} + \frac{m - 1}{g m}\right) n \gamma
 
     where the g workers of a group have a port each, c = 1, or share one (``shared_port``), c = g. Options are
-    ``group_size`` (g), ``inner_latency_s``, ``inner_s_per_byte`` (:math:`\alpha_i, \beta_i`; those between groups
-    unless given) and ``shared_port``.
+    ``group_size`` (g), ``inner_latency_s``, ``inner_s_per_byte`` (:math:`\alpha_i, \beta_i`; by default those between
+    groups) and ``shared_port``.
 
     Notes
     -----
-    Valid for: equal groups, e.g. the devices of a machine. Ignores: that parts could cross while others are still
-    added up inside.
+    Valid for: equal groups, e.g. the devices of a machine. Ignores: that some parts could cross while others are still
+    added inside.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Collectives through a central place: a master, parameter servers, host memory, a switch."""
+"""Collectives through a central place: a master, parameter servers, host memory or a switch."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class OneToAll(Collective):
 
 
 class ParameterServer(Collective):
-    r"""Synchronous parameter server of S shards, on hosts of their own.
+    r"""Synchronous parameter server of S shards, each on its own host.
 
     .. math:: T = 2 \alpha + 2 n \max\left(\beta, \tfrac{p}{S} \beta_s\right) + \tfrac{p}{S} n \gamma
 
-    Options are ``server_count`` (S) and ``server_s_per_byte`` (:math:`\beta_s`, that of the workers unless given).
-    Where shards are in the workers' own machines, ``place`` sends nothing over the network for a shard in the same
+    Options are ``server_count`` (S) and ``server_s_per_byte`` (:math:`\beta_s`, by default that of the workers).
+    If shards are in the workers' own machines, ``place`` sends nothing over the network for a shard in the same
     machine: with one worker and one shard per machine only (p - 1) / p of the bytes cross.
 
     Notes
@@ -154,7 +154,7 @@ class InNetwork(Collective):
     Notes
     -----
     Valid for: switches that add as fast as they forward (SHARP, NVSwitch of the third generation). Ignores: how many
-    messages a switch can add at once; ``reduce_s_per_byte`` is not paid.
+    messages a switch can add at once, and ``reduce_s_per_byte``.
 
     Examples
     --------
@@ -177,5 +177,5 @@ class InNetwork(Collective):
         ranks = range(worker_count)
         up = tuple(Message(rank, SERVER, 1.0) for rank in ranks)
         down = tuple(Message(SERVER, rank, 1.0) for rank in ranks)
-        # what went up last still has to come down
+        # the last message up still has to come down
         return (Round((*up, *down)), Round(tuple(Message(SERVER, rank, 0.0) for rank in ranks)))

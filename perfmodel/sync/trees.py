@@ -10,7 +10,7 @@ from perfmodel.sync.base import Collective, Hockney, Message, Round, levels
 
 
 def broadcast_rounds(worker_count: int) -> tuple[Round, ...]:
-    """Return the rounds that each double the ranks which have the message.
+    """Return rounds that each double the number of ranks that have the message.
 
     Examples
     --------
@@ -30,7 +30,7 @@ class Broadcast(Collective):
 
     Notes
     -----
-    Valid for: short messages. Ignores: pipelines and scatter with all-gather, which serve long ones better.
+    Valid for: short messages. Ignores: pipelines and scatter with all-gather, which are better for long messages.
 
     Examples
     --------
@@ -91,7 +91,7 @@ Edge = tuple[int, int]
 
 
 def two_trees(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
-    """Edges, from parent to child, of two trees such that no rank has children in both.
+    """Edges, from parent to child, of two trees in which no rank has children in both.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def _parent(rank: int, worker_count: int) -> int:
 
 
 def colours(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
-    """Split the edges of both trees into two sets in each of which every rank sends and receives at most once.
+    """Split the edges of both trees into two sets; in each, every rank sends and receives at most once.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def colours(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
             if place in colour:
                 continue
             colour[place] = own
-            # in the graph of who sends to whom all have two edges at most, so that its circles are even
+            # in the graph from senders to receivers, every node has at most two edges, so that its cycles are even
             waiting += [
                 (other, 1 - own)
                 for other, (parent, child) in enumerate(edges)
@@ -149,7 +149,7 @@ class DoubleBinaryTree(Collective):
     -----
     Valid for: chunks of any size, p >= 3; for two workers both trees are one link. Ignores: that chunks are whole
     numbers of bytes, and that reducing and broadcasting may overlap. The formula gives each level of a tree two rounds;
-    simulated short messages take one or less, and end in a third to all of the time.
+    simulated short messages take at most one, and end in a third to all of the time.
 
     Examples
     --------

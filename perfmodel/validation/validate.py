@@ -1,4 +1,4 @@
-"""validate(): a measurement table beside its predictions, under a protocol that says what was fitted on what."""
+"""validate(): a measurement table with its predictions, under a protocol that defines what is fitted on which rows."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 
 IDENTITY_FIELDS = frozenset({"sockets.count", "memory.capacity_gib"})
-"""Fields that identify the machine and say nothing of its speed; only the table can state them."""
+"""Fields that identify the machine but do not affect its speed; only the table can state them."""
 
 
 def marks_of(table: MeasurementTable) -> tuple[str, ...]:
@@ -95,7 +95,7 @@ def estimated_fields(specs: Iterable[SpecFile]) -> tuple[str, ...]:
 
 
 def require_independence(table: MeasurementTable, specs: Iterable[SpecFile]) -> None:
-    """Raise unless no file that a prediction used cites the table it is scored on."""
+    """Raise if a file that a prediction used cites the table it is scored on."""
     faults = list(sources_from(table, specs))
     if faults:
         message = f"constants were taken from the table they are scored on ({table.key}): {'; '.join(faults)}"
@@ -141,7 +141,7 @@ def _fitted(
     progress: Progress,
 ) -> HeldOut:
     fitted = predict_subset(cells, subset=subset, protocol=protocol, split=split, progress=progress)
-    plain = [predict_cell(cell)[0] for cell in cells]  # the naive rules want the trained cells' counts and peaks
+    plain = [predict_cell(cell)[0] for cell in cells]  # the naive rules need the trained cells' counts and peaks
     outcomes = [
         FoldOutcome(
             label=fold.label, predicted=predicted, trained=tuple(plain[index] for index in fold.trained), fit=fit
@@ -172,7 +172,7 @@ def hold_out(
 def _baselines(
     outcomes: Sequence[FoldOutcome], *, subset: str, table: MeasurementTable, told_all: bool
 ) -> tuple[Baseline, ...]:
-    """Predict by the naive rules in the same folds; where nothing is held out they may use every cell."""
+    """Predict by the naive rules in the same folds; if nothing is held out they may use every cell."""
     rules = baselines.RULES[subset]
     if subset == "cpu_oversubscribed":
         below = [predict_cell(cell)[0] for cell in prepare_cells(table, table.subset("cpu"))]
@@ -200,7 +200,7 @@ def checked_table(table: str | Path | MeasurementTable | pd.DataFrame) -> Measur
 
 
 def _with_cores(table: MeasurementTable) -> MeasurementTable:
-    """Return a table that states the cores of each of its CPUs: from their files, where it does not state them."""
+    """Return a table that states the cores of each CPU, from the CPU's file if the table does not state them."""
     stated = {each.device for each in table.hardware}
     found = []
     for name in sorted({row.device for row in table.rows if row.threads is not None} - stated):
@@ -288,7 +288,7 @@ def validate(
         A table by its name, the path of a CSV in a documented format, a loaded table, or a frame with the columns of
         such a CSV. [-]
     data : str, Path or None
-        Folder with the table, where it does not come with perfmodel. [-]
+        Folder with the table, if it does not come with perfmodel. [-]
     protocol : str
         ``nothing_fitted``: shipped constants, none of which may come from this table or its laboratory;
         ``all_fitted``: fitted and scored on the same cells; the others hold out a cell, row, device, network, family,
@@ -299,18 +299,18 @@ def validate(
     fit_share : float or None
         Instead of a protocol: fit on this share of the rows, drawn with a fixed seed, and score the others. [1]
     progress : callable or None
-        Told how much is done, and of how much. [-]
+        Called with the amount done and the total amount. [-]
 
     Returns
     -------
     ValidationReport or OwnReport
-        Scores, baselines in the same folds, cells, figure. Prints as a scoreboard. Of a table of several devices or
-        of collectives, rows and scores beside its own naive rules; both have ``rows``, ``mape`` and ``to_dict()``.
+        Scores, baselines in the same folds, cells, figure. Prints as a scoreboard. For a table of several devices or of
+        collectives: rows, and scores with its own naive rules; both have ``rows``, ``mape`` and ``to_dict()``.
 
     Raises
     ------
     UnknownNameError
-        If the table, protocol or subset is unknown; names the nearest.
+        If the table, protocol or subset is unknown; suggests the nearest.
     ArgumentError
         If the protocol does not suit the cells, the share is not between 0 and 1, or both are given; if an argument
         has no effect on the table, or a folder is missing that it needs.

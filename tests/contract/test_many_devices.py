@@ -97,7 +97,7 @@ def job_of(sync, layout, system):
 def refusal(sync, layout, system, name, workers):
     """Return why a case cannot be, or None."""
     if "zero" in layout and sync == "none":
-        return "shard_stage.*state has to be exchanged"
+        return "shard_stage.*state must be exchanged"
     if "zero" in layout and sync in (*SCHEMES, "parameter_server"):
         return "shard_stage must be 0 with sync="
     if layout == "hybrid" and sync in SCHEMES:

@@ -217,5 +217,5 @@ def test_a_hierarchy_takes_the_machines_as_groups():
     nested = place(collective("hierarchical"), topology, topology.devices())
     flat = place(collective("ring_all_reduce"), topology, topology.devices())
     assert nested.seconds_per_byte < flat.seconds_per_byte / 3
-    with pytest.raises(ArgumentError, match="equally many in each machine"):
+    with pytest.raises(ArgumentError, match="the same number in each machine"):
         place(collective("hierarchical"), topology, topology.devices()[:9])

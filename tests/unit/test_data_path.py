@@ -377,7 +377,7 @@ def test_global_batches_are_split(resnet):
         ({"prefetch": 1.5}, ArgumentError, "prefetch must be a whole number >= 0"),
         ({"workers": 1.5}, ArgumentError, "workers must be a whole number >= 1"),
         ({"dataset": 5}, ArgumentError, "dataset must be a name, a path to a .toml file, or a Dataset"),
-        ({"input_from": 5}, ArgumentError, "input_from must be a storage of the system by its name, one by"),
+        ({"input_from": 5}, ArgumentError, "input_from must be the name of a storage of the system, the name or"),
         ({"sync": "nope"}, UnknownNameError, "unknown sync 'nope'. Did you mean 'none'?"),
         ({"sync": "ring_allreduce"}, UnknownNameError, "Did you mean 'ring_all_reduce'?"),
         ({"sync": "tree_all_reduce"}, UnknownNameError, "unknown sync 'tree_all_reduce'"),

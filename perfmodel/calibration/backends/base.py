@@ -33,7 +33,7 @@ SHORT_RUN_S: Final = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """A time and how sure it is."""
+    """A time and its uncertainty."""
 
     seconds: float
     spread: float
@@ -165,7 +165,7 @@ SMALLEST = 1e-300
 
 @dataclass(frozen=True, slots=True)
 class PeakRun:
-    """A kernel that shows what the machine reaches at best."""
+    """A kernel that shows the best rate of the machine."""
 
     run: Run
     amount: float
@@ -227,7 +227,7 @@ class Backend(ABC):
         """Return a block in which the process computes as the data type says."""
 
     _large: Any
-    """An array larger than the last cache, which pushes all else out of it, and whose copy is one of memory."""
+    """An array larger than the last cache: it evicts all other data, and its copy goes through memory."""
 
     @property
     def flush_bytes(self) -> float:
@@ -235,12 +235,12 @@ class Backend(ABC):
         return float(self._large.nbytes)
 
     def flush(self, share: float = 1.0) -> None:
-        """Read so much memory that nothing else is left in any cache, or a ``share`` [1] of it."""
+        """Read enough memory to evict all other data from every cache, or a ``share`` [1] of it."""
         self._large[: int(share * len(self._large))].sum()
 
     @abstractmethod
     def copy_run(self, moved_bytes: float) -> Run:
-        """Return a copy that moves so many bytes [B], to time it after flushes."""
+        """Return a copy that moves this many bytes [B], to time it after flushes."""
 
     @abstractmethod
     def reference(self) -> Run:
@@ -255,11 +255,11 @@ class Backend(ABC):
         """Return the table ``overheads`` of a file [s]."""
 
     def allocator(self) -> str | None:
-        """Describe the allocator of a device; None where it is the process's own."""
+        """Describe the allocator of a device; None if it is the process's own."""
         return None
 
     def host_copies(self) -> list[dict[str, Any]]:
-        """Return the tables ``host_copy`` of a file; none unless the device has memory of its own."""
+        """Return the tables ``host_copy`` of a file; none unless the device has its own memory."""
         return []
 
     def all_reduces(self) -> list[dict[str, Any]]:
@@ -294,7 +294,7 @@ def smallest_sizes(benchmark: Benchmark) -> Sizes:
 
 
 def share_of_chain(time_chain: Callable[[int], float], *, short: int = 20, long: int = 120) -> float:
-    """Return the time of one link of a chain, from chains of two lengths, so that what both have once drops out.
+    """Return the time of one link of a chain, from chains of two lengths, so that constant parts cancel.
 
     Examples
     --------

@@ -57,7 +57,7 @@ class NumpyTools:
         self.restart()
 
     def restart(self) -> None:
-        """Begin again, so that the same operands come as the first time."""
+        """Start again, so that the same operands are drawn."""
         self._generator = np.random.default_rng(SEED)
         self._shift = 0
 

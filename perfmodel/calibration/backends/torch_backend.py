@@ -50,7 +50,7 @@ def _torch() -> Any:
 
 
 def _checked_device(torch: Any, target: str) -> str:
-    """Return the device of a target; refuse one that torch or the machine does not have."""
+    """Return the device of a target; raise if torch or the machine does not have it."""
     if target == "cpu":
         return target
     found = re.fullmatch(r"cuda(?::(\d+))?", target)
@@ -207,7 +207,7 @@ class TorchBackend(Backend):
 
     @derived_property
     def _large(self) -> Any:
-        """A tensor larger than the last cache, which pushes all else out of it, and whose copy is one of memory."""
+        """A tensor larger than the last cache: it evicts all other data, and its copy goes through memory."""
         elements = int(LARGER[self._on_gpu] * self.facts()["cache_mib"] * MIB / 4)
         return self._tools_of("fp32").normal(elements)
 

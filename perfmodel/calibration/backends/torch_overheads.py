@@ -59,7 +59,7 @@ def _started(plan: Mapping[str, Any], threads: int) -> subprocess.Popen[str]:
 
 
 def _joined(processes: Sequence[subprocess.Popen[str]]) -> list[float]:
-    """Wait for all processes, and return the output of the first; none is left behind."""
+    """Wait for all processes, return the output of the first, and end the rest."""
     deadline = time.monotonic() + LONGEST_S
     try:
         told = [each.communicate(timeout=max(deadline - time.monotonic(), 0.1)) for each in processes]
@@ -214,7 +214,7 @@ def _waiting(tools: TorchTools) -> Callable[[], Any] | None:
 def _saturating(tools: TorchTools) -> Callable[[], Any] | None:
     """Return a function that empties a GPU's queue and then makes it wait, so that launches queue up.
 
-    Launches to an idle GPU take another time than those of a step, of which the device is always behind.
+    Launches to an idle GPU take a different time than those of a step, with which the device is always behind.
     """
     if not tools.on_gpu:
         return None
@@ -260,7 +260,7 @@ def overheads(tools: TorchTools) -> dict[str, float]:
 
 
 def _leaves(result: Any) -> list[Any]:
-    """Return the tensors that want a gradient and that a result was made of."""
+    """Return the tensors that need a gradient and that a result was made of."""
     node = result.grad_fn
     while node.next_functions and node.next_functions[0][0] is not None:
         node = node.next_functions[0][0]

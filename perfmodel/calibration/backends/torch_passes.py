@@ -47,7 +47,7 @@ class TorchTools:
         self._shift = 0
 
     def restart(self) -> None:
-        """Begin again, so that the same operands come as the first time."""
+        """Start again, so that the same operands are drawn."""
         self._generator.manual_seed(self._seed)
         self.torch.manual_seed(self._seed)
         self._shift = 0
@@ -58,7 +58,7 @@ class TorchTools:
         return bool(self.device.type == "cuda")
 
     def normal(self, *shape: int, grad: bool = False) -> Any:
-        """Return a tensor of random normal numbers [1] in its own memory, that wants a gradient or not."""
+        """Return a tensor of random normal numbers [1] in its own memory, with or without a gradient."""
         count = math.prod(shape)
         self._shift = (self._shift + 9973) % (len(self._pool) // 2)
         tensor = self.torch.empty(count, dtype=self.dtype, device=self.device)
@@ -346,7 +346,7 @@ def _bernoulli(torch: Any, x: Any) -> Any:
 
 
 def _dropout_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    """Prepare the gradient by what was dropped: kept as truth values on a GPU, as numbers on a CPU."""
+    """Prepare the gradient from the dropout mask: kept as Booleans on a GPU, as numbers on a CPU."""
     gradient, kept = (tools.normal(*ELEMENTS.tensor(sizes)) for _ in range(2))
     if tools.on_gpu:
         return Prepared(partial(tools.torch.ops.aten.native_dropout_backward, gradient, kept > 0, 1.4))

@@ -342,7 +342,7 @@ def _pointwise_flop_count(cell: str) -> int:
 
 
 def _recurrent(cell: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    """Prepare a layer over a sequence; both gradients come of one call, and share its time by their arithmetic."""
+    """Prepare a layer over a sequence; one call computes both gradients, which share its time by their arithmetic."""
     assert isinstance(operation, Recurrence)
     torch = tools.torch
     module = getattr(torch.nn, MODULE_OF[cell])(sizes["inputs"], sizes["hidden"], device=tools.device)

@@ -59,7 +59,7 @@ class Traced:
         return found
 
     def operand(self, name: str) -> Operand:
-        """Return a tensor in the form that layers read; NoSampleShapeError where it is not made of samples."""
+        """Return a tensor in the form that layers read; NoSampleShapeError if it is not made of samples."""
         values = [trace.values[name] for trace in self.traces]
         first = values[0]
         found = self._layout(name)
@@ -75,7 +75,7 @@ class Traced:
         )
 
     def _layout(self, name: str) -> Layout:
-        """Return a tensor as samples; guessed where no other batch size is possible."""
+        """Return a tensor as samples, by a guess if no other batch size is possible."""
         shapes = [trace.values[name].shape for trace in self.traces]
         if self.fixed_batch_size is not None:
             if name not in self._fed:
@@ -91,7 +91,7 @@ class Traced:
 
 
 def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str, int], advance: Progress) -> Traced:
-    """Return a file with all shapes; its batch size stays free where the network allows it."""
+    """Return a file with all shapes; its batch size stays symbolic if the network allows it."""
     _check_sizes(model, sizes)
     if batch_size is not None:
         check_count("batch_size", batch_size)
@@ -128,10 +128,10 @@ def _at_one_batch_size(freedom: _Freedom, batch_size: int | None, *, problem: st
 
 @dataclass(frozen=True, kw_only=True)
 class _Freedom:
-    """Sizes that a file leaves open.
+    """Symbolic sizes of a file.
 
-    ``symbols`` are the names of free sizes that are the batch, ``axis`` where it stands in the inputs that matter, and
-    ``written`` its size where the file states one.
+    ``symbols`` are the names of free sizes that are the batch, ``axis`` its axis in the inputs that matter, and
+    ``written`` its size if the file states one.
     """
 
     model: OnnxModel
@@ -142,7 +142,7 @@ class _Freedom:
 
     @classmethod
     def of(cls, model: OnnxModel, sizes: Mapping[str, int]) -> _Freedom:
-        """Return the free sizes; SpecError where a size other than the batch has no value."""
+        """Return the free sizes; SpecError if a size other than the batch has no value."""
         symbols = _batch_symbols(model, sizes)
         _check_no_other_free_size(model, symbols, sizes)
         if not symbols:

@@ -206,7 +206,7 @@ class NodeCalls:
         named = self._named_inputs(node, operands)
         last = max(index for index, name in enumerate(outputs) if not index or name in self._needed)
         results = [self.operand(name) for name in outputs[: last + 1]]
-        if node.op_type in RECURRENT:  # states before the first step are zero where they are left out
+        if node.op_type in RECURRENT:  # omitted states before the first step are zero
             arguments |= {str(index): None for index in (5, 6) if self._is_zero(node, index)}
         domain = "" if is_standard(node) else f"{node.domain}."
         return OperatorCall(
@@ -234,7 +234,7 @@ class NodeCalls:
         """Return the default values of options that a node leaves out."""
         schema = schema_of(node, self._model.version)
         described = [] if schema is None else schema.attributes.values()
-        # of activations there would be those of two directions, however many the node has
+        # the default lists activations for two directions, however many the node has
         stated = [each for each in described if each.default_value.name and each.name != "activations"]
         return {each.name: _plain(each.default_value) for each in stated}
 
@@ -264,7 +264,7 @@ UNTRAINED_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
     **dict.fromkeys(("Clip", "Max", "Min", "Mod"), (0, 1, 2)),
     **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"), (0, 1)),
 }
-"""Operator -> the inputs from which it reads tensors that no layer trains."""
+"""Operator -> the inputs from which it reads untrained tensors."""
 ARRANGES: Final = ("Cast", "DequantizeLinear", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 """Operators that only rearrange the elements of their first input: a rearranged parameter is still one."""
 MASKED: Final = -1e4
@@ -276,8 +276,8 @@ def trained_tensors(
 ) -> frozenset[str]:
     """Return the stored tensors that are parameters.
 
-    A tensor is none where its numbers mask scores, or where all that read it, perhaps in another arrangement, read it
-    as what nobody trains.
+    A tensor is not a parameter if its numbers mask scores, or if all its readers, possibly of a rearranged copy, read
+    it as an untrained tensor.
     """
     stored = {name for name, value in values.items() if value.is_trained}
     arranged = set(stored)
@@ -333,7 +333,7 @@ class _Term:
 
     @property
     def batch(self) -> str:
-        """Letter of the batch axis; empty where there is none."""
+        """Letter of the batch axis; empty if there is none."""
         return "".join(letter for letter, place in zip(self.letters, self.operand.axes, strict=True) if place is None)
 
 
@@ -343,8 +343,8 @@ def einsum_calls(call: OperatorCall) -> Iterator[OperatorCall]:
     Of several operands the first two are multiplied, then their product with the third, and so on: the work of that
     order is counted, whatever order a program would choose. Letters of both operands and the result are leading axes,
     those of the first and the result rows, those of the second and the result columns; letters of both operands alone
-    are summed. It stays as it is where it has one operand, takes a diagonal, sums over one of a pair alone, or over the
-    samples.
+    are summed. It stays unchanged if it has one operand, takes a diagonal, sums a letter of only one of a pair, or sums
+    over the samples.
     """
     pairs = _pairs(call)
     if pairs is None:
@@ -453,18 +453,18 @@ def from_onnx(
     name: str | None = None,
     progress: bool | None = None,
 ) -> LayerGraph:
-    """Read the network in an ONNX file; its batch size stays free where the network allows it.
+    """Read the network in an ONNX file; its batch size stays symbolic if the network allows it.
 
     Parameters
     ----------
     path : str or Path
-        The file. Content of large tensors is never read, whether it lies in this file's neighbours or not. [-]
+        The file. Content of large tensors is never read, in this file or in neighbouring ones. [-]
     batch_size : int or None
-        Samples, where the network holds for one batch size only and the file leaves it open. [samples]
+        Samples, if the network holds for one batch size only and the file does not state it. [samples]
     sizes : mapping of str to int or None
         Values of the file's other free sizes, by their names, e.g. ``{"sequence": 128}``. [1]
     name : str or None
-        What the graph is called; None for the file's name without its ending. [-]
+        Name of the graph; None for the file's name without its suffix. [-]
     progress : bool or None
         Whether to show progress; None: on a terminal, once the import takes longer than a second. [-]
 
@@ -480,17 +480,17 @@ def from_onnx(
     ArgumentError
         If an argument is of the wrong kind.
     SpecError
-        If the file is none of ONNX, truncated, or lacks a file of its tensors; if a size stays free, shapes do not
-        fit, or what is executed depends on data. Names the file and the node, input or tensor.
+        If the file is not an ONNX file, is truncated, or lacks a file of its tensors; if a size stays symbolic, shapes
+        do not fit, or the executed nodes depend on data. Names the file and the node, input or tensor.
     UnknownNameError
         If a value is given for a size that the file does not have.
 
     Warns
     -----
     FixedBatchWarning
-        Where it holds for one batch size only.
+        If the network holds for one batch size only.
     OpaqueLayerWarning
-        Of operators that no layer claims, which become opaque layers.
+        For operators without a layer, which become opaque layers.
 
     Notes
     -----

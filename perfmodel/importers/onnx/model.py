@@ -12,7 +12,7 @@ from perfmodel.errors import MissingPackageError, SpecError
 from perfmodel.layers.checks import check_path
 
 CONTROL_FLOW: Final = ("If", "Loop", "Scan", "SequenceMap")
-"""Operators with nested graphs: only a run shows which of their nodes are executed, and how often."""
+"""Operators with nested graphs: only a run shows which of their nodes run, and how often."""
 STANDARD_DOMAINS: Final = ("", "ai.onnx")
 """Two spellings of the domain of the standard operators."""
 DIMENSION_TEXT: Final = "{input}[{axis}]"
@@ -61,7 +61,7 @@ class OnnxModel:
 
     @derived_property
     def inputs(self) -> tuple[ModelInput, ...]:
-        """Inputs of the network; old files also list initialisers among them, which are left out."""
+        """Inputs of the network, without the initialisers that old files list among them."""
         stored = self.initialisers.keys() | self.sparse_initialisers.keys()
         return tuple(self._input(given) for given in self.graph.input if given.name not in stored)
 
@@ -139,7 +139,7 @@ def _parsed(file: Path) -> Any:
         proto = onnx.load_model_from_string(content)
     except DecodeError as error:
         raise SpecError(file, [f"is no ONNX file, or a truncated one ({error})"]) from error
-    # Bytes that mean nothing often pass as fields that no version knows.
+    # Random bytes often parse as fields of an unknown version.
     if not proto.graph.node or not proto.opset_import or not proto.graph.output:
         raise SpecError(
             file, ["is no ONNX file: must hold a graph of nodes with outputs and say its operators' version"]
@@ -160,7 +160,7 @@ def _with_functions_inlined(file: Path, proto: Any) -> Any:
 
 
 def _check_texts(file: Path, graph: Any) -> None:
-    """Raise SpecError where names are not valid text."""
+    """Raise SpecError if names are not valid text."""
     for node in graph.node:
         texts = (
             node.op_type,
@@ -176,7 +176,7 @@ def _check_texts(file: Path, graph: Any) -> None:
 
 
 def _name_all_outputs(graph: Any) -> None:
-    """Name the results that a node leaves out before others, so that their shapes are inferred."""
+    """Name the results that a node omits before others, so that their shapes are inferred."""
     for node in graph.node:
         for index, name in enumerate(node.output):
             if not name:

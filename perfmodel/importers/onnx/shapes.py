@@ -272,7 +272,7 @@ class Value:
 
     @property
     def is_index(self) -> bool:
-        """Whether it holds whole numbers or truth values."""
+        """Whether it holds whole numbers or Booleans."""
         return not is_fractional(self.element_type)
 
 
@@ -295,7 +295,7 @@ def is_fractional(element_type: int) -> bool:
 
 
 def stored_value(tensor: Any, *, file: Path) -> Value:
-    """Return an initialiser's value, with its content where it is small."""
+    """Return an initialiser's value, with its content if it is small."""
     shape = tuple(tensor.dims)
     is_trained = is_fractional(tensor.data_type) and bool(shape)
     content = _content(tensor, file=file) if math.prod(shape) <= MOST_KNOWN_ELEMENTS else None
@@ -375,7 +375,7 @@ def _evaluated(
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             found = ReferenceEvaluator(graph, opsets={"": version}).run(outputs, named)
-    except Exception:  # whatever it cannot compute has no known content: later shapes say what they miss
+    except Exception:  # content that it cannot compute is unknown: later shapes say what they lack
         return {}
     known = zip(outputs, map(np.asarray, found), strict=True)
     return {name: content for name, content in known if content.size <= MOST_KNOWN_ELEMENTS}

@@ -279,7 +279,7 @@ class FunctionMode(TorchFunctionMode):
         if isinstance(func, FunctionType) and func not in self._entered:
             self._entered.add(func)
             try:
-                with self:  # a function written in Python calls others, which shall be seen too
+                with self:  # a function written in Python calls others, which must be recorded too
                     return self._without_guard(func)(*args, **kwargs)
             finally:
                 self._entered.discard(func)
@@ -310,7 +310,7 @@ def _never(*_: Any) -> bool:
 def _laid_out_like(result: torch.Tensor, *, queries: torch.Tensor) -> torch.Tensor:
     """Return the result of an attention in the memory layout of its queries, as fused kernels write it.
 
-    What runs here instead, product by product, leaves the heads apart, and a copy would follow that is not needed.
+    The code that runs here, product by product, keeps the heads separate, which would need another copy.
     """
     order = sorted(range(queries.dim()), key=queries.stride, reverse=True)
     return result.permute(order).contiguous().permute([order.index(axis) for axis in range(len(order))])

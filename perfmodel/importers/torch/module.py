@@ -240,7 +240,7 @@ def read_keys(recording: Recording) -> set[int]:
 MORE_BATCHES: Final = (2, 3)
 """Multiples of the given batch size at which a module also runs, to find the axes that grow with it [1]."""
 INSTEAD_OF_ONE: Final = (2, 3, 5)
-"""Batch sizes tried where a network seems to hold for one sample only, as extents of one are special."""
+"""Batch sizes tried if a network seems to hold for one sample only, because extents of one are special."""
 MOST_ROUNDS: Final = 4
 """Most rounds of tracing, each with more operators decomposed [1]."""
 
@@ -270,23 +270,23 @@ def from_torch(
     Parameters
     ----------
     module : torch.nn.Module
-        Any module, on any device, also ``meta``; its tensors, training mode and hooks stay as they are. [-]
+        Any module, on any device, also ``meta``; its tensors, training mode and hooks are not changed. [-]
     example_inputs : Tensor, tuple, list or mapping
-        What ``forward`` is called with: one tensor, positional arguments, or arguments by name. Only shapes and types
+        Inputs of ``forward``: one tensor, positional arguments, or arguments by name. Only shapes and types
         of tensors matter; other values are passed on as they are. [-]
     batch_axis : int or None
-        Axis of the inputs that holds the samples; None where the tensors are one sample. [-]
+        Axis of the inputs that holds the samples; None if the tensors are one sample. [-]
     training : bool
-        Whether the module is taken as it trains, with gradients and active dropout, or as it infers. [-]
+        Whether to import the module in training, with gradients and active dropout, or in inference. [-]
     name : str or None
-        Name of the graph; the module's class unless given. [-]
+        Name of the graph; by default the module's class. [-]
     progress : bool or None
         Whether to show progress; None: on a terminal, once the import takes longer than a second. [-]
 
     Returns
     -------
     LayerGraph
-        Layers by their paths in the module. Its batch size is free wherever the module allows it. [-]
+        Layers by their paths in the module. Its batch size is symbolic if the module allows it. [-]
 
     Raises
     ------
@@ -300,13 +300,13 @@ def from_torch(
     Warns
     -----
     OpaqueLayerWarning
-        For every operator that no layer is: it is counted by its bytes and one FLOP per element.
+        For every operator without a layer: it counts by its bytes and one FLOP per element.
     FixedBatchWarning
-        Where the network holds for the given batch size only.
+        If the network holds for the given batch size only.
     ParameterWarning
-        Where parameters are not counted as they are stored, or not used at all.
+        If parameters are not counted as they are stored, or not used at all.
     BackwardWarning
-        Where the network does not say what training minimises, or its backward phase is more than what is counted.
+        If the network does not say what training minimises, or its backward phase has uncounted parts.
     """
     imported = import_torch(
         module, example_inputs, batch_axis=batch_axis, training=training, name=name, progress=progress
@@ -349,7 +349,7 @@ def import_torch(
 
 
 def _of_several(importing: _Importing, *, otherwise: Imported) -> Imported:
-    """Return an import at batch sizes other than 1, for which torch takes other paths; ``otherwise`` if none works."""
+    """Return an import at batch sizes other than 1, where torch runs other code; ``otherwise`` if none works."""
     try:
         imported = importing.imported()
     except TraceError:
@@ -476,7 +476,7 @@ def _checked(module: Any, example_inputs: Any, *, batch_axis: Any, training: Any
 
 
 def _check_tensors(example: Example) -> None:
-    """Refuse tensors without extents along the batch axis, and those that are not arrays of numbers."""
+    """Reject tensors without extents along the batch axis, and those that are not arrays of numbers."""
     import torch
 
     for tensor in example.tensors:

@@ -30,8 +30,8 @@ class _Seen:
 class TensorBook:
     """The tensors of a run by their identity.
 
-    A tensor whose memory was written through another view of it is read anew from what was written, as a program
-    without writes in place would.
+    If the memory of a tensor was written through another view, the tensor is read again from the written value, as in a
+    program without in-place writes.
     """
 
     def __init__(self, recording: Recording) -> None:

@@ -2,7 +2,7 @@
 
 Map of the folder, lowest module first:
 
-- ``checks``: what is allowed of a single value.
-- ``table``: the record of one argument, ``ARGUMENTS``, the one list of all, and what they must be to one another.
+- ``checks``: which single values are allowed.
+- ``table``: the record of one argument, ``ARGUMENTS``, the one list of all, and which combinations are allowed.
 - ``typed``: the same for type checkers and completion; written by ``tools/generate_arguments.py``.
 """

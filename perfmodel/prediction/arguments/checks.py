@@ -14,7 +14,7 @@ HOST_MEMORY: Final = "memory"
 """Value of ``input_from`` for examples already decoded in memory."""
 
 MERGED: Final = "merged"
-"""Message size that merges gradients wherever this shortens the step."""
+"""Message size that merges gradients whenever this shortens the step."""
 
 NO_SYNC = "none"
 """Value of ``sync`` for workers that exchange nothing, as in inference or hyper-parameter search."""
@@ -114,11 +114,11 @@ PREDICTED_PHASES = (Phase.STEP, Phase.FORWARD_BACKWARD, Phase.FORWARD)
 """Phases that predict supports."""
 
 DTYPES = tuple(ELEMENT_BYTES)
-"""Data types of a prediction, where the device states a peak for them."""
+"""Data types of a prediction, if the device states a peak for them."""
 
 
 def resolved_batch_size(batch_size: Any, global_batch_size: Any, *, workers: int = 1) -> int:
-    """Batch size per worker, given as such or as the global one."""
+    """Batch size per worker, from itself or from the global batch size."""
     if batch_size is None and global_batch_size is None:
         raise ArgumentError("batch_size", None, "a whole number >= 1 (or global_batch_size)")
     if batch_size is None:

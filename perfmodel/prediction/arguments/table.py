@@ -1,4 +1,4 @@
-"""The table of arguments: a new argument of predict is one row here, and the physics that reads it."""
+"""The table of arguments: a new argument of predict needs one row here, and the physics that reads it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _loaded(load: Any) -> Check:
 
 
 def _named(name: str, value: Any) -> Any:
-    """Load a name or path; refuse numbers and collections."""
+    """Load a name or path; reject numbers and collections."""
     if isinstance(value, bool | int | float | complex | list | tuple | set | Mapping | np.ndarray):
         raise ArgumentError(name, value, "a name, a path to a .toml file, or what was loaded")
     return value
@@ -173,7 +173,7 @@ def _optimizer_name(job: Job) -> str:
 
 
 def _shared(job: Job) -> str:
-    """Name what devices share; ``data`` where there is one device."""
+    """Name what devices share; ``data`` if there is one device."""
     crowd = job.workers if job.parallelism == "hybrid" else job.stages * job.tensor_size
     return job.parallelism if crowd > 1 else "data"
 
@@ -188,7 +188,7 @@ def _library_names(job: Job) -> tuple[str, ...]:
     return tuple(library.name for library in job.target.libraries(job.profile, job.library).values())
 
 
-NO_DATASET: Final = "None without a dataset, whose examples it would bring"
+NO_DATASET: Final = "None without a dataset, since there are no examples to read"
 
 _ROWS: Final = (
     Argument(
@@ -203,14 +203,14 @@ _ROWS: Final = (
     ),
     Argument(
         name="device", type="str | Path | Runnable | None", unit="-", group="place", check=_named,
-        loads=_loaded(load_device), excludes={"system": "left out where system= is given"},
+        loads=_loaded(load_device), excludes={"system": "None if system= is given"},
         means=lambda job: job.target.processor_spec.name,
-        help="One GPU, one CPU socket, or a machine that was measured: a name, a path to a TOML, or what was loaded.",
+        help="One GPU, one CPU socket or a measured machine: a name, a path to a TOML file, or a loaded object.",
     ),
     Argument(
         name="system", type="str | Path | Wired | None", unit="-", group="place", check=_named,
         loads=_loaded(load_system), means=_system_name,
-        help="A machine or cluster, instead of device: its first GPUs work, or where it has none all its CPU sockets.",
+        help="A machine or cluster, instead of device: its first GPUs work, or all CPU sockets if it has no GPU.",
     ),
     Argument(
         name="framework", type="str | Path | FrameworkProfile", unit="-", group="step", default="generic",
@@ -242,12 +242,12 @@ _ROWS: Final = (
     Argument(
         name="recompute", type="str | None", unit="-", group="step", metavar="HOW",
         check=lambda _, value: check_recompute(value),
-        help="Activations made a second time going back: full keeps the inputs of blocks, sqrt those of about sqrt(n) "
-        "segments; None keeps all but in regions that the graph marks.",
+        help="Activations computed again in the backward phase: full keeps inputs of blocks, sqrt of about sqrt(n) "
+        "segments; None keeps all, except in regions that the graph marks.",
     ),
     Argument(
         name="workers", type="int", unit="1", group="workers", default=1, metavar="N", check=_from(1),
-        help="Data-parallel workers, each on a mini-batch of its own; workers x stages x tensor_size devices work.",
+        help="Data-parallel workers, each with its own mini-batch; workers x stages x tensor_size devices work.",
     ),
     Argument(
         name="parallelism", type="str", unit="-", group="spread", default="data", metavar="KIND", check=_parallelism,
@@ -270,30 +270,30 @@ _ROWS: Final = (
         name="bucket_bytes", type="float | str | None", unit="B", group="exchange", metavar="BYTES",
         check=_message_size, takers=("waiting",), means=_message_bytes,
         tries=tries.message_sizes,
-        help="Gradients are exchanged once so many bytes are ready: 0 for every layer by itself, inf for one message, "
+        help="Bytes of gradients in a message: 0 for every layer by itself, inf for one message, "
         "merged for the shortest step; None as the framework does.",
     ),
     Argument(
         name="server_count", type="int", unit="1", group="exchange", default=1, metavar="N", check=_from(1),
         takers=("server",),
         tries=tries.shards,
-        help="Shards of a parameter server, each in a host memory of its own.",
+        help="Shards of a parameter server, each in its own host memory.",
     ),
     Argument(
         name="group_size", type="int | None", unit="1", group="exchange", metavar="N", check=_from(1),
         takers=("hierarchical", "mixed"), means=lambda job: None if job.group_size == job.workers else job.group_size,
         tries=tries.groups,
-        help="Workers that step together: of hierarchical those of a machine, of mixed all unless given.",
+        help="Workers that step together; by default those of a machine (hierarchical) or all (mixed).",
     ),
     Argument(
         name="staleness_bound", type="int | None", unit="1", group="exchange", metavar="N", check=_from(0),
         takers=("bounded_staleness",),
         tries=tries.bounds,
-        help="Steps that a worker may be ahead of the slowest.",
+        help="Steps by which a worker may be ahead of the slowest.",
     ),
     Argument(
         name="stages", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
-        help="Devices of each worker that have its layers in turn.",
+        help="Devices of each worker that each hold consecutive layers.",
     ),
     Argument(
         name="micro_batches", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
@@ -314,7 +314,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="sequence_parallel", type="bool", unit="-", group="spread", default=False, check=flag,
-        help="Whether what lies between shared layers is shared too, by positions.",
+        help="Whether layers between shared layers are shared too, by sequence positions.",
     ),
     Argument(
         name="shard_stage", type="int", unit="1", group="spread", default=0, metavar="0..3", check=_from(0, 3),
@@ -327,7 +327,7 @@ _ROWS: Final = (
     Argument(
         name="backup_workers", type="int", unit="1", group="exchange", default=0, metavar="N", check=_from(0),
         takers=("waiting",),
-        needs=(Need("straggler", allowed="0 without straggler=, as all workers end together"),),
+        needs=(Need("straggler", allowed="0 without straggler=, since all workers end together"),),
         tries=tries.one_more_backup,
         help="Workers not waited for: those whose gradients come last in a step.",
     ),
@@ -350,7 +350,7 @@ _ROWS: Final = (
     Argument(
         name="library", type="str | Path | LibraryProfile | None", unit="-", group="step", check=_named,
         loads=_loaded(load_library), means=_library_names,
-        help="A BLAS or DNN library in place of the one of its kind that the framework names.",
+        help="A BLAS or DNN library that replaces the framework's library of the same kind.",
     ),
     Argument(
         name="dataset", type="str | Path | Dataset | None", unit="-", group="input", loads=_loaded(load_dataset),
@@ -361,19 +361,19 @@ _ROWS: Final = (
         name="input_from", type="str | Path | Storage | None", unit="-", group="input",
         check=_typed(
             str, Path, Storage,
-            allowed="a storage of the system by its name, one by its name or path to a .toml file, a Storage, or "
+            allowed="the name of a storage of the system, the name or path of a storage file, a Storage, or "
             f"{HOST_MEMORY!r}",
         ),
         needs=(Need("dataset", allowed=NO_DATASET, harmless=(HOST_MEMORY,)),),
-        help="Where it is read from: a storage of the system, one by its file, or memory; None for the system's own.",
+        help="Source of the data set: a storage of the system, a storage file, or memory; None for the system's own.",
     ),
     Argument(
         name="prefetch", type="int", unit="1", group="input", default=1, metavar="N", check=_from(0),
-        help="Mini-batches that are read and decoded ahead; with 0 reading, decoding and copying wait for the step.",
+        help="Mini-batches read and decoded ahead; with 0, reading, decoding and copying wait for the step.",
     ),
     Argument(
         name="pinned", type="bool", unit="-", group="input", default=True, metavar="--pageable", check=flag,
-        help="Whether host buffers are pinned where the framework pins them; False for pageable ones.",
+        help="Whether host buffers are pinned if the framework pins them; False for pageable buffers.",
     ),
     Argument(
         name="decode_cores", type="int | None", unit="1", group="input", metavar="N", check=_from(1),
@@ -383,8 +383,8 @@ _ROWS: Final = (
     Argument(
         name="input_variation", type="float", unit="1", group="input", default=0.0, metavar="X",
         check=partial(from_zero_to, MOST_VARIATION),
-        needs=(Need("dataset", allowed="0 without a dataset, whose preparation times it varies"),),
-        help="Standard deviation over mean of the time that preparing a mini-batch takes.",
+        needs=(Need("dataset", allowed="0 without a dataset, since no time would vary"),),
+        help="Coefficient of variation of the time to prepare a mini-batch.",
     ),
     Argument(
         name="calibration", type="str | Path | FitFile | None", unit="-", group="constants",

@@ -1,7 +1,7 @@
 """Other values of an argument worth trying, for ``advise``.
 
-A function takes the arguments of a job by name and its own present value, and returns other
-values with a few words for each, or why there are none.
+A function takes the arguments of a job by name and the present value of its own argument. It returns other values, with
+a few words for each, or the reason why there are none.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ Asked: TypeAlias = Any
 """All arguments of a job by name, defaults included."""
 
 Tries: TypeAlias = Mapping[Any, str] | str
-"""Value -> a few words; or the reason why no other value is worth trying."""
+"""Other values, with a few words for each; or why no other value is worth trying."""
 
 
 def overlapping(asked: Asked, value: Any) -> Tries:
-    """Exchange gradients during back-propagation."""
+    """Try exchanging gradients during back-propagation."""
     del asked
-    return "the exchange overlaps already" if value else {True: "exchange while back-propagation runs"}
+    return "the exchange already overlaps" if value else {True: "exchange while back-propagation runs"}
 
 
 def message_sizes(asked: Asked, value: Any) -> Tries:
     """Try a message per layer, PyTorch's size, one message, and the sizes that make the step shortest."""
     del value
     if not asked["overlap"]:
-        return "without overlap all gradients are there when the exchange begins"
+        return "without overlap all gradients are ready when the exchange begins"
     return {
         0.0: "each layer's gradient by itself",
         25.0 * MIB: f"messages of {bytes_text(25.0 * MIB)}",

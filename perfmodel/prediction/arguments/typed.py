@@ -1,4 +1,4 @@
-"""Arguments of predict for type checkers and completion. By tools/generate_arguments.py."""
+"""Arguments of predict for type checkers and completion. Written by tools/generate_arguments.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The basis of a prediction: kept with it, so that interval, provenance and remarks can wait until they are read."""
+"""The basis of a prediction, kept with it so that interval, provenance and remarks are computed when read."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Basis:
 
     @property
     def _on_checkpoints(self) -> tuple[str, ...]:
-        """Notes on checkpoints, which only cost time where memory peaks elsewhere."""
+        """Notes on checkpoints, which only cost time if memory peaks elsewhere."""
         prepared, job = self.prepared, self.job
         if (
             job is None
@@ -119,7 +119,7 @@ def timed_prediction(
 
 
 def _factors_of(calibration: FitFile, prepared: Prepared, target: str) -> dict[str, float]:
-    """Factors of a calibration; raise if none applies, since it was then meant for other hardware."""
+    """Factors of a calibration; raise if none applies, since the calibration is then for other hardware."""
     factors = calibration.factors_for(prepared.constant_names)
     if not factors:
         allowed = (

@@ -1,4 +1,4 @@
-"""Interval of a prediction: uncertain constants, physics left out, and extrapolation."""
+"""Interval of a prediction: uncertain constants, omitted physics, and extrapolation."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 NOTHING_SEEN: Final = Seen(devices=(), architectures=(), frameworks=(), dtypes=(), mixes=())
-"""Experience of a calibration that does not state what it was fitted on."""
+"""Experience of a calibration that does not state which rows it was fitted on."""
 
 PRIOR_CELLS: Final = 20
-"""Weight of the usual residual, in cells, against a calibration's own: few cells fit too well. [1]"""
+"""Weight of the usual residual, in cells, because a calibration fits a few cells too well. [1]"""
 
 
 def mix_of(prepared: Prepared, timed: TimedStep) -> dict[str, float]:
@@ -84,14 +84,14 @@ def exposure_of(
 
 
 def residual_ratio_of(fitted_on: FittedOn, scale: IntervalScale) -> float:
-    """Residual of a fit over the usual one of the scale, shrunk towards 1 where cells are few. [1]"""
+    """Ratio of a fit's residual to the usual one of the scale, shrunk towards 1 if cells are few. [1]"""
     return shrunk_ratio(
         fitted_on.mean_abs_log_ratio, usual=scale.found_on.fitted_mean_abs_log_ratio, count=fitted_on.row_count
     )
 
 
 def shrunk_ratio(residual: float, *, usual: float, count: int) -> float:
-    """Residual over the usual one, as if ``PRIOR_CELLS`` more cells had the usual one. [1]
+    """Ratio of a residual to the usual one, as if ``PRIOR_CELLS`` more cells had the usual residual. [1]
 
     Examples
     --------
@@ -116,9 +116,9 @@ class Interval:
     uncertainty : Uncertainty
         Constant by constant. [1]
     exposure : Exposure or None
-        Causes behind the shares; None on a measured machine, where its kernels are behind them. [1]
+        Causes of the shares; None on a measured machine, where kernels cause them. [1]
     scale : IntervalScale or None
-        The scale it was made with, if any. [-]
+        The scale that made it, if any. [-]
     """
 
     low_s: float
@@ -136,7 +136,7 @@ class Interval:
 
 
 def interval_of(basis: Basis, *, known: KnownConstants | None = None, scale: IntervalScale | None = None) -> Interval:
-    """Work out the interval of a prediction."""
+    """Compute the interval of a prediction."""
     prepared, timed, calibration = basis.prepared, basis.timed, basis.calibration
     step_s = timed.parts.step_s
     if np.ndim(step_s) or not isinstance(step_s, float | int | np.floating):
@@ -185,7 +185,7 @@ def exchange_variance(prepared: Prepared, timed: TimedStep, *, spreads: Exchange
     timed : TimedStep
         Its times. [s]
     spreads : ExchangeSpreads or None
-        Standard deviation of ln(exchange time); None where no collective was measured. [1]
+        Standard deviation of ln(exchange time); None if no collective was measured. [1]
 
     Returns
     -------
@@ -194,8 +194,8 @@ def exchange_variance(prepared: Prepared, timed: TimedStep, *, spreads: Exchange
 
     Notes
     -----
-    Valid for: all exchanges of a step off by the same factor. An exchange that stays hidden adds nothing; one that no
-    longer fits adds the part that shows. Ignores: copies that longer exchanges would hide.
+    Valid for: all exchanges of a step off by the same factor. An exchange that stays hidden adds nothing; one that
+    becomes exposed adds its exposed part. Ignores: copies that longer exchanges would hide.
     """
     if spreads is None or not timed.parts.sync_s:
         return 0.0

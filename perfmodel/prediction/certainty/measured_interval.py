@@ -1,4 +1,4 @@
-"""Kernel classes of a measured machine in a step: their times, their extrapolation, and the interval."""
+"""Kernel classes of a measured machine in a step: their times, how far they extrapolate, and the interval."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 
 DEVIATION_OF_MEAN: Final = math.sqrt(math.pi / 2)
-"""Standard deviation of a normal over its mean absolute value. [1]"""
+"""Ratio of a normal distribution's standard deviation to its mean absolute value. [1]"""
 
 LEVEL: Final = 0.8
-"""Share of measured times inside the intervals of a calibration's constants, hence inside those of predictions. [1]"""
+"""Share of measured times inside the intervals of a calibration's constants, and so inside those of predictions. [1]"""
 
 _UNITS: Final = {"call_s": "s", "s_per_flop": "s/FLOP", "s_per_serial_step": "s"}
 
 
 def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
-    r"""Work out the interval of a prediction on a measured machine.
+    r"""Compute the interval of a prediction on a measured machine.
 
     .. math:: \sigma^2 T^2 = \sum_g (t_g r_g)^2 + \sum_i (t_i s_i)^2 + \Big(\sum_g t_g r_g\Big)^2
               + T^2 (\sigma_\text{ref}^2 + \sigma_\text{drift}^2)
@@ -47,19 +47,19 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
     machine : MeasuredMachine
         The calibration. [-]
     basis : Basis
-        What the prediction rests on. [-]
+        The timed step and its constants. [-]
 
     Returns
     -------
     Interval
-        Its ends and what they are made of. [s]
+        Its ends and the causes of its width. [s]
 
     Notes
     -----
     Kernels scatter independently around their curves by r (``kernels``), every constant is uncertain by s
-    (``constants``), and the session had noise and drift (``session``). Caches, allocator and clock move all kernels of
-    a step together, about as far as one kernel scatters (``shared``). A class timed by another's curve is off as a
-    whole (``stand_ins``). Ignores: that the machine may be busier now than when it was measured.
+    (``constants``), and the session had noise and drift (``session``). Caches, allocator and clock shift all kernels of
+    a step together, by about the scatter of one kernel (``shared``). If another class's curve times a class, all its
+    kernels err together (``stand_ins``). Ignores: that the machine may be busier now than when it was measured.
     """
     prepared, timed = basis.prepared, basis.timed
     step_s = float(timed.parts.step_s)
@@ -89,7 +89,7 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
 
 
 def _uncertainty(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s: float) -> Uncertainty:
-    """Contribution of each measured constant; one that also stands in for other classes counts once for all."""
+    """Contribution of each measured constant; a constant that also times other classes counts once for all of them."""
     seconds: dict[tuple[str, str], float] = {}
     entries = {}
     for each in times:
@@ -125,15 +125,15 @@ def _spread_of(value: float, low: float, high: float) -> float:
     linear = (high - low) / (2 * Z_80 * value)
     if linear <= 1:
         return linear
-    # Wider than the constant itself, as where a busy machine let it hardly be seen: the ratio of the ends tells more.
+    # Wider than the constant itself, e.g. hardly measurable on a busy machine: the ratio of the ends tells more.
     return max(1.0, math.log(high / max(low, value**2 / high)) / (2 * Z_80))
 
 
 TOLD: Final = 5
-"""Classes that a remark lists; the rest are only counted. [1]"""
+"""Classes that a remark lists; it only counts the others. [1]"""
 
 BEYOND: Final = 1.05
-"""Extrapolation factor from which a remark is made; the range's ends are rounded. [1]"""
+"""Extrapolation factor from which a remark is made; above 1, because the ends of the range are rounded. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""Sensitivity of a step time to its constants, their uncertainty, and the source of each."""
+"""Sensitivity of a step time to its constants, with the uncertainty and source of each constant."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class KnownConstants:
 
 
 def known_constants(prepared: Prepared, calibration: FitFile | None) -> KnownConstants:
-    """Uncertainty of a step's constants, from the fit plan and, where there is one, the calibration."""
+    """Uncertainty of a step's constants, from the fit plan and any calibration."""
     planned = load_fit_plan(prepared.target.processor).unknowns(prepared.constant_names)
     if calibration is None:
         return KnownConstants(unknowns=planned, covariance=prior_covariance(planned))
@@ -79,7 +79,7 @@ def uncertainty_of(
     """Propagate the uncertainty of constants to the step time, by one evaluation with each constant lowered.
 
     Constants are lowered because many are at the upper end of their range, where raising them changes nothing. Each is
-    lowered by its own standard deviation, so that a threshold crossed on the way counts once.
+    lowered by its standard deviation, so that a threshold inside that step counts once.
     """
     stated = [stated_constant(name, prepared.specs, dtype=prepared.dtype) for name in prepared.constant_names]
     constants = tuple(each for each in stated if each is not None and not isinstance(each.value, tuple))
@@ -117,10 +117,10 @@ def _sensitivity(
 
 
 def _times(prepared: Prepared, factors: Factors, count: int) -> NDArray[np.float64]:
-    """Step times of many configurations, one by one where a constant decides which kernels run. [s]"""
+    """Step times of many configurations, evaluated one by one if a constant decides which kernels run. [s]"""
     try:
         return np.broadcast_to(prepared.step(factors).parts.step_s, count)
-    except ValueError:  # numpy refuses to decide on an array
+    except ValueError:  # numpy raises when an array is used as a condition
         each = (
             {name: value[place] if np.ndim(value) else value for name, value in factors.items()}
             for place in range(count)
@@ -131,7 +131,7 @@ def _times(prepared: Prepared, factors: Factors, count: int) -> NDArray[np.float
 def prior_covariance(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
     """Covariance of unknowns before any row is seen.
 
-    Unknowns of one group share a common part, so that one without rows of its own follows the mean of its group.
+    Unknowns of one group share a common part, so that one without its own rows follows the group's mean.
     """
     groups = np.array([unknown.group for unknown in unknowns])
     shared = np.array([unknown.shared_spread for unknown in unknowns])
@@ -144,9 +144,9 @@ def prior_covariance(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
 def extended_covariance(
     fitted: Sequence[Unknown], covariance: NDArray[np.float64], *, further: Sequence[Unknown]
 ) -> NDArray[np.float64]:
-    r"""Covariance of fitted unknowns together with further ones that the fit has not met.
+    r"""Covariance of fitted unknowns together with further unknowns that were not in the fit.
 
-    A further unknown keeps its own variance, and follows the mean of its group as the fit has found it:
+    A further unknown keeps its own variance and follows the mean of its group as fitted:
 
     .. math:: x_f = A x + r, \quad A = P_{fk} P_{kk}^{-1}, \quad \operatorname{cov} x_f = A C A^T + P_{ff} - A P_{kf}
 
@@ -188,7 +188,7 @@ class ConstantRow:
     Parameters
     ----------
     constant : str
-        Full name: kind folder, file and place in it. [-]
+        Full name: kind folder, file and place in the file. [-]
     value : float
         Value that timed the step, after any fit. [``unit``]
     unit : str
@@ -200,15 +200,15 @@ class ConstantRow:
     rows : int or None
         Measured rows it was fitted on. [1]
     residual_percent : float or None
-        Median error on rows that the fit held out; of a calibration, the mean error on its own. [%]
+        Median error on rows that the fit held out; for a calibration, mean error on its own rows. [%]
     verified : bool
-        Whether somebody looked at the source itself. [-]
+        Whether somebody checked the value in the source itself. [-]
     spread_percent : float
         Standard deviation of the constant. [%]
     sensitivity : float
         Relative change of the step time per relative change of the constant. [1]
     share : float
-        Its share of the variance that uncertain constants make. [1]
+        Its share of the variance due to uncertain constants. [1]
     """
 
     constant: str

@@ -88,7 +88,7 @@ class CpuNumbers(ProcessorNumbers):
 
     @property
     def configuration_count(self) -> int | None:
-        """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
+        """Length of those numbers that are arrays over configurations; None if all are scalars. [1]"""
         return first_array_length(getattr(self, field.name) for field in fields(self))
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
@@ -98,7 +98,7 @@ class CpuNumbers(ProcessorNumbers):
         """
         del efficiency
         m, n, k, count = (columns[name] for name in ("m", "n", "k", "count"))
-        # Independent products share the threads whatever the size of one.
+        # Independent products share the threads, whatever their size.
         work = m * n * k * count
         tiles = register_tiles(m=m, n=n, count=count, tile_m=self.tile_rows, tile_n=self.tile_columns)
         threads = serial_if_narrow(
@@ -158,7 +158,7 @@ class CpuNumbers(ProcessorNumbers):
             cache_bytes=self.cache_bytes,
             core_cache_bandwidth_bytes_per_s=self.core_cache_bandwidth_bytes_per_s / self.pass_slowdown,
         )
-        region_s = self._region_s(speedup)  # a pass that is not threaded has a speed-up of one
+        region_s = self._region_s(speedup)  # an unthreaded pass has a speed-up of one
         return compute_s + region_s, memory_s + region_s
 
     def subnormal_time(self, product_count: Quantity) -> Quantity:
@@ -176,7 +176,7 @@ class CpuNumbers(ProcessorNumbers):
 
 
 def _total_bandwidth(local: Quantity, system: System | None, *, active_sockets: int) -> Quantity:
-    """Bandwidth of all active sockets together, given the local bandwidth of one. [B/s]"""
+    """Bandwidth of all active sockets together, from the local bandwidth of one socket. [B/s]"""
     remote = None if system is None else system.remote_memory_bandwidth_bytes_per_s
     if system is None or remote is None or active_sockets == 1:
         return local
@@ -187,7 +187,7 @@ def _total_bandwidth(local: Quantity, system: System | None, *, active_sockets: 
 
 
 POLICY = ("smt_gain", "oversubscription_penalty")
-"""Framework constants for more threads than cores: gain of SMT, loss by waiting."""
+"""Framework constants for more threads than cores: gain by SMT, loss by waiting."""
 
 
 def _law(serial_fraction: Quantity, constants: Mapping[str, Quantity]) -> dict[str, Quantity]:
@@ -217,7 +217,7 @@ def cpu_numbers(
     cores = sockets * cpu.core_count
     active_sockets = min(threads, sockets)
     active_cores = min(threads / active_sockets, cpu.core_count)
-    isa = [known for known in cpu.isas if known in library.isa][-1]  # the newest that both have
+    isa = [known for known in cpu.isas if known in library.isa][-1]  # the newest instruction set that both have
     blas = in_base_units(library_constants(library, cpu, factors=factors))
     unneeded = POLICY if threads <= cores else ()
     constants = framework_constants(profile, "cpu", factors=factors, unneeded=unneeded)
@@ -263,13 +263,13 @@ def cpu_numbers(
 
 
 def _clock_hz(cpu: Cpu, isa: str | None, active_cores: float) -> float:
-    """Clock of a socket at a number of busy cores and an instruction set. [Hz]"""
+    """Clock of a socket with a given number of busy cores and an instruction set. [Hz]"""
     clocks = [cpu.clock_hz(active_cores=core + 1, isa=isa) for core in range(cpu.core_count)]
     return float(effective_clock(active_cores=active_cores, clock_hz_by_active_cores=clocks))
 
 
 class CpuTarget(Target):
-    """All sockets of a machine, or one socket by itself."""
+    """All sockets of a machine, or a single socket."""
 
     processor = "cpu"
     roles = ("cpu_blas",)
@@ -309,11 +309,11 @@ class CpuTarget(Target):
 
     @property
     def is_oversubscribed(self) -> bool:
-        """Whether more threads than physical cores are asked for."""
+        """Whether there are more threads than physical cores."""
         return self.thread_count > self.core_count
 
     def scheduler_threads(self, profile: FrameworkProfile) -> int:
-        """Operations that compute at the same time: as many as cores with a pool of one thread and a scheduler."""
+        """Operations that compute at the same time: one per core if a scheduler runs each on one thread."""
         own_threads = (
             self.thread_count == 1 and profile.cpu.in_base_units_by_name.get("scheduler_threads_per_core", 0) > 0
         )
@@ -341,6 +341,6 @@ class CpuTarget(Target):
         pinned: bool,
         factors: Factors = NO_FACTORS,
     ) -> Copy:
-        """Staging of these arrays; they need no copy, as the host's memory is the device's."""
+        """Staging of these arrays; they need no copy, because the host's memory is the device's."""
         del pinned
         return Copy(host_s=staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors))

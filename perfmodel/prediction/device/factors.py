@@ -33,7 +33,7 @@ NO_FACTORS: Final[Factors] = {}
 
 
 class AskedNames(Mapping[str, Quantity]):
-    """Factors of 1 that record, in order, which constants a prediction asks for."""
+    """Factors of 1 that record, in order, which constants a prediction reads."""
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
@@ -70,7 +70,7 @@ def scaled(
         if full_name not in factors:
             continue
         product = np.multiply(value, factors[full_name]) if isinstance(value, tuple) else value * factors[full_name]
-        # a symbol stands for the value itself: keeping it in range is up to whoever puts a number in
+        # a symbol is the value itself: whoever substitutes a number must keep it in range
         if described is not None and name in described and not is_symbolic(product):
             product = np.minimum(np.maximum(product, described[name].valid_min), described[name].valid_max)
         changed[name] = product
@@ -89,7 +89,7 @@ def library_constants(
 
 
 def device_constants(cpu: Cpu, *, factors: Factors) -> dict[str, Any]:
-    """Sustained fractions of a CPU's memory, scaled: the constants of a device file that are estimates."""
+    """Sustained fractions of a CPU's memory, scaled; in a device file, only these constants are estimates."""
     described = cpu.memory.constant
     constants = {name: getattr(cpu.memory, name) for name in described}
     return scaled(constants, place=f"devices/{cpu.stem}/memory", factors=factors, described=described)
@@ -117,7 +117,7 @@ def framework_constants(
 
 
 def framework_constant(profile: FrameworkProfile, processor: str, name: str, *, factors: Factors) -> Any:
-    """One constant of a framework on one kind of processor, scaled; only that one counts as asked for."""
+    """One constant of a framework on one kind of processor, scaled; only this one counts as read."""
     if factors is NO_FACTORS:
         return _as_stated(profile, processor)[name]
     others = getattr(profile, processor).constants.keys() - {name}
@@ -145,7 +145,7 @@ UNIT_OF_ENDING: Final[dict[str, str]] = {
     "_cycles": "cycle",
     "_rate_per_core": "samples/s",
 }
-"""Ending of a field of a device, link, data set or storage -> its unit; others are fractions and counts."""
+"""Suffix of a field of a device, link, data set or storage -> its unit; other fields are fractions and counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

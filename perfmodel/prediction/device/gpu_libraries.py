@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Quantity = Any
 
 RECURRENT_PREFIX = "recurrent_"
-"""Beginning of the names of a DNN library's constants of recurrent layers."""
+"""Prefix of the names of a DNN library's constants for recurrent layers."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False, kw_only=True)
@@ -123,7 +123,7 @@ REACH_VALUES, RECURRENT_VALUES = (
     attrgetter(*(field.name for field in fields(kind) if field.name not in (*MENU, "menu")))
     for kind in (MatmulReach, RecurrentLibrary)
 )
-"""Every number of a library except its menu of tiles."""
+"""All numbers of a library except its menu of tiles."""
 
 
 def _menu(entries: Any) -> Any:
@@ -161,7 +161,7 @@ def matmul_reach(
 
 
 def recurrent_menu(constants: Mapping[str, Any]) -> TileMenu | None:
-    """Tiles of a DNN library's recurrent layers, without split sums; None where the file lists no tiles."""
+    """Tiles of a DNN library's recurrent layers, without split sums; None if the file lists no tiles."""
     if RECURRENT_PRODUCT not in constants:
         return None
     return tile_menu(
@@ -196,7 +196,7 @@ BLAS_SHAPE_CLASSES = ("gemm",)
 """Shape classes of products that the BLAS runs; every other class is the DNN library's."""
 
 FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather", "update")
-"""Classes of passes whose bandwidth fraction is the framework's own."""
+"""Classes of passes whose bandwidth fraction is a constant of the framework."""
 
 _BANDWIDTH_OF_PASS: Final = {name: f"bandwidth_fraction_{name}" for name in FRAMEWORK_PASS_CLASSES}
 
@@ -217,16 +217,16 @@ NOT_SHAPE_CLASSES = frozenset(
         "issue_us",
     )
 )
-"""Constants of a DNN library that are no fraction of peak of a shape class."""
+"""Constants of a DNN library other than fractions of peak for shape classes."""
 
 
 class StreamEfficiency(dict[str, Quantity]):
-    """Fraction of memory bandwidth by pass or class of passes; never changed once made. [1]"""
+    """Fraction of memory bandwidth by pass or class of passes; never modified. [1]"""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class GpuSoftware:
-    """Constants of a framework and its libraries on an architecture; no number of a device is among them."""
+    """Constants of a framework and its libraries on an architecture, without numbers of a device."""
 
     reaches: tuple[MatmulReach, MatmulReach]
     latency_cycles: tuple[Quantity, Quantity]
@@ -261,7 +261,7 @@ def _software(
     return GpuSoftware(
         reaches=(
             matmul_reach(blas, BLAS_SHAPE_CLASSES, calls=calls, skinny_bandwidth_fraction=skinny),
-            # A convolution's product reaches the same bandwidth whatever its extents: it reads images, not columns.
+            # A convolution's product reaches the same bandwidth at any extents: it reads images, not columns.
             matmul_reach(dnn, _convolution_classes(tuple(dnn)), skinny_bandwidth_fraction=None),
         ),
         latency_cycles=(blas["latency_cycles"], dnn["latency_cycles"]),
@@ -295,11 +295,11 @@ def gpu_software(
     *,
     factors: Factors,
 ) -> GpuSoftware:
-    """Constants of a framework and its libraries on a GPU; without factors, worked out once per architecture."""
+    """Constants of a framework and its libraries on a GPU; without factors, computed once per architecture."""
     if factors is not NO_FACTORS:
         return _software(profile, libraries, device, dtypes, factors)
     kept = _kept_software(profile, device.architecture, dtypes)
-    # Libraries are told apart by identity: profiles of a hundred constants take long to compare.
+    # Libraries are distinguished by identity: profiles of a hundred constants take long to compare.
     if not kept or any(map(is_not, kept["libraries"], libraries)):
         kept["libraries"] = libraries
         kept["software"] = _software(profile, libraries, device, dtypes, NO_FACTORS)

@@ -1,4 +1,4 @@
-"""Time of matrix products on a GPU, all libraries at once, each row with the constants of its library."""
+"""Time of matrix products on a GPU: all libraries at once, each row with the constants of its library."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TRANSPOSED = "_transposed"
 """Suffix of products that read their weights transposed."""
 
 BOUNDLESS = float("inf")
-"""Bandwidth fraction for which no product waits for memory. [1]"""
+"""Bandwidth fraction at which no product waits for memory. [1]"""
 
 
 class ProductRows(NamedTuple):
@@ -85,7 +85,7 @@ def product_rows(names: tuple[str, ...], known: tuple[tuple[str, ...], ...]) -> 
 
 
 def _run(rows: Sequence[int]) -> slice | NDArray[np.intp]:
-    """Turn rising indices into a slice where they are consecutive."""
+    """Turn rising indices into a slice if they are consecutive."""
     first, last = rows[0], rows[-1]
     return slice(first, last + 1) if last - first + 1 == len(rows) else np.array(rows, dtype=np.intp)
 
@@ -140,7 +140,7 @@ class ReachByRow(NamedTuple):
 def _reach_by_row(
     first: MatmulReach, others: tuple[MatmulReach, ...], names: tuple[str, ...], axes: int, *, as_stated: bool
 ) -> ReachByRow | None:
-    """Spread library constants over the rows they time, once for what the files state."""
+    """Spread library constants over the rows they time, once for the values in the files."""
     reaches = (first, *others)
     rows = product_rows(names, tuple(tuple(reach.efficiency) for reach in reaches))
     if rows is None:
@@ -218,7 +218,7 @@ def _stack_times(
 
 
 def _by_user(constants: Sequence[tuple[Quantity, ...]], found: ProductRows, *, axes: int) -> list[Quantity]:
-    """Spread each constant over rows; with a single library it stays one value."""
+    """Spread each constant over rows; with a single library it remains one value."""
     if len(constants) == 1:
         return list(constants[0])
     stated = [tuple(BOUNDLESS if value is None else value for value in values) for values in constants]
@@ -229,7 +229,7 @@ def _by_user(constants: Sequence[tuple[Quantity, ...]], found: ProductRows, *, a
 
 
 def _menu_by_row(used: Sequence[MatmulReach], found: ProductRows, *, axes: int, as_stated: bool) -> TileMenu:
-    """Tiles that each row can choose from, those of its library; symbolic rows take the menu as stated."""
+    """Tiles of its library that each row can choose from; symbolic rows take the menu as stated."""
     menus = [attrgetter(*MENU)(each) for each in used]
     if len(menus) == 1 and as_stated:
         return tile_menu(**dict(zip(MENU, menus[0], strict=True)))
@@ -242,7 +242,7 @@ def _menu_by_row(used: Sequence[MatmulReach], found: ProductRows, *, axes: int, 
 def _stacked_menus(stated: tuple[bytes, ...], user_of_row: bytes) -> TileMenu:
     """Tiles of shape (tiles, 1, rows) and splits of shape (1, splits, rows), from the packed menus of libraries.
 
-    Where a library does not offer every split of every tile, both are of shape (menu, 1, rows). Shorter menus repeat
+    If a library does not offer every split of every tile, both are of shape (menu, 1, rows). Shorter menus repeat
     their first entry.
     """
     menus = [

@@ -70,12 +70,12 @@ class GpuNumbers(ProcessorNumbers):
     library_issue_s: Quantity
     step_overhead_s: Quantity
     overlap_exponent: float
-    # of init=False, so that a copy with another number in it has to find out again
+    # init=False: a copy with another number must compute it again
     is_plain: bool = field(default=False, init=False)
 
     @property
     def configuration_count(self) -> int | None:
-        """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
+        """Length of those numbers that are arrays over configurations; None if all are scalars. [1]"""
         if self.is_plain:
             return None
         values = [_OWN_VALUES(self)]
@@ -94,7 +94,7 @@ class GpuNumbers(ProcessorNumbers):
         shape = np.shape(columns["m"])
         if len(timed) == 1 and len(timed[0][1]) == len(columns["m"]):
             return timed[0][1:]
-        # A symbol among the numbers makes objects of the times, whatever the columns are.
+        # A symbol among the numbers makes the times objects, whatever the columns are.
         compute_s, memory_s = (
             np.empty(shape, dtype=np.result_type(*(times[branch] for times in timed))) for branch in (1, 2)
         )
@@ -110,14 +110,14 @@ class GpuNumbers(ProcessorNumbers):
             bandwidth_bytes_per_s=self.bandwidth_bytes_per_s,
             efficiency=_efficiency_by_row(self.stream_efficiency, efficiency, moved_bytes.ndim),
         )
-        # Rows are many or long: threads that wait for their loads do not add up, the longest row decides.
+        # Rows are many or long: waits of threads for their loads overlap, and the longest row decides.
         waiting_s = columns["serial_steps"] * self.serial_step_s
         return columns["flop_count"] / self.lane_peak_flop_per_s, maximum(memory_s, waiting_s)
 
 
 @derived
 def _efficiency_by_row(known: StreamEfficiency, names: tuple[str, ...], axes: int) -> Any:
-    """Fraction of bandwidth of each pass, by its own name or by its class."""
+    """Bandwidth fraction of each pass, by its own name or by its class."""
     once, code_of_row = distinct_names(names)
     return by_row([known[name] if name in known else known[pass_class(name)] for name in once], code_of_row, axes=axes)
 
@@ -135,7 +135,7 @@ _OWN_VALUES = attrgetter(
 def _peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:
     """Peak rates by data type, and of the plain lanes, at the sustained clocks. [FLOP/s]
 
-    Factors apply to the peaks that the file lists; they do not decide in which type products are computed.
+    Factors apply to the peaks that the file lists; they do not affect the type in which products are computed.
     """
     listed = {name: device.peak_flop_per_s(name) for name in dict.fromkeys((*dtypes, "fp32"))}
     peaks = scaled(listed, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)
@@ -148,13 +148,13 @@ def _peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Qu
 
 
 WIDER: Final = {"fp8": "fp16", "fp16": "fp32", "bf16": "fp32", "tf32": "fp32"}
-"""Data type without tensor-core kernels in a library -> type in which it computes instead."""
+"""Data type without tensor-core kernels in a library -> type in which the library computes instead."""
 
 
 def product_dtype(
     device: Gpu, profile: FrameworkProfile, libraries: Mapping[str, LibraryProfile], role: str, *, dtype: str
 ) -> str:
-    """Type in which a library computes products of tensors of a type."""
+    """Type in which a library computes products of tensors of a given type."""
     rounds = dtype == "fp32" and role in profile.library.tf32 and "tf32" in device.dtypes
     computed_in = "tf32" if rounds else dtype
     library = libraries[role]
@@ -228,7 +228,7 @@ class _Files(NamedTuple):
 
 @kept_while_unchanged(folders_asked_for, names=(tuple,))
 def _files_of(asked: Any) -> _Files:
-    """Load a framework, its libraries for an architecture, and a link; all three are checked for changes at once."""
+    """Load a framework, its libraries for an architecture, and a link; checks all three for changes together."""
     framework, architecture, link = asked
     profile = load_framework(framework)
     return _Files(profile, own_libraries(profile, GpuTarget.roles, architecture=architecture), load_link(link))
@@ -269,7 +269,7 @@ class GpuTarget(Target):
         return self.link.latency_s if self.system_part is None else self.system_part.copy_latency_s
 
     def profile_of(self, framework: str | Path | FrameworkProfile) -> FrameworkProfile:
-        """Load the framework, with its libraries and the link, as a step needs them all."""
+        """Load the framework with its libraries and the link, because a step needs them all."""
         if type(framework) is not str or self.system_part is not None:
             return super().profile_of(framework)
         self._files = files = _files_of((framework, self.architecture, self.device.host_link.link_name))
@@ -296,7 +296,7 @@ class GpuTarget(Target):
 
     @derived_property
     def capacity_bytes(self) -> float:  # type: ignore[override]
-        """Memory that a program sees. [B]"""
+        """Memory that a program can use. [B]"""
         return self.device.usable_memory_bytes
 
     @derived_property
@@ -305,7 +305,7 @@ class GpuTarget(Target):
         return self.device.context_bytes
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
-        """Put the GPU in its usual machine, if one is known for a device of the same content."""
+        """Put the GPU in its usual machine, if one is known for an equal device."""
         if self.system_part is not None:
             return self
         alike = (host for name, host in hosts.items() if load_device(name).identity == self.device.identity)
@@ -321,11 +321,11 @@ class GpuTarget(Target):
         return GpuTarget(system_part.device, host=self.host, system_part=system_part)
 
     def host_slowdown(self, factors: Factors) -> Any:
-        """Time of host code over that on the hosts for which framework files are written. [1]"""
+        """Ratio of the time of host code to that on the hosts for which framework files are written. [1]"""
         return 1.0 if self.host is None else host_constants(self.host, factors=factors)["call_slowdown"]
 
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
-        """DNN-library features on this architecture, for the type in which it computes."""
+        """DNN-library features on this architecture, for the type in which the library computes."""
         computed_in = product_dtype(self.device, profile, libraries, "gpu_dnn", dtype=dtype)
         return libraries["gpu_dnn"].support_for(self.architecture, dtype=computed_in)
 

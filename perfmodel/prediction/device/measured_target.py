@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 Quantity = Any
 
 FAR: Final = "s_per_far_byte"
-"""Constant for a byte beyond the near cache."""
+"""Name of the constant for a byte beyond the near cache."""
 
 CALL: Final = "call_s"
-"""Constant for a call: part of dispatch on a CPU, of each kernel on a GPU."""
+"""Name of the constant for a call: part of dispatch on a CPU, of each kernel on a GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,7 +53,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTimes:
-    """Time that a framework spends around kernels."""
+    """Time that a framework spends outside kernels."""
 
     grad_forward_s: Quantity = 0.0
     backward_s: Quantity = 0.0
@@ -82,7 +82,7 @@ class ClassRows:
 
     @property
     def memory_s(self) -> Quantity:
-        """Memory time, with the call on a GPU. [s]"""
+        """Memory time; on a GPU with the time of the call. [s]"""
         constants = {
             name: value for name, value in self.curve.constants.items() if name in self.features.keys() - ARITHMETIC
         }
@@ -116,11 +116,11 @@ class MeasuredNumbers(ProcessorNumbers):
 
     @property
     def queued(self) -> bool:
-        """Whether the host queues kernels ahead of the device, so that only the sum of its times can show."""
+        """Whether the host queues kernels ahead of the device, so that only its total time can show."""
         return not self.in_line
 
     def curve_of(self, name: str) -> Curve:
-        """Curve of a class, or of the nearest class that can stand in for it."""
+        """Curve of a class, or of the nearest class that can replace it."""
         for candidate in (name, *pooled_classes(name)):
             curve = self.curves.get(candidate)
             if curve is not None and (curve.family == "stream") != is_product_class(name):
@@ -156,14 +156,14 @@ class MeasuredNumbers(ProcessorNumbers):
             yield ClassRows(name, curve, rows, features, cold[rows] if np.ndim(cold) else cold)
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
-        """Compute and memory seconds of each row; the longer of the two carries the whole time. [s]"""
+        """Compute and memory seconds of each row; the longer branch gets the whole time. [s]"""
         shape = np.shape(columns["launches"])
         symbolic = is_symbolic(*columns.values())
         compute_s, memory_s = (np.zeros(shape, dtype=object if symbolic else float) for _ in range(2))
         for each in self.class_rows(columns, efficiency):
             compute_s[each.rows], memory_s[each.rows] = each.arithmetic_s, each.memory_s
         whole = compute_s + memory_s
-        if symbolic:  # which branch is longer is not known: the whole counts as arithmetic
+        if symbolic:  # the longer branch is unknown: the whole time counts as arithmetic
             return whole, 0 * whole
         longer = compute_s >= memory_s
         return where(longer, whole, compute_s), where(longer, memory_s, whole)
@@ -205,7 +205,7 @@ class MeasuredNumbers(ProcessorNumbers):
         else:
             around = around + calls_of * self.calls.dispatch_s
         overhead_s = self.calls.step_s if order.trains else 0.0
-        if self.queued:  # the loop's own time passes while the device works, as that of any call
+        if self.queued:  # the loop's own time passes while the device works, like that of any call
             around, overhead_s = around + overhead_s / len(order.row), 0.0
         dispatch_s, calls_of_row = (order.mean_by_row(values, len(classes)) for values in (around, calls_of))
         if np.ndim(cold) == 2:
@@ -223,7 +223,7 @@ class MeasuredNumbers(ProcessorNumbers):
 
 
 PROFILE_OF_BACKEND: Final[dict[str, str]] = {"torch": "pytorch_2", "numpy": "generic"}
-"""Backend of a calibration -> framework whose memory policy and feed apply; no time is taken from it."""
+"""Backend of a calibration -> framework whose memory policy and feed apply; none of its times are used."""
 
 
 class MeasuredTarget(Target):
@@ -254,12 +254,12 @@ class MeasuredTarget(Target):
 
     @property
     def lowered_for(self) -> str:
-        """``measured``: every operation is the single kernel that was timed."""
+        """``measured``: every operation is a single timed kernel."""
         return "measured"
 
     @property
     def takes_parts(self) -> bool:
-        """False: cache contents depend on the whole step."""
+        """False, because cache contents depend on the whole step."""
         return False
 
     def framework(self, given: str | Path | FrameworkProfile) -> str | Path | FrameworkProfile:
@@ -267,7 +267,7 @@ class MeasuredTarget(Target):
         needed = PROFILE_OF_BACKEND[self.measured.software.backend]
         named = given.stem if isinstance(given, FrameworkProfile) else str(given)
         if named not in ("generic", needed):
-            allowed = f"left out: {self.name} was measured with its own software, {self._versions}"
+            allowed = f"omitted: {self.name} was measured with its own software, {self._versions}"
             raise ArgumentError("framework", named, allowed)
         return needed
 
@@ -290,7 +290,7 @@ class MeasuredTarget(Target):
         return {}
 
     def sources(self, profile: FrameworkProfile, libraries: Libraries) -> tuple[SpecFile, ...]:
-        """Return the calibration alone: no time comes from another file."""
+        """Return only the calibration: no time comes from another file."""
         del profile, libraries
         return self.specs
 

@@ -1,12 +1,12 @@
 """Reuse distance: traffic between two uses of the same data in a step, and how much of the data is cold by then.
 
 Kernels run in the order of the table's occurrences, step after step. Data that the previous operation just wrote is
-near: only the operation's own traffic lies between, as when a kernel is repeated for measuring, so that the measured
+near: only the operation's own traffic lies between, just as when a kernel is repeated for measuring; so the measured
 curve includes it. Data last used long ago is far: the weights of a forward operation (last used one step ago), forward
 results that back-propagation reads and no layer has read since, and everything that an optimizer touches. In training,
 forward results are also written to memory last used one step ago, unless they overwrite their input.
 
-A tensor goes by the layer that first wrote its memory; views and in-place results share that memory. Weights are the
+A tensor is named after the layer that first wrote its memory; views and in-place results share it. Weights are the
 memory of their own layer.
 """
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 Quantity = Any
 
 KEPT_SHARE: Final = 0.5
-"""Share of a backward pass's reads that the forward pass left behind; the rest is the arriving gradient. [1]"""
+"""Share of a backward pass's reads that are forward results; the rest is the arriving gradient. [1]"""
 
 
 GRADIENTS_OF_WEIGHTS: Final = (Role.WEIGHT_GRADIENT.value, "scatter_add")
-"""Suffixes of classes that yield weight gradients. [-]"""
+"""Suffixes of classes that compute weight gradients. [-]"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,7 +103,7 @@ def step_order(table: KernelTable) -> StepOrder:
 
 
 def _kept_operand(name: str, columns: dict[str, Quantity], element_bytes: int) -> Quantity:
-    """Bytes of a product's operand that is neither the gradient nor an activation just written. [B]"""
+    """Bytes of a product's operand that is neither the gradient nor a recently written activation. [B]"""
     m, n, k, count, read = (columns[key] for key in ("m", "n", "k", "count", "read_bytes"))
     of_weights = name.endswith(Role.WEIGHT_GRADIENT.value)
     if family_of(name) == "convolution":
@@ -146,19 +146,19 @@ def cold_bytes(
     element_bytes : int
         Size of one element. [B]
     cache_bytes : float
-        Traffic after which data has left the caches, all but 1/e of it. [B]
+        Traffic after which only 1/e of the data is left in the caches. [B]
 
     Returns
     -------
     ndarray, shape (rows,) or (rows, configurations)
-        Mean over the operations of a row. B are all bytes of a kernel; B_far those last used long ago (operands, and
+        Mean over the operations of a row. B is all bytes of a kernel; B_far the bytes last used long ago (operands, and
         weight gradients, whose memory the optimizer last used a step ago); D_far the traffic since then, including the
         kernel's own; s the cold share. [B]
 
     Notes
     -----
-    Valid for: layers one after the other. Ignores: shortcuts, by which a forward operation reads an old activation,
-    and which memory an allocator hands out.
+    Valid for: layers one after the other. Ignores: shortcuts, by which a forward operation reads an old activation, and
+    the choice of memory by an allocator.
     """
     order = step_order(table)
     matmul, stream = table.matmul.at(batch_size), table.stream.at(batch_size)
@@ -194,7 +194,7 @@ def cold_bytes(
 
 
 def _written_gradients(occurrences: Sequence[Occurrence], classes: Sequence[str]) -> tuple[list[int], list[int]]:
-    """Operations that write weight gradients, and for each the update that last used its memory."""
+    """Operations that write weight gradients, each with the update that last used its memory."""
     updates = {each.layer: place for place, each in enumerate(occurrences) if each.phase is Phase.UPDATE}
     gradients = [
         place
@@ -208,7 +208,7 @@ GRADIENTS_ALONE: Final = frozenset({"gradient_sum_backward", "bias_gradient_back
 """Backward passes that read nothing from the forward pass, whatever their layer keeps."""
 
 Memory = tuple[str, str]
-"""Layer it is named after, and whether it holds ``data`` or ``weights``."""
+"""Layer that names the memory, and whether it holds ``data`` or ``weights``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,8 +255,8 @@ def last_kept_use(
 ) -> list[int | None]:
     """For each operation, the last use of the forward results it reads.
 
-    The output that a non-linearity keeps was just read by the next layer's weight gradient. Passes of one layer all
-    read the same data; its products each read another operand.
+    The output that a non-linearity keeps was just read by the next layer's weight gradient. Passes of a layer all read
+    the same data; its products each read a different operand.
     """
     touched: dict[Memory, int] = {}
     of_products: dict[Memory, int] = {}  # of the layer that runs now

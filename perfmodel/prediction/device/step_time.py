@@ -1,6 +1,6 @@
 """From kernels to the time of a step, on one path for floats (predict), arrays (sweep) and symbols (formula).
 
-Nothing here knows a spec file. A :class:`ProcessorNumbers` gives the time of kernels by each branch of the roofline and
+Nothing here reads a spec file. A :class:`ProcessorNumbers` gives the time of kernels by each branch of the roofline and
 the cost of launches and dispatch; everything else is arithmetic on the columns of a kernel table.
 """
 
@@ -93,7 +93,7 @@ Quantity = Any
 
 
 class ProcessorNumbers(ABC):
-    """Plain numbers of a processor with its libraries and framework; it knows no spec."""
+    """Plain numbers of a processor with its libraries and framework, without spec files."""
 
     __slots__ = ()
 
@@ -105,12 +105,12 @@ class ProcessorNumbers(ABC):
 
     @property
     def queued(self) -> bool:
-        """Whether only the sum of dispatches can show, because the host queues all kernels of a step ahead."""
+        """Whether only total dispatch can show, because the host queues all kernels of a step ahead."""
         return False
 
     @property
     def configuration_count(self) -> int | None:
-        """Length of the arrays over configurations among the numbers; None where all are single. [1]"""
+        """Length of those numbers that are arrays over configurations; None if all are scalars. [1]"""
         return None
 
     @abstractmethod
@@ -124,7 +124,7 @@ class ProcessorNumbers(ABC):
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """Exclusive parts of one step; the total is their sum and never stored."""
+    """Exclusive parts of one step; their sum, the total, is never stored."""
 
     compute_s: Quantity
     memory_bound_s: Quantity
@@ -263,7 +263,7 @@ def _issued(
     dispatch_s = numbers.dispatch_s
     if table.weights.has_library_launches:
         issue_s = numbers.library_issue_s
-        if issuer_of_row is None:  # some rows are launched by both
+        if issuer_of_row is None:  # both launch some of the rows
             by_framework = exposed_dispatch_time(dispatch_s=dispatch_s, **per_launch)
             by_library = exposed_dispatch_time(dispatch_s=issue_s, **per_launch)
             outside = launches - inside
@@ -273,7 +273,7 @@ def _issued(
 
 
 def _joined(times: Sequence[tuple[Quantity, ...]], branch: int) -> Quantity:
-    """One branch of the times of both kernel classes, matmuls first, in the shape of the launches."""
+    """One branch of the times of both kernel classes, matmuls first, in the shape of the launch counts."""
     return np.concatenate([_broadcast(of_class[branch], of_class[0].shape) for of_class in times])
 
 
@@ -299,9 +299,9 @@ def _run_ahead(table: KernelTable, groups: GroupTimes, *, launch_s: Quantity) ->
 
 
 def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Quantity) -> GroupTimes:
-    """Keep all alternatives of symbolic times, as the fastest is not known yet.
+    """Keep all alternatives of symbolic times, because the fastest is not yet known.
 
-    Each alternative is compared with the fastest before it, so that the first of equal ones wins, as with argmin.
+    Each alternative is compared with the fastest before it, so that the first of equal ones wins, like argmin.
     """
     first = table.choices[0]
     values = [each[first].astype(object) for each in rows]
@@ -320,7 +320,7 @@ def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Qu
 def group_times(
     table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
 ) -> GroupTimes:
-    """Time every alternative and choose the fastest per group whose workspace fits."""
+    """Time every alternative and choose, per group, the fastest whose workspace fits."""
     batch_size = _one_per_configuration(batch_size, numbers)
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)
@@ -383,9 +383,9 @@ def step_time(
     workspace_limit_bytes : float
         Most scratch memory one operation may take. [B]
     groups : GroupTimes or None
-        Result of :func:`group_times` for the same arguments, if it is at hand. [-]
+        Result of :func:`group_times` for the same arguments, if available. [-]
     subnormal_s : float, ndarray or sympy.Expr
-        Time that subnormal numbers cost besides the kernels. [s]
+        Time that subnormal numbers cost in addition to the kernels. [s]
     scheduler_threads : int
         Threads that run independent operations at the same time, one operation each. [1]
     phase : Phase or None

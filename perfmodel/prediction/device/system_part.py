@@ -39,7 +39,7 @@ class Host:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SystemPart:
-    """The devices of a system on which a job's workers run, the first ones in the order of its file."""
+    """The devices on which a job's workers run: the first ones in the system's file."""
 
     system: Wired
     worker_count: int
@@ -69,7 +69,7 @@ class SystemPart:
 
     @derived_property
     def device(self) -> Gpu:
-        """The device of each worker, at the lower clock of shared boards where two dies of one work."""
+        """The device of each worker, at the lower clock of a shared board if two of its dies work."""
         device = self.system.devices[0][1]
         return device.beside_working_dies() if self.shares_boards else device
 
@@ -88,12 +88,12 @@ class SystemPart:
 
     @property
     def alike_count(self) -> int:
-        """Devices alike, counted from the first. [1]"""
+        """Number of like devices, counted from the first. [1]"""
         devices = [device.name for _, device in self.system.devices]
         return next((count for count, name in enumerate(devices) if name != devices[0]), len(devices))
 
     def node_of(self, name: str) -> str:
-        """Machine that a device is in; empty where there is only one."""
+        """Machine that contains a device; empty if there is only one."""
         return self.system.topology.places[name].node
 
     @derived_property
@@ -125,7 +125,7 @@ class SystemPart:
 
     @property
     def memory_bytes(self) -> float:
-        """Memory of the host with the least; each host reads its own workers' samples, reshuffled every epoch. [B]"""
+        """Smallest host memory; each host reads its own workers' samples, reshuffled every epoch. [B]"""
         return min(host.memory_bytes for host in self.hosts)
 
     @property
@@ -142,7 +142,7 @@ class SystemPart:
 
     @derived_property
     def network_routes(self) -> tuple[tuple[Route, ...], ...]:
-        """Routes of each worker's examples from the network to its host memory, one per network adapter."""
+        """Routes of each worker's examples from the network to its host memory, one for each network adapter."""
         topology = self.system.topology
         ways = []
         for name in self.names:
@@ -173,7 +173,7 @@ class SystemPart:
         return largest(route.latency_s for route in self.input_routes)
 
     def link_of(self, name: str) -> Link:
-        """Link between a device and its slot, as the two negotiated it."""
+        """Link between a device and its slot, as both negotiated it."""
         from perfmodel.hardware.catalogue import load_link
 
         topology = self.system.topology
@@ -217,7 +217,7 @@ def _received(adapter: str, network: Link) -> Route:
 
 
 def slowest_rate(routes: tuple[Route, ...]) -> Any:
-    """Rate of the slowest flow when there is one on each route and channels are shared fairly. [B/s]"""
+    """Rate of the slowest flow if each route has one flow and channels are shared fairly. [B/s]"""
     if is_symbolic(*(channel.capacity_bytes_per_s for route in routes for channel in route.channels)):
         from perfmodel.sync.placed import byte_times
 
@@ -226,7 +226,7 @@ def slowest_rate(routes: tuple[Route, ...]) -> Any:
 
 
 def shared_rates(routes: tuple[Route, ...], *, weights: ArrayLike | None = None) -> NDArray[np.float64]:
-    """Rate of each flow when there is one on each route and channels are shared fairly. [B/s]"""
+    """Rate of each flow if each route has one flow and channels are shared fairly. [B/s]"""
     capacity = {channel.name: channel.capacity_bytes_per_s for route in routes for channel in route.channels}
     return _rates([route.channel_names for route in routes], capacity, weights=weights)
 

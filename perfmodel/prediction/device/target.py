@@ -1,4 +1,4 @@
-"""Target: the device or system that a step runs on, whatever its kind, and copies to it."""
+"""Target: the device or system that a step runs on, of any kind, and copies to it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Copy:
         return not (is_staged or np.any(self.copied_bytes))
 
     def repeated(self, count: int) -> Copy:
-        """Return ``count`` such copies in a row as one."""
+        """Return ``count`` such copies in sequence as one."""
         if count == 1 or self is NO_COPY:
             return self
         return Copy(
@@ -61,7 +61,7 @@ class Copy:
         )
 
     def time(self, *, shared_bytes_per_s: Quantity = math.inf) -> Quantity:
-        """Duration, where other copies may leave only a share of the bandwidth. [s]"""
+        """Duration; other copies may leave only a share of the bandwidth. [s]"""
         if self is NO_COPY or self.is_empty:
             return 0.0
         return self.host_s + copy_time(
@@ -76,7 +76,7 @@ NO_COPY = Copy()
 
 
 Libraries = Mapping[str, LibraryProfile]
-"""Libraries in use by the role they fill: ``gpu_blas``, ``gpu_dnn``, ``cpu_blas``."""
+"""Libraries in use by role: ``gpu_blas``, ``gpu_dnn``, ``cpu_blas``."""
 
 
 def own_libraries(profile: FrameworkProfile, roles: tuple[str, ...], *, architecture: str) -> Libraries:
@@ -86,7 +86,7 @@ def own_libraries(profile: FrameworkProfile, roles: tuple[str, ...], *, architec
 
 
 class Target(ABC):
-    """Device or system that a step runs on: hides whether it is a GPU, CPU sockets or a measured machine."""
+    """Device or system that a step runs on: a GPU, CPU sockets or a measured machine behind one interface."""
 
     processor: str
     roles: ClassVar[tuple[str, ...]]
@@ -115,11 +115,11 @@ class Target(ABC):
 
     @property
     def takes_parts(self) -> bool:
-        """Whether parts of a network or mini-batch can be timed on their own."""
+        """Whether parts of a network or mini-batch can be timed separately."""
         return True
 
     def framework(self, given: str | Path | FrameworkProfile) -> str | Path | FrameworkProfile:
-        """Framework to use: the one asked for, unless the target brings its own."""
+        """Framework to use: the requested one, unless the target has its own."""
         return given
 
     def profile_of(self, framework: str | Path | FrameworkProfile) -> FrameworkProfile:
@@ -137,13 +137,13 @@ class Target(ABC):
     def in_step(
         self, numbers: ProcessorNumbers, table: KernelTable, graph: LayerGraph, *, batch_size: float
     ) -> ProcessorNumbers:
-        """Numbers within one step; the same ones where kernels do not affect each other."""
+        """Numbers within one step; unchanged if kernels do not affect each other."""
         del table, graph, batch_size
         return numbers
 
     @property
     def is_oversubscribed(self) -> bool:
-        """Whether more threads than physical cores are asked for; never on a GPU."""
+        """Whether there are more threads than physical cores; never on a GPU."""
         return False
 
     def subnormal_time(self, numbers: ProcessorNumbers, product_count: float) -> Any:
@@ -157,7 +157,7 @@ class Target(ABC):
         return 1
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
-        """Put the target in its usual machine, if one is known; CPUs are their own host."""
+        """Put the target in its usual machine, if known; CPUs are their own host."""
         del hosts
         return self
 
@@ -172,7 +172,7 @@ class Target(ABC):
         return self
 
     def host_slowdown(self, factors: Factors) -> Any:
-        """Time of host code over that on the hosts for which framework files are written. [1]"""
+        """Ratio of the time of host code to that on the hosts for which framework files are written. [1]"""
         del factors
         return 1.0
 
@@ -189,7 +189,7 @@ class Target(ABC):
         return {**chosen, role: library}
 
     def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
-        """Remarks for this kind of target alone."""
+        """Remarks specific to this kind of target."""
         del profile, libraries, dtype
         return []
 
@@ -241,7 +241,7 @@ HOST_COPY = "host_copy_gb_per_s"
 def staging_time(
     profile: FrameworkProfile, processor: str, items: tuple[FeedItem, ...], *, batch_size: float, factors: Factors
 ) -> Any:
-    """Time in which the host copies arrays of the script into the framework's tensors. [s]"""
+    """Time for the host to copy arrays of the script into the framework's tensors. [s]"""
     rate = framework_constant(profile, processor, HOST_COPY, factors=factors)
     copied = sum([item.bytes_per_sample for item in items if item.origin == "interpreter"])
     return batch_size * copied / rate

@@ -57,7 +57,7 @@ def resolve_target(
 ) -> Target:
     """Load the target that a caller named."""
     if (device is None) == (system is None):
-        allowed = "given, or system= in its place" if device is None else "left out where system= is given"
+        allowed = "given, unless system= is" if device is None else "None if system= is given"
         raise ArgumentError("device", None if device is None else (device, system), allowed)
     workers = whole_number("workers", workers)
     if system is not None:
@@ -70,7 +70,7 @@ def resolve_target(
 
 @kept_while_unchanged(folders_asked_for, names=(tuple,))
 def resolve_by_name(asked: Any) -> tuple[Target, FrameworkProfile]:
-    """Load target and framework profile by name; their files are looked up once."""
+    """Load target and framework profile by name; finds their files once."""
     device, framework = asked
     target = resolve_target(device=device, system=None, threads=None)
     return target, target.profile_of(framework)

@@ -1,4 +1,4 @@
-"""Agreement of a job's workers: without waiting, or all together, among themselves or through a server."""
+"""How a job's workers agree: without waiting or all together, among themselves or through a server."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Agreement(ABC):
 
     @property
     def delays_copies(self) -> bool:
-        """Whether copies of mini-batches can no longer hide behind the computing of other steps."""
+        """Whether copies of mini-batches cannot hide behind the computing of other steps."""
         return False
 
     @property
     def hides_copies(self) -> bool:
-        """Whether copies can hide while workers wait; not where they share the way to a server. [-]"""
+        """Whether copies can hide while workers wait; not if they share the links to a server. [-]"""
         return False
 
     @property
@@ -70,12 +70,12 @@ class Agreement(ABC):
         return self.server is not None
 
     def visits(self, own: StepTime) -> AsynchronousTimes | None:
-        """Return the times of server visits, with knee and utilisation; None where workers wait for one another."""
+        """Return the times of server visits, with knee and utilisation; None if workers wait for one another."""
         del own
         return None
 
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
-        """Exchange time of a device with other workers in a step, total and exposed. [s]"""
+        """Time in which a device exchanges with other workers in a step, total and exposed. [s]"""
         del device
         return 0.0, 0.0
 
@@ -204,7 +204,7 @@ class AllReduced(Reduction):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ThroughServer(Reduction):
-    """Workers push gradients to a server in host memory, which updates the parameters, and pull these back."""
+    """Workers push gradients to a server in host memory, which updates the parameters, and pull the parameters back."""
 
     push: Placed
     pull: Placed
@@ -236,7 +236,7 @@ class ThroughServer(Reduction):
         arrived = ends(ready_s=list(messages.ready_s), message_s=list(push_s))
         updated_s = ends(ready_s=arrived, message_s=list(served_s))[-1]
         exposed_s = exposed_exchange(last_end_s=updated_s, computed_s=schedule.backward_s)
-        pulled = running_total(pull_s[::-1])  # what the first layers want is pulled first
+        pulled = running_total(pull_s[::-1])  # parameters of the first layers are pulled first
         exposed_s = exposed_s + arrival_stall(wanted_s=list(messages.wanted_s[::-1]), arrival_s=list(pulled))
         return total_s, exposed_s
 
@@ -265,7 +265,7 @@ class Synchronous(Agreement):
 
     @property
     def counted_workers(self) -> int:
-        """Workers that are waited for. [1]"""
+        """Workers that the others wait for. [1]"""
         return self.worker_count if self.straggler is None else self.straggler.counted(self.worker_count)
 
     @property
@@ -278,18 +278,18 @@ class Synchronous(Agreement):
 
     @property
     def slowdown(self) -> Quantity:
-        """Share of a device that messages keep from computing. [1]"""
+        """Share of a device that messages occupy. [1]"""
         return getattr(self.reduction, "slowdown", 0.0)
 
     @property
     def _slowest(self) -> Quantity:
-        """Time of the last counted worker over the mean. [1]"""
+        """Ratio of the last counted worker's time to the mean. [1]"""
         if self.straggler is None:
             return 1.0
         return self.straggler.slowest_s(compute_s=1.0, worker_count=self.worker_count)
 
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
-        # a message leaves when the last has it ready, whose phases hide more of the exchange as they are longer
+        # a message leaves once the slowest worker has it ready; that worker's longer phases hide more of the exchange
         slowest, reduction = self._slowest, self.reductions[device.place]
         total_s: Quantity = device.gathered_s
         exposed_s: Quantity = device.gathered_s

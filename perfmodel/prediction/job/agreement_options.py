@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 PARAMETER_SERVER: Final = "parameter_server"
 LIBRARY: Final = "all_reduce"
-"""Value of ``sync`` for what the framework's library of collectives chooses at each size."""
+"""Value of ``sync`` that leaves the choice at each size to the framework's library of collectives."""
 
 WAITING: Final = (LIBRARY, *ALL_REDUCES)
 """Strategies in which all workers wait for each other in every step."""
 
 WITH_SERVER: Final = (PARAMETER_SERVER, *SCHEMES)
-"""Strategies that exchange even with one worker, as a server holds its parameters."""
+"""Strategies that exchange even with one worker, because a server holds its parameters."""
 
 FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
     "waiting": WAITING,
@@ -99,21 +99,19 @@ def resolve_agreement(
 
 
 def with_habits_of(profile: FrameworkProfile, job: Job) -> Job:
-    """Fill in the framework's message size where the job states none."""
+    """Fill in the framework's message size if the job states none."""
     if job.bucket_bytes is not None or profile.exchange.bucket_mib is None:
         return job
     return job.resolved(bucket_bytes=profile.exchange.bucket_mib * MIB)
 
 
 def _check_speeds(asked: Job, system_part: SystemPart | None, subject: Subject) -> None:
-    """Raise if workers of unequal speed do not agree, since each would have a step of its own."""
+    """Raise if workers of unequal speed do not agree, since each would have its own step time."""
     straggler = asked.straggler
     if straggler is None or straggler.times.lasting_count is None:
         return
     alone = system_part is None or (asked.workers == 1 and asked.sync not in SCHEMES)
     apart = alone or asked.sync == NO_SYNC or Phase.BACKWARD not in subject.phase.parts
     if apart and straggler != straggler.as_predicted:
-        allowed = (
-            "None or times that vary from step to step where workers do not agree, as otherwise their steps differ"
-        )
+        allowed = "None, or times that vary between steps, if workers do not agree (else their steps would differ)"
         raise ArgumentError("straggler", {"distribution": straggler.times.name}, allowed)

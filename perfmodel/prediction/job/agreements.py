@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 GROUP_SUM: Final = "ring_all_reduce"
 """Sum of gradients inside a group that visits a server as one."""
 SHARED: Final = "reduce_scatter"
-"""Sum of gradients where each worker needs only its own part."""
+"""Sum of gradients when each worker needs only its own part."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Workers:
-    """The workers of a job: their devices, and the share of the network on each."""
+    """The workers of a job: their devices, and each device's share of the network."""
 
     asked: Job
     system_part: SystemPart
@@ -69,7 +69,7 @@ class Workers:
         return self.system_part.names
 
     def groups(self, place_: int) -> tuple[tuple[str, ...], ...]:
-        """Devices at one place of every worker, places with the same layers together."""
+        """Devices in one place of every worker, grouped with places that hold the same layers."""
         width, depth = self.layout.tensor_size, self.layout.stages
         return tuple(self.names[place_ * width + share :: depth * width] for share in range(width))
 
@@ -166,7 +166,7 @@ def _by_library(workers: Workers) -> Agreement:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Crowded:
-    """Messages to a server that meet those of devices with other layers."""
+    """Messages to a server that share links with those of devices with other layers."""
 
     alone: Placed
     together: Placed
@@ -178,7 +178,7 @@ class Crowded:
         return alone_s + maximum(self.together.time(size_bytes) - alone_s, 0.0) * self.met
 
     def __getattr__(self, name: str) -> Any:
-        """Pass attributes of the messages at one place through."""
+        """Forward other attributes to the messages at one place."""
         return getattr(self.alone, name)
 
 
@@ -212,7 +212,7 @@ def _through_server(workers: Workers) -> Agreement:
 
 
 def _met(workers: Workers, place_: int) -> float:
-    """Gradients at all places of a worker over those at one. [1]"""
+    """Ratio of the gradients at all places of a worker to those at one place. [1]"""
     own, others = (
         workers.parameter_counts[place_],
         workers.parameter_counts[:place_] + workers.parameter_counts[place_ + 1 :],
@@ -293,4 +293,4 @@ AGREEMENT_OF: Final[Mapping[str, Callable[[Workers], Agreement]]] = {
     PARAMETER_SERVER: _through_server,
     **dict.fromkeys(SCHEMES, _asynchronous),
 }
-"""Strategies with an agreement of their own; all others reduce among the workers."""
+"""Strategies with their own agreement; in all others the workers reduce among themselves."""

@@ -1,8 +1,7 @@
 """The one composition of a step, from plain numbers of stages, exchanges, copies and input to its parts.
 
-The numbers may be floats (predict), arrays over configurations (sweep, interval) or symbols (formula). A whole network
-is the case of one device, an uncut mini-batch that of one micro-batch, and unshared state that of a share of one; the
-same lines compute all of them.
+The numbers may be floats (predict), arrays over configurations (sweep, interval) or symbols (formula). The same lines
+also compute a whole network (one device), an uncut mini-batch (one micro-batch) and unshared state (a share of one).
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Quantity = Any
 
 
 class PhaseTimes(Protocol):
-    """Times of a stage for one micro-batch, without copies and exchanges, worked out when read."""
+    """Times of a stage for one micro-batch, without copies and exchanges, computed when read."""
 
     @property
     def whole(self) -> StepTime:
@@ -46,11 +45,11 @@ class PhaseTimes(Protocol):
 
     @property
     def backward(self) -> StepTime:
-        """The backward phase; zero where there is none. [s]"""
+        """The backward phase; zero if there is none. [s]"""
 
     @property
     def update(self) -> StepTime:
-        """The update, once for all micro-batches; zero where there is none. [s]"""
+        """The update, once for all micro-batches; zero if there is none. [s]"""
 
     @property
     def gradients(self) -> GradientSchedule:
@@ -89,7 +88,7 @@ class StageWork:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Gather:
-    """Parameters that data-parallel workers gather for a phase, during the phase before it."""
+    """Parameters that data-parallel workers gather for a phase while the previous phase runs."""
 
     seconds: Quantity
     hidden_by_s: Quantity
@@ -97,7 +96,7 @@ class Gather:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DeviceWork:
-    """Exchanges of a device with those of other workers."""
+    """Exchanges of a device with the corresponding devices of other workers."""
 
     place: int
     schedule: GradientSchedule | None
@@ -184,13 +183,13 @@ def compose(
     update_share : float, ndarray or sympy.Expr
         Share of the update that each device does, below 1 where workers share the optimizer's state. [1]
     agreement : Agreement or None
-        How workers agree; None where they do not. [-]
+        How workers agree; None if they do not. [-]
     copies_s : tuple of 2 float, ndarray or sympy.Expr
-        Copies of a step's mini-batch: before it begins, and while the one before computes. [s]
+        Copies of a step's mini-batch: before it begins, and while the previous step computes. [s]
     first_step_s : float, ndarray or sympy.Expr
-        Share of the extra time of a process's first step. [s]
+        Each step's share of the extra time of a process's first step. [s]
     fed : callable or None
-        Adds the wait for input to a StepTime; None where input is always ready. [-]
+        Adds the wait for input to a StepTime; None if input is always ready. [-]
 
     Returns
     -------
@@ -327,7 +326,7 @@ def _tied(own: StepTime, tied_s: Quantity) -> StepTime:
 
 
 def turned(worker: WorkerWork, orders: Orders) -> Turned:
-    """Return when devices and chunks finish a pass of all micro-batches, with transfers and without. [s]"""
+    """Return when devices and chunks finish a pass of all micro-batches, with and without transfers. [s]"""
     if len(orders) == 1:
         return Turned(None, None)
     how = {"forward_s": worker.forward_s, "backward_s": worker.backward_s}
@@ -367,7 +366,7 @@ def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, 
 
 
 def _schedule(own: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSchedule:
-    """Gradients of a device's chunks, at the times at which its pipeline order yields them."""
+    """Gradients of a device's chunks, at the times at which its pipeline order produces them."""
     schedules = [stage.times.gradients for _, stage in own]
     if len(own) == 1:
         return schedules[0]
@@ -413,7 +412,7 @@ class Longest:
 
     @classmethod
     def again(cls, worker: WorkerWork) -> Longest:
-        """Return the device already found to work longest."""
+        """Return the device that was already found to work longest."""
         known = cls(worker.works_s[:1], worker.longest_places)
         known.works_s, known.first = worker.works_s, worker.longest
         known.is_open = len(worker.works_s) > 1 and is_symbolic(*worker.works_s)
@@ -438,7 +437,7 @@ class Longest:
 
 
 def of_largest(keys: Sequence[Quantity], values: Sequence[Quantity]) -> Quantity:
-    """Pick the value at the largest key; the first of equal ones."""
+    """Pick the value with the largest key; among equal keys, the first."""
     largest, value_of_largest = keys[0], values[0]
     for key, value in zip(keys[1:], values[1:], strict=True):
         value_of_largest = named(where(exceeds(key, largest), value, value_of_largest), "of the longest")
@@ -477,7 +476,7 @@ def stepped(
     of = longest.of
     total_s, exposed_s = (of([each[place] for each in exchanged]) for place in (0, 1))
     waits_s = maximum(unhindered_s - of(finish_s), 0.0)
-    # of what the last device is later, its exchange is as much as it is longer
+    # the part of the last device's delay that its longer exchange explains counts as exchange
     of_exchange_s = minimum(waits_s, maximum(of_largest(finish_s, [each for _, each in exchanged]) - exposed_s, 0.0))
     alone = replace(
         alone,

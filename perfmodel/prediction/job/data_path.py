@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 HOST_PASSES: Final = 3
-"""Passes of a decoded example through host memory: written by the decoder, read and written into a buffer. [1]"""
+"""Passes of a decoded example through host memory: one write by the decoder, a read and a write into a buffer. [1]"""
 
 PAGE_CACHE_SHARE: Final = 0.9
 """Share of a host's memory that can cache a data set; an estimate. [1]"""
@@ -52,7 +52,7 @@ INPUT_STAGES: Final = ("read", "decode", "host_copy")
 """Stages before the copy to the device, in order."""
 
 BOTTLENECK_OF_STAGE: Final = {"read": "storage", "decode": "decode", "host_copy": "decode"}
-"""Input stage -> bottleneck of a step that waits for it."""
+"""Input stage -> name of the bottleneck of a step that waits for it."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,12 +74,12 @@ class DataPath:
 
     @property
     def worker_count(self) -> int:
-        """Workers that are fed at once. [1]"""
+        """Workers that are fed at the same time. [1]"""
         return 1 if self.system_part is None else self.system_part.worker_count
 
     @derived_property
     def read_routes(self) -> tuple[Route, ...]:
-        """Route from storage to each worker's host memory; empty without a storage of the system."""
+        """Route from storage to each worker's host memory; empty unless the storage belongs to the system."""
         from_system = self.dataset is not None and (self.input_from is None or isinstance(self.input_from, str))
         if not from_system or self.input_from == HOST_MEMORY or self.system_part is None:
             return ()
@@ -92,7 +92,7 @@ class DataPath:
 
     @property
     def _read_bytes(self) -> float:
-        """Size of one read; infinite where examples are read sequentially. [B]"""
+        """Size of one read; infinite if examples are read sequentially. [B]"""
         assert self.dataset is not None
         return self.dataset.encoded_bytes_per_example if self.dataset.stored_in == "files" else math.inf
 
@@ -108,7 +108,7 @@ class DataPath:
 
     @derived_property
     def _separate(self) -> Reading | None:
-        """Rates of a storage given by its file; None without one."""
+        """Rates of a storage given by its file; None otherwise."""
         if self.dataset is None or not isinstance(self.input_from, Storage):
             return None
         return reading_from(
@@ -138,12 +138,12 @@ class DataPath:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """The machines of the workers; a device without a system has an unknown one."""
+        """The machines of the workers; that of a device without a system is unknown."""
         return (Host(),) if self.system_part is None else self.system_part.hosts
 
     @property
     def decode_rate_per_core(self) -> float | None:
-        """Examples that one core decodes per second; None where no decoding is needed. [1/s]"""
+        """Examples that one core decodes per second; None if no decoding is needed. [1/s]"""
         decoded = self.dataset is None or self.input_from == HOST_MEMORY
         return None if decoded else self.dataset.decode_rate_per_core  # type: ignore[union-attr]
 
@@ -178,7 +178,7 @@ class DataPath:
         return {stage: reduce(maximum, (periods[stage] for periods in of_hosts)) for stage in INPUT_STAGES}
 
     def _scaled_rates(self, factors: Factors) -> tuple[Any, Any]:
-        """Factor on the drive's rate, where it limits reading, and the scaled decode rate of a core."""
+        """Factor on the drive's rate, if that limits reading, and the scaled decode rate of a core."""
         read_factor: Any = 1.0
         drive = next((spec for spec in self.sources if isinstance(spec, Drive)), None)
         if drive is not None and self.read_limited_by_storage and not self.is_cached:
@@ -194,7 +194,7 @@ class DataPath:
     def fed(
         self, parts: StepTime, *, batch_size: Any, first_epoch: bool = False, factors: Factors = NO_FACTORS
     ) -> StepTime:
-        """Parts of a step fed by this input."""
+        """Parts of a step that this input feeds."""
         if self.dataset is None:
             return parts
         parts = replace(parts, input_wait_s=0.0)
@@ -213,7 +213,7 @@ class DataPath:
                 depth=lead,
                 feed_variation=self.input_variation,
             )
-        else:  # without prefetching a mean of sums is the sum of means
+        else:  # without prefetching, stages add up, and the mean of a sum is the sum of the means
             period = pipelined_period(stage_s={**stages, "device": step_s}, depth=self.prefetch)
         return replace(parts, input_wait_s=period - step_s)
 
@@ -226,7 +226,7 @@ class DataPath:
 
     @property
     def sources(self) -> tuple[SpecFile, ...]:
-        """Files whose numbers it uses: data set, storage."""
+        """Files whose numbers the input uses: data set, storage."""
         files: list[SpecFile | None] = [None if self.dataset is None else self.dataset.file]
         if isinstance(self.input_from, Storage):
             files.append(self.input_from)
@@ -236,7 +236,7 @@ class DataPath:
         return tuple({id(spec): spec for spec in files if spec is not None}.values())
 
     def remarks(self, subject: Subject) -> tuple[str, ...]:
-        """Remark where the data set's examples do not have the network's input size."""
+        """Remark if the data set's examples do not have the network's input size."""
         if self.dataset is None:
             return ()
         sizes = [math.prod(shape) for shape in subject.graph.input_shapes.values()]
@@ -255,7 +255,7 @@ OUTSTANDING_READS: Final = 64
 """Reads in flight per host, as far as the storage allows. [1]"""
 
 FULL: Final = 1 - 1e-9
-"""Share of a storage's rate that counts as all of it. [1]"""
+"""Share of a storage's rate from which the storage counts as the limit. [1]"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,7 +276,7 @@ def reading_from(
     storage : Storage
         The storage: one for all hosts if it is remote, else one in each host. [-]
     system_part : SystemPart or None
-        The job's part of a system; None for a device by itself. [-]
+        The job's part of a system; None for a device without a system. [-]
     hosts : tuple of Host
         The machines of the workers, at least one. [-]
     read_bytes : float
@@ -290,7 +290,7 @@ def reading_from(
     Notes
     -----
     Valid for: large data sets read by whole examples. No link limits a drive in the host. Reads from a remote storage
-    arrive evenly over all network adapters of the system, and pass the links between these and host memory. Each
+    arrive evenly over all network adapters of the system and pass the links from the adapters to host memory. Each
     host's loader keeps its own reads in flight, which its workers share. Ignores: the network's switches and other
     traffic.
     """
@@ -309,19 +309,19 @@ def reading_from(
 
 
 def reads_of_array(array: StorageArray, *, read_bytes: float) -> Route:
-    """Limit of a system's storage besides its links, as a route of one channel.
+    """Limit of a system's storage apart from its links, as a route of one channel.
 
     Parameters
     ----------
     array : StorageArray
         One drive, or several in a stripe. [-]
     read_bytes : float
-        Size of one read; infinite where examples are read sequentially. [B]
+        Size of one read; infinite if examples are read sequentially. [B]
 
     Returns
     -------
     Route
-        From the array to itself, over a channel that all its reads share. [-]
+        From the array to itself, over a channel that all reads share. [-]
 
     Notes
     -----
@@ -372,13 +372,13 @@ def resolve_data_path(target: Target, job: Job) -> DataPath:
         )
     if target.processor != "gpu":
         raise NotYetAvailableError(
-            "dataset", dataset, f"GPUs: on {target.name} decoding would take cores from the step"
+            "dataset", dataset, f"GPUs only: on {target.name}, decoding would take cores from the step"
         )
     data = dataset if isinstance(dataset, Dataset) else load_dataset(dataset)
     if decode_cores is not None:
         whole_number("decode_cores", decode_cores, maximum=None if system_part is None else system_part.core_count)
     elif system_part is None and data.decode_rate_per_core is not None and input_from != HOST_MEMORY:
-        allowed = f"a whole number with device=, as {data.name} has to be decoded; or pass system="
+        allowed = f"a whole number with device=, because {data.name} must be decoded; or pass system="
         raise ArgumentError("decode_cores", None, allowed)
     path = DataPath(
         system_part=system_part,

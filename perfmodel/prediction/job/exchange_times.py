@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from perfmodel.sync.placed import Placed
 
 RING: Final = "ring_all_reduce"
-"""Sum among groups that share layers; data-parallel workers may use another."""
+"""Algorithm that sums within groups that share layers; data-parallel workers may use another."""
 
 ALGORITHM_OF: Final = {"all_gather": "all_gather", "reduce_scatter": "reduce_scatter", "send": "send_receive"}
-"""Kind of exchange -> collective, where that is not an all-reduce."""
+"""Kind of exchange -> its collective; kinds not listed use an all-reduce."""
 
 Groups = tuple[tuple[str, ...], ...]
 """Groups of devices that exchange at the same time."""
@@ -81,7 +81,7 @@ class LinkExchanges:
         return on_link.time(size_bytes)
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
-        """Bytes a device sends in an exchange; links do not tell. [B]"""
+        """Bytes a device sends in an exchange; unknown over bare links. [B]"""
         del exchange, size_bytes, stage
         return math.nan
 

@@ -1,4 +1,4 @@
-"""Times at which gradients are ready and weights wanted, and the messages that carry them."""
+"""Times at which gradients are ready and weights are needed, and the messages that carry them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def gradient_schedule(
     Notes
     -----
     Valid for: operations one after the other, in the order of the table. A layer's gradient is ready after its last
-    operation of the backward phase. Shared parameters belong to one layer, and are ready with it.
+    operation of the backward phase. Shared parameters belong to one layer and are ready when that layer's are.
     """
     busy_s = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s
     seconds = named(busy_s + groups.exposed_dispatch_s, "operation")
@@ -148,7 +148,7 @@ class Buckets:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Stretches:
-    """Every run of consecutive gradients that could share a message; configurations at their mean times."""
+    """Every run of consecutive gradients that could share a message, at times averaged over configurations."""
 
     sizes_bytes: NDArray[np.float64]
     ready_s: NDArray[np.float64]
@@ -190,14 +190,14 @@ def merged_served(
     pull_s: NDArray[np.float64],
     overlap: bool,
 ) -> list[slice]:
-    """Merge gradients sent through a server, which returns parameters last message first."""
+    """Merge gradients sent through a server, which returns the parameters of the last message first."""
     idle = np.zeros_like(push_s)
     if not overlap:
         return cheapest_messages([Lane(floor_s=idle, taken_s=push_s + serve_s + pull_s)], cost_s=lambda until: until[0])
     lanes = [
         Lane(floor_s=stretches.ready_s, taken_s=push_s),
         Lane(floor_s=idle, taken_s=serve_s, after_the_one_before=True),
-        # how late the next forward phase is: parameters of a message come after those of all later ones
+        # delay of the next forward phase: parameters of a message come after those of all later messages
         Lane(floor_s=-stretches.wanted_s, taken_s=pull_s),
     ]
     return cheapest_messages(

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 _SPREAD = frozenset(names_of("spread"))
 _OF_SEVERAL = frozenset(names_of("workers", "exchange", "spread"))
 _OF_ONE_BY_NAME = DEFAULTS.keys() - _OF_SEVERAL - {"system", "threads"}
-"""Arguments beside which ``device`` names a single device."""
+"""Arguments with which ``device`` still names a single device."""
 
 
 class Job(JobAttributes):
     """Arguments of a prediction: a network or a Run, and every argument of :func:`perfmodel.predict`.
 
-    Frozen: arguments are attributes, and ``replace`` makes another job. Invalid values and arguments that contradict
-    each other raise when the job is made; limits of hardware and files raise when it is predicted.
+    Frozen: arguments are attributes, and ``replace`` makes another job. Invalid or contradictory arguments raise when
+    the job is made; limits of hardware and files raise when it is predicted.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Job(JobAttributes):
     ArgumentError
         If a value is not allowed.
     UnknownNameError
-        If there is no such argument, or no such value; names the nearest.
+        If an argument or a name is unknown; suggests the nearest.
 
     Examples
     --------
@@ -99,7 +99,7 @@ class Job(JobAttributes):
         self.__dict__.update(state, asked=MappingProxyType(state["asked"]))
 
     def __eq__(self, other: object) -> bool:
-        """Whether another job asks the same of the same network."""
+        """Whether another job has the same arguments and network."""
         if not isinstance(other, Job):
             return NotImplemented
         alike = self.graph is other.graph or _content(self.graph) == _content(other.graph)
@@ -129,7 +129,7 @@ class Job(JobAttributes):
         return Job(self.graph, **{**self.asked, **arguments})
 
     def resolved(self, **values: Any) -> Job:
-        """Copy the job with worked-out values, unchecked."""
+        """Copy the job with computed values, unchecked."""
         made = Job.__new__(Job)
         made.__setstate__(self.__getstate__() | values)
         return made
@@ -140,20 +140,20 @@ class Job(JobAttributes):
         Raises
         ------
         ArgumentError
-            If hardware, software and network cannot do what is asked.
+            If hardware, software or network cannot run the job.
         UnknownNameError
-            If a name is unknown; names the nearest.
+            If a name is unknown; suggests the nearest.
         SpecError
-            If a spec file is wrong; lists every fault.
+            If a spec file is invalid; lists every fault.
         """
         layers = None if (kept := getattr(self.graph, "kept", None)) is None else kept("jobs")
-        if self.__dict__.setdefault("_layers", layers) is not layers:  # the graph has grown since
+        if self.__dict__.setdefault("_layers", layers) is not layers:  # the graph has grown since then
             return Job(self.graph, **self.asked).predict()
         return timed_prediction(self.prepared, calibration=None if self.calibration is None else self.fit, job=self)
 
     @derived_property
     def prepared(self) -> Prepared:
-        """The job placed and lowered: complete but for the numbers of hardware and software."""
+        """The job placed and lowered: complete except for the numbers of hardware and software."""
         return self.prepared_on(None)
 
     def prepared_on(self, placement: Placement | None) -> Prepared:
@@ -184,7 +184,7 @@ class Job(JobAttributes):
 
     @derived_property
     def layout(self) -> Layout:
-        """How devices are shared out, checked against the parallelism."""
+        """How devices are divided among roles, checked against the parallelism."""
         if _SPREAD.isdisjoint(self.asked):
             return _layout_of(self.workers)
         from perfmodel.parallelism.registry import PARALLELISMS
@@ -197,7 +197,7 @@ class Job(JobAttributes):
 
     @derived_property
     def target(self) -> Target:
-        """The device or part of a system that runs it."""
+        """The device or part of a system that runs the job."""
         framework = self._framework
         if type(self.device) is str and type(framework) is str and self.asked.keys() <= _OF_ONE_BY_NAME:
             target, self.__dict__["profile"] = resolve_by_name((self.device, framework))
@@ -210,7 +210,7 @@ class Job(JobAttributes):
         return resolve_target(device=self.device, system=system, threads=self.threads, workers=self.device_count)
 
     def _refuse_missing_devices(self, system: Wired | None) -> None:
-        """Raise if the system has fewer devices than the job needs; without a system there is one."""
+        """Raise if the system has fewer devices than the job needs; without a system there is one device."""
         known = 1 if system is None or not system.devices else len(system.devices)
         if self.device_count > known:
             argument, asked = "workers x stages x tensor_size", self.device_count
@@ -220,7 +220,7 @@ class Job(JobAttributes):
             raise ArgumentError(argument, f"{self.workers} x {self.stages} x {self.tensor_size} = {asked}", allowed)
 
     def _refuse_sharing(self) -> None:
-        """Raise if workers cannot agree this way on state that they share, or do not train."""
+        """Raise if workers that share state cannot agree this way, or do not train."""
         from perfmodel.prediction.job.agreement_options import WITH_SERVER
         from perfmodel.sync.asynchronous import SCHEMES
 
@@ -228,9 +228,9 @@ class Job(JobAttributes):
             return
         sync, shared, allowed = self.sync, self.shard_stage, None
         if shared and sync == NO_SYNC:
-            allowed = "0 with sync='none', as sharded state has to be exchanged"
+            allowed = "0 with sync='none', because sharded state must be exchanged"
         elif shared and sync in WITH_SERVER:
-            allowed = f"0 with sync={sync!r}, as the server holds the state that workers would share"
+            allowed = f"0 with sync={sync!r}, because the server holds the state that workers would share"
         elif shared in (1, 2) and self.subject.phase is Phase.FORWARD:
             allowed = "0 or 3 with phase='forward', which has no optimizer state and no gradients to share"
         if allowed is not None:
@@ -241,7 +241,7 @@ class Job(JobAttributes):
 
     @derived_property
     def profile(self) -> FrameworkProfile:
-        """The framework; for a Run the one that executed it."""
+        """The framework; for a Run, the framework that executed it."""
         return self.target.profile_of(self._framework)
 
     @property
@@ -264,17 +264,17 @@ class Job(JobAttributes):
                 continue
             ran = self.element_type if row.ran == "element_type" else getattr(self.graph, row.ran)
             if value != ran and (row.loads is None or row.loads(name, value) != row.loads(name, ran)):
-                raise ArgumentError(name, value, f"{ran!r}, which the Run executed; leave it out")
+                raise ArgumentError(name, value, f"{ran!r}, which the Run executed; omit the argument")
         return subject_of_run(self.graph)
 
     @derived_property
     def element_type(self) -> str:
-        """Data type; for a Run the one it computed in. [-]"""
+        """Data type; for a Run, the type it computed in. [-]"""
         return self.graph.dtype_on(self.target.processor) if isinstance(self.graph, Run) else self.dtype
 
     @derived_property
     def samples(self) -> int:
-        """Samples per worker and step, from the job, else from the Run or graph. [samples]"""
+        """Samples per worker and step, from the job or else from the Run or graph. [samples]"""
         batch_size = self.batch_size
         if batch_size is not None and self.global_batch_size is None:
             return batch_size

@@ -28,7 +28,7 @@ Operations = list[list[LayerOperation]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredGraph:
-    """A graph lowered by a framework's rules: all of a step that depends on neither batch size nor hardware.
+    """A graph lowered by a framework's rules: everything in a step that depends on neither batch size nor hardware.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class LoweredGraph:
     _memory: list[GraphMemory] = field(default_factory=list)
 
     def memory(self, graph: LayerGraph) -> GraphMemory:
-        """Memory of the step, worked out on first use.
+        """Memory of the step, computed on first use.
 
         Parameters
         ----------
@@ -61,10 +61,10 @@ class LoweredGraph:
 
 
 MOST_LOWERED = 64
-"""Lowered forms kept per graph; the oldest goes first. [1]"""
+"""Lowered forms cached per graph; the oldest is dropped first. [1]"""
 
 MOST_OPERATIONS = 12
-"""Operation lists kept per graph, one per way to run a phase; devices and frameworks share them. [1]"""
+"""Operation lists cached per graph, one per way to run a phase; devices and frameworks share them. [1]"""
 
 
 def _operations_of(
@@ -112,7 +112,7 @@ def lowered_graph(
 ) -> LoweredGraph:
     """Lower a graph by a framework's rules, once."""
     lowering = getattr(profile, processor).lowering
-    # Rules are frozen, so identity stands for content; the entry keeps them alive so that no id is reused.
+    # Rules are frozen, so the same id means the same content; the entry keeps them alive so that no id is reused.
     key = (
         phase, optimizer, input_gradient, dtype, processor, support,
         recompute, lowered_for, id(lowering), id(profile.memory),

@@ -1,4 +1,4 @@
-"""A parameter server in host memory: its place, its memory's rate, and the channels visitors share."""
+"""A parameter server in host memory: its place, the rate of its memory, and the channels that visitors share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """One direction of a visit: latency [s], and the time on each channel [s]."""
+    """One direction of a visit: its latency [s] and its time on each channel [s]."""
 
     latency_s: float
     taken_s: Mapping[str, float]
@@ -82,12 +82,12 @@ def visit_of(
     -----
     Bytes flow over all channels of a route at once, so a lone visitor takes the time of its slowest channel, plus
     latency. The shared channel with the largest total load bounds all visitors, since equal steps cannot be shorter
-    than :math:`T \ge W S / K`. They queue for that channel, W / K for each of K equal ones, and the rest of a lone
-    visit counts as latency. A channel used by both pushes and pulls, such as a memory bus or the adapter of a worker
-    that also holds a shard, counts with the push for both.
+    than :math:`T \ge W S / K`. They queue for that channel, W / K visitors for each of K equal channels, and the rest
+    of a lone visit counts as latency. A channel used by both pushes and pulls, such as a memory bus or the adapter of a
+    worker that also holds a shard, counts both with the push.
 
-    Where queues differ in length (four workers in one machine, two in another), all visitors count as one queue of the
-    same total load at the pace of the longest; those in shorter queues would be faster.
+    If queues differ in length (four workers in one machine, two in another), all visitors are given the pace of the
+    longest queue; visitors in shorter queues would be faster.
 
     Valid for: equal visitors. Ignores: queues for less loaded channels, and the load of updates and input on the same
     channels.
@@ -102,7 +102,7 @@ def visit_of(
     push_s, push_sharers = _most_loaded(both)
     pull_s, pull_sharers = _most_loaded([way.taken_s for way in outwards])
     push_alone_s, pull_alone_s = (max(way.alone_s for way in ways) for ways in (inwards, outwards))
-    beyond_s = max(0.0, push_s - push_alone_s)  # of a channel that is counted for both directions with the push
+    beyond_s = max(0.0, push_s - push_alone_s)  # of a channel that counts both directions with the push
     return Visit(
         push_latency_s=max(0.0, push_alone_s - push_s),
         pull_latency_s=max(0.0, pull_alone_s - pull_s - beyond_s),
@@ -127,7 +127,7 @@ def _way(topology: Topology, brought: Brought, servers: Sequence[str], *, inward
 
 
 def _most_loaded(taken: Sequence[Mapping[str, float]]) -> tuple[float, int]:
-    """Time of a visitor on the most loaded shared channel [s], and the visitors that share it [1]."""
+    """Time of a visitor on the most loaded shared channel [s], and the number of visitors that share it [1]."""
     passing = Counter(name for each in taken for name, seconds in each.items() if seconds)
     load_s = {name: math.fsum(each.get(name, 0.0) for each in taken) for name in passing}
     shared = [name for name, count in passing.items() if count > 1 or count == len(taken)]
@@ -193,7 +193,7 @@ def server_memory(
     scheme: AsynchronousScheme | None,
     worker_count: int,
 ) -> ServerMemory:
-    """Work out what each shard of a parameter server holds.
+    """Find what each shard of a parameter server holds.
 
     Parameters
     ----------
@@ -206,14 +206,14 @@ def server_memory(
     element_bytes : int
         Size of a parameter. [B]
     scheme : AsynchronousScheme or None
-        Scheme of workers that do not wait for all; None where they do. [-]
+        Scheme of workers that do not wait for all; None if they do. [-]
     worker_count : int
         Workers. [1]
 
     Returns
     -------
     ServerMemory
-        Of all shards.
+        Memory of all shards.
 
     Notes
     -----

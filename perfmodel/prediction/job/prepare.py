@@ -1,4 +1,4 @@
-"""Jobs made ready: the network placed on devices, stages lowered, exchanges put on the system."""
+"""Preparation of jobs: the network is placed on devices, stages are lowered, exchanges placed on the system."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.subject import Subject
 
 LIBRARY: Final = "all_reduce"
-"""Value of ``sync`` for what the framework's library of collectives chooses at each size."""
+"""Value of ``sync`` that leaves the choice at each size to the framework's library of collectives."""
 WHOLE: Final = Layout()
 """One device with the whole network and mini-batch."""
 MOST_PLACEMENTS: Final = 32
@@ -104,7 +104,7 @@ def _lowering(subject: Subject, *, target: Target, recompute: str | None, **how:
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """Results shared among jobs that differ only in layout; filled in while they are prepared."""
+    """Results that jobs share if they differ only in layout; filled in while jobs are prepared."""
 
     layer_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
     lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)
@@ -146,13 +146,13 @@ class Lowering:
         placement: Placement | None = None,
         cuts: tuple[int, ...] = (),
     ) -> Prepared:
-        """Prepare the job, cut as given or else so that stage times balance."""
+        """Prepare the job with the given cuts, or else cut so that stage times balance."""
         subject, layout, target = self.subject, self.layout, self.target
         system_part = target.system_part
         samples = subject.graph.samples(layout.micro_batch_size(batch_size) if layout.parts > 1 else batch_size)
         placement = self._placement(samples, cuts) if placement is None else placement
         if len(placement.stages) * layout.parts > 1 and not target.takes_parts:
-            available = "whole networks and mini-batches; take the device from a data sheet to cut either"
+            available = "whole networks and mini-batches; to cut either, use the data-sheet device"
             raise NotYetAvailableError("device", target.name, available)
         if data_path is not None and system_part is not None and layout.stages * layout.tensor_size > 1:
             heads = system_part.names[:: layout.stages * layout.tensor_size]
@@ -212,7 +212,7 @@ class Lowering:
     def alike(self, batch_size: int, *, job: Job | None, **how: Any) -> Prepared:
         """Adapt a prepared single-device job to a device with the same kernels."""
         subject, target, profile = self.subject, self.target, self.profile
-        # what is kept holds the profile, so that no other object has its number
+        # the cache keeps the profile alive, so that its id is not reused
         key = (
             id(profile), subject.phase, subject.optimizer, subject.input_gradient, self.dtype, self.recompute,
             self.support, target.processor, target.lowered_for,
@@ -242,7 +242,7 @@ class Lowering:
         )
 
     def _placement(self, samples: int, cuts: tuple[int, ...]) -> Placement:
-        """Place the network on devices, balanced where it is cut; made once where it is not."""
+        """Place the network on devices: balanced if it is cut, and made once if it is not."""
         layout, graph = self.layout, self.subject.graph
         if layout.stages * layout.interleave > 1:
             return self._placed(samples, cuts)
@@ -279,7 +279,7 @@ class Lowering:
             latency_s, capacity_bytes_per_s = way.latency_s, way.capacity_bytes_per_s
 
             def send_s(bytes_per_sample: int) -> float:
-                """Time to send a tensor and, in training, its gradient back. [s]"""
+                """Time to send a tensor and, in training, to return its gradient. [s]"""
                 return (1 + trains) * (latency_s + bytes_per_sample * samples / capacity_bytes_per_s)
 
         return Request(
@@ -323,7 +323,7 @@ class Lowering:
         return seconds_of
 
     def _feeding(self) -> Mapping[int, Target]:
-        """Devices of each pipeline place, which share the host's links; empty where all do."""
+        """Devices of each pipeline place, which share the host's links; empty if all devices share them."""
         layout, system_part = self.layout, self.target.system_part
         if system_part is None or layout.stages * layout.tensor_size == 1:
             return {}

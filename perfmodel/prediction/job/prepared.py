@@ -1,4 +1,4 @@
-"""A prepared job: complete but for the numbers of hardware and software, of which it can take many at once."""
+"""A prepared job: complete except for the numbers of hardware and software, one configuration or many at once."""
 
 from __future__ import annotations
 
@@ -73,24 +73,24 @@ class TimedStep:
 
     @property
     def gradients(self) -> GradientSchedule:
-        """Times at which the gradients of the device that works longest are ready. [s]"""
+        """Times at which the gradients are ready on the device that works longest. [s]"""
         devices = self.composed.devices
         schedule = devices[self.composed.longest].schedule if devices else None
         return self.shown.gradients if schedule is None else schedule
 
 
 class Exchanges(Protocol):
-    """Time of exchanges inside a worker, and of parameters that workers share."""
+    """Time of exchanges inside a worker and of gathering parameters that workers share."""
 
     @property
     def library(self) -> CollectiveLibrary | None:
-        """Library of collectives in use; None where algorithms are named."""
+        """Library of collectives in use; None if algorithms are named."""
 
     def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
         """Time of an exchange of this many bytes [B] of a stage. [s]"""
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
-        """Mean bytes that a device sends in it. [B]"""
+        """Mean bytes that a device sends in such an exchange. [B]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -113,7 +113,7 @@ class Prepared:
 
     @property
     def layout(self) -> Layout:
-        """How the devices are shared out."""
+        """How the devices are divided among roles."""
         return self.placement.layout
 
     @property
@@ -137,19 +137,19 @@ class Prepared:
         return self.stages[0] if len(self.stages) == 1 else self.nominal.shown.stage
 
     def with_lowered(self, lowered: LoweredGraph) -> Prepared:
-        """Replace the lowered graph; for a network that is whole on one device."""
+        """Replace the lowered graph of a network that is whole on one device."""
         (stage,) = self.stages
         return replace(self, stages=(replace(stage, lowered=lowered),))
 
     def with_subject(self, subject: Subject) -> Prepared:
-        """Replace the subject by another of the same graph; for a network that is whole on one device."""
+        """Replace the subject with another of the same graph, if the network is whole on one device."""
         (stage,) = self.stages
         feed = stage.feed if subject.feed is None else subject.feed
         return replace(self, subject=subject, stages=(replace(stage, subject=subject, feed=feed),))
 
     def like(self, **changes: Any) -> Prepared:
         """Change fields that lowering does not depend on, four times as fast as ``replace``."""
-        _ = self._how  # worked out once for all of them
+        _ = self._how  # computed once for all of them
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__, **changes)
         for worked_out in ("nominal", "constant_names", "specs"):
@@ -158,7 +158,7 @@ class Prepared:
 
     @property
     def worker_count(self) -> int:
-        """Workers of the job, each with a mini-batch of its own. [1]"""
+        """Workers of the job, each with its own mini-batch. [1]"""
         return self.layout.data_size
 
     @property
@@ -173,7 +173,7 @@ class Prepared:
 
     @property
     def network_count(self) -> int:
-        """Networks trained or run: one where workers agree, else one each. [1]"""
+        """Networks trained or run: one if workers agree, else one per worker. [1]"""
         return self.worker_count if self.agreement is None else 1
 
     @property
@@ -316,7 +316,7 @@ class Prepared:
     @derived_property
     def _how(self) -> dict[str, Any]:
         layout, agreement = self.layout, self.agreement
-        sharing = layout.data_size if agreement is None else agreement.worker_count  # a formula may leave it open
+        sharing = layout.data_size if agreement is None else agreement.worker_count  # in a formula it may be symbolic
         return {
             "orders": self.orders,
             "micro_batches": layout.micro_batches,
@@ -326,7 +326,7 @@ class Prepared:
         }
 
     def step_with_exchanges(self, timed: TimedStep, *, slower: float) -> float:
-        """Step time with exchanges between devices this many times as long. [s]"""
+        """Step time if exchanges between devices take this many times as long. [s]"""
         shorter = [SlowedTimes(each, 1 / slower) for each in timed.stages]
         device_s = compose(self.works(shorter), **self._how).parts.device_s
         waits_s = timed.parts.exposed_transfer_s + timed.parts.input_wait_s
@@ -338,7 +338,7 @@ class Prepared:
             return [self._work(stage, each) for stage, each in zip(self.stages, times, strict=True)]
         works = []
         for stage, each in zip(self.stages, times, strict=True):
-            # who else has a tied table, the cut decides; what is known holds the stage, so that no other has its number
+            # the cut decides who shares a tied table; the cache keeps the stage alive, so that its id is not reused
             key = (id(stage.placed), id(self.placement) if _is_tied(stage.placed) else None)
             if key not in known:
                 known[key] = self._work(stage, each)
@@ -435,7 +435,7 @@ class Prepared:
         )
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
-        """Return the copies of a stage for one micro-batch: before it, and during the previous one."""
+        """Return the copies of a stage for one micro-batch: those before it and those during the previous one."""
         fetches_ahead = self.data_path is None or self.data_path.prefetch > 0
         ahead = tuple([item for item in stage.feed if item.prefetched]) if fetches_ahead else ()
         rest = tuple([item for item in stage.feed if not item.prefetched]) if ahead else stage.feed
@@ -484,7 +484,7 @@ def _is_tied(placed: StageGraph) -> bool:
 
 @derived
 def _alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
-    """Exchanges of a stage other than gradient sums, each kind once with its count."""
+    """Exchanges of a stage other than gradient sums, each kind once, with its count."""
     counted: dict[Any, tuple[Exchange, int]] = {}
     for each in placed.exchanges:
         if each.group != "data" or each.kind == "all_gather":

@@ -11,7 +11,7 @@ import numpy as np
 
 
 def stacked(records: Sequence[Any], counts: Sequence[int]) -> Any:
-    """Stack several records into one with an array per number."""
+    """Stack several records into one that has an array for each number."""
     first = records[0]
     kind: Any = type(first)
     if names := _names(kind):

@@ -36,7 +36,7 @@ class Stage:
 
     @property
     def exchanges_gradients(self) -> bool:
-        """Whether data-parallel workers sum its gradients; not where all workers share its layers."""
+        """Whether data-parallel workers sum its gradients; they do not if all workers share its layers."""
         return self.placed.batch_factor == 1 and bool(self.placed.graph.trained_parameter_counts)
 
 
@@ -73,7 +73,7 @@ class TimedStage:
 
     @derived_property
     def update(self) -> StepTime:
-        """The update; zero where there is none. [s]"""
+        """The update; zero if there is none. [s]"""
         return self._of(Phase.UPDATE) if self.alike is None else self.alike.update
 
     @derived_property

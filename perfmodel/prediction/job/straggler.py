@@ -1,4 +1,4 @@
-"""Times that vary between workers and steps, as a user states them, and their cost."""
+"""Times that vary between workers and steps, as a user gives them, and what they cost."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DISTRIBUTIONS: Final[dict[str, type[RelativeTimes]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """Workers of varying speed, of which the slowest few may be ignored.
+    """Workers of varying speed; the slowest few may be ignored.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class Straggler:
         Parameters
         ----------
         compute_s : float, ndarray or sympy.Expr
-            Mean time of a worker; with lasting times the predicted one. [s]
+            Mean time of a worker; if times are lasting, the predicted time. [s]
         worker_count : int, ndarray or sympy.Expr
             All workers, backups included; a symbol only for normal and shifted exponential times. [1]
 
@@ -64,24 +64,24 @@ class Straggler:
         Raises
         ------
         ArgumentError
-            If no worker would be left to wait for.
+            If all workers would be backups.
 
         Notes
         -----
-        Valid for: independent workers that are alike, or that each keep a speed of their own.
+        Valid for: independent workers that are alike, or that each keep their own speed.
         """
         self.check_backups(worker_count)
         rank = worker_count - self.backup_workers
         return compute_s * self.times.order_statistic(rank=rank, count=worker_count)
 
     def check_backups(self, worker_count: Quantity) -> None:
-        """Raise if no worker would be left to wait for."""
+        """Raise if all workers would be backups."""
         if not is_symbolic(worker_count) and np.any(np.asarray(worker_count) <= self.backup_workers):
             allowed = f"below workers={worker_count}, so that one is left to wait for"
             raise ArgumentError("backup_workers", self.backup_workers, allowed)
 
     def counted(self, worker_count: int) -> int:
-        """Workers that are waited for. [1]"""
+        """Workers that the others wait for. [1]"""
         return worker_count - self.backup_workers
 
     def straggler_s(self, *, compute_s: Quantity, worker_count: Quantity) -> Quantity:
@@ -94,11 +94,11 @@ class Straggler:
 
     @property
     def as_predicted(self) -> Straggler:
-        """The same for one worker at the predicted speed."""
+        """The same straggler for one worker at the predicted speed."""
         return self if self.times.lasting_count is None else replace(self, times=Unequal((AS_PREDICTED,)))
 
     def check_workers(self, worker_count: int) -> None:
-        """Raise if the listed times are for another number of workers."""
+        """Raise if the number of listed times is not the number of workers."""
         if self.times.lasting_count not in (None, worker_count):
             stated = {"distribution": self.times.name, "times": getattr(self.times, "times", None)}
             raise ArgumentError("straggler", stated, f"one time for each of the {worker_count} workers")

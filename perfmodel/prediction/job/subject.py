@@ -1,4 +1,4 @@
-"""Subject of a prediction: a graph, or a Run of a measurement table, and how it is run."""
+"""Subject of a prediction: a graph or a Run of a measurement table, and how it runs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 _PHASES: Final = tuple(each.value for each in PREDICTED_PHASES)
 
 LABELS: Final = "labels"
-"""Name of the feed that holds labels for losses; all other feeds are inputs."""
+"""Name of the feed that holds the labels of losses; all other feeds are inputs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A graph, and facts of how it is run that no framework file states."""
+    """A graph, and facts about how it runs that no framework file states."""
 
     graph: LayerGraph
     name: str
@@ -40,11 +40,11 @@ class Subject:
 
 
 def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> Subject:
-    """Make a network ready to be predicted."""
+    """Prepare a network for prediction."""
     if not isinstance(graph, LayerGraph):
         raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
     if graph.free_sizes:
-        allowed = f"one without free sizes; set {', '.join(graph.free_sizes)} with graph.with_sizes(...)"
+        allowed = f"a graph without symbolic sizes; set {', '.join(graph.free_sizes)} with graph.with_sizes(...)"
         raise ArgumentError("graph", graph, allowed)
     chosen = Phase(one_of("phase", phase, _PHASES))
     running = graph.at_inference() if chosen is Phase.FORWARD else graph
@@ -52,7 +52,7 @@ def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> S
 
 
 def subject_of_run(run: Run) -> Subject:
-    """Make a measured row ready to be predicted, as it was executed."""
+    """Prepare a measured row for prediction, as it was executed."""
     graph = _built(
         run.builder,
         tuple(
@@ -75,7 +75,7 @@ def subject_of_run(run: Run) -> Subject:
 
 @lru_cache(maxsize=64)
 def _built(builder: str, options: tuple[tuple[str, type, Any], ...]) -> LayerGraph:
-    """Build a graph, once per builder and options so that its lowering is reused."""
+    """Build a graph once per builder and options, so that its lowering is reused."""
     from perfmodel import zoo
 
     return zoo.build(builder, **{name: given for name, _, given in options})

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from perfmodel.simulation import Task
 
 DECODING, HOST_COPIES, STORAGE = "decoding", "host copies", "storage"
-"""Channels that are no links: decoding cores, host memory, storage."""
+"""Channels other than links: decoding cores, host memory, storage."""
 
 OF_AGREEMENT: Final = (1,)
-"""Seed offset that keeps the draws of workers and servers apart from those of input. [-]"""
+"""Seed offset that separates the random draws of workers and servers from those of input. [-]"""
 
 
 def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
@@ -48,11 +48,11 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
 
     Notes
     -----
-    Valid for: data-parallel workers, with or without an agreement. The period differs from the closed form where flows
-    share channels unequally (the closed form gives every worker the slowest rate) and where copies meet gradients. As
-    in the closed form, only the slowest input stage varies, by the same factor for all workers. A network on several
-    devices is simulated micro-batch by micro-batch; exchanges of its tensor groups and workers take the time of the
-    closed form. With asynchronous schemes the devices of a worker count as one.
+    Valid for: data-parallel workers, with or without an agreement. The period differs from the closed form if flows
+    share channels unequally (the closed form gives every worker the slowest rate) or copies share links with gradients.
+    As in the closed form, only the slowest input stage varies, by the same factor for all workers. A network on several
+    devices is simulated micro-batch by micro-batch; exchanges of its tensor groups and workers take the closed-form
+    time. With asynchronous schemes the devices of a worker count as one.
     """
     prepared, timed, parts = basis.prepared, basis.timed, basis.timed.parts
     path = prepared.data_path
@@ -116,7 +116,7 @@ def _kernels(work: StageWork) -> tuple[Any, Any]:
 
 
 def _lanes(prepared: Prepared, worker: int, name: str) -> list[str]:
-    """Lane names of a worker's devices, with their place in the pipeline. [-]"""
+    """Lane names of a worker's devices, with their places in the pipeline. [-]"""
     layout, names = prepared.layout, prepared.names
     if layout.stages * layout.tensor_size == 1:
         return [name]
@@ -130,7 +130,7 @@ def _lanes(prepared: Prepared, worker: int, name: str) -> list[str]:
 
 
 def _channels(path: DataPath) -> dict[str, float]:
-    """Channels of the system, and those that are no links. [B/s, or samples/s]"""
+    """Channels of the system, and those other than links. [B/s, or samples/s]"""
     links = {} if path.system_part is None else path.system_part.system.topology.channels
     reads = {channel.name: channel for way in path.read_routes for channel in way.channels}
     capacities = {name: channel.capacity_bytes_per_s for name, channel in {**links, **reads}.items()}
@@ -175,7 +175,9 @@ def _stages(
     for kind, copy, ahead in (("transfer", meanwhile, ahead_of_step), ("feed", before, 0)):
         if not copy.is_empty:
             way = () if path.system_part is None else path.system_part.input_routes[worker].channel_names
-            if way and len(prepared.names) > prepared.worker_count:  # other devices copy beside, unplayed
+            if (
+                way and len(prepared.names) > prepared.worker_count
+            ):  # other devices copy at the same time, not simulated
                 shared = prepared.target_of(prepared.stages[0]).shared_bytes_per_s
                 stages.append(
                     Stage(
@@ -188,7 +190,9 @@ def _stages(
                 continue
             if not copy.copied_bytes:
                 way = ()
-            elif not way or float(copy.bytes_per_s) < channels[way[-1]]:  # from pageable memory slower than the link
+            elif (
+                not way or float(copy.bytes_per_s) < channels[way[-1]]
+            ):  # copies from pageable memory are slower than the link
                 pageable = f"{name} {kind}"
                 channels[pageable] = float(copy.bytes_per_s)
                 way = (pageable, *way)

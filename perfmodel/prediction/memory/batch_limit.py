@@ -52,44 +52,44 @@ def max_batch_size(
     graph : LayerGraph
         A network. [-]
     device : str, Path, Device or Calibration
-        One GPU, or a measured machine; a name, a path to a TOML, or what was loaded. [-]
+        One GPU or a measured machine: a name, a path to a TOML file, or a loaded object. [-]
     system : str, Path, System or Cluster
-        A machine or a cluster; instead of ``device``. Where it has GPUs each of them holds a mini-batch of its own,
-        else the CPU sockets work together. [-]
+        A machine or a cluster, instead of ``device``. If it has GPUs, each holds its own mini-batch; otherwise the CPU
+        sockets work together. [-]
     framework : str, Path or FrameworkProfile
         Framework profile: its memory policy and its choice of algorithms. [-]
     threads : int
         CPU threads; None for one per physical core. Not for a GPU. [1]
     workers : int
-        GPUs of the system that work, the first ones, which must be alike. [1]
+        Number of working GPUs, the first of the system, which must be alike. [1]
     phase : str
         ``step``, ``forward_backward`` or ``forward``. [-]
     dtype : str
         Data type of weights and activations. [-]
     optimizer : str or Optimizer
-        Whose state is kept. [-]
+        Optimizer whose state is kept. [-]
     recompute : str
-        Where checkpoints lie, as in :func:`perfmodel.predict`. [-]
+        Placement of checkpoints, as in :func:`perfmodel.predict`. [-]
     library : str, Path or LibraryProfile
-        A library in place of the one of its kind that the framework file names. [-]
+        A library that replaces the framework's library of the same kind. [-]
 
     Returns
     -------
     int
-        Samples per worker; 0 where not even one fits. [samples]
+        Samples per worker; 0 if not even one fits. [samples]
 
     Raises
     ------
     ArgumentError
-        If a value is not allowed, or nobody says how much memory the device has.
+        If a value is not allowed, or the device's memory capacity is unknown.
     UnknownNameError, SpecError
-        If a name is unknown, or a spec file wrong.
+        If a name is unknown, or a spec file is invalid.
 
     Notes
     -----
     Found by doubling and bisection with the footprint that ``predict`` returns; scratch memory depends on the
-    algorithms chosen at each size. The size returned fits and the next one does not. A graph that holds for one size
-    only (``fixed_batch_size``) has only that one.
+    algorithms chosen at each size. The size returned fits and the next one does not. A graph with a
+    ``fixed_batch_size`` has only that size.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def max_batch_size(
     >>> pm.max_batch_size(pm.zoo.resnet50(), device="gtx_980")
     46
 
-    Each of the four GTX 1080 of a machine:
+    Each of a machine's four GTX 1080:
 
     >>> pm.max_batch_size(pm.zoo.resnet50(), system="survey_fig5", workers=4)
     96

@@ -1,4 +1,4 @@
-"""Memory of a step: what a graph needs, and what a device of a worker holds with its micro-batches in flight."""
+"""Memory of a step: that of a graph, and that of a worker's device with its micro-batches in flight."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Quantity = Any
 
 HALF_PRECISION_BYTES = 2
-"""Elements up to this size are trained with a copy of weights and optimizer state in single precision. [B]"""
+"""Up to this element size, training keeps a copy of weights and optimizer state in single precision. [B]"""
 MASTER_BYTES = 4
 """Size of an element of that copy. [B]"""
 
@@ -49,7 +49,7 @@ class Moments:
 
     @classmethod
     def of(cls, activations: NDArray[Any], gradients: NDArray[Any]) -> Moments:
-        """Keep the moments that no other exceeds in both constant and slope."""
+        """Keep the moments that no other moment exceeds in both constant and slope."""
         activations, gradients = activations.astype(float), gradients.astype(float)
         constant, slope = activations[0] + gradients, activations[1]
         steepest_first = np.lexsort((-constant, -slope))
@@ -111,7 +111,7 @@ class MemoryFootprint:
     context_bytes : float
         Driver context and libraries. [B]
     capacity_bytes : float
-        What the device offers. [B]
+        Capacity of the device. [B]
     """
 
     weights_bytes: Quantity
@@ -138,7 +138,7 @@ class MemoryFootprint:
 
     @property
     def fits(self) -> bool | Quantity | None:
-        """Whether it fits on the device; None where the capacity is not known."""
+        """Whether the step fits on the device; None if the capacity is unknown."""
         if np.ndim(self.capacity_bytes) == 0 and np.isinf(self.capacity_bytes):
             return None
         fits = self.total_bytes <= self.capacity_bytes
@@ -146,7 +146,7 @@ class MemoryFootprint:
 
 
 def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTable) -> Moments:
-    """Return the one moment of a framework that keeps every output and its gradient for the whole step."""
+    """Return the only moment of a framework that keeps every output and its gradient for the whole step."""
     constant = slope = 0.0
     masks = mask_tensors(graph.layers)
     for node in graph.layers:
@@ -172,7 +172,7 @@ def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: i
 
 
 def _input_bytes(graph: LayerGraph, *, rules: MemoryRules) -> float:
-    """Bytes of one sample; an input used only as index or mask counts with the size of these. [B]"""
+    """Bytes of one sample; an input used only as index or mask counts with the element size of those. [B]"""
     as_index: dict[str, bool] = {}
     for node in graph.layers:
         for place, name in enumerate(node.input_names):
@@ -199,7 +199,7 @@ def graph_memory(
     input_gradient: bool = False,
     recompute: str | None = None,
 ) -> GraphMemory:
-    """Work out the memory of a graph under a framework's policy.
+    """Compute the memory of a graph under a framework's policy.
 
     Training with elements of at most 2 B is mixed precision: weights, gradients and activations have that size, while
     the optimizer keeps its state and a copy of the weights in 4 B. Losses and statistics, which frameworks keep in 4 B
@@ -279,12 +279,12 @@ def memory_footprint(
     context_bytes, capacity_bytes : float or ndarray
         Of the device. [B]
     input_buffer_count : int
-        Mini-batches on the device at once: two where the next one is copied during a step. [1]
+        Mini-batches on the device at once: two if the next is copied during a step. [1]
 
     Returns
     -------
     MemoryFootprint
-        Bytes by what they hold. [B]
+        Bytes by content. [B]
 
     Notes
     -----
@@ -316,7 +316,7 @@ class DeviceMemory:
     trains: bool
 
     def shared(self, layout: Layout) -> DeviceMemory:
-        """Memory left where workers share parameters, gradients or optimizer state. [B]"""
+        """Memory that remains on a device if workers share parameters, gradients or optimizer state. [B]"""
         if not layout.shard_stage:
             return self
 
@@ -354,7 +354,7 @@ def device_memory(
     in_parts: bool,
     known: dict[Any, tuple[MemoryFootprint, Any]] | None = None,
 ) -> DeviceMemory:
-    """Memory of a device where workers share nothing. [B]"""
+    """Memory of a device if workers share nothing. [B]"""
     chunks = {index: each for index, each in enumerate(stages) if each.stage.placed.device == place}
     is_shared = len(chunks) > 1 or in_parts
     known = {} if known is None else known
@@ -391,7 +391,7 @@ def device_memory(
 
 
 def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
-    """Footprint of a stage for one micro-batch; a stage fed labels only holds just these twice."""
+    """Footprint of a stage for one micro-batch; a stage that only copies labels holds only the labels twice."""
     stage = timed.stage
     memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
     target = prepared.target

@@ -1,4 +1,4 @@
-"""Paragraph of ``explain()`` on input: what bounds it, and what would let it keep up."""
+"""Paragraph of ``explain()`` on input: what bounds it, and what would make it keep up."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COPY, DEVICE = "transfer", "device"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSize:
-    """A job at one number of workers."""
+    """A job with a given number of workers."""
 
     worker_count: int
     period_s: float
@@ -77,7 +77,7 @@ def most_useful(sizes: list[JobSize]) -> JobSize | None:
 
 
 def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
-    """Units of the stages that devices wait for: present, and enough to keep up with the devices. [1]"""
+    """Units of the stages that devices wait for: present number, and number that keeps up with the devices. [1]"""
     path = basis.prepared.data_path
     assert path is not None
     size = job_size(basis, path.worker_count)
@@ -94,21 +94,21 @@ def units_needed(basis: Basis) -> dict[str, tuple[int, int]]:
 
 
 MOST_WIDENED: Final = 10
-"""Doublings of lanes after which no more are advised. [1]"""
+"""Doublings of lanes after which no more are suggested. [1]"""
 
 _LANES_IN_NAME: Final = re.compile(r".*_x(?P<lanes>\d+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LanesNeeded:
-    """Links whose lanes hold up copies, and the lanes that would be enough."""
+    """Links whose lanes limit copies, and the number of lanes that would be enough."""
 
     lanes: dict[str, tuple[int, int]]
     limit: str = ""
 
 
 def lanes_needed(basis: Basis) -> LanesNeeded:
-    """Links that bound the copies to devices, with their lanes and the lanes that would be enough.
+    """Links that bound the copies to devices, with their lanes and a number of lanes that would be enough.
 
     Parameters
     ----------
@@ -118,12 +118,12 @@ def lanes_needed(basis: Basis) -> LanesNeeded:
     Returns
     -------
     LanesNeeded
-        By link. [1]
+        Lanes by link. [1]
 
     Notes
     -----
     Valid for: links whose rate is proportional to their lanes, which come in powers of two. Links that bound the copies
-    are widened until no link does, with all workers' shares worked out anew each time.
+    are widened until no link does, with all workers' shares computed again each time.
     """
     prepared = basis.prepared
     system_part = prepared.target.system_part
@@ -151,7 +151,7 @@ def _widened(system_part: SystemPart, *, needed_bytes_per_s: float, own_bytes_pe
     times = np.ones(len(names), dtype=int)
     for _ in range(MOST_WIDENED):
         shares = max_min_rates(capacity=capacity * times, uses=uses)
-        of_link = own_bytes_per_s * times[last_channel]  # from pageable memory less than the link carries
+        of_link = own_bytes_per_s * times[last_channel]  # copies from pageable memory are slower than the link
         short = np.minimum(shares, of_link) < needed_bytes_per_s * (1 - 1e-9)
         if not short.any():
             widened = {names[place]: int(count) for place, count in enumerate(times) if count > 1}
@@ -169,14 +169,14 @@ def _widened(system_part: SystemPart, *, needed_bytes_per_s: float, own_bytes_pe
 
 
 NEGLIGIBLE: Final = 0.01
-"""Share of a step below which varying input times are not worth more prefetching. [1]"""
+"""Delay, as a share of a step, below which varying input times do not justify more prefetching. [1]"""
 
 MOST_AHEAD: Final = 4096
 """Prefetch depth that makes up for any allowed variation. [1]"""
 
 
 def jitter_cost(basis: Basis, *, prefetch: int) -> float:
-    """Relative lengthening of a step by varying input times. [1]"""
+    """Relative delay of a step by varying input times. [1]"""
     prepared = basis.prepared
     assert prepared.data_path is not None
     varying = replace(prepared.data_path, prefetch=prefetch)
@@ -189,9 +189,9 @@ def jitter_cost(basis: Basis, *, prefetch: int) -> float:
 
 
 def enough_ahead(basis: Basis) -> int:
-    """Smallest prefetch depth at which varying times cost next to nothing. [1]
+    """Smallest prefetch depth at which varying times cost almost nothing. [1]
 
-    Found by bisection, since more depth never costs time.
+    Found by bisection, because more depth never costs time.
     """
     depths = range(1, MOST_AHEAD)
     return 1 + bisect_left(depths, True, key=lambda depth: jitter_cost(basis, prefetch=depth) < NEGLIGIBLE)
@@ -207,7 +207,7 @@ STAGE_NAMES: Final = {
 """Stage -> its name in a sentence."""
 
 COUPLED: Final = 0.7
-"""Time of the second-slowest stage over the slowest, from which both delay steps where times vary. [1]"""
+"""Ratio of the second-slowest stage's time to the slowest's from which both delay steps if times vary. [1]"""
 
 UNIT_NAMES: Final = {"read": "such storages", "decode": "cores"}
 """Stage -> name of its units."""
@@ -325,7 +325,7 @@ def _first_epoch(basis: Basis, path: DataPath) -> list[str]:
 
 def _counts(basis: Basis) -> list[str]:
     if basis.prepared.agreement is not None:
-        return []  # other counts exchange other messages
+        return []  # with another number of workers, the messages differ
     sizes = job_sizes(basis)
     most = most_useful(sizes)
     if most is None:

@@ -57,11 +57,11 @@ PART_NAMES: Final[dict[str, str]] = {
 """Part of a step -> its name for people."""
 
 WAITING: Final = "waiting of devices for one another"
-"""Name of bubbles where micro-batches do not follow one another through a pipeline."""
+"""Name of bubbles if micro-batches do not follow one another through a pipeline."""
 
 
 def part_names(p: Prediction) -> dict[str, str]:
-    """Name of each part of a prediction's step. [-]"""
+    """Name of each part of a predicted step. [-]"""
     is_pipeline = p.spread is None or p.spread.placement.layout.micro_batches > 1
     return PART_NAMES if is_pipeline else PART_NAMES | {"bubble_s": WAITING}
 
@@ -125,11 +125,11 @@ CLASS_NAMES: Final = {
     "gather": "gather and scatter",
     "transpose": "transposition",
 }
-"""Class of kernels -> what a picture calls it; the others by their own names."""
+"""Class of kernels -> its name in a picture; other classes keep their own names."""
 
 
 def roofline_points(p: Prediction) -> list[KernelPoint]:
-    """Return the operations of the step that do arithmetic as points of a roofline, equal ones as one point."""
+    """Return operations with arithmetic as points of a roofline; equal operations share a point."""
     pieces = pieces_of(p.basis.prepared, p.basis.timed)
     like: dict[tuple[str, str, float, float], float] = {}
     for piece in pieces:
@@ -144,10 +144,10 @@ def roofline_points(p: Prediction) -> list[KernelPoint]:
 
 
 def roofs_of(p: Prediction) -> list[Roof]:
-    """Return the ceilings of the device: what was measured; or its peak, and what it sustains where that is less."""
+    """Return the ceilings of the device: measured rates, or its peak and, if lower, sustained rates."""
     spec, bandwidth = p.basis.prepared.target.processor_spec, p.memory_bandwidth_bytes_per_s
     if bandwidth is None:
-        raise ArgumentError("device", p.target, "must state the bandwidth of its memory, for a roofline to be drawn")
+        raise ArgumentError("device", p.target, "must state its memory bandwidth, which a roofline needs")
     sustained = Roof("measured" if isinstance(spec, MeasuredMachine) else "sustained", p.peak_flop_per_s, bandwidth)
     if isinstance(spec, MeasuredMachine):
         return [sustained]
@@ -283,7 +283,7 @@ BOTTLENECK_NAMES: Final[dict[str, str]] = {
     "sync": "gradient exchange",
     "straggler": "the slowest worker",
 }
-"""Bottleneck -> noun in a sentence; a bubble goes by the name of its part."""
+"""Bottleneck -> noun in a sentence; a bubble takes the name of its part."""
 
 
 CAUSES: Final[dict[str, str]] = {
@@ -325,7 +325,7 @@ def explain(p: Prediction) -> str:
 
 
 def _filled(text: str) -> str:
-    """Wrap a paragraph without parting numbers from their units."""
+    """Wrap a paragraph without separating numbers from their units."""
     bound = re.sub(r"(?<=\d) (?=[a-zA-Zµ%])", _UNBREAKABLE_SPACE, text)
     return textwrap.fill(bound, WIDTH).replace(_UNBREAKABLE_SPACE, " ")
 
@@ -479,7 +479,7 @@ def as_dict(p: Prediction) -> dict[str, Any]:
 
 
 def _server_dict(p: Prediction) -> dict[str, Any] | None:
-    """Memory and load of a parameter server; one that never bounds has no knee."""
+    """Memory and load of a parameter server; a server that never bounds has no knee."""
     if p.agreement is None or p.agreement.server is None:
         return None
     load: dict[str, Any] = {"knee": None, "utilisation": None}

@@ -1,4 +1,4 @@
-"""Paragraphs of ``explain()`` on several workers and devices: how a network is spread, how workers agree."""
+"""Paragraphs of ``explain()`` on several workers and devices: how a network is spread and how workers agree."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def _micro_batches(layout: Layout, batch_size: int) -> str:
 
 
 def _of_inference(p: Prediction) -> list[str]:
-    """Period of inference in a stream: without gradients, mini-batches can follow without a pause."""
+    """Period of inference in a stream: without gradients, mini-batches can follow each other without a pause."""
     layout, works = p.basis.prepared.layout, p.basis.timed.composed.stages
     if layout.stages == 1:
         return []

@@ -1,4 +1,4 @@
-"""Predicts whole networks from a calibration, and measures them in a process of its own on the same machine."""
+"""Predicts whole networks from a calibration, and measures them in a separate process on the same machine."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class Measurer(Protocol):
         """Return the facts that distinguish a device: ``model``, ``core_count`` [1], version of ``torch``."""
 
     def __call__(self, plan: LivePlan, *, progress: Progress | None) -> LiveSession:
-        """Return the times of every case of ``plan``; ``progress`` is told the visits done, and of how many."""
+        """Return the times of every case of ``plan``; ``progress`` is called with the visits done and their total."""
 
 
 class ChildMeasurer:
-    """Times networks in a process of its own, whose threads and allocator are set before it begins."""
+    """Times networks in a separate process, whose threads and allocator are set before it begins."""
 
     def facts(self, device: str) -> Mapping[str, Any]:
         """Return the facts that distinguish a device: ``model``, ``core_count`` [1], version of ``torch``."""
@@ -170,7 +170,7 @@ def device_facts(device: str) -> dict[str, Any]:
 def _machine_of(
     calibration: str | Path | FitFile | MeasuredMachine, *, device: str, here: Mapping[str, Any]
 ) -> MeasuredMachine:
-    """Return a calibration of this very device, made with torch; warn where it may be another, or another torch."""
+    """Return a calibration of this very device, made with torch; warn if device or torch version may differ."""
     machine = load_calibration(calibration)
     if not isinstance(machine, MeasuredMachine):
         raise ArgumentError("calibration", machine.name, "a measured machine; a fit goes to pm.predict")
@@ -194,7 +194,7 @@ def _machine_of(
 
 
 def _check_cores(machine: MeasuredMachine, *, core_count: int) -> None:
-    """Refuse a calibration that needs more cores than there are [1], or of another GPU; warn where there are others."""
+    """Reject a calibration that needs more cores than there are [1] or is of another GPU; warn if cores differ."""
     on = machine.machine
     if core_count == on.core_count:
         return
@@ -206,7 +206,7 @@ def _check_cores(machine: MeasuredMachine, *, core_count: int) -> None:
 
 
 def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str, ...]:
-    """Return the data types to measure, all of which were calibrated; None for each of them that is run."""
+    """Return the data types to measure, all calibrated; None selects all calibrated types that networks can run in."""
     for dtype in asked or ():
         check_known(f"data type of {machine.name!r}", dtype, machine.dtypes)
     chosen = tuple(asked or (dtype for dtype in machine.dtypes if dtype in LIVE_DTYPES))
@@ -217,7 +217,7 @@ def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str,
 
 
 def _check_run(dtypes: Sequence[str] | None) -> None:
-    """Refuse data types in which no network is run, before anything is calibrated."""
+    """Reject data types in which no network is run, before anything is calibrated."""
     for dtype in dtypes or ():
         check_known("data type of the live check", dtype, LIVE_DTYPES)
 
@@ -245,7 +245,7 @@ def validate_live(
     """Predict whole torch networks from a calibration, measure them on the same machine, and set both side by side.
 
     Nothing is fitted, and the calibrator has timed none of their operations. A network's training step (forward,
-    backward, update) and its inference are measured in a process of their own, in several rounds over all networks, and
+    backward, update) and its inference are measured in a separate process, in several rounds over all networks, and
     predicted before that through ``pm.from_torch`` and ``pm.predict``.
 
     Parameters
@@ -253,35 +253,35 @@ def validate_live(
     device : str
         ``cpu`` or ``cuda:0``. [-]
     calibration : str, Path, MeasuredMachine or None
-        What ``pm.calibrate`` made on this machine with torch; None to calibrate first, which takes about a minute. [-]
+        Result of ``pm.calibrate`` on this machine with torch; None to calibrate first, for about a minute. [-]
     networks : sequence of str or None
-        Which of the catalogue; None for all. [-]
+        Names from the catalogue; None for all. [-]
     dtypes : sequence of str or None
-        Data types, e.g. ``fp32``, ``tf32``, ``bf16`` (autocast); None for all of these that were calibrated. [-]
+        Data types, e.g. ``fp32``, ``tf32``, ``bf16`` (autocast); None for those that were calibrated. [-]
     datasheet : str or None
         Device file with the vendor's facts, for a naive roofline; None for the one that the calibration names. [-]
     repeats : int
         Rounds over all networks. [1]
     warmup_steps, steps : int
-        Steps of a round before the clock starts, and fewest that are timed. [1]
+        Steps of a round before the clock starts, and least number of timed steps. [1]
     seconds : float
-        Further steps are timed until these have passed. [s]
+        Time until which further steps are timed. [s]
     progress : callable or None
-        Told how much is done, and of how much. [-]
+        Called with the amount done and the total amount. [-]
     measurer : Measurer or None
-        What times the networks; None for a process on this machine. [-]
+        Object that times the networks; None for a process on this machine. [-]
 
     Returns
     -------
     LiveReport
-        Rows, scores beside naive rooflines, figure. A network whose repeats spread too much is not scored. [-]
+        Rows, scores of the model and naive rooflines, figure. Networks whose repeats spread too much are not scored. [-]
 
     Raises
     ------
     ArgumentError
         If torch finds no such device, or the calibration is of another one or of another backend.
     UnknownNameError
-        If there is no such network, data type, calibration or device file; names the nearest.
+        If a network, data type, calibration or device file is unknown; suggests the nearest.
     MissingPackageError
         If torch is not installed.
     CalibrationError
@@ -330,7 +330,7 @@ def validate_live(
 
 @contextmanager
 def _kept_on_failure(machine: MeasuredMachine, *, device: str) -> Iterator[None]:
-    """Keep a calibration that took a minute where the networks' turn ends early, and say with what to go on."""
+    """Keep a calibration that took a minute if measuring networks ends early, and say how to continue."""
     try:
         yield
     except (KeyboardInterrupt, PerfmodelError):

@@ -66,7 +66,7 @@ BLOCKS = {
 
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
-    """Return a convolution without bias that keeps the size of maps but for its stride."""
+    """Return a convolution without bias that changes the size of maps only by its stride."""
     return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
 
 
@@ -354,7 +354,7 @@ class Classifier(nn.Module):
 
 
 def bert_classifier(*, layers: int, width: int, heads: int, classes: int) -> nn.Module:
-    """Return a BERT that tells classes of pairs of sentences apart."""
+    """Return a BERT that classifies pairs of sentences."""
     return Classifier(Bert(layers=layers, width=width, heads=heads), classes=classes)
 
 

@@ -77,7 +77,7 @@ class LiveNetwork:
 
 
 def require_torch() -> None:
-    """Refuse to go on without torch."""
+    """Raise if torch is missing."""
     try:
         import torch
     except ImportError as error:
@@ -141,12 +141,12 @@ class LivePlan:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as values that JSON knows."""
+        """Return the plan as JSON values."""
         return asdict(self)
 
     @staticmethod
     def from_dict(given: Mapping[str, Any]) -> LivePlan:
-        """Return the plan that ``to_dict`` gave."""
+        """Return the plan from the values of ``to_dict``."""
         cases = tuple(LiveCase(**case) for case in given["cases"])
         return LivePlan(**{**given, "cases": cases})
 
@@ -282,7 +282,7 @@ def datasheet_rates(device: str, *, threads: int | None, dtype: str) -> Rates:
 
 
 def check_datasheet(device: str, *, processor: str) -> None:
-    """Refuse a data sheet that there is not, or of another kind of processor, before anything is measured."""
+    """Reject a missing data sheet, or one of another kind of processor, before anything is measured."""
     kind = load_device(device).kind
     if kind != processor:
         raise ArgumentError("datasheet", device, f"a data sheet of a {processor.upper()}; this one is of a {kind}")
@@ -306,7 +306,7 @@ def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | N
         try:
             rates = datasheet_rates(datasheet, threads=machine.machine.threads, dtype=case.dtype)
             stated = roofline_s(operations, rates, element_bytes=element_bytes)
-        except PerfmodelError as error:  # as where it has no peak in a data type, or fewer cores: a column less
+        except PerfmodelError as error:  # e.g. no peak in a data type, or fewer cores: one column less
             remarks = (*remarks, f"no roofline of the data sheet {datasheet} in {case.dtype}: {error}")
     return LivePrediction(
         case=case,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 MOST_SPREAD_PERCENT: Final = 15.0
-"""Spread of its repeats up to which a network is scored [%]."""
+"""Largest spread of repeats at which a network is scored [%]."""
 
 SCORED: Final = "scored"
 
@@ -197,7 +197,7 @@ class LiveReport(Drawn):
     Parameters
     ----------
     device, calibration : str
-        What was measured on, and the calibration in one line. [-]
+        Measured device, and the calibration in one line. [-]
     datasheet : str or None
         Device file of the vendor's facts. [-]
     rows : Table of LiveRow
@@ -237,7 +237,7 @@ class LiveReport(Drawn):
         session : LiveSession
             The measured times, in the same order. [-]
         device, calibration : str
-            What was measured on, and the calibration in one line. [-]
+            Measured device, and the calibration in one line. [-]
         datasheet : str or None
             Device file of the vendor's facts. [-]
         repeats : int
@@ -276,11 +276,11 @@ class LiveReport(Drawn):
 
     @property
     def mean_error_percent(self) -> float:
-        """Mean absolute error of the phase and data type that has the largest; NaN where nothing is scored. [%]"""
+        """Largest mean absolute error of any phase and data type; NaN if nothing is scored. [%]"""
         return max((score.mean_percent for score in self.scores), default=math.nan)
 
     def to_text(self) -> str:
-        """Return the report for a person: every row, the scores, and what it was measured with."""
+        """Return the report as text: every row, the scores, and the facts of the measurement."""
         facts = {"calibration": self.calibration, "data sheet": self.datasheet or "none is named", **self.facts}
         facts["reference kernel"] = f"spread {self.reference_spread_percent:.1f} % over the session (drift control)"
         unscored = sum(not row.is_scored for row in self.rows)
@@ -318,7 +318,7 @@ FRAMEWORK: Final = "pytorch_2"
 """The framework file that describes eager torch."""
 
 _SUFFIXES: Final = {"step": "", "forward": "_inference"}
-"""Phase to what is appended to a network's name, as a table knows one run of each network."""
+"""Phase -> suffix of a network's name, because a table has one run of each network."""
 
 
 def _table_network(row: LiveRow) -> str:
@@ -327,12 +327,12 @@ def _table_network(row: LiveRow) -> str:
 
 
 def _device(report: LiveReport) -> str:
-    """Return the device file whose data sheet it is, or the model's name as an identifier."""
+    """Return the name of the device file with the data sheet, or the model's name as an identifier."""
     return report.datasheet or re.sub(r"\W+", "_", report.device.lower()).strip("_")
 
 
 def check_table_path(path: Path) -> None:
-    """Refuse a path that is no table's."""
+    """Reject a path without the suffix of a table."""
     if path.suffix != ".csv":
         raise ArgumentError("path", str(path), "must end in .csv")
 

@@ -117,7 +117,7 @@ def measure(plan: LivePlan) -> Iterator[Event]:
     allocator = keep_freed_memory()
     torch.set_num_threads(plan.threads)
     unknown = {case.dtype for case in plan.cases} - set(LIVE_DTYPES)
-    if unknown:  # it would be run as fp32 and called another
+    if unknown:  # it would run as fp32 under another name
         message = f"networks are not run in {', '.join(sorted(unknown))}"
         raise ValueError(message)
     device = torch.device(plan.device)
@@ -179,10 +179,10 @@ def _page_faults() -> dict[str, str]:
 
 
 def main() -> None:
-    """Read a plan from standard input and write what came out of it, a JSON line for each event."""
+    """Read a plan from standard input and write its results, a JSON line for each event."""
     plan = LivePlan.from_dict(json.load(sys.stdin))
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
-        os.dup2(2, 1)  # what libraries print must not lie between the events
+        os.dup2(2, 1)  # output of libraries must not come between the events
         for event in measure(plan):
             answers.write(f"{json.dumps(event)}\n")
             answers.flush()

@@ -1,7 +1,7 @@
-"""Naive predictions that a model has to beat, each told what the model was told: the trained cells and nothing else.
+"""Naive predictions that a model has to beat, each given what the model is given: the trained cells and nothing else.
 
-A rule takes trained cells and cells to predict. It gives their times, NaN where it has nothing to say (no other device
-has the cell); scores are taken over the others. No rule uses the time of the cell that it predicts, unless that cell is
+A rule takes trained cells and cells to predict. It gives their times, NaN if it has no prediction (no other device has
+the cell); scores are taken over the others. No rule uses the time of the cell that it predicts, unless that cell is
 among the trained ones, as it is where nothing is held out; rules that look for sister cells leave it out even then.
 """
 
@@ -29,7 +29,7 @@ FACTORS = {"mape": ("MAPE", factor_of_least_mape), "log": ("log error", factor_o
 """Error -> its name, and the factor on predictions that makes it smallest."""
 
 RIDGE = 0.1
-"""Strength that draws the numbers of a filled-in table to zero. [1]"""
+"""Strength of the pull of a filled-in table's numbers to zero. [1]"""
 
 Cells = Sequence["PredictedCell"]
 Rule = Callable[[Cells, Cells], Floats]
@@ -88,9 +88,9 @@ def scaled_roofline(trained: Cells, tested: Cells, *, fitted_for: str = "mape") 
     Parameters
     ----------
     trained : sequence of PredictedCell
-        What the rule may learn from. [-]
+        Cells to learn from. [-]
     tested : sequence of PredictedCell
-        What it predicts. [-]
+        Cells to predict. [-]
     fitted_for : str
         Key of the error in ``FACTORS``. [-]
     """
@@ -106,7 +106,7 @@ def percent_of_peak(trained: Cells, tested: Cells) -> Floats:
 
     .. math:: T = \frac{F}{e_f P}
 
-    A framework that no trained cell has gets the percentage of them all.
+    A framework without trained cells gets the percentage of all frameworks.
 
     References
     ----------
@@ -135,11 +135,11 @@ def filled_in_table(trained: Cells, tested: Cells, *, ridge: float = RIDGE) -> F
     Parameters
     ----------
     trained : sequence of PredictedCell
-        What the rule may learn from. [-]
+        Cells to learn from. [-]
     tested : sequence of PredictedCell
-        What it predicts. [-]
+        Cells to predict. [-]
     ridge : float
-        How strongly the numbers are drawn to zero. [1]
+        Strength of the pull of the numbers to zero. [1]
     """
     labels = [*zip(*map(labels_of, (*trained, *tested)), strict=True)]
     known = len(trained)
@@ -163,9 +163,9 @@ def _one_hot(labels: Sequence[Hashable]) -> Floats:
 
 
 def nearest_work(trained: Cells, tested: Cells) -> Floats:
-    r"""Time of the network that is most alike, on the same device with the same framework, by its FLOP.
+    r"""Time of the most similar network on the same device with the same framework, scaled by FLOP.
 
-    Most alike is the one whose logarithm of FLOP per byte is nearest.
+    The most similar network has the nearest logarithm of FLOP per byte.
     """
     predicted_s = np.full(len(tested), np.nan)
     for place, one in enumerate(tested):
@@ -209,7 +209,7 @@ def device_speed(cell: PredictedCell) -> float:
 
 
 def on_other_cpus(one: PredictedCell, others: Cells, *, same_threads: bool) -> list[PredictedCell]:
-    """Return the other CPU's cells with as many threads, or else with the most threads below that."""
+    """Return the other CPU's cells with as many threads or, failing that, the most threads below that."""
     below = [cell for cell in on_other_devices(one, others) if _threads(cell) <= _threads(one)]
     used = _threads(one) if same_threads else max(map(_threads, below), default=0)
     return [cell for cell in below if _threads(cell) == used]
@@ -238,7 +238,7 @@ def amdahl_log(trained: Cells, tested: Cells) -> Floats:
 
     fitted by least squares on relative errors: it interpolates a measured row, and knows nothing of any other.
     """
-    from scipy.optimize import nnls  # scipy loads only where something is fitted
+    from scipy.optimize import nnls  # scipy loads only when something is fitted
 
     def terms(cells: Cells) -> Floats:
         counts = np.array([_threads(cell) for cell in cells], dtype=np.float64)
@@ -256,7 +256,7 @@ def amdahl_log(trained: Cells, tested: Cells) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class NaiveRule:
-    """A naive rule that can be asked in any fold."""
+    """A naive rule that can be used in any fold."""
 
     name: str
     rule: Rule

@@ -1,4 +1,4 @@
-"""All protocols at once: one line each, beside the best naive rule that was told the same."""
+"""All protocols at once: one line each, with the best naive rule given the same cells."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellsApart:
-    """Cells of a protocol that get a line of their own."""
+    """Cells of a protocol that get their own line."""
 
     label: str
     subsets: tuple[str, ...] = SUBSETS
     which: dict[str, Any]
 
     def part_of(self, report: ValidationReport) -> ValidationReport | None:
-        """Return the report of these cells; None where there are none."""
+        """Return the report of these cells; None if there are none."""
         if not set(report.subsets) <= {*self.subsets}:
             return None
         try:
@@ -53,7 +53,7 @@ APART: Final[dict[str, tuple[CellsApart, ...]]] = {
 """Protocol -> cells with their own line: networks without a near copy in the fit, and threads of the larger CPU."""
 
 COVERS: Final = 0.9
-"""Share of the cells that a naive rule must have a prediction for to stand beside a score. [1]"""
+"""Share of the cells that a naive rule must predict to be compared with a score. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,7 @@ def progress_of_part(progress: Progress | None, place: int, count: int) -> Progr
 
 
 FAMILIES = ((LSTM.kind, "LSTM"), (Convolution2d.kind, "CNN"))
-"""Kind of layer -> family of a network that has it; the first that holds. Others are fully connected, ``FCN``."""
+"""Kind of layer -> family of a network that has it; the first match counts. Others are fully connected, ``FCN``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class PredictedCell:
 
 
 def prepare_cells(table: MeasurementTable, rows: Sequence[MeasuredRow]) -> tuple[MeasuredCell, ...]:
-    """Lower what every row's Run executed for the row's hardware."""
+    """Lower every row's Run for the row's hardware."""
     subjects: dict[tuple[str, str, int], Subject] = {}
     cells = []
     for row in rows:

@@ -48,9 +48,9 @@ def fit(
     table : str, Path, MeasurementTable or DataFrame
         A shipped table, the path of a CSV, a loaded table, or a frame with the columns of such a CSV. [-]
     only : str
-        ``gpu``, ``cpu`` or ``cpu_oversubscribed``: GPU and CPU rows are fitted apart. [-]
+        ``gpu``, ``cpu`` or ``cpu_oversubscribed``: GPU and CPU rows are fitted separately. [-]
     progress : callable or None
-        Told how much is done, and of how much. [-]
+        Called with the amount done and the total amount. [-]
 
     Returns
     -------

@@ -37,7 +37,7 @@ Splitter = Callable[[Sequence["MeasuredCell"]], list[Fold]]
 
 
 def _is_fitted(cell: MeasuredCell) -> bool:
-    """Tell whether a cell may be fitted at all: those set aside never are."""
+    """Tell whether a cell may be fitted: cells set aside never are."""
     return cell.is_scored
 
 
@@ -68,7 +68,7 @@ def _all_fitted(cells: Sequence[MeasuredCell]) -> list[Fold]:
 
 
 def _one_device(cells: Sequence[MeasuredCell]) -> list[Fold]:
-    """Fit a framework on one device and all others on all devices; score it on its other devices."""
+    """Fit one framework on one device and the other frameworks on all devices; score it on its other devices."""
     folds = []
     for framework, device in dict.fromkeys((cell.row.framework, cell.row.device) for cell in cells):
         held_out = [cell.row.framework == framework and cell.row.device != device for cell in cells]
@@ -183,10 +183,10 @@ def part_of_rows(cells: Sequence[MeasuredCell], *, share: float) -> list[Fold]:
 
 
 PLAN_OF_SUBSET = {"gpu": "gpu", "cpu": "cpu", "cpu_oversubscribed": "cpu"}
-"""Subset -> fit plan; GPU and CPU rows are fitted apart."""
+"""Subset -> fit plan; GPU and CPU rows are fitted separately."""
 
 FACTS_OF_RUN = tuple(field.name for field in fields(Subject) if field.name != "graph")
-"""Inputs of a fit, but for the graph, which has its own fingerprint."""
+"""Inputs of a fit except the graph, which has its own fingerprint."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -241,7 +241,7 @@ def predict_subset(
 
 
 def content_key(cells: Sequence[MeasuredCell], *, plan: FitPlan, trained: Sequence[tuple[int, ...]]) -> str:
-    """Return a fingerprint of everything that fits follow from."""
+    """Return a fingerprint of everything that fits depend on."""
     runs = {id(cell.prepared.subject): cell.prepared.subject for cell in cells}.values()
     return fingerprint(
         (

@@ -44,7 +44,7 @@ def predicted_times(rows: Sequence[MeasuredCollective]) -> NDArray[np.float64]:
         topology = load_system(system).topology
         ranks = topology.devices()[:workers]
         if len(ranks) < workers:
-            message = f"a call must be of at most {len(ranks)} devices on system {system} (got {workers})"
+            message = f"a call must use at most {len(ranks)} devices on system {system} (got {workers})"
             raise TableError(message)
         found = place_library(load_collective_library(library), operation, topology, ranks)
         placed[system, library, operation, workers] = found
@@ -157,7 +157,7 @@ def _constant_counts(table: CollectiveMeasurements) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRow:
-    """A call that no constant was fitted to, beside its prediction."""
+    """A call that no constant was fitted to, with its prediction."""
 
     system: str
     library: str
@@ -170,7 +170,7 @@ class CallRow:
 
 
 def not_scored(table: CollectiveMeasurements) -> str:
-    """Say which rows of a table are not scored, and why [-]."""
+    """Describe which rows of a table are not scored, and why [-]."""
     reasons = [f"{sum(row.is_fitted for row in table.rows)} rows that constants were fitted to"]
     return "; ".join([*reasons, *(f"{count} rows {reason}" for reason, count in table.left_out.items())])
 

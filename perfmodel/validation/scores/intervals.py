@@ -61,7 +61,7 @@ class Residual:
 
 @dataclass(frozen=True, eq=False)
 class Residuals:
-    """Residuals of measured tables, from which intervals are found without the cells that they are scored on."""
+    """Residuals of measured tables; intervals are found from them without the cells being scored."""
 
     rows: tuple[Residual, ...]
 
@@ -76,7 +76,7 @@ class Residuals:
         return Residuals(tuple(row for row in self.rows if row.key not in left_out))
 
     def of(self, protocol: str, *, oversubscribed: bool = False) -> Residuals:
-        """Select the residuals of one protocol, either with more threads than cores or with no more."""
+        """Select the residuals of one protocol, either with more threads than cores or without."""
         kept = (row for row in self.rows if row.protocol == protocol)
         return Residuals(tuple(row for row in kept if bool(row.exposure.oversubscription) == oversubscribed))
 
@@ -144,7 +144,7 @@ class IntervalRow:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConstantRatio:
-    """Intervals that are a constant ratio wide, found from the residuals that ours were found from."""
+    """Intervals of a constant ratio, found from the same residuals as ours."""
 
     name: str
     log_half_width: NDArray[np.float64]
@@ -208,7 +208,7 @@ def _interval_row(
 
 
 PROCESSOR_OF_SUBSET: Final = {"gpu": "gpu", "cpu": "cpu", "cpu_oversubscribed": "cpu"}
-"""Subset -> whose interval scale serves it."""
+"""Subset -> processor whose interval scale it uses."""
 
 ENOUGH: Final = 50
 """Residuals of other tables from which on a whole table is held out at once. [1]"""
@@ -286,7 +286,7 @@ def seen_in(cells: Sequence[MeasuredCell]) -> Seen:
 
 @dataclass(frozen=True, eq=False)
 class IntervalRule:
-    """A scale with the residuals that it was found on."""
+    """A scale with the residuals it was found from."""
 
     scale: IntervalScale
     residuals: Residuals

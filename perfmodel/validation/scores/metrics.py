@@ -1,8 +1,7 @@
 """Errors of predicted times: pure functions of arrays.
 
-Errors are relative: |predicted / measured - 1|. Because that ratio punishes high predictions without limit
-and low ones with at most 100 %, rankings use the mean absolute logarithm of the ratio, which treats both
-alike.
+Errors are relative: |predicted / measured - 1|. Because that ratio can be arbitrarily large for high predictions but at
+most 100 % for low ones, rankings use the mean absolute logarithm of the ratio, which treats both alike.
 """
 
 from __future__ import annotations
@@ -256,14 +255,14 @@ def median_ratio(low: ArrayLike, high: ArrayLike) -> float:
 
 
 def interval_score(low: ArrayLike, high: ArrayLike, *, measured: ArrayLike, level: float = LEVEL) -> float:
-    r"""Mean interval score: the width, and what a miss costs. Lower is better, and only the true quantiles are best.
+    r"""Mean interval score: width plus a penalty for misses. Lower is better; only the true quantiles are best.
 
     .. math:: S = (u - l) + \frac{2}{\alpha} (l - y)^+ + \frac{2}{\alpha} (y - u)^+, \quad \alpha = 1 - p
 
     Parameters
     ----------
     low, high, measured : array_like of float, shape (n,)
-        Ends l and u, and what was measured, y: times, or logarithms of times. [s or 1]
+        Ends l and u, and measured values y: times, or logarithms of times. [s or 1]
     level : float
         Share p that the intervals should hold. [1]
 
@@ -275,7 +274,7 @@ def interval_score(low: ArrayLike, high: ArrayLike, *, measured: ArrayLike, leve
     Raises
     ------
     ArgumentError
-        If the shapes differ, nothing is there, or a low end is above its high end.
+        If shapes differ, there are no values, or a low end is above its high end.
 
     References
     ----------
@@ -297,7 +296,7 @@ def _checked_ends(low: ArrayLike, high: ArrayLike, measured: ArrayLike) -> tuple
     if not lows.shape == highs.shape == values.shape or lows.size == 0:
         argument, allowed = "low", "as many low and high ends as measured values, at least one"
         raise ArgumentError(argument, [each.shape for each in (lows, highs, values)], allowed)
-    if not bool(np.all(lows <= highs)):  # a NaN is no end either
+    if not bool(np.all(lows <= highs)):  # NaN is rejected too
         argument, allowed = "low", "ends that are numbers, the low one not above the high one"
         given: Any = [lows[~(lows <= highs)][0], highs[~(lows <= highs)][0]]
         raise ArgumentError(argument, given, allowed)

@@ -40,7 +40,7 @@ class ValidationReport(Drawn):
     Parameters
     ----------
     table, protocol : str
-        What was scored, and how. [-]
+        Table that was scored, and protocol. [-]
     cells : tuple of PredictedCell
         Scored cells. [-]
     set_aside : tuple of PredictedCell
@@ -95,7 +95,7 @@ class ValidationReport(Drawn):
         Parameters
         ----------
         table, protocol : str
-            What was scored, and how. [-]
+            Table that was scored, and protocol. [-]
         outcomes : mapping of str to sequence of FoldOutcome
             Folds by subset. [-]
         baselines : dict of str to tuple of Baseline
@@ -226,7 +226,7 @@ class ValidationReport(Drawn):
 
     @property
     def bootstrap(self) -> tuple[float, float]:
-        """90 % interval of the MAPE when whole rows of the table are drawn again. [%]"""
+        """90 % interval of the MAPE when whole rows of the table are resampled. [%]"""
         rows = [cell.row_key for cell in self.cells]
         return metrics.bootstrap_interval(metrics.mape, self._predicted, measured=self._measured, rows=rows)
 
@@ -251,7 +251,7 @@ class ValidationReport(Drawn):
         Raises
         ------
         UnknownNameError
-            If a cell has no such field; names the nearest.
+            If a cell has no such field; suggests the nearest.
         ArgumentError
             If no cell is left.
         """

@@ -25,7 +25,7 @@ PERFMODEL: Final = "perfmodel"
 """Name of this library beside naive rules. [-]"""
 
 WITH_SET_ASIDE: Final = "perfmodel, with the cells set aside"
-"""The same, scored on the cells that are set aside, too. [-]"""
+"""The model, scored also on the cells that are set aside. [-]"""
 
 
 def percent_within(predicted: ArrayLike, *, measured: ArrayLike, percent: float) -> float:

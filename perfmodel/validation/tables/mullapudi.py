@@ -1,9 +1,9 @@
-"""Downpour and delay-compensated SGD on 4, 8 and 12 machines: what one time says of the other five.
+"""Downpour and delay-compensated SGD on 4, 8 and 12 machines: five times predicted from one.
 
-An illustration rather than a test, since a constant is as close to all six times. What is asked is where the growth
-with the workers comes from (the queue at the parameter server) and where the price of the compensation does (operations
-that the server issues). One time, Downpour on four machines, fixes how long a worker is away from the server; nothing
-else is fitted. The batch size is stated nowhere, so the answer is given for several.
+An illustration rather than a test, since a constant is as close to all six times. The question is what causes the
+growth with the workers (the queue at the parameter server) and the cost of the compensation (operations that the server
+issues). One time, Downpour on four machines, fixes how long a worker is away from the server; nothing else is fitted.
+The source does not state the batch size, so results are given for several.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ KEY: Final = "mullapudi2017"
 CONSTANT: Final = "a constant: the fitted time"
 
 SYSTEM_TEXT: Final = "4 to 12 machines of four virtual CPUs"
-"""Where it ran, as a scoreboard says it. [-]"""
+"""System on which it ran, as in the scoreboard. [-]"""
 
 COMPARED: Final = ("downpour", "delay_compensated")
 CALIBRATED: Final = ("downpour", 3)
 """Scheme and workers of the one time that is fitted."""
 
 MODEL_VIEW: Final = "busiest part"
-"""The view of the server's queues that is the model; others show what it hangs on. [-]"""
+"""The assumption on the server's queues that is the model; others show how much depends on it. [-]"""
 
 MEASURED: Final = "measured"
 
 
 @dataclass(frozen=True, slots=True)
 class EpochRow:
-    """One measured time beside what it was expected to be."""
+    """One measured time with its prediction."""
 
     scheme: str
     node_count: int
@@ -61,7 +61,7 @@ class EpochRow:
 
 @dataclass(frozen=True, slots=True)
 class GrowthRow:
-    """Growth and price of compensation for one batch size and one view of the server's queues."""
+    """Growth, and cost of compensation, for one batch size and one assumption on the server's queues."""
 
     batch_size: int | None
     queues: str
@@ -75,7 +75,7 @@ class GrowthRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Illustration(Result):
-    """The rows, the sensitivity, and what everything rests on."""
+    """The rows, the sensitivity, and the assumptions."""
 
     batch_size: int
     rows: Table[EpochRow]
@@ -114,7 +114,7 @@ class Illustration(Result):
 
     @property
     def parts(self) -> tuple[PartScore, ...]:
-        """Scores of perfmodel and of the constant, which was told the same time."""
+        """Scores of perfmodel and of the constant, fitted to the same time."""
         rows = [row for row in self.rows if (row.scheme, row.worker_count) != CALIBRATED]
         factors = " and ".join(f"{factor:.2f} ({name})" for name, factor in self.growth_factors.items())
         return compared(
@@ -134,7 +134,7 @@ BATCH_SIZES: Final = (64, 100, 128, 200, 256)
 """Batch sizes that the answer is given for. [samples]"""
 
 ASSUMED_BATCH_SIZE: Final = 128
-"""The one in the middle of those: assumed, as one time does not tell it from the time per step. [samples]"""
+"""The middle one of those, assumed: one time cannot separate it from the time per step. [samples]"""
 
 ADAPTER_GBIT_PER_S: Final = 8.0
 """Rate of a machine of four virtual CPUs in 2017: 2 Gbit/s for each. [Gbit/s]"""
@@ -203,9 +203,9 @@ def illustrate(*, batch_size: int = ASSUMED_BATCH_SIZE, played_steps: int = 1500
     Parameters
     ----------
     batch_size : int
-        What the report does not state. [samples]
+        Samples in a mini-batch, which the report does not state. [samples]
     played_steps : int
-        Steps of each worker that the simulator plays; 0 to leave it out. [1]
+        Steps of each worker to simulate; 0 for no simulation. [1]
 
     Returns
     -------
@@ -215,11 +215,11 @@ def illustrate(*, batch_size: int = ASSUMED_BATCH_SIZE, played_steps: int = 1500
     Raises
     ------
     CalibrationError
-        If steps of that size are too short for what the server does in each.
+        If steps of that size are shorter than the server's work for each.
 
     Notes
     -----
-    Valid for: this table. Ignores: what varies between machines of one type.
+    Valid for: this table. Ignores: differences between machines of one type.
 
     Examples
     --------
@@ -275,7 +275,7 @@ _VIEWS: Final[dict[str, dict[str, Any]]] = {
     "each part": {"each_part_queues": True},
     "busiest part, equal services": {"service_variation": 0.0},
 }
-"""Where visitors queue: the first is the model; the others show what it hangs on."""
+"""Where visitors queue: the first is the model; the others show how much depends on it."""
 
 
 def _calibrated(server: _Server, *, step_s: float, **changes: Any) -> float:

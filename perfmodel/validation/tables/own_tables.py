@@ -1,4 +1,4 @@
-"""Tables that are scored in a way of their own, by name: a row is not the step of one network on one device.
+"""Tables that are scored in their own way, by name: a row is not the step of one network on one device.
 
 To add one, write what makes its report and add a line to ``OWN_TABLES``; ``pm.validate``, ``perfmodel validate``, its
 help, the scoreboard and the nearest name in errors follow.
@@ -30,7 +30,7 @@ MANY_DEVICES: Final = "many_devices"
 
 @dataclass(frozen=True, slots=True)
 class OwnTable:
-    """A table that is scored in a way of its own."""
+    """A table that is scored in its own way."""
 
     name: str
     kind: str
@@ -70,7 +70,7 @@ OWN_TABLES: Final[dict[str, OwnTable]] = {
         OwnTable("nccl_a100_sxm", COLLECTIVES, Path("systems/nccl_a100_sxm.csv"), collective_report),
     )
 }
-"""Name -> table. Those whose file is no absolute path need a folder of data."""
+"""Name -> table. Tables whose file is not an absolute path need a folder of data."""
 
 
 def table_names() -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def table_names() -> tuple[str, ...]:
 
 
 def help_text() -> str:
-    """Return all tables by what they need, as the help of the command line lists them."""
+    """Return all tables, grouped as in the command line's help."""
     own = {needs: [table.name for table in OWN_TABLES.values() if table.is_shipped is needs] for needs in (True, False)}
     lists = {
         "Tables of steps on one device": measurements.names(),
@@ -96,14 +96,14 @@ def help_text() -> str:
 
 
 def refuse_beside(table: OwnTable, options: Sequence[str]) -> None:
-    """Refuse options that have no effect on a table that is scored in a way of its own."""
+    """Reject options that have no effect on a table that is scored in its own way."""
     if options:
         allowed = f"left out with {table.name}, which has scores of its own"
         raise ArgumentError("options", ", ".join(options), allowed)
 
 
 def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | None:
-    """Find a table that is scored in a way of its own."""
+    """Find a table that is scored in its own way."""
     known = OWN_TABLES.get(str(table))
     if data is not None:
         if str(table) in measurements.names() or (known is not None and known.is_shipped):
@@ -148,5 +148,5 @@ def _in_folder(name: str, known: OwnTable | None, folder: Path) -> OwnTable:
 
 
 def _collectives(path: Path) -> OwnTable | None:
-    """Return a table of measured collectives; None where the file is no such table."""
+    """Return a table of measured collectives; None if the file is not such a table."""
     return None if read_collectives(path) is None else OwnTable(path.stem, COLLECTIVES, path, collective_report)

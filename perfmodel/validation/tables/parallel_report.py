@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 LINEAR: Final = "linear scaling"
-"""Naive rule: as many times faster as there are devices. [-]"""
+"""Naive rule: speed-up equal to the number of devices. [-]"""
 
 ONE_RATE: Final = "one FLOP/s per device for all rows, told all of them"
 """Naive rule: every row's own FLOP at the geometric mean of all rows' rates. [-]"""
@@ -40,10 +40,10 @@ PUBLISHED: Final = "as published by another model"
 """Predictions that the table's source prints. [-]"""
 
 NEARLY_FULL: Final = 0.9
-"""Share of a device's memory beyond which a row is named: what allocators and buffers leave is about that. [1]"""
+"""Share of a device's memory above which a row is named: about the share that allocators and buffers leave. [1]"""
 
 _STRATEGIES: Final = {"tree": "binomial_tree"}
-"""A source's name of a strategy -> its name here, where they differ."""
+"""A source's name of a strategy -> its name here, if they differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ def parallel_report(file: Path) -> RowReport:
 
 
 def _nearly_full(rows: Sequence[ParallelRow], scores: Sequence[ParallelScore]) -> list[str]:
-    """Name the rows that need nearly all of their device's memory, of which allocators may leave too little."""
+    """Name the rows that need nearly all of their device's memory, since allocators may leave too little."""
     found = []
     for row, score in zip(rows, scores, strict=True):
         target = resolve_target(device=row.device, system=None, threads=None, workers=1)
@@ -215,7 +215,7 @@ def _step(
 
 
 SAVED_WHERE_LINEAR: Final = 0.5
-"""Share of the time that a doubling saves where speed-up is linear. [1]"""
+"""Share of the time that a doubling saves if speed-up is linear. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +241,7 @@ def doubling_claims(file: Path) -> RowReport:
     Returns
     -------
     RowReport
-        Without a score: no run can be made of a claim that states neither network nor devices.
+        Rows without a score: a claim that states neither network nor devices cannot be predicted.
 
     Notes
     -----

@@ -48,7 +48,7 @@ PIXEL_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiDeviceRow:
-    """A step of several devices, each with a mini-batch of its own."""
+    """A step of several devices, each with its own mini-batch."""
 
     row: MeasuredRow
     run: Run
@@ -161,10 +161,10 @@ def _row(record: dict[str, str], *, number: int, table: str, faults: list[str]) 
 
 
 LINEAR: Final = "linear scaling"
-"""Naive rule: as many times as fast as there are devices. [-]"""
+"""Naive rule: speed-up equal to the number of devices. [-]"""
 
 OWN_CLOCK: Final = "perfmodel, every die at the clock of one alone"
-"""The prediction without what dies of one board do to each other's clock. [-]"""
+"""The prediction without the effect of dies of one board on each other's clock. [-]"""
 
 SYNTHETIC_DATA: Final = "synthetic data"
 REAL_DATA: Final = "real data"
@@ -191,7 +191,7 @@ def speedup_report(file: Path) -> RowReport:
     Parameters
     ----------
     file : Path
-        Its CSV; its name says what ran. [-]
+        The table's CSV; its name identifies what ran. [-]
 
     Returns
     -------
