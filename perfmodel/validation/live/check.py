@@ -274,7 +274,7 @@ def validate_live(
     Returns
     -------
     LiveReport
-        Rows, scores of the model and naive rooflines, figure. Networks whose repeats spread too much are not scored. [-]
+        Rows, scores of the model and naive rooflines, figure. Networks whose repeats spread widely are not scored. [-]
 
     Raises
     ------
