@@ -264,7 +264,7 @@ class Job(JobAttributes):
                 continue
             ran = self.element_type if row.ran == "element_type" else getattr(self.graph, row.ran)
             if value != ran and (row.loads is None or row.loads(name, value) != row.loads(name, ran)):
-                raise ArgumentError(name, value, f"{ran!r}, which the Run executed; omit the argument")
+                raise ArgumentError(name, value, f"{ran!r}, which the Run executed; leave it out")
         return subject_of_run(self.graph)
 
     @derived_property
