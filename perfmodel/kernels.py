@@ -1,10 +1,10 @@
-"""Kernels: what a processor actually runs for an operation, without their times.
+"""Kernels: what a processor actually runs for an operation, without times.
 
 A framework profile lowers an operation to one or more :class:`Alternative`, each a tuple of kernels; the fastest
 alternative whose workspace fits is chosen later, when times are known. Two kernel classes are enough: a
 :class:`Matmul` does arithmetic tile by tile (GEMM, implicit-GEMM convolution, the products inside Winograd and FFT
-convolution), a :class:`Stream` moves memory (everything element-wise, transforms, copies). What distinguishes a 1x1
-from a 3x3 convolution, or a reduction from an addition, is the name of the efficiency they look up.
+convolution), a :class:`Stream` moves memory (everything element-wise, transforms, copies). A 1x1 and a 3x3 convolution,
+or a reduction and an addition, differ in the name of the efficiency that they look up.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Matmul:
     read_bytes, written_bytes : int, ndarray or sympy.Expr
         Device-memory traffic of one launch. [B]
     efficiency : str
-        Name of the fraction of peak this shape class reaches inside a tile. [-]
+        Name of the efficiency: the fraction of peak that this shape class reaches inside a tile. [-]
     launches : int, ndarray or sympy.Expr
         Serial launches of this kernel for one operation. [1]
     library_launches : int, ndarray or sympy.Expr
-        How many of them a library issues by itself in the course of one call, without the framework. [1]
+        Launches among these that a library issues itself during one call, without the framework. [1]
     """
 
     kernel_class: ClassVar[str] = "matmul"
@@ -54,7 +54,7 @@ class Matmul:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """A kernel whose time is the memory it moves, repeated by ``launches`` serial launches.
+    """A kernel whose time depends on the memory it moves, repeated by ``launches`` serial launches.
 
     Parameters
     ----------
@@ -65,11 +65,11 @@ class Stream:
     serial_steps : int
         Elements that one thread reads one after the other, waiting for each. [1]
     efficiency : str
-        Name of the fraction of memory bandwidth this kind of pass reaches. [-]
+        Name of the efficiency: the fraction of memory bandwidth that this kind of pass reaches. [-]
     launches : int, ndarray or sympy.Expr
         Serial launches of this kernel for one operation. [1]
     library_launches : int, ndarray or sympy.Expr
-        How many of them a library issues by itself in the course of one call, without the framework. [1]
+        Launches among these that a library issues itself during one call, without the framework. [1]
     """
 
     kernel_class: ClassVar[str] = "stream"
@@ -91,12 +91,12 @@ def in_one_call(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
     Parameters
     ----------
     kernels : tuple of Kernel
-        In the order in which they run. [-]
+        Kernels in the order in which they run. [-]
 
     Returns
     -------
     tuple of Kernel
-        The same; the framework dispatches only the first launch of the first. [-]
+        The same kernels; the framework dispatches only the first launch of the first kernel. [-]
 
     Examples
     --------

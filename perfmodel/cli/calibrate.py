@@ -34,7 +34,7 @@ calibration_app = typer.Typer(help="Show and compare calibrations of machines.",
 
 @contextmanager
 def telling_interrupts() -> Iterator[None]:
-    """Report where the points of a calibration are if it is interrupted in the block; exit with Ctrl-C's code."""
+    """If a calibration is interrupted in the block, report where its points are and exit with Ctrl-C's code."""
     from perfmodel.calibration.calibrate import CalibrationInterrupted
 
     try:
@@ -54,7 +54,7 @@ def calibrate_command(
         typer.Option("--out", metavar="FILE", help="Write the calibration (TOML); its points are stored beside it."),
     ] = None,
     budget: Annotated[
-        str, typer.Option(metavar="SECONDS", help="Time limit for measuring; if below 15, it may take 4 s longer.")
+        str, typer.Option(metavar="SECONDS", help="Time limit for measuring; a limit below 15 may be exceeded by 4 s.")
     ] = "60",
     dtype: Annotated[
         list[str] | None, typer.Option("--dtype", help="fp32, tf32, bf16, fp16 or fp64; may be given several times.")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LARGEST = "max"
 """Value of ``--batch-size`` for the most samples that memory holds."""
 NO_TABLE = "none"
-"""Value of ``--measured`` that looks nothing up."""
+"""Value of ``--measured`` for no comparison."""
 
 
 @takes_arguments(own=("batch_size",), plot="Draw the parts of the step (png, pdf, svg).")
@@ -32,7 +32,7 @@ def predict_command(
     graph: NetworkArgument,
     arguments: dict[str, Any],
     batch_size: Annotated[
-        str | None, typer.Option(metavar="N|max", help="Samples per step; max for the most that memory holds.")
+        str | None, typer.Option(metavar="N|max", help="Samples per step; max for as many as memory holds.")
     ] = None,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write steps as a trace for a trace viewer (JSON).")
@@ -40,7 +40,7 @@ def predict_command(
     price: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Print the cost of a step: a price, an instance, or USD per hour for one device."
+            metavar="NAME", help="Print the cost of a step: give a price, an instance, or USD per hour for one device."
         ),
     ] = None,
     option: OptionOption = None,
@@ -83,7 +83,7 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
     if spreading:
         argument, allowed = (
             "--batch-size",
-            f"a number with {spreading[0]}; max is only searched for a whole network on one device",
+            f"a number if {spreading[0]} is given; max is searched only for a whole network on one device",
         )
         raise ArgumentError(argument, LARGEST, allowed)
     of_size = {name: arguments[name] for name in names_of("place", "step", "workers") if name in arguments}
@@ -197,7 +197,7 @@ class Executed:
     prediction : Prediction
         Its predicted time. [-]
     cells : tuple of MeasuredRow
-        Measurements on the same target with as many threads; empty if there are none. [-]
+        Measurements on the same target with the same number of threads; empty if there are none. [-]
     """
 
     run: Run
@@ -206,7 +206,7 @@ class Executed:
 
 
 def find_executed(table: str, *, network: str, prediction: Prediction) -> Executed | None:
-    """Return the measured run that a request corresponds to, with its prediction."""
+    """Return the measured run that matches a prediction's request, with a prediction of that run."""
     from perfmodel import measurements
     from perfmodel.prediction.arguments.table import names_of
     from perfmodel.prediction.job.job import Job
@@ -284,7 +284,7 @@ def transfer_command(
         list[str],
         typer.Argument(
             metavar="FROM:TO...",
-            help="Places of the system; host is the memory next to the other end; patterns such as host:gpu*.",
+            help="Pairs of places, or patterns such as host:gpu*; host is the memory next to the other end.",
         ),
     ],
     size: Annotated[str, typer.Option("--bytes", metavar="N", help="Bytes of each copy.")] = "1e9",

@@ -22,7 +22,7 @@ def model_state_bytes(
     weights_bytes, gradients_bytes, optimizer_bytes : float, ndarray or sympy.Expr
         Sizes for the whole network, w, g and o. [B]
     shard_stage : int
-        State shared among workers, s: 0 none, 1 the optimizer's, 2 gradients too, 3 weights too. [1]
+        What the workers share, s: 0 nothing, 1 optimizer state, 2 gradients too, 3 weights too. [1]
     worker_count : float, ndarray or sympy.Expr
         Workers, N. [1]
 
@@ -33,8 +33,8 @@ def model_state_bytes(
 
     Notes
     -----
-    Valid for: parameters that the workers divide evenly. Ignores: the layer that stage 3 gathers while it is in use;
-    buffers of the exchange.
+    Valid for: parameters that the workers divide evenly. Ignores: the layer in use, which stage 3 gathers; buffers of
+    the exchange.
 
     Examples
     --------

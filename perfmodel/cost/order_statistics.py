@@ -1,7 +1,7 @@
-"""The slowest of several workers, or of all but a few: expected order statistics of times that vary.
+"""Expected times of the slowest of several workers, or of all but a few: order statistics of varying times.
 
 A time is its mean times a relative time of mean 1. A ``RelativeTimes`` is a distribution of relative times; it gives
-the mean of the k-th smallest of p independent ones, and draws some for a simulation.
+the mean of the k-th smallest of p independent times, and draws times for a simulation.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _POINTS: Final = 4001
 """Points of the integral; a trapezoid rule is exact to rounding for a density that dies out at both ends. [1]"""
 
 TRUNCATED_FROM: Final = 0.3
-"""A normal time with at least this coefficient of variation is cut off at zero, below which it has no meaning. [1]"""
+"""Coefficient of variation above which a normal time is cut off at zero: a time cannot be negative. [1]"""
 
 
 class RelativeTimes(ABC):
-    """A distribution of relative times of mean 1, or permanent times of workers relative to the predicted one."""
+    """A distribution of relative times of mean 1, or permanent times of workers relative to the predicted time."""
 
     name: ClassVar[str]
 
@@ -58,16 +58,16 @@ class RelativeTimes(ABC):
 
     @abstractmethod
     def order_statistic(self, *, rank: Quantity, count: Quantity) -> Quantity:
-        """Return the mean of the rank-th smallest of ``count`` independent times; if both are equal, of the largest."""
+        """Return the mean of the rank-th smallest of ``count`` independent times; of the largest if rank = count."""
 
     @abstractmethod
     def draw(self, count: int, *, generator: np.random.Generator) -> NDArray[np.float64]:
-        """Return so many independent relative times."""
+        """Return ``count`` independent relative times."""
 
 
 @cache
 def _normal_density(rank: int, count: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return points and weights with which to average over the rank-th smallest of some standard normal values."""
+    """Return points and weights for averages over the rank-th smallest of ``count`` standard normal values."""
     from scipy.special import log_ndtr
     from scipy.stats import beta
 
@@ -124,9 +124,9 @@ def normal_order_statistic(*, rank: Quantity, count: Quantity) -> Quantity:
     Parameters
     ----------
     rank : int, ndarray or sympy.Expr
-        Which in ascending order, k. [1]
+        Rank in ascending order, k. [1]
     count : int, ndarray or sympy.Expr
-        Of how many, p. [1]
+        Number of values, p. [1]
 
     Returns
     -------
@@ -140,7 +140,8 @@ def normal_order_statistic(*, rank: Quantity, count: Quantity) -> Quantity:
 
     Notes
     -----
-    Valid for: independent values. Blom's form is 4.5 % above for two, 0.2 % for 16 and 0.4 % below for 100.
+    Valid for: independent values. For the largest value, Blom's form is 4.5 % too high with two values, 0.2 % too
+    high with 16 and 0.4 % too low with 100.
 
     Examples
     --------
@@ -171,9 +172,9 @@ def exponential_order_statistic(*, rank: Quantity, count: Quantity) -> Quantity:
     Parameters
     ----------
     rank : int, ndarray or sympy.Expr
-        Which in ascending order, k. [1]
+        Rank in ascending order, k. [1]
     count : int, ndarray or sympy.Expr
-        Of how many, p. [1]
+        Number of values, p. [1]
 
     Returns
     -------
@@ -219,7 +220,7 @@ class Normal(RelativeTimes):
     Parameters
     ----------
     cv : float
-        Coefficient of variation; from 0.3 on, that before the distribution is cut off and scaled to mean 1. [1]
+        Coefficient of variation; above 0.3, its value before the distribution is cut off and scaled to mean 1. [1]
     """
 
     name = "normal"
@@ -248,7 +249,7 @@ class Normal(RelativeTimes):
         return _each(one, *checked_ranks(rank, count))
 
     def draw(self, count: int, *, generator: np.random.Generator) -> NDArray[np.float64]:
-        """Return so many independent relative times."""
+        """Return ``count`` independent relative times."""
         points = generator.standard_normal(count)
         return np.asarray(self._relative(points) if self.cv > TRUNCATED_FROM else np.maximum(1 + self.cv * points, 0))
 
@@ -258,7 +259,7 @@ class Normal(RelativeTimes):
         from scipy.stats import norm
 
         lowest = ndtr(-1 / self.cv)
-        # from above, so that quantiles close to 1 keep their digits
+        # from the upper tail, so that quantiles close to 1 keep their digits
         cut = 1 + self.cv * norm.isf(ndtr(-points) * (1 - lowest))
         mean = 1 + self.cv * norm.pdf(1 / self.cv) / (1 - lowest)
         return np.asarray(cut / mean)
@@ -291,7 +292,7 @@ class LogNormal(RelativeTimes):
         return sqrt(log(1 + self.cv**2))
 
     def order_statistic(self, *, rank: Quantity, count: Quantity) -> Quantity:
-        """Return the mean of the rank-th smallest of so many, by an integral."""
+        """Return the mean of the rank-th smallest of ``count``, by an integral."""
 
         def one(rank: int, count: int) -> float:
             points, weights = _normal_density(rank, count)
@@ -300,7 +301,7 @@ class LogNormal(RelativeTimes):
         return _each(one, *checked_ranks(rank, count))
 
     def draw(self, count: int, *, generator: np.random.Generator) -> NDArray[np.float64]:
-        """Return so many independent relative times."""
+        """Return ``count`` independent relative times."""
         return np.exp(self.sigma * generator.standard_normal(count) - self.sigma**2 / 2)
 
 
@@ -326,11 +327,11 @@ class ShiftedExponential(RelativeTimes):
         return self.cv
 
     def order_statistic(self, *, rank: Quantity, count: Quantity) -> Quantity:
-        """Return the mean of the rank-th smallest of so many, in closed form."""
+        """Return the mean of the rank-th smallest of ``count``, in closed form."""
         return 1 - self.cv + self.cv * exponential_order_statistic(rank=rank, count=count)
 
     def draw(self, count: int, *, generator: np.random.Generator) -> NDArray[np.float64]:
-        """Return so many independent relative times."""
+        """Return ``count`` independent relative times."""
         return 1 - self.cv + self.cv * generator.standard_exponential(count)
 
 
@@ -348,7 +349,7 @@ class Empirical(RelativeTimes):
     times: Sequence[float]
 
     def __post_init__(self) -> None:
-        measured = checked_times(self.times, allowed="a list of times above zero, at least one")
+        measured = checked_times(self.times, allowed="a list of at least one time above zero")
         object.__setattr__(self, "times", measured)
 
     @property
@@ -362,7 +363,7 @@ class Empirical(RelativeTimes):
         return np.asarray(measured / measured.mean())
 
     def order_statistic(self, *, rank: Quantity, count: Quantity) -> Quantity:
-        """Return the mean of the rank-th smallest of so many drawn with replacement, exactly."""
+        """Return the exact mean of the rank-th smallest of ``count`` times drawn with replacement."""
         from scipy.special import betainc
 
         ascending = self._sorted
@@ -374,7 +375,7 @@ class Empirical(RelativeTimes):
         return _each(one, *checked_ranks(rank, count))
 
     def draw(self, count: int, *, generator: np.random.Generator) -> NDArray[np.float64]:
-        """Return so many independent relative times."""
+        """Return ``count`` independent relative times."""
         return generator.choice(self._sorted, count)
 
 
@@ -442,12 +443,12 @@ class Unequal(RelativeTimes):
 
     @property
     def variation(self) -> float:
-        """Coefficient of variation of one worker's time from step to step: none. [1]"""
+        """Coefficient of variation of one worker's time from step to step: zero. [1]"""
         return 0.0
 
     @property
     def lasting_count(self) -> int:
-        """Workers with a time. [1]"""
+        """Number of workers, each with its own time. [1]"""
         return len(self.times)
 
     def of_first(self, worker_count: int) -> Unequal:

@@ -1,4 +1,4 @@
-"""Measured rows compiled into functions of the unknowns: the same path as a prediction, many configurations at once."""
+"""Measured rows as functions of the unknowns, evaluated like predictions, for many configurations at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEP = 0.01
 
 
 def shifted_either_way(log_factors: NDArray[np.float64], reached: Sequence[int], *, step: float) -> NDArray[np.float64]:
-    """Stack the unknowns with copies in which one reached unknown alone is raised or lowered."""
+    """Stack the unknowns with copies of them, each with one reached unknown raised or lowered."""
     half = len(reached)
     shifted = np.repeat(log_factors[:, None], 2 * half + 1, axis=1)
     shifted[list(reached), np.arange(1, half + 1)] += step
@@ -103,11 +103,11 @@ class Problem:
         return np.array([time for time, _ in found]), np.array([gradient for _, gradient in found])
 
     def reached_by(self, rows: Iterable[int]) -> frozenset[int]:
-        """Return the unknowns that scale a constant of some rows."""
+        """Return the unknowns that scale constants of these rows."""
         return frozenset().union(*(self.rows[index].reached for index in rows))
 
     def forget(self, *, keep: NDArray[np.float64] | None = None) -> None:
-        """Drop the cached times, except those at one set of factors from which several fits start."""
+        """Drop the cached times, except those at factors ``keep`` from which several fits start."""
         kept = {}
         if keep is not None:
             wanted = [keep[list(row.reached)].tobytes() for row in self.rows]
@@ -116,15 +116,15 @@ class Problem:
         self._known.update(kept)
 
     def prior_root(self) -> NDArray[np.float64]:
-        """Return the matrix W for which W x are independent unit normals under the prior.
+        """Return the matrix W that makes the components of W x independent unit normals under the prior.
 
-        Unknowns of one group share a common part, so that one without its own rows follows the group's mean.
+        Unknowns of one group share a common part, so an unknown without rows of its own follows the group's mean.
         """
         return prior_root(self.unknowns)
 
 
 def prior_root(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
-    """Return the matrix W for which W x are independent unit normals under the prior of some unknowns."""
+    """Return the matrix W that makes the components of W x independent unit normals under the unknowns' prior."""
     root: NDArray[np.float64] = np.linalg.inv(np.linalg.cholesky(prior_covariance(unknowns)))
     return root
 
@@ -134,7 +134,7 @@ Times = tuple["NDArray[np.float64]", "NDArray[np.float64]"]
 
 @dataclass(frozen=True, eq=False)
 class CompiledBoard:
-    """A board, and how the constants of its times follow from the unknowns."""
+    """A board, and how its constants depend on the unknowns."""
 
     board: KernelBoard
     unknowns_of: dict[str, tuple[int, ...]]
@@ -158,7 +158,7 @@ class CompiledBoard:
         return cls(board, unknowns_of, starts, reached)
 
     def factors(self, log_factors: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        """Return the factors on the constants of the files."""
+        """Return the factors that multiply the constants of the files."""
         return {
             name: np.exp(self.starts[name] + log_factors[list(indices)].sum(axis=0))
             for name, indices in self.unknowns_of.items()
@@ -178,7 +178,7 @@ def _start(name: str, matching: Sequence[Unknown], values: Mapping[str, object])
         return 0.0
     value = values.get(name)
     if len(stated) > 1 or not isinstance(value, int | float) or value <= 0:
-        message = f"{name} = {value!r} cannot start at {stated}: only a single number above zero can have one start"
+        message = f"{name} = {value!r} cannot start at {stated}: only a number above zero can have a start, one at most"
         raise CalibrationError(message)
     return float(np.log(stated[0] / value))
 
@@ -232,7 +232,7 @@ class KernelProblem:
         return times, gradients
 
     def reached_by(self, rows: Iterable[int]) -> frozenset[int]:
-        """Return the unknowns that scale a constant of some rows."""
+        """Return the unknowns that scale constants of these rows."""
         asked = set(rows)
         reached = (
             compiled.reached for index, compiled in enumerate(self.boards) if not asked.isdisjoint(self.rows_of(index))
@@ -244,5 +244,5 @@ class KernelProblem:
         self._known.clear()
 
     def prior_root(self) -> NDArray[np.float64]:
-        """Return the matrix W for which W x are independent unit normals under the prior."""
+        """Return the matrix W that makes the components of W x independent unit normals under the prior."""
         return prior_root(self.unknowns)

@@ -15,7 +15,7 @@ threads:
     CNTK (GemmConvolutionEngine): unfolds the whole mini-batch, multiplies once and transposes the result. The input
     gradient unfolds the *output* gradient, at every position of the input whatever the stride.
 ``spatial_contraction``
-    TensorFlow (Eigen): forward unfolds while it packs, without a column buffer; the two gradients unfold into a
+    TensorFlow (Eigen): the forward pass unfolds while packing, without a column buffer; the two gradients unfold into a
     buffer. All steps are threaded.
 """
 
@@ -103,7 +103,7 @@ class _Shape:
         return Stream(read_bytes=moved, written_bytes=moved, efficiency="im2col", launches=launches)
 
     def scatter(self, *, samples: Quantity) -> Stream:
-        """Return the pass that writes each column element into a cache line of its own.
+        """Return the pass that writes each column element into its own cache line.
 
         In columns of a whole mini-batch the sample is the fastest index. With columns larger than the cache and 16
         samples or more, the line that holds an element is fetched and then evicted before the next sample reaches it.
@@ -113,7 +113,7 @@ class _Shape:
         return Stream(read_bytes=moved + lines, written_bytes=lines, efficiency="scatter")
 
     def fold(self, *, launches: Quantity = 1, samples: Quantity = 1) -> Stream:
-        """Return the pass that adds columns back into images (col2im), after clearing them."""
+        """Return the pass that clears images and adds columns back into them (col2im)."""
         columns, image = self.column_bytes * samples, self.image_bytes * samples
         return Stream(read_bytes=2 * columns, written_bytes=columns + image, efficiency="col2im", launches=launches)
 
@@ -222,7 +222,7 @@ def cpu_convolution_alternatives(
     Notes
     -----
     Valid for: the versions in the references. Launches of one kernel are serial; ``count`` products of one
-    launch share the threads. Ignores: the bias, which is a pass of its own.
+    launch share the threads. Ignores: the bias, which is a separate pass.
 
     Examples
     --------

@@ -1,9 +1,9 @@
 """Links: one file per protocol and generation, which serves every lane width it lists.
 
-``pcie_3.toml`` gives ``pcie_3_x1`` to ``pcie_3_x16``; a file without lane widths gives one link of its own
-name. All bandwidths are per direction. From wire to use: lane rate x lanes (raw), x line code (carries
-packets), x payload share of a packet (the upper limit of a copy), or x ``typical_efficiency`` (the rate that
-copies reach).
+``pcie_3.toml`` gives ``pcie_3_x1`` to ``pcie_3_x16``; a file without lane widths gives one link with the file's name.
+All bandwidths are per direction. The raw bandwidth is lane rate x lanes; times the line code, it carries packets. That
+times the payload share of a packet is the upper limit of a copy; times ``typical_efficiency``, the rate that copies
+reach.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Link:
     Parameters
     ----------
     name : str
-        As ``load_link`` accepts it, e.g. ``pcie_3_x16``. [-]
+        Name that ``load_link`` accepts, e.g. ``pcie_3_x16``. [-]
     family : LinkFamily
         Protocol and generation. [-]
     lane_count : int
@@ -95,12 +95,12 @@ class Link:
 
     @property
     def raw_bandwidth_bytes_per_s(self) -> float:
-        """Bits on the wire, before the line code. [B/s]."""
+        """Bandwidth on the wire, before the line code. [B/s]."""
         return self.family.in_base_units("lane_rate_gbit_per_s") * self.lane_count
 
     @property
     def bandwidth_bytes_per_s(self) -> float:
-        """Bandwidth after the line code, as tables of PCIe print it. [B/s]."""
+        """Bandwidth after the line code, as PCIe tables state it. [B/s]."""
         code = self.family.code
         return self.raw_bandwidth_bytes_per_s * code.payload_bits / code.coded_bits
 
@@ -111,7 +111,7 @@ class Link:
 
     @property
     def pageable_bandwidth_bytes_per_s(self) -> float:
-        """Bandwidth of large copies from pageable host memory; that of pinned memory if both are equal. [B/s]."""
+        """Bandwidth of large copies from pageable host memory; as from pinned memory if not stated. [B/s]."""
         if self.family.pageable_efficiency is None:
             return self.effective_bandwidth_bytes_per_s
         return self.bandwidth_bytes_per_s * self.family.pageable_efficiency

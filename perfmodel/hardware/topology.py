@@ -1,8 +1,8 @@
 """The channels and topology of a system: sockets, memories, PCIe roots and switches, devices, storage and NICs.
 
 Data take the route that is fastest for a large message. Devices, storage and memories are only ends of
-routes: a GPU does not forward data for another one. Where two ends cannot reach each other directly, a copy is
-staged in host memory.
+routes: a GPU does not forward data for another one. If two ends cannot reach each other directly, a copy is staged in
+host memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from perfmodel.symbolic import is_symbolic
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Channel:
-    """One direction of a link, or both of a half-duplex link or a memory bus."""
+    """One direction of a link, or both directions of a half-duplex link or memory bus."""
 
     name: str
     capacity_bytes_per_s: float
@@ -87,7 +87,7 @@ class Wire:
         half_duplex: bool = False,
         peer: bool = False,
     ) -> Wire:
-        """Return a wire with equal directions."""
+        """Return a wire with the same rates in both directions."""
         name = f"{lower}={upper}" if half_duplex else f"{lower}>{upper}"
         upward = Channel(
             name=name,
@@ -124,7 +124,7 @@ class Wire:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-    """The path of a copy: one leg, or several that pause in host memory."""
+    """The path of a copy: one leg, or several with pauses in host memory."""
 
     nodes: tuple[str, ...]
     channels: tuple[Channel, ...]
@@ -200,7 +200,7 @@ def quickest(
 ENDS: Final = frozenset({"memory", "device", "storage"})
 """Kinds of nodes that data do not pass through."""
 NO_HUBS: Final = ENDS | {"nic"}
-"""Kinds of nodes that data pass through only on request."""
+"""Kinds of nodes that data do not pass through, except for the NICs chosen for a copy."""
 
 
 class Topology:
@@ -220,7 +220,7 @@ class Topology:
 
     @property
     def stated(self) -> Topology:
-        """The same topology with numbers only, which decide routes; itself unless links are symbolic."""
+        """The same topology with numbers for symbols, to choose routes; itself if no link is symbolic."""
         return self
 
     def of_kind(self, kind: str) -> tuple[str, ...]:
@@ -266,8 +266,8 @@ class Topology:
         Returns
         -------
         Route
-            The widest path; among equally wide ones that of lowest latency, then with fewest hops, then
-            first by name. [-]
+            The widest path; among equally wide ones, the one with the lowest latency, then fewest hops, then first by
+            name. [-]
 
         Raises
         ------
@@ -290,7 +290,7 @@ class Topology:
         return reduce(Route.then, self.legs(source, sink, through_host=through_host))
 
     def legs(self, source: str, sink: str, *, through_host: bool = False) -> tuple[Route, ...]:
-        """Return the legs of a large copy: one direct leg, or several that pause in host memory in between."""
+        """Return the legs of a large copy: one direct leg, or several with pauses in host memory."""
         return self._legs(source, sink, through_host)
 
     @derived
@@ -324,7 +324,7 @@ class Topology:
         raise ArgumentError("name", name, "a node attached to a socket")
 
     def root_complex(self, name: str) -> str:
-        """Return the PCIe root that a node is below: one that the file lists, else its socket."""
+        """Return the PCIe root above a node: one that the file lists, else the socket."""
         for above in self._upwards(name):
             if self.places[above].kind in ("root", "socket"):
                 return above
@@ -335,7 +335,7 @@ class Topology:
 
         Notes
         -----
-        Valid for: the limits of the wiring. Ignores: drivers that switch it off for consumer boards, and the limit of
+        Valid for: the limits of the wiring. Ignores: drivers that disable it on consumer boards, and the limit of
         eight peers per device.
         """
         one, other = self._device(first), self._device(second)
@@ -382,7 +382,7 @@ class Topology:
         return tuple(nic for nic, count in links.items() if count == min(links.values()))
 
     def _nics_between(self, *ends: Place) -> frozenset[str]:
-        """Return the NICs that a copy may use: those of its end devices, and all of machines with neither end."""
+        """Return the NICs that a copy may use: the NIC of each end device, and all NICs in machines without one."""
         if len({end.node for end in ends}) == 1:
             return frozenset()
         own = {end.node: self.own_nic(end.name) for end in ends if end.kind == "device"}
@@ -426,7 +426,7 @@ class Topology:
 
     @derived
     def _route(self, source: str, sink: str, nics: frozenset[str]) -> Route:
-        """Return the widest path; among equals that of lowest latency, then fewest hops, then first by name."""
+        """Return the widest path; among equals, by lowest latency, then fewest hops, then name."""
         edges = self._edges(source, sink, nics)
         width = widest(edges, source, sink)
         if width is None:
@@ -436,7 +436,7 @@ class Topology:
         return Route(nodes=nodes, channels=channels, latency_s=latency)
 
     def _startup_s(self, nodes: tuple[str, ...], channels: tuple[Channel, ...]) -> float:
-        """Return the start-up time of a message: of its adapters on a network, else of the copying part. [s]"""
+        """Return the start-up time of a message: of its network adapters if it uses any, else of the copy. [s]"""
         ends = zip(itertools.pairwise(nodes), channels, strict=True)
         over_network = [channel for pair, channel in ends if "fabric" in {self.places[name].kind for name in pair}]
         startups_s = [channel.startup_s for channel in over_network or channels]

@@ -34,7 +34,7 @@ from perfmodel.layers.translation import Operand, OperatorCall, Translation, Tra
 VIEW = "perfmodel.view"
 """Operator of a step that only views its input in another shape."""
 OVERWRITE = "perfmodel.overwrite"
-"""Operator of a step that overwrites its first input, a part of the second one's memory."""
+"""Operator of a step that overwrites its first input, which is part of its second input's memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +102,10 @@ Source = TranslatedNode | str
 
 
 def is_seen_otherwise(source: Source) -> bool:
-    """Tell whether a tensor is a view, with its axes reordered, of something that was reshaped before.
+    """Tell whether a tensor is a view with reordered axes of a tensor that was reshaped before.
 
-    The gradient of a copy of the view has the new order and must be copied again before it can be reshaped back. If
-    nothing was reshaped, readers of the gradient take it in that order.
+    The gradient of a copy of the view has the new order and must be copied again before it can be reshaped back.
+    Without a reshape, readers of the gradient accept the new order.
     """
     is_turned = False
     while isinstance(source, TranslatedNode) and source.inputs and source.layer.is_view:
@@ -156,7 +156,7 @@ class TranslatedProgram:
         self._region = ("", False)
 
     def parameter(self, key: str) -> ParameterTensor:
-        """Return the trained tensor of an operand's key; the key of a part has the part's name in brackets."""
+        """Return the trained tensor for an operand's key; the key of a part ends in the part's name in brackets."""
         parameters = self.program.parameters
         return parameters[key] if key in parameters else parameters[key.partition("[")[0]]
 
@@ -179,7 +179,7 @@ class TranslatedProgram:
         return self._sources.get(operand.key) or self.source(operand)
 
     def ended(self, source: TranslatedNode) -> TranslatedNode:
-        """Return a view of an output that other layers read too, for gradients to start at [-]."""
+        """Return a view, for gradients to start at, of an output that other layers also read [-]."""
         return self._add(Reshape(shape=tuple(source.shape)), (source,), path=source.path)
 
     def _held_parameter(self, operand: Operand, found: Source | None) -> Source:
@@ -194,7 +194,7 @@ class TranslatedProgram:
         return self._add(Reshape(shape=tuple(operand.shape)), (found,), path=self.parameter(operand.key).name)
 
     def _as_read(self, operand: Operand, found: Source) -> Source:
-        """Return one sample as a tensor or the reverse, if a network of one batch size needs it."""
+        """View samples as one whole tensor or the reverse, if a network of fixed batch size needs it."""
         is_whole = isinstance(operand.shape, SharedShape)
         if operand.key not in self.program.wholes or is_whole == isinstance(self.shape(found), SharedShape):
             return found
@@ -204,7 +204,7 @@ class TranslatedProgram:
         return self._seen_otherwise[operand.key, is_whole]
 
     def _scalar(self, operand: Operand, found: Source) -> Source:
-        """Return the mean of a loss per sample, if the network continues with one number."""
+        """Return the mean of a per-sample loss if the network continues with one number."""
         is_number = operand.shape == () and isinstance(operand.shape, SharedShape)
         if isinstance(found, str) or not (found.layer.is_loss and is_number):
             return found
@@ -230,7 +230,7 @@ class TranslatedProgram:
         return node
 
     def _placed(self, layer: Layer, inputs: Sequence[Source], parameters: Mapping[str, str]) -> TranslatedNode:
-        """Return a layer with the shape of its output; PerfmodelError where its inputs do not fit."""
+        """Return a layer with the shape of its output; raise PerfmodelError if its inputs do not fit."""
         shapes = tuple(map(self.shape, inputs))
         names = tuple(map(str, range(len(inputs))))
         shape = Node.of(layer.kind, layer, input_names=names, input_shapes=shapes, usage=Usage()).output_shape
@@ -350,7 +350,7 @@ class TranslatedProgram:
     def _fitting(
         self, index: int, step: Step, translation: Translation, output: Operand, problems: list[str] | None = None
     ) -> TranslatedNode | None:
-        """Return the layer; None if its output differs from the call's."""
+        """Return the layer, or None if it rejects its inputs or its output differs from the call's."""
         parameters = {name: operand.key for name, operand in translation.parameters.items()}
         planned = len(self.nodes)
         try:
@@ -364,7 +364,7 @@ class TranslatedProgram:
         else:
             if node.layer.is_loss or node.shape == output.shape:
                 return self._of_step(node, index, step)
-            problem = f"{node.layer.kind} makes {tuple(node.shape)}, but the call {tuple(output.shape)}"
+            problem = f"{node.layer.kind} makes {tuple(node.shape)}, but the call makes {tuple(output.shape)}"
         del self.nodes[planned:]
         self._forget()
         if problems is not None:
@@ -426,7 +426,7 @@ class TranslatedProgram:
 
 
 def _unmade(operand: Operand) -> Layer:
-    """Return the layer of a tensor that depends on no input: a constant, or one filled to the batch size."""
+    """Return the layer of a tensor that depends on no input: a constant, or one filled for each sample."""
     if operand.is_shared:
         return Constant(shape=tuple(operand.shape), is_index=operand.is_index)
     return Fill(shape=tuple(operand.shape), per_sample=True)

@@ -1,4 +1,4 @@
-"""Attention: of queries, keys and values, and with its projections."""
+"""Attention of given queries, keys and values, and attention with its projections."""
 
 from __future__ import annotations
 
@@ -98,15 +98,16 @@ class Heads:
         element_bytes : int
             Size of one element. [B]
         kept_elements : int, ndarray or sympy.Expr
-            Elements kept only by the layer, besides scores, and freed before scores have a gradient. [1]
+            Elements besides the scores that only the layer keeps, and frees before the gradient of the scores exists.
+            [1]
         made_elements : int, ndarray or sympy.Expr
-            Gradients of the layer's inputs; only that of the values exists by then. [1]
+            Elements of the gradients of the layer's inputs; at the peak, only the gradient of the values exists. [1]
 
         Returns
         -------
         int, ndarray or sympy.Expr
-            Recomputed scores: a statistic per row. Materialised ones: the peak comes when the gradient of the
-            scores is made from that of the probabilities, beside the gradient of the values. [B]
+            Recomputed scores: a statistic per row. Materialised scores: the peak, when the gradient of the scores is
+            computed from the gradient of the probabilities and the gradient of the values exists. [B]
         """
         rows = batch_size * self.heads * self.queries
         if self.scores == "recomputed":
@@ -127,8 +128,8 @@ class Heads:
         Returns
         -------
         int, ndarray or sympy.Expr
-            Recomputed scores: a statistic per row. Materialised scores: the probabilities,
-            and with dropout their remainder and its mask. [B]
+            Recomputed scores: a statistic per row. Materialised scores: the probabilities, and with dropout also the
+            remaining probabilities and the mask. [B]
         """
         rows = batch_size * self.heads * self.queries
         if self.scores == "recomputed":
@@ -142,7 +143,7 @@ MASK = 3
 
 
 def _ends_in_rows(operand: Operand) -> bool:
-    """Return whether a tensor's last two axes are those of its samples: positions and features."""
+    """Return whether a tensor's last two axes are still positions and features, in this order."""
     rank = len(operand.shape)
     return rank >= len(SEQUENCE) and operand.axes[-2:] == (rank - 2, rank - 1)
 
@@ -162,7 +163,7 @@ def _from_torch(call: OperatorCall) -> Translation | None:
 
 
 def _from_onnx(call: OperatorCall) -> Translation | None:
-    """Read ``Attention`` of opset 23, not one that projects (com.microsoft) or has a cache of keys."""
+    """Read ``Attention`` of opset 23; decline one with projections (com.microsoft) or a key cache."""
     operands = tuple(call.get(position) for position in ("0", "1", "2"))
     if any(operand is None or operand.is_parameter for operand in operands) or call.get("4") is not None:
         return None
@@ -173,7 +174,7 @@ def _from_onnx(call: OperatorCall) -> Translation | None:
 
 
 def _from_onnx_heads(call: OperatorCall) -> Translation | None:
-    """Read ``MultiHeadAttention`` (com.microsoft) of separate queries, keys and values without bias and cache."""
+    """Read ``MultiHeadAttention`` (com.microsoft) with separate queries, keys and values, without bias or cache."""
     operands = tuple(call.get(position) for position in ("0", "1", "2"))
     further = [call.get(position) for position in ("3", "4", "6", "7")]
     if any(operand is None or len(operand.shape) != len(SEQUENCE) for operand in operands) or any(further):
@@ -186,27 +187,27 @@ class ScaledDotProductAttention(Layer):
     """softmax(Q K^T / sqrt(d)) V of every head; inputs are queries, keys, values and, optionally, a mask.
 
     Inputs are (heads, positions, features), with any number of axes for heads; keys and values may have fewer
-    heads, each shared by a group of queries' heads.
+    heads, each shared by a group of query heads.
 
     Parameters
     ----------
     causal : bool
         Whether a position sees only itself and earlier ones. [-]
     scores : str
-        ``recomputed``: scores stay on chip and are computed again going back (FlashAttention); ``materialised``: they
-        go through memory. [-]
+        ``recomputed``: scores stay on chip and are computed again in the backward phase (FlashAttention);
+        ``materialised``: they go through memory. [-]
     dropout : float
         Fraction of the probabilities dropped, in [0, 1). [1]
     heads, key_heads : int or None
-        Heads of queries, and of keys and values, if they lie side by side in inputs of (positions, features); None
-        if they have an axis, and for key_heads if it equals heads. [1]
+        Heads of queries, and of keys and values, if inputs are (positions, features) with the heads side by side; None
+        if heads have an axis of their own. Without key_heads, keys have as many heads as queries. [1]
 
     Notes
     -----
     With s = heads x queries x keys: forward 2 s (d_k + d_v) FLOP of products and 6 s for scaling and softmax; backward
-    twice the products and 5 s. Masked scores count too. Kept besides the inputs: recomputed, the
-    output and one statistic (4 B) per row; materialised, the probabilities, and with dropout their remainder and
-    a mask of 1 B each. A mask has no gradient.
+    twice the products and 5 s. Masked scores count too. Kept besides the inputs: if recomputed, the output and one
+    statistic (4 B) per row; if materialised, the probabilities, and with dropout also the remaining probabilities and a
+    mask of 1 B for each. A mask has no gradient.
 
     References
     ----------
@@ -249,7 +250,7 @@ class ScaledDotProductAttention(Layer):
 
     @property
     def keeps_output(self) -> bool:  # type: ignore[override]
-        """Whether back-propagation reads the output: for the row sums of recomputed scores."""
+        """Whether back-propagation reads the output, as it does for the row sums of recomputed scores."""
         return self.scores == "recomputed"
 
     def _split(self, shape: Shape, heads: int | None) -> tuple[Any, Any, Any]:
@@ -273,7 +274,7 @@ class ScaledDotProductAttention(Layer):
         known = not any(map(is_open_size, (*query, *key, *value)))
         if known and (query[2] != key[2] or key[:2] != value[:2]):
             shapes = ", ".join(map(shape_text, input_shapes[:MASK]))
-            allowed = "queries and keys of one size, keys and values of as many heads and positions"
+            allowed = "queries and keys of equal size, and keys and values with equally many heads and positions"
             mismatch(f"takes {allowed}, but its inputs are {shapes}")
         check_divides(key[0], query[0], f"{key[0]} heads of keys do not divide {query[0]} heads of queries")
         return Heads(
@@ -299,13 +300,13 @@ class ScaledDotProductAttention(Layer):
         return replace(self, dropout=0.0)
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
-        """Return a statistic per row, or probabilities with their remainder after dropout and its mask [B]."""
+        """Return the size of a statistic per row, or of the probabilities before and after dropout and its mask [B]."""
         return self._heads(input_shapes).kept_bytes(batch_size=batch_size, element_bytes=element_bytes)
 
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
-        """Return the memory of the gradients of probabilities and scores beyond that of the inputs' gradients [B]."""
+        """Return the memory of the gradients of probabilities and scores beyond the inputs' gradients [B]."""
         operands = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[:MASK])
         return self._heads(input_shapes).backward_scratch_bytes(
             batch_size=batch_size, element_bytes=element_bytes, kept_elements=0, made_elements=operands
@@ -338,7 +339,7 @@ class MultiHeadAttention(LayerByInput):
     heads : int
         Heads of the queries. [1]
     key_heads : int or None
-        Heads of keys and values, each shared by a group of queries' heads; None for ``heads``. [1]
+        Heads of keys and values, each shared by a group of query heads; None for ``heads``. [1]
     head_size : int or None
         Features per head; None for the features of x over heads. [1]
     causal : bool
@@ -346,14 +347,14 @@ class MultiHeadAttention(LayerByInput):
     bias : bool
         Whether the projections have biases. [-]
     scores : str
-        ``recomputed``: scores stay on chip and are computed again going back (FlashAttention); ``materialised``: they
-        go through memory. [-]
+        ``recomputed``: scores stay on chip and are computed again in the backward phase (FlashAttention);
+        ``materialised``: they go through memory. [-]
     dropout : float
         Fraction of the probabilities dropped, in [0, 1). [1]
 
     Notes
     -----
-    Projections that read the same input are one product, as in torch: of queries, keys and values, or of keys and
+    As in torch, projections of the same input are one product: queries, keys and values together, or only keys and
     values if there is a context. Per position of x, with width w = heads x head_size and kv = key_heads x
     head_size: 2 f (w + 2 kv) + 2 w f FLOP of projections, and the attention between them. Heads are views of the
     projected tensors, not copies. Kept besides the inputs: queries, keys, values, the output of the attention, and
@@ -453,7 +454,7 @@ class MultiHeadAttention(LayerByInput):
         return replace(self, dropout=0.0)
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
-        """Return queries, keys, values, the attention's output, and its statistics or probabilities [B]."""
+        """Return the size of queries, keys, values, the attention's output, and its statistics or probabilities [B]."""
         sizes = self._sizes(input_shapes)
         operation = sizes.operation(batch_size=batch_size, role=Role.OUTPUT)
         tensors = operation.operand_elements + operation.output_elements
@@ -462,7 +463,7 @@ class MultiHeadAttention(LayerByInput):
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
-        """Return the memory of the gradients of probabilities and scores beyond that already freed [B]."""
+        """Return the memory of the gradients of probabilities and scores beyond the memory already freed [B]."""
         sizes = self._sizes(input_shapes)
         operation = sizes.operation(batch_size=batch_size, role=Role.OUTPUT)
         values = batch_size * sizes.key_heads * sizes.keys * sizes.value_size
@@ -486,7 +487,7 @@ class MultiHeadAttention(LayerByInput):
         )
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return the same, without the products for inputs that need no gradient."""
+        """Return the gradients of all parts, without the products for inputs that need no gradient."""
         output = self._output_projection(input_shapes, batch_size=batch_size)
         operations = [
             *self._gradients(*output, wanted=True),

@@ -25,7 +25,7 @@ VARIATIONS: Final = (0.05, 0.1, 0.2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowdownRow:
-    """One number of workers whose times vary."""
+    """Slowdown for one number of workers and one coefficient of variation."""
 
     cv: float
     workers: int
@@ -92,7 +92,7 @@ def straggler_slowdown(
 
     Notes
     -----
-    Valid for: independent, equal workers, and steps of only computation. Ignores: the exchange,
+    Valid for: independent, equal workers and steps that only compute. Ignores: the exchange,
     and a worker that is always slow.
 
     Examples
@@ -110,7 +110,7 @@ def straggler_slowdown(
     rows = []
     for variation in dict.fromkeys(variations):
         if isinstance(variation, bool) or not isinstance(variation, int | float):
-            raise ArgumentError("cv", variation, "0 or more")
+            raise ArgumentError("cv", variation, "a finite number >= 0")
         straggler = straggler_of({"distribution": distribution, "cv": variation}, backup_workers=backup_workers)
         rows += [
             SlowdownRow(
@@ -120,7 +120,7 @@ def straggler_slowdown(
             )
             for count in dict.fromkeys(counts)
         ]
-    backups = f", but for {backup_workers} of them" if backup_workers else ""
-    title = f"waiting for the slowest of workers{backups}, {distribution} times"
+    backups = f", except {backup_workers} of them" if backup_workers else ""
+    title = f"waiting for the slowest of all workers{backups}, {distribution} times"
     table = Table(rows, title=title, row_type=SlowdownRow)
     return StragglerSlowdown(distribution=distribution, backup_workers=backup_workers, rows=table)

@@ -75,7 +75,7 @@ class Protocol:
     launch_s : float
         Cost of a call without data. [s]
     hop_factor : float
-        Ratio of a round's latency to that of the links. [1]
+        Ratio of a round's latency to the links' latency. [1]
     bandwidth_efficiency : float
         Share of the links' bandwidth that carries the message. [1]
     """
@@ -106,7 +106,7 @@ class LibraryCollective:
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Nodes of servers: none, because a library works between the ranks."""
+        """Nodes of servers: none, because a library sends directly from rank to rank."""
         return ()
 
     def time(self, size_bytes: Quantity) -> Quantity:
@@ -114,7 +114,7 @@ class LibraryCollective:
         return reduce(minimum, [self._time(placed, protocol, size_bytes) for placed, protocol in self._ways()])
 
     def choice(self, size_bytes: float) -> tuple[str, str]:
-        """Choice that the library makes at a size."""
+        """Algorithm and protocol that the library chooses for a message size."""
         placed, protocol = self._way(size_bytes)
         return placed.collective.name, protocol.name
 
@@ -144,7 +144,7 @@ class LibraryCollective:
         )
 
     def channel_bytes(self, size_bytes: float) -> Mapping[str, Quantity]:
-        """Bytes over each channel for a message of this many bytes [B], without a protocol's flags. [B]"""
+        """Bytes that a message of this size [B] sends over each channel, without a protocol's flags. [B]"""
         return self._way(size_bytes)[0].channel_bytes(size_bytes)
 
     def _way(self, size_bytes: float) -> tuple[Placed, Protocol]:

@@ -1,4 +1,4 @@
-"""Ring order: a tour of the ranks over the widest routes and, among those, the fastest."""
+"""Ring order: a tour of the ranks that prefers wide routes and, among equally wide ones, fast routes."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
 
     Notes
     -----
-    Valid for: one ring. The slowest link of the tour is as fast as possible, and then the sum of latencies as small as
-    possible: exactly for up to nine devices in a machine, beyond that by reversing stretches. Ignores: shared channels.
+    Valid for: one ring. The tour makes its slowest link as fast as possible, then the sum of latencies as small as
+    possible: exactly for up to nine devices in a machine; beyond that, it is improved by reversing stretches. Ignores:
+    shared channels.
 
     Examples
     --------
@@ -135,7 +136,7 @@ def _exact(members: list[int], between: Between) -> list[int]:
 
 
 def _improved(members: list[int], between: Between) -> list[int]:
-    """Improve the nearest-neighbour tour until reversing no stretch helps."""
+    """Improve the nearest-neighbour tour until no reversed stretch shortens it."""
     tour, left = [members[0]], members[1:]
     while left:
         left.sort(key=lambda member: (*between[tour[-1], member], member))

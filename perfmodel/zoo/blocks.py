@@ -1,4 +1,4 @@
-"""Building blocks of networks on images: the image, chains, normalised convolutions, the end; activations by name."""
+"""Building blocks of image networks: input, chains, normalised convolutions, classifier; activations by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ACTIVATIONS: dict[str, nn.Layer] = {
     "silu": nn.SiLU(),
     "tanh": nn.Tanh(),
 }
-"""Name to layer; ``gelu_tanh`` is GELU by its approximation with a tanh."""
+"""Name -> layer; ``gelu_tanh`` is GELU approximated with a tanh."""
 
 
 def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:
@@ -45,21 +45,21 @@ def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:
 
 
 def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, nn.Layer | None]) -> str:
-    """Add layers that each read the one before; None where a variant has none.
+    """Add layers that each read the one before; skip those that are None.
 
     Parameters
     ----------
     graph : LayerGraph
         The graph. [-]
     x : str
-        What the first of them reads. [-]
+        Input of the first layer. [-]
     *named_layers : tuple
         Pairs (name, layer). [-]
 
     Returns
     -------
     str
-        Name of the last. [-]
+        Name of the last layer. [-]
     """
     for name, layer in named_layers:
         x = x if layer is None else graph.add(name, layer, inputs=x)
@@ -78,7 +78,7 @@ def normalised(
     name : str
         Beginning of the three names. [-]
     x : str
-        What the convolution reads. [-]
+        Input of the convolution. [-]
     layer : Convolution2d
         The convolution. [-]
     activation : Layer or None

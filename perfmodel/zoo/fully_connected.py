@@ -1,4 +1,4 @@
-"""Fully connected classifiers: of any depth, of MNIST, and the two of Shi et al. (2016)."""
+"""Fully connected classifiers: one of any depth, one for MNIST, and the two of Shi et al. (2016)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfmodel.zoo.options import checked, member, numbered
 
 
 def _network(name: str, hidden: int, **published: str) -> Callable[..., LayerGraph]:
-    """Return the builder of a network with so many hidden layers by default, and what is published of it."""
+    """Return the builder of a network with ``hidden`` hidden layers by default, documented with published facts."""
 
     def build(
         *, hidden_layers: int = hidden, width: int = 2048, features: int = 26752, accuracy: bool = False
@@ -28,7 +28,7 @@ def _network(name: str, hidden: int, **published: str) -> Callable[..., LayerGra
         hidden_layers : int
             Hidden layers. [1]
         width : int
-            Units of each. [1]
+            Units of each hidden layer. [1]
         features : int
             Input features, and classes. [1]
         accuracy : bool

@@ -38,7 +38,7 @@ CLASSES = Family(
     batch="rows",
     sample=("features",),
 )
-"""Scores of classes, up to a vocabulary; ``over`` says whether they are logarithms of probabilities already."""
+"""Class scores, up to a vocabulary's size; ``over`` says whether they are already log-probabilities."""
 
 WINDOWS = Family(
     {**MAPS.axes, "window": Axis(values=(2, 3, 3)), "stride": Axis(values=(1, 2, 2))},
@@ -49,10 +49,10 @@ WINDOWS = Family(
 WHOLE_OR_WINDOWS = Family(
     {**MAPS.axes, "window": Axis(values=(0, 2, 3)), "stride": Axis(values=(1, 2))}, batch="batch", sample=MAPS.sample
 )
-"""The same, with 0 for a pool over the whole map."""
+"""Maps with a window and stride; window 0 is a pool over the whole map."""
 
 NORMALISED = Family({**SEQUENCES.axes, "part": Axis(values=(0, 1))}, batch="batch", sample=SEQUENCES.sample)
-"""Sequences; ``part`` says which of the gradients is meant: that of the input, or those of scale and shift."""
+"""Sequences; ``part`` selects the gradient of the input, or the gradients of scale and shift."""
 
 GROUPED_MAPS = Family({**MAPS.axes, "groups": Axis(values=(2, 4, 8))}, batch="batch", sample=MAPS.sample)
 """Maps whose channels are normalised in groups."""
@@ -62,7 +62,7 @@ BIASED = Family({**MAPS.axes, "maps": Axis(values=(0, 0, 1))}, batch="batch", sa
 
 
 def by_autograd(tools: TorchTools, forward: Callable[..., Any], *inputs: Any) -> Prepared:
-    """Return the gradients of all inputs by autograd, where torch has no call for them alone."""
+    """Prepare the gradients of all inputs by autograd, for passes that torch has no separate gradient call for."""
     result = forward(*inputs)
     gradient = tools.normal(*result.shape)
     return Prepared(partial(tools.torch.autograd.grad, result, inputs, gradient, retain_graph=True))
@@ -91,7 +91,7 @@ def _batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepar
     norm = tools.torch.nn.functional.batch_norm
     if not backward:
         return Prepared(partial(norm, x, mean, variance, scale, shift, True, 0.1, EPSILON))
-    if tools.on_gpu:  # the library's own kernels, which only autograd chooses
+    if tools.on_gpu:  # only autograd chooses the library's own kernels
         return by_autograd(tools, lambda *given: norm(given[0], mean, variance, *given[1:], True), x, scale, shift)
     aten = tools.torch.ops.aten
     _, saved_mean, saved_deviation = aten.native_batch_norm(x, scale, shift, mean, variance, True, 0.1, EPSILON)
@@ -190,7 +190,7 @@ def _norms() -> Iterator[Benchmark]:
 
 
 def _cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    """Prepare the loss over logits, which makes log-probabilities first, or over log-probabilities."""
+    """Prepare the loss over log-probabilities, or over logits, which are turned into log-probabilities first."""
     functional = tools.torch.nn.functional
     loss = functional.nll_loss if sizes["over"] else functional.cross_entropy
     labels = tools.integers(sizes["features"], sizes["rows"])
@@ -342,7 +342,7 @@ def _pointwise_flop_count(cell: str) -> int:
 
 
 def _recurrent(cell: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    """Prepare a layer over a sequence; one call computes both gradients, which share its time by their arithmetic."""
+    """Prepare a layer over a sequence; one call computes both gradients; its time is split by their FLOP."""
     assert isinstance(operation, Recurrence)
     torch = tools.torch
     module = getattr(torch.nn, MODULE_OF[cell])(sizes["inputs"], sizes["hidden"], device=tools.device)
@@ -434,7 +434,7 @@ OPTIMIZER_OF: dict[str, tuple[str, dict[str, Any]]] = {
 """Pass of an optimizer -> the class of ``torch.optim`` and its options."""
 
 TENSORS_AT_ONCE = 16
-"""Tensors that one step of an optimizer updates on a GPU, in few launches for all of them [1]."""
+"""Tensors that one optimizer step updates together on a GPU, in few launches [1]."""
 
 
 def _update(name: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -458,7 +458,7 @@ def _stepped(optimizer: Any, weight: Any) -> Any:
 
 
 def sequence_benchmarks() -> Iterator[Benchmark]:
-    """Yield the benchmarks of recurrent layers, attention, tables and optimizers."""
+    """Yield the benchmarks of recurrent layers, attention, embedding tables and optimizers."""
     for cell, weight in (("lstm", 2.0), ("gru", 0.5), ("rnn", 0.5)):
         flop = _pointwise_flop_count(cell)
         for role in ROLES:

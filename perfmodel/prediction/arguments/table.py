@@ -210,7 +210,7 @@ _ROWS: Final = (
     Argument(
         name="system", type="str | Path | Wired | None", unit="-", group="place", check=_named,
         loads=_loaded(load_system), means=_system_name,
-        help="A machine or cluster, instead of device: its first GPUs work, or all CPU sockets if it has no GPU.",
+        help="A machine or cluster, instead of device: its first GPUs run, or all CPU sockets if it has no GPU.",
     ),
     Argument(
         name="framework", type="str | Path | FrameworkProfile", unit="-", group="step", default="generic",
@@ -221,7 +221,7 @@ _ROWS: Final = (
     Argument(
         name="threads", type="int | None", unit="1", group="place", metavar="N", check=_from(1), loads=_from(1),
         means=lambda job: job.target.threads,
-        help="CPU threads; None for one per physical core. Not for a GPU.",
+        help="CPU threads; None for one per physical core. Not allowed for a GPU.",
     ),
     Argument(
         name="phase", type="str", unit="-", group="step", default="step", metavar="PHASE",
@@ -242,24 +242,24 @@ _ROWS: Final = (
     Argument(
         name="recompute", type="str | None", unit="-", group="step", metavar="HOW",
         check=lambda _, value: check_recompute(value),
-        help="Activations computed again in the backward phase: full keeps inputs of blocks, sqrt of about sqrt(n) "
-        "segments; None keeps all, except in regions that the graph marks.",
+        help="What to recompute in the backward phase: full keeps only the inputs of blocks, sqrt only those of about "
+        "sqrt(n) segments; None keeps all activations, except in regions that the graph marks.",
     ),
     Argument(
         name="workers", type="int", unit="1", group="workers", default=1, metavar="N", check=_from(1),
-        help="Data-parallel workers, each with its own mini-batch; workers x stages x tensor_size devices work.",
+        help="Data-parallel workers, each with its own mini-batch; uses workers x stages x tensor_size devices.",
     ),
     Argument(
         name="parallelism", type="str", unit="-", group="spread", default="data", metavar="KIND", check=_parallelism,
         means=_shared,
-        help="What devices share: data nothing, model and pipeline the layers, tensor each layer, hybrid dense layers.",
+        help="Shared by devices: nothing (data), layers (model, pipeline), each layer (tensor), dense layers (hybrid).",
     ),
     Argument(
         name="sync", type="str", unit="-", group="exchange", default="ring_all_reduce", metavar="HOW", check=_sync,
-        help="How workers agree: all wait for all (all_reduce as the framework's library does it, ring_all_reduce, "
+        help="How workers agree: all wait for all (all_reduce, as in the framework's library; ring_all_reduce, "
         "binomial_tree, recursive_doubling, halving_doubling, double_binary_tree, hierarchical, host_tree, in_network, "
-        "one_to_all, parameter_server), they do not (downpour, delay_compensated, bounded_staleness, mixed), or they "
-        "exchange nothing (none).",
+        "one_to_all, parameter_server), they do not wait for all (downpour, delay_compensated, bounded_staleness, "
+        "mixed), or they exchange nothing (none).",
     ),
     Argument(
         name="overlap", type="bool", unit="-", group="exchange", default=True, check=flag, takers=("waiting",),
@@ -270,8 +270,8 @@ _ROWS: Final = (
         name="bucket_bytes", type="float | str | None", unit="B", group="exchange", metavar="BYTES",
         check=_message_size, takers=("waiting",), means=_message_bytes,
         tries=tries.message_sizes,
-        help="Bytes of gradients in a message: 0 for every layer by itself, inf for one message, "
-        "merged for the shortest step; None as the framework does.",
+        help="Bytes of gradients per message: 0 for one message per layer, inf for one message in all, "
+        "merged for the shortest step; None for the framework's own size.",
     ),
     Argument(
         name="server_count", type="int", unit="1", group="exchange", default=1, metavar="N", check=_from(1),
@@ -283,7 +283,7 @@ _ROWS: Final = (
         name="group_size", type="int | None", unit="1", group="exchange", metavar="N", check=_from(1),
         takers=("hierarchical", "mixed"), means=lambda job: None if job.group_size == job.workers else job.group_size,
         tries=tries.groups,
-        help="Workers that step together; by default those of a machine (hierarchical) or all (mixed).",
+        help="Workers that step together; by default those in one machine (hierarchical) or all workers (mixed).",
     ),
     Argument(
         name="staleness_bound", type="int | None", unit="1", group="exchange", metavar="N", check=_from(0),
@@ -293,7 +293,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="stages", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
-        help="Devices of each worker that each hold consecutive layers.",
+        help="Devices of each worker; each device holds consecutive layers.",
     ),
     Argument(
         name="micro_batches", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
@@ -306,19 +306,19 @@ _ROWS: Final = (
     ),
     Argument(
         name="interleave", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
-        help="Stages on each device of a pipeline, with schedule interleaved.",
+        help="Stages on each device of a pipeline; needs schedule interleaved.",
     ),
     Argument(
         name="tensor_size", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
-        help="Devices of each worker that share each layer; they are neighbours.",
+        help="Neighbouring devices of each worker that share each layer.",
     ),
     Argument(
         name="sequence_parallel", type="bool", unit="-", group="spread", default=False, check=flag,
-        help="Whether layers between shared layers are shared too, by sequence positions.",
+        help="Whether devices also share the layers between the shared ones, by sequence positions.",
     ),
     Argument(
         name="shard_stage", type="int", unit="1", group="spread", default=0, metavar="0..3", check=_from(0, 3),
-        help="What workers share: optimizer state (1), gradients (2), parameters (3), or nothing (0).",
+        help="What workers share: nothing (0), optimizer state (1), also gradients (2), also parameters (3).",
     ),
     Argument(
         name="accumulation_steps", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),
@@ -329,7 +329,7 @@ _ROWS: Final = (
         takers=("waiting",),
         needs=(Need("straggler", allowed="0 without straggler=, since all workers end together"),),
         tries=tries.one_more_backup,
-        help="Workers not waited for: those whose gradients come last in a step.",
+        help="Workers that a step does not wait for: the last to finish.",
     ),
     Argument(
         name="push_period", type="int", unit="1", group="exchange", default=1, metavar="N", check=_from(1),
@@ -344,8 +344,8 @@ _ROWS: Final = (
     Argument(
         name="straggler", type="Mapping[str, Any] | Straggler | None", unit="-", group="exchange", metavar="KIND=X",
         check=_straggler, means=lambda job: None if job.straggler is None else job.straggler.times,
-        help='How workers\' times vary, e.g. {"distribution": "normal", "cv": 0.1}, likewise lognormal and '
-        "shifted_exponential; empirical with times; or unequal with a lasting time for each worker.",
+        help='How workers\' times vary, e.g. {"distribution": "normal", "cv": 0.1}; also lognormal and '
+        "shifted_exponential with cv, empirical with measured times, unequal with a permanent time for each worker.",
     ),
     Argument(
         name="library", type="str | Path | LibraryProfile | None", unit="-", group="step", check=_named,
@@ -355,7 +355,7 @@ _ROWS: Final = (
     Argument(
         name="dataset", type="str | Path | Dataset | None", unit="-", group="input", loads=_loaded(load_dataset),
         check=_typed(str, Path, Dataset, allowed="a name, a path to a .toml file, or a Dataset"),
-               help="What is read and decoded for every step; None for mini-batches that are in host memory.",
+               help="Data set read and decoded in every step; None if mini-batches are in host memory already.",
     ),
     Argument(
         name="input_from", type="str | Path | Storage | None", unit="-", group="input",
@@ -369,7 +369,7 @@ _ROWS: Final = (
     ),
     Argument(
         name="prefetch", type="int", unit="1", group="input", default=1, metavar="N", check=_from(0),
-        help="Mini-batches read and decoded ahead; with 0, reading, decoding and copying wait for the step.",
+        help="Mini-batches read and decoded ahead; with 0, reading, decoding and copying do not overlap the step.",
     ),
     Argument(
         name="pinned", type="bool", unit="-", group="input", default=True, metavar="--pageable", check=flag,

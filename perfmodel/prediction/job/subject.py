@@ -26,7 +26,7 @@ LABELS: Final = "labels"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A graph, and facts about how it runs that no framework file states."""
+    """A graph, and facts about its execution that no framework file states."""
 
     graph: LayerGraph
     name: str
@@ -52,7 +52,7 @@ def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> S
 
 
 def subject_of_run(run: Run) -> Subject:
-    """Prepare a measured row for prediction, as it was executed."""
+    """Prepare a Run for prediction, as it was executed."""
     graph = _built(
         run.builder,
         tuple(

@@ -1,4 +1,4 @@
-"""Networks of a live check predicted from a calibration, and the records that the check and its process share."""
+"""Predictions of a live check's networks from a calibration, and records that the check shares with its process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputTensor:
-    """A tensor that a network reads, without its samples."""
+    """An input of a network, without the sample axis."""
 
     shape: tuple[int, ...]
     below: int = 0
@@ -64,7 +64,7 @@ class LiveNetwork:
     optimizer: str = "sgd"
 
     def module(self) -> nn.Module:
-        """Return the network with weights drawn as torch draws them."""
+        """Return the network with torch's initial weights."""
         require_torch()
         made = getattr(import_module("perfmodel.validation.live.modules"), self.builder)(**self.options)
         assert made is not None
@@ -109,8 +109,8 @@ MODES: Final[Mapping[str, str]] = {"step": "training step", "forward": "inferenc
 """Phases that are measured, and what they are called in reports."""
 
 LIVE_DTYPES: Final = ("fp32", "tf32", "bf16")
-"""Data types in which networks are run: plain, with the products of a GPU rounded, under autocast. Not fp16, whose
-training steps scale the loss, which no prediction counts."""
+"""Data types in which networks run: plain fp32, tf32 (a GPU rounds the operands of products) and bf16 under autocast.
+fp16 is excluded: its training steps scale the loss, which no prediction counts."""
 
 
 def processor_of(device: str) -> str:
@@ -167,17 +167,17 @@ class LiveMeasurement:
 
     @property
     def spread_percent(self) -> float:
-        """Longest less shortest repeat, over their median. [%]"""
+        """Longest minus shortest repeat, over the median. [%]"""
         return spread_percent(self.repeats_s)
 
     @property
     def reference_spread_percent(self) -> float:
-        """The same of the reference kernel while this case was measured. [%]"""
+        """Spread of the reference kernel while this case was measured. [%]"""
         return spread_percent(self.reference_s)
 
 
 def spread_percent(seconds: tuple[float, ...]) -> float:
-    """Return longest less shortest of some times [s], over their median [%].
+    """Return the longest minus the shortest time [s], over the median [%].
 
     Examples
     --------
@@ -224,7 +224,7 @@ class LivePrediction:
 
 @lru_cache(maxsize=64)
 def imported(name: str, phase: str) -> tuple[LayerGraph, tuple[str, ...]]:
-    """Return a live network as its torch module says it is."""
+    """Import a live network from its torch module; also return the importer's warnings."""
     import torch
 
     from perfmodel.validation.live.modules import WithLoss, tensors
@@ -253,7 +253,7 @@ def operations_of(case: LiveCase) -> list[Operation]:
 
 
 def roofline_s(operations: Iterable[Operation], rates: Rates, *, element_bytes: int) -> float:
-    """Return the time of operations one after the other, each at the peak or at the bandwidth.
+    """Return the time of operations run one after the other, each limited by the peak or by the bandwidth.
 
     Examples
     --------
@@ -270,7 +270,7 @@ def roofline_s(operations: Iterable[Operation], rates: Rates, *, element_bytes: 
 
 
 def measured_rates(machine: MeasuredMachine, *, dtype: str) -> Rates:
-    """Return the best product and the best stream of a calibration, in one data type."""
+    """Return the rates of a calibration's fastest product and fastest stream, in one data type."""
     peaks = machine.peaks
     return Rates(name=machine.name, flop_per_s=peaks.gemm_flop_per_s[dtype], bytes_per_s=peaks.stream_bytes_per_s)
 
@@ -289,7 +289,7 @@ def check_datasheet(device: str, *, processor: str) -> None:
 
 
 def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | None) -> LivePrediction:
-    """Predict a case by a calibration and by naive rooflines; nothing is fitted on it."""
+    """Predict a case from a calibration and from naive rooflines; nothing is fitted to it."""
     graph, remarks = imported(case.network, case.phase)
     optimizer = LIVE_NETWORKS[case.network].optimizer
     p = predict(
@@ -306,7 +306,7 @@ def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | N
         try:
             rates = datasheet_rates(datasheet, threads=machine.machine.threads, dtype=case.dtype)
             stated = roofline_s(operations, rates, element_bytes=element_bytes)
-        except PerfmodelError as error:  # e.g. no peak in a data type, or fewer cores: one column less
+        except PerfmodelError as error:  # e.g. no peak in a data type, or too few cores: leave the column empty
             remarks = (*remarks, f"no roofline of the data sheet {datasheet} in {case.dtype}: {error}")
     return LivePrediction(
         case=case,
@@ -319,7 +319,7 @@ def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | N
 
 
 def cases_of(networks: Sequence[LiveNetwork], *, processor: str, dtypes: Sequence[str]) -> tuple[LiveCase, ...]:
-    """Return every case of some networks: each phase and data type, at the batch size of a kind of processor."""
+    """Return every case of some networks: each phase and data type, at the batch size for the kind of processor."""
     return tuple(
         LiveCase(network=each.name, phase=phase, dtype=dtype, batch_size=each.batch_sizes[processor])
         for each in networks

@@ -1,4 +1,4 @@
-"""The cells of a measurement table, lowered for what their Runs really executed, and their predictions."""
+"""Cells of a measurement table, lowered as their Runs executed them, and their predictions."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from perfmodel.prediction.prediction import Prediction
 
 Progress = Callable[[int, int], None]
-"""Called with the number of things done and of all things."""
+"""Called with the number of finished items and the total."""
 
 
 def progress_of_part(progress: Progress | None, place: int, count: int) -> Progress:
-    """Return the progress of one of ``count`` equal parts [1], counted in hundredths; parts are numbered from 0."""
+    """Return the callback for part ``place``, from 0, of ``count`` equal parts [1]; it counts hundredths of a part."""
 
     def told(done: int, total: int) -> None:
         if progress is not None:
@@ -50,12 +50,12 @@ class MeasuredCell:
 
     @property
     def is_scored(self) -> bool:
-        """Whether the cell is scored and fitted; one set aside is only predicted and shown."""
+        """Whether the cell is scored and fitted; a cell set aside is only predicted and shown."""
         return self.row.status == SCORED
 
     @property
     def physical_cores(self) -> float:
-        """Cores of the CPUs that ran it; infinitely many for a GPU, which has no threads to spread. [1]"""
+        """Cores of the CPUs that ran the cell; infinite for a GPU, which spreads no threads over cores. [1]"""
         return getattr(self.prepared.target, "core_count", float("inf"))
 
     @property
