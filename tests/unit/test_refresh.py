@@ -111,7 +111,7 @@ def test_the_words_hold_the_numbers():
         ({"device_count": 0}, ArgumentError, r"device_count must.*\(got 0"),
         ({"device_count": 1.5}, ArgumentError, r"device_count must.*\(got 1.5"),
         ({"reading": "double_bufer"}, UnknownNameError, "Did you mean 'double_buffer'"),
-        ({"link": "pcie_4_x16"}, ArgumentError, "link must be"),
+        ({"link": "pcie_4_x16"}, ArgumentError, "link must not be given with bandwidth_bytes_per_s="),
         ({"bandwidth_bytes_per_s": None, "link": "pcie_4_x32"}, UnknownNameError, "pcie_4_x16"),
         ({"device": "i7_3820"}, ArgumentError, "a GPU"),
         (

@@ -635,7 +635,7 @@ def test_unknown_nodes_are_told():
         topology.route("memory0", "gpu33")
     with pytest.raises(UnknownNameError, match="device of the system"):
         topology.peer_to_peer("gpu0", "root0")
-    with pytest.raises(ArgumentError, match="another node"):
+    with pytest.raises(ArgumentError, match="a node other than source"):
         topology.route("gpu0", "gpu0")
 
 
