@@ -120,7 +120,7 @@ def test_the_refresh_example_of_the_survey():
     [
         ({"workers": {}}, "workers"),
         ({"workers": {"worker0": ()}}, "worker0"),
-        ({"workers": {"worker0": (Stage("read"), Stage("read"))}}, "each of another kind"),
+        ({"workers": {"worker0": (Stage("read"), Stage("read"))}}, "each of a"),
         ({"step_count": 0}, r"step_count must.*\(got 0"),
         ({"prefetch": -1}, r"prefetch must.*\(got -1"),
     ],

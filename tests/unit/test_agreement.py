@@ -190,7 +190,7 @@ def test_mixed_groups_step_together(alexnet):
                 (
                     {"distribution": "empirical", "times": "abc"},
                     ArgumentError,
-                    r"times must.*a list of times.*\(got 'abc'",
+                    r"times must.*a list of.*\(got 'abc'",
                 ),
                 ({"distribution": "empirical", "times": [[1.0, 2.0], [3.0]]}, ArgumentError, "times must.*a list of"),
                 ({"distribution": "empirical", "times": 3.0}, ArgumentError, r"times must.*\(got 3.0"),
