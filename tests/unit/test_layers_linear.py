@@ -188,7 +188,7 @@ def test_sums_over_samples_are_one_product_that_all_samples_share():
     assert product.product_flop_count == 2 * 5 * 3 * 6 * 4
     with pytest.raises(ShapeMismatchError):
         layer.output_shape(((6, 3), (2, 4)))
-    with pytest.raises(ArgumentError, match="only one"):
+    with pytest.raises(ArgumentError, match="over_batch must not be combined"):
         MatMul(over_batch=True, samples_are_rows=True)
 
 
