@@ -151,6 +151,13 @@ def _optional(name: str, annotation: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
+def takes_mapping(name: str) -> bool:
+    """Return whether an argument of ``predict`` is a mapping, typed as ``KIND=X``."""
+    from perfmodel.prediction.arguments.table import ARGUMENTS
+
+    return name in ARGUMENTS and "Straggler" in ARGUMENTS[name].type.split(" | ")
+
+
 def value_as_typed(name: str, typed: Any) -> Any:
     """Convert a typed text to the argument's value: a number, Boolean, text or mapping.
 
@@ -176,7 +183,7 @@ def value_as_typed(name: str, typed: Any) -> Any:
     from perfmodel.prediction.arguments.table import ARGUMENTS
 
     kinds = set(ARGUMENTS[name].type.split(" | "))
-    if isinstance(typed, str) and "Straggler" in kinds:
+    if isinstance(typed, str) and takes_mapping(name):
         from perfmodel.prediction.job.straggler import parameter_of
 
         ((distribution, value),) = key_values([typed], argument="--straggler").items()

@@ -19,6 +19,7 @@ from perfmodel.cli.output import (
     named_arguments,
     number_as_typed,
     takes_arguments,
+    takes_mapping,
     value_as_typed,
 )
 from perfmodel.cli.specs import NetworkArgument, OptionOption, load_graph
@@ -361,9 +362,8 @@ def _words(typed: list[str]) -> list[str]:
 def _values(name: str, typed: list[str]) -> list[Any]:
     """Return the values of an axis: numbers, Booleans, names; a mapping is one value."""
     from perfmodel.planning.sweeps.space import DEFAULTS
-    from perfmodel.prediction.arguments.table import ARGUMENTS
 
-    if name in ARGUMENTS and "Mapping" in ARGUMENTS[name].type:
+    if takes_mapping(name):
         return [None if each.lower() == "none" else value_as_typed(name, each) for each in typed]
     # "none" is the name of a strategy and of an optimizer
     words = {text: value for text, value in WORDS.items() if value is not None or DEFAULTS.get(name) is None}

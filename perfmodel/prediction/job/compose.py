@@ -24,7 +24,6 @@ from perfmodel.symbolic import is_symbolic, named
 
 if TYPE_CHECKING:
     from perfmodel.cost.pipeline_order import PipelineEnds
-    from perfmodel.prediction.device.step_time import StepTime
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.gradients import GradientSchedule
 
