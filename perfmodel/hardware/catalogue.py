@@ -1,4 +1,4 @@
-"""The catalogue: load a device, link, storage, data set, system, library or price by name or path, list them all."""
+"""The catalogue: load a device, link, storage, data set, system, library or price by name or path, or list all."""
 
 from __future__ import annotations
 
@@ -112,10 +112,10 @@ def _resolve(price: InstancePrice, path: Path) -> None:
     """Raise unless device and system of a price have spec files."""
     device = None if price.accelerators is None else price.accelerators.device
     find_system = partial(spec_files.find, "systems")
-    for field, named, found in (("accelerators.device", device, load_device), ("system", price.system, find_system)):
+    for field, named, loader in (("accelerators.device", device, load_device), ("system", price.system, find_system)):
         try:
             if named is not None:
-                found(spec_files.from_folder(path.parent, named))
+                loader(spec_files.from_folder(path.parent, named))
         except (UnknownNameError, SpecError) as error:
             raise SpecError(path, [f"{field}: value {named!r}: {error}"]) from error
 
@@ -141,16 +141,16 @@ def _of_instance(instance: str, day: date | None) -> Price:
     of_day = [price for price in prices if day is None or price.valid_from <= day]
     if not of_day:
         known = ", ".join(f"{price.stem} since {price.valid_from}" for price in prices) or ", ".join(named)
-        given = instance if day is None else day.isoformat()
-        raise ArgumentError("on", given, f"a date with an on-demand price of {instance}: {known}")
+        asked = instance if day is None else day.isoformat()
+        raise ArgumentError("on", asked, f"a date with an on-demand price of {instance}: {known}")
     return of_day[-1]
 
 
-def _day(given: str | date) -> date:
+def _day(day: str | date) -> date:
     try:
-        return given if isinstance(given, date) else date.fromisoformat(given)
+        return day if isinstance(day, date) else date.fromisoformat(day)
     except (TypeError, ValueError):
-        raise ArgumentError("on", given, "a date such as 2024-12-31") from None
+        raise ArgumentError("on", day, "a date such as 2024-12-31") from None
 
 
 __all__ = [

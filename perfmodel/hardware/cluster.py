@@ -278,11 +278,11 @@ Table = TypeVar("Table", bound=SpecTable)
 
 def with_fields(table: Table, fields: Mapping[str, Any]) -> Table:
     """Return a table of a spec file with some of its fields changed, checked as when it is read."""
-    own = type(table)
+    row_type = type(table)
     try:
-        return own.model_validate({name: getattr(table, name) for name in own.model_fields} | dict(fields))
+        return row_type.model_validate({name: getattr(table, name) for name in row_type.model_fields} | dict(fields))
     except ValidationError as error:
-        raise SpecError(own.__name__, faults_of(error, own)) from error
+        raise SpecError(row_type.__name__, faults_of(error, row_type)) from error
 
 
 def rewired(
@@ -292,7 +292,7 @@ def rewired(
     what: str,
     folder: Path,
     network: str | None = None,
-    given: Mapping[str, Runnable] | None = None,
+    fileless: Mapping[str, Runnable] | None = None,
 ) -> Wired:
     """Return a system with other machines."""
     changed: dict[int, System] = {}
@@ -300,10 +300,10 @@ def rewired(
         if id(machine) not in changed:
             file = change(machine.file)
             file = file.model_copy(update={"name": f"{machine.name}, {what}"})
-            parts = {**machine.given, **(given or {})}
+            parts = {**machine.fileless, **(fileless or {})}
             path = folder / f"{machine.file.stem}.toml"
-            wiring = wiring_of(file, processor=machine.processor, path=path, given=parts)
-            changed[id(machine)] = System(file=file, processor=machine.processor, wiring=wiring, given=parts)
+            wiring = wiring_of(file, processor=machine.processor, path=path, fileless=parts)
+            changed[id(machine)] = System(file=file, processor=machine.processor, wiring=wiring, fileless=parts)
     if isinstance(system, Cluster):
         machines = [(name, changed[id(machine)]) for name, machine in system.machines]
         return system.of_machines(machines, name=f"{system.name}, {what}", network=network, folder=folder)
@@ -341,8 +341,8 @@ def with_host_links(file: SystemFile, link: str) -> SystemFile:
 
 def with_peer_links(file: SystemFile, link: str) -> SystemFile:
     """Return a machine whose cards have another link to one another, straight or to a switch among them."""
-    pairs = tuple(with_fields(each, {"link": link}) for each in file.peer_link)
-    switches = tuple(with_fields(each, {"link": link}) for each in file.peer_switch)
+    pairs = tuple(with_fields(pair, {"link": link}) for pair in file.peer_link)
+    switches = tuple(with_fields(switch, {"link": link}) for switch in file.peer_switch)
     return file.model_copy(update={"peer_link": pairs, "peer_switch": switches})
 
 
@@ -413,7 +413,7 @@ def system_with(
     loaded: Wired = load_system(path)
     changes: list[Callable[[SystemFile], SystemFile]] = []
     what, network = [], None
-    given: dict[str, Runnable] = {}
+    fileless: dict[str, Runnable] = {}
     if device is not None:
         if not loaded.devices:
             raise ArgumentError(
@@ -421,7 +421,7 @@ def system_with(
             )
         if isinstance(device, Runnable):
             name = f"{device.stem or device.name} as given"  # a name that no file has, so that none is looked up
-            given[name], device = device, name
+            fileless[name], device = device, name
         changes.append(partial(with_gpu, device=_from_anywhere(device)))
         what.append(f"with {device}")
     if link is not None:
@@ -433,7 +433,7 @@ def system_with(
         return reduce(lambda file, change: change(file), changes, file)
 
     return (
-        rewired(loaded, changed, what=", ".join(what), folder=path.parent, network=network, given=given)
+        rewired(loaded, changed, what=", ".join(what), folder=path.parent, network=network, fileless=fileless)
         if changes
         else loaded
     )
@@ -451,7 +451,7 @@ def _relinking(system: Wired, link: str | Path) -> tuple[Callable[[SystemFile], 
     kinds = {"pcie": bool(system.devices), "nvlink": has_peers, "network": bool(system.networks)}
     kind = "network" if protocol in NETWORKS else "nvlink" if protocol in DEVICE_LINKS else protocol
     if not kinds.get(kind, False):
-        of_kinds = " or ".join(each for each, there in kinds.items() if there) or "none: it has no link to replace"
+        of_kinds = " or ".join(kind for kind, there in kinds.items() if there) or "none: it has no link to replace"
         raise ArgumentError("link", str(link), f"a link of a kind that {system.name} has: {of_kinds}")
     if kind != "network":
         return partial(with_peer_links if kind == "nvlink" else with_host_links, link=name), None

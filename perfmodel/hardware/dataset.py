@@ -16,7 +16,7 @@ from perfmodel.hardware.source import Count, Identifier, InRange, PositiveNumber
 from perfmodel.hardware.spec_files import faults_of
 from perfmodel.records import ELEMENT_BYTES
 
-STORED_BYTES: dict[str, int] = {**ELEMENT_BYTES, "uint8": 1, "int32": 4, "int64": 8}
+STORED_BYTES: dict[str, int] = {**ELEMENT_BYTES, "fp8": 1, "int8": 1, "uint8": 1, "int32": 4, "int64": 8}
 """Bytes of one element of a decoded example, by data type. [B]"""
 
 

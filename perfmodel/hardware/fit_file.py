@@ -109,7 +109,7 @@ class FitFile(spec.SpecFile):
     @field_validator("factor")
     @classmethod
     def _factors_differ(cls, factor: tuple[Factor, ...]) -> tuple[Factor, ...]:
-        names = [each.name for each in factor]
+        names = [entry.name for entry in factor]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             spec.invalid(f"names must differ, but {twice[0]!r} occurs {names.count(twice[0])} times")
@@ -118,7 +118,7 @@ class FitFile(spec.SpecFile):
     @field_validator("factor")
     @classmethod
     def _covariances_are_a_triangle(cls, factor: tuple[Factor, ...]) -> tuple[Factor, ...]:
-        lengths = [len(each.covariance) for each in factor]
+        lengths = [len(entry.covariance) for entry in factor]
         if any(lengths) and lengths != list(range(1, len(factor) + 1)):
             spec.invalid(
                 "covariance must have one number more in each factor, from one in the first, or be absent in all"
@@ -130,18 +130,18 @@ class FitFile(spec.SpecFile):
         """Covariance of ln(factor), shape (factors, factors); diagonal if the file states none. [1]"""
         count = len(self.factor)
         if not self.factor[0].covariance:
-            reach = np.array([math.log(each.high / each.low) / 2 for each in self.factor])
+            reach = np.array([math.log(entry.high / entry.low) / 2 for entry in self.factor])
             return np.diag((reach / Z_80) ** 2)
         lower = np.zeros((count, count))
-        for index, each in enumerate(self.factor):
-            lower[index, : index + 1] = each.covariance
+        for index, entry in enumerate(self.factor):
+            lower[index, : index + 1] = entry.covariance
         whole: NDArray[np.float64] = lower + np.tril(lower, -1).T
         return whole
 
     @property
     def constants_at_limit(self) -> tuple[str, ...]:
         """Names of the constants that a factor moves to the end of their validity range."""
-        return tuple(each.name for each in self.constant if each.at_limit)
+        return tuple(constant.name for constant in self.constant if constant.at_limit)
 
     def factors_for(self, names: Iterable[str]) -> dict[str, float]:
         """Product of all factors on each constant, by its full name. [1]"""
@@ -151,10 +151,10 @@ class FitFile(spec.SpecFile):
         """Sum up the fit in one line."""
         fit = self.fitted_on
         limited = self.constants_at_limit
-        told = f"; at the end of their range: {', '.join(limited)}" if limited else ""
+        at_limit = f"; at the end of their range: {', '.join(limited)}" if limited else ""
         return (
             f"{fit.parameter_count} constants fitted on {fit.row_count} cells of {fit.table} ({fit.subset}): "
-            f"MAPE {fit.mape_percent:.1f} % on them{told}"
+            f"MAPE {fit.mape_percent:.1f} % on them{at_limit}"
         )
 
     def save(self, path: str | Path) -> None:
@@ -294,7 +294,7 @@ def _things(each: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Files or architectures that appear in names of constants."""
     parts = [name.split("/") for name in names]
     if each == "architecture":
-        return tuple(sorted({rest.partition(".")[0] for kind, _, rest in parts if kind == "libraries"}))
+        return tuple(sorted({part[2].partition(".")[0] for part in parts if part[0] == "libraries"}))
     folder = KIND_OF_THING[each]
     return tuple(sorted({part[1].partition(".")[0] for part in parts if part[0] == folder}))
 

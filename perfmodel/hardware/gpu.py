@@ -6,12 +6,20 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from perfmodel.errors import UnknownNameError
+from perfmodel.derived import derived
+from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.device import Device, check_listed
-from perfmodel.units import MEGA, TERA
+from perfmodel.presentation.quantities import is_number
+from perfmodel.units import MEGA, PICO, TERA
 
 FLOP_PER_MULTIPLY_ADD: Final = 2
+
+BUSY_MEMORY: Final = 0.2
+"""Share of the memory bandwidth that large products use. [1]"""
+
+MOST_OF_TDP: Final = 1.5
+"""Highest power limit, over the thermal design power; above it is a typing error. [1]"""
 
 STORAGE_TYPES: Final = ("fp16", "bf16", "fp8")
 """Data types narrower than fp32, from which values can be widened for arithmetic at no cost."""
@@ -30,13 +38,17 @@ class GpuPeak(spec.SpecTable):
     fp16: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.001, 50_000, "TFLOP/s"))] | None = None
     bf16: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.001, 50_000, "TFLOP/s"))] | None = None
     fp8: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.001, 50_000, "TFLOP/s"))] | None = None
+    mxfp8: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.001, 50_000, "TFLOP/s"))] | None = None
+    nvfp4: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.001, 50_000, "TFLOP/s"))] | None = None
+    int8: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.001, 50_000, "TFLOP/s"))] | None = None
 
 
-class SustainedClock(spec.SpecTable):
-    """Clocks that a board sustains under one kind of arithmetic, if they are not the boost clock."""
+class Power(spec.SpecTable):
+    """Energy of a GPU's work, with all that feeds it, in large products at the boost clock."""
 
-    lanes: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(50, 10_000, "MHz"))] | None = None
-    tensor_cores: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(50, 10_000, "MHz"))] | None = None
+    lanes_pj: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.01, 1_000, "pJ/FLOP"))]
+    tensor_cores_pj: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.01, 1_000, "pJ/FLOP"))] | None = None
+    memory_pj: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(1, 1_000, "pJ/B"))]
 
 
 class GpuMemory(spec.SpecTable):
@@ -102,8 +114,8 @@ class Gpu(Device):
         Base clock; None if the vendor publishes none. [MHz]
     clock_boost_mhz : float
         Boost clock. [MHz]
-    sustained_clock_mhz : SustainedClock
-        Clocks that its power limit leaves under load, by kind of arithmetic. [MHz]
+    clock_max_mhz : float or None
+        Clock that it keeps under load while power allows; None for the boost clock. [MHz]
     peak_basis : str
         Clock at which the listed peaks hold. [-]
     issue_limit : float
@@ -116,6 +128,10 @@ class Gpu(Device):
         Attachment to the host. [-]
     launch : KernelLaunch
         Cost of a launch. [-]
+    power : Power or None
+        Energy of its work; None if unknown: it then keeps its highest clock. [-]
+    power_limit_w : float or None
+        Limit set below or above the thermal design power; None for that. [W]
     context_mib : float
         Device memory that a context takes before any tensor. [MiB]
     board : Board or None
@@ -131,7 +147,7 @@ class Gpu(Device):
     lanes_per_unit: spec.Count
     clock_base_mhz: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(50, 10_000, "MHz"))] | None = None
     clock_boost_mhz: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(50, 10_000, "MHz"))]
-    sustained_clock_mhz: SustainedClock = SustainedClock()
+    clock_max_mhz: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(50, 10_000, "MHz"))] | None = None
     peak_basis: Literal["boost"]
     issue_limit: spec.Fraction = 1.0
     peak_tflop_per_s: GpuPeak
@@ -141,6 +157,8 @@ class Gpu(Device):
     context_mib: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(1, 10_000, "MiB"))]
     board: Board | None = None
     bridge: Bridge | None = None
+    power: Power | None = None
+    power_limit_w: Annotated[spec.PositiveNumber, AfterValidator(spec.InRange(0.5, 5_000, "W"))] | None = None
 
     _boost_is_at_least_base = field_validator("clock_boost_mhz")(spec.at_least("clock_base_mhz"))
 
@@ -160,7 +178,8 @@ class Gpu(Device):
     def identity(self) -> str:
         """Chip, memory and power, which distinguish boards and do not change while other dies of the board work."""
         memory = f"{self.memory.capacity_gib:g} GiB at {self.memory.bandwidth_gb_per_s:g} GB/s"
-        return f"{self.architecture}, {self.unit_count} x {self.lanes_per_unit} lanes, {memory}, {self.tdp_w:g} W"
+        power = f"{self.power_limit_w or self.tdp_w:g} W"
+        return f"{self.architecture}, {self.unit_count} x {self.lanes_per_unit} lanes, {memory}, {power}"
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -192,30 +211,55 @@ class Gpu(Device):
         return "tensor_cores" if self.needs_tensor_cores(dtype) else "lanes"
 
     @property
-    def sustained_clocks_mhz(self) -> dict[str, float]:
-        """Clock that each kind of arithmetic sustains, if it is not the boost clock. [MHz]"""
-        return {name: clock for name, clock in vars(self.sustained_clock_mhz).items() if clock is not None}
+    def highest_clock_ratio(self) -> float:
+        """Clock that the board keeps under load while power allows, over its boost clock. [1]"""
+        return 1.0 if self.clock_max_mhz is None else self.clock_max_mhz / self.clock_boost_mhz
 
-    def sustained_peak_flop_per_s(self, dtype: str = "fp32") -> float:
-        """Return the rate at which the board can issue arithmetic on tensors of a data type, at the clock it sustains.
+    @derived
+    def power_constants(self) -> dict[str, float]:
+        """Constants that decide the clock under power, by place in the file; empty if the file has no ``[power]``."""
+        if self.power is None:
+            return {}
+        limit = {"tdp_w": self.tdp_w} if self.power_limit_w is None else {"power_limit_w": self.power_limit_w}
+        energies = {f"power.{name}": energy for name, energy in self.power if energy is not None}
+        return {**limit, "idle_w": 0.0 if self.idle_w is None else self.idle_w, **energies}
+
+    @property
+    def memory_w_in_products(self) -> float:
+        """Power of the memory under large products. [W]"""
+        return (
+            0.0 if self.power is None else PICO * self.power.memory_pj * BUSY_MEMORY * self.memory_bandwidth_bytes_per_s
+        )
+
+    @property
+    def powered_types(self) -> dict[str, str]:
+        """Data type to which each energy of ``[power]`` belongs: fp32 on lanes, 16 bit on tensor cores."""
+        in_16_bit = next((name for name in ("bf16", "fp16") if name in self.dtypes), "fp32")
+        types = {"lanes": "fp32", "tensor_cores": in_16_bit}
+        energies = {} if self.power is None else dict(self.power)
+        return {kind: dtype for kind, dtype in types.items() if energies.get(f"{kind}_pj") is not None}
+
+    def with_power_limit(self, power_limit_w: float) -> Self:
+        """Return the device limited to a power.
 
         Parameters
         ----------
-        dtype : str
-            Data type of the tensors, one of ``dtypes``. [-]
+        power_limit_w : float
+            Power limit of the board, as its driver sets it. [W]
 
-        Returns
-        -------
-        float
-            Peak times the issue limit and the share of the boost clock that is sustained. If a narrow type's own
-            arithmetic is slower than fp32 (fp16 on most of Pascal), data is stored in it but computed in fp32, as in
-            cuDNN. [FLOP/s]
+        Raises
+        ------
+        ArgumentError
+            If no clock keeps the board below the limit, or its file states no energies.
         """
-        peak = self.peak_flop_per_s(dtype)
-        if dtype in STORAGE_TYPES:
-            peak = max(peak, self.peak_flop_per_s("fp32"))
-        clock_mhz = self.sustained_clocks_mhz.get(self.arithmetic_of(dtype), self.clock_boost_mhz)
-        return peak * self.issue_limit * (clock_mhz / self.clock_boost_mhz)
+        known = self.power_constants()
+        if not known:
+            raise ArgumentError("device", self.name, "one whose file has [power]: no clock follows from a limit")
+        least_w = known["idle_w"] + self.memory_w_in_products
+        if not is_number(power_limit_w) or not least_w < power_limit_w <= MOST_OF_TDP * self.tdp_w:
+            allowed = f"a number above {least_w:.0f} W, what {self.name} draws without arithmetic"
+            raise ArgumentError("power_limit_w", power_limit_w, f"{allowed}, and at most {MOST_OF_TDP:g} times its TDP")
+        return self.model_copy(update={"power_limit_w": float(power_limit_w)})
 
     def beside_working_dies(self) -> Self:
         """Return the device at the clock that it keeps while the other dies of its board work.
@@ -230,12 +274,11 @@ class Gpu(Device):
             return self
         slower = self.board.shared_clock_fraction
         peaks = {name: slower * peak for name, peak in self.peak_tflop_per_s if peak is not None}
-        clocks = {name: slower * clock for name, clock in self.sustained_clocks_mhz.items()}
         cache = self.memory.l2_bandwidth_gb_per_s
         return self.model_copy(
             update={
                 "clock_boost_mhz": slower * self.clock_boost_mhz,
-                "sustained_clock_mhz": self.sustained_clock_mhz.model_copy(update=clocks),
+                "clock_max_mhz": None if self.clock_max_mhz is None else slower * self.clock_max_mhz,
                 "peak_tflop_per_s": self.peak_tflop_per_s.model_copy(update=peaks),
                 "memory": self.memory.model_copy(
                     update={"l2_bandwidth_gb_per_s": None if cache is None else slower * cache}

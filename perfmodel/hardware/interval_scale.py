@@ -158,9 +158,9 @@ class Seen(spec.SpecTable):
     @classmethod
     def together(cls, parts: Iterable[Seen]) -> Seen:
         """Unite several sets of rows."""
-        each = tuple(parts)
+        seen = tuple(parts)
         return cls(
-            **{name: tuple(sorted({one for part in each for one in getattr(part, name)})) for name in cls.model_fields}
+            **{name: tuple(sorted({one for part in seen for one in getattr(part, name)})) for name in cls.model_fields}
         )
 
     def distance_to(self, mix: Mapping[str, float]) -> float:

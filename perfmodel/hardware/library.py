@@ -67,19 +67,27 @@ class TensorCoreProfile(ConstantsTable):
         Data types of tensors whose products run on tensor cores. [-]
     algorithms : tuple of str or None
         Convolution algorithms that the library offers on them; None for the same as on plain lanes. [-]
+    grouped_channels : tuple of int or None
+        Channels of a group for which it has gradient kernels of grouped convolutions on images with channels last; None
+        where grouped convolutions are like others. [1]
     """
 
-    dtypes: Annotated[tuple[Literal["tf32", "fp16", "bf16", "fp8"], ...], Field(min_length=1)]
+    dtypes: Annotated[tuple[Literal["tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4", "int8"], ...], Field(min_length=1)]
     algorithms: tuple[spec.Identifier, ...] | None = None
+    grouped_channels: tuple[spec.Count, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibrarySupport:
-    """Support of a DNN library for one data type on one architecture."""
+    """Libraries' support for one data type on one architecture: convolutions, fused attention, narrow products."""
 
     algorithms: tuple[str, ...] = ()
     groups_together: bool = False
     tensor_cores: bool = False
+    grouped_channels: tuple[int, ...] | None = None
+    image_layout: str | None = None
+    attention: bool = False
+    narrow: str | None = None
 
 
 class LibraryProfile(spec.SpecFile):
@@ -87,14 +95,14 @@ class LibraryProfile(spec.SpecFile):
 
     WITHOUT_SOURCE: ClassVar[frozenset[str]] = spec.SpecFile.WITHOUT_SOURCE | {"constant"}
 
-    kind: Literal["blas", "dnn"]
+    kind: Literal["blas", "dnn", "attention"]
     processor: Literal["gpu", "cpu"]
     version: spec.Text
     isa: Annotated[tuple[Isa, ...], Field(validate_default=True)] = ()
     groups_together: StrictBool = False
     constant: dict[spec.Identifier, spec.Constant]
     architecture: Annotated[dict[spec.Identifier, ArchitectureProfile], Field(min_length=1)]
-    tensor_core: dict[spec.Identifier, TensorCoreProfile] = Field(default_factory=dict)
+    tensor_core: Annotated[dict[spec.Identifier, TensorCoreProfile], Field(default_factory=dict, validate_default=True)]
 
     @field_validator("isa")
     @classmethod
@@ -115,8 +123,6 @@ class LibraryProfile(spec.SpecFile):
         if constants is not None:
             for name, profile in profiles.items():
                 faults += [f"{name}.{fault}" for fault in spec.constant_faults(profile.constants, constants)]
-            used = {constant for profile in profiles.values() for constant in profile.constants}
-            faults += [f"constant.{name}: no architecture uses it" for name in sorted(set(constants) - used)]
         if faults:
             raise ValueError(", and ".join(faults))
         return profiles
@@ -129,12 +135,10 @@ class LibraryProfile(spec.SpecFile):
         constants, architectures = info.data.get("constant"), info.data.get("architecture")
         if constants is None or architectures is None:
             return profiles
-        general = {constant for profile in architectures.values() for constant in profile.constants}
-        faults = []
+        used = {constant for profile in (*architectures.values(), *profiles.values()) for constant in profile.constants}
+        faults = [f"constant.{name}: no architecture uses it" for name in sorted(set(constants) - used)]
         for name, profile in profiles.items():
             faults += [f"{name}.{fault}" for fault in spec.constant_faults(profile.constants, constants)]
-            unknown = sorted(set(profile.constants) & set(constants) - general)
-            faults += [f"{name}.{constant}: no architecture has a value that it replaces" for constant in unknown]
         if faults:
             raise ValueError(", and ".join(faults))
         return profiles
@@ -157,6 +161,13 @@ class LibraryProfile(spec.SpecFile):
         tables = [values for _, values in self._tables(architecture, dtype=dtype)]
         return {name: value for values in reversed(tables) for name, value in values.items()}
 
+    def dtype_with(self, constant: str, *, architecture: str, dtype: str) -> str:
+        """Return the data type, or one of tensor cores if a constant is stated for those alone."""
+        table = self._tensor_core_of(architecture)
+        if table is None or constant in self.constants_for(architecture, dtype=dtype):
+            return dtype
+        return self.tensor_core[table].dtypes[0]
+
     def field_of(self, constant: str, *, architecture: str, dtype: str = "fp32") -> str:
         """Return the field that states the value of a constant."""
         for field, values in self._tables(architecture, dtype=dtype):
@@ -169,7 +180,10 @@ class LibraryProfile(spec.SpecFile):
         """Yield field and constants of every table that applies, the most specific first."""
         tensor_core = self._tensor_core_of(architecture)
         if tensor_core is not None and dtype in self.tensor_core[tensor_core].dtypes:
+            default = self.tensor_core.get(DEFAULT_ARCHITECTURE)
             yield f"tensor_core.{tensor_core}", self.tensor_core[tensor_core].constants
+            if default is not None and tensor_core != DEFAULT_ARCHITECTURE and dtype in default.dtypes:
+                yield f"tensor_core.{DEFAULT_ARCHITECTURE}", default.constants
         for name, profile in self._chain(architecture):
             yield f"architecture.{name}", profile.constants
 
@@ -197,6 +211,9 @@ class LibraryProfile(spec.SpecFile):
             algorithms=self.algorithms_for(architecture, dtype=dtype),
             groups_together=self.groups_together,
             tensor_cores=self.on_tensor_cores(architecture, dtype=dtype),
+            grouped_channels=self.tensor_core[table].grouped_channels
+            if (table := self._tensor_core_of(architecture)) is not None and dtype in self.tensor_core[table].dtypes
+            else None,
         )
 
     def algorithms_for(self, architecture: str, *, dtype: str = "fp32") -> tuple[str, ...]:
@@ -331,8 +348,8 @@ def version_of_text(text: str, word: str) -> tuple[int, ...] | None:
     >>> version_of_text("CUDA 8.0.88; cuDNN 6.0.21; driver 375.66", "cuDNN")
     (6, 0, 21)
     """
-    found = re.search(rf"\b{re.escape(word)}\s*(\d+(?:\.\d+)*)", text, re.IGNORECASE)
-    return None if found is None else tuple(int(part) for part in found.group(1).split("."))
+    match = re.search(rf"\b{re.escape(word)}\s*(\d+(?:\.\d+)*)", text, re.IGNORECASE)
+    return None if match is None else tuple(int(part) for part in match.group(1).split("."))
 
 
 @cache

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ValidationInfo, field_validator
 
+from perfmodel.derived import derived_property
 from perfmodel.hardware import source as spec
 from perfmodel.units import GIGA
 
@@ -104,19 +105,19 @@ class Link:
         code = self.family.code
         return self.raw_bandwidth_bytes_per_s * code.payload_bits / code.coded_bits
 
-    @property
+    @derived_property
     def effective_bandwidth_bytes_per_s(self) -> float:
         """Bandwidth of large copies (from pinned memory, on PCIe). [B/s]."""
         return self.bandwidth_bytes_per_s * self.family.typical_efficiency
 
-    @property
+    @derived_property
     def pageable_bandwidth_bytes_per_s(self) -> float:
         """Bandwidth of large copies from pageable host memory; as from pinned memory if not stated. [B/s]."""
         if self.family.pageable_efficiency is None:
             return self.effective_bandwidth_bytes_per_s
         return self.bandwidth_bytes_per_s * self.family.pageable_efficiency
 
-    @property
+    @derived_property
     def latency_s(self) -> float:
         """Time of an empty message from end to end. [s]."""
         return self.family.in_base_units("latency_us")

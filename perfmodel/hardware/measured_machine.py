@@ -171,11 +171,11 @@ class KernelClass(spec.SpecTable):
 
     @field_validator("flop_range", "byte_range")
     @classmethod
-    def _range_rises(cls, given: tuple[float, float]) -> tuple[float, float]:
-        if given[0] > given[1]:
+    def _range_rises(cls, ends: tuple[float, float]) -> tuple[float, float]:
+        if ends[0] > ends[1]:
             message = "must be the smaller end, then the larger"
             raise ValueError(message)
-        return given
+        return ends
 
     @model_validator(mode="after")
     def _intervals_hold_the_constants(self) -> Self:
@@ -265,7 +265,7 @@ class MeasuredMachine(Runnable):
     @field_validator("kernel")
     @classmethod
     def _classes_differ(cls, kernel: tuple[KernelClass, ...]) -> tuple[KernelClass, ...]:
-        (name, dtype), times = Counter((each.name, each.dtype) for each in kernel).most_common(1)[0]
+        (name, dtype), times = Counter((entry.name, entry.dtype) for entry in kernel).most_common(1)[0]
         if times > 1:
             message = f"names must differ within a data type, but {name!r} occurs {times} times in {dtype}"
             raise ValueError(message)
@@ -283,11 +283,11 @@ class MeasuredMachine(Runnable):
     @property
     def dtypes(self) -> tuple[str, ...]:
         """Data types in which kernels were measured, in the order of the file."""
-        return tuple(dict.fromkeys(each.dtype for each in self.kernel))
+        return tuple(dict.fromkeys(entry.dtype for entry in self.kernel))
 
     def classes(self, dtype: str) -> dict[str, KernelClass]:
         """Return the measured classes of a data type by name."""
-        return {each.name: each for each in self.kernel if each.dtype == dtype}
+        return {entry.name: entry for entry in self.kernel if entry.dtype == dtype}
 
     def describe(self) -> str:
         """Return the machine, its software and its calibration in one line."""

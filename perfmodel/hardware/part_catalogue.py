@@ -1,4 +1,4 @@
-"""Devices by name, and links: every family at every lane width, and the link that two ends negotiate."""
+"""Devices by name; links of every family and lane width; the link that two ends negotiate."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def misspelt_architecture(path: Path, device: Device) -> list[str]:
     }
     shipped = sorted((spec_files.shipped_folder() / "devices").glob("*.toml"))
     known |= {_of_device(file, file.stat().st_mtime_ns) for file in shipped}
-    given = device.architecture
+    architecture = device.architecture
     near = [
         name
-        for name in difflib.get_close_matches(given, sorted(known), n=1, cutoff=SAME_BUT_FOR_A_SLIP)
-        if re.sub(r"\d", "", name) != re.sub(r"\d", "", given)
+        for name in difflib.get_close_matches(architecture, sorted(known), n=1, cutoff=SAME_BUT_FOR_A_SLIP)
+        if re.sub(r"\d", "", name) != re.sub(r"\d", "", architecture)
     ]
-    if given in known or not near:
+    if architecture in known or not near:
         return []
-    remedy = f"if it is new, list it as [architecture.{given}] in a library file of your own (docs/adding_things.md)"
-    return [f"architecture: value {given!r}: is not known (nearest: {near[0]}); {remedy}"]
+    remedy = f"list a new one as [architecture.{architecture}] in a library file of your own (docs/adding_things.md)"
+    return [f"architecture: value {architecture!r}: is not known (nearest: {near[0]}); {remedy}"]
 
 
 @lru_cache(maxsize=256)

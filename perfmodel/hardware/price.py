@@ -81,13 +81,13 @@ class Price(spec.SpecFile):
 
     @field_validator("valid_from", mode="before")
     @classmethod
-    def _has_a_day(cls, given: object) -> object:
-        if given is None:
+    def _has_a_day(cls, day: object) -> object:
+        if day is None:
             spec.invalid("is missing: a price needs its date, e.g. valid_from = 2017-08-01")
-        if not isinstance(given, date | str):
+        if not isinstance(day, date | str):
             message = "must be a date, e.g. 2017-08-01"
             raise ValueError(message)  # noqa: TRY004 - pydantic reports ValueError alone
-        return given
+        return day
 
     @property
     def place_and_day(self) -> str:
@@ -167,7 +167,7 @@ class InstancePrice(Price):
         """The published row without its errors; None if there is no row."""
         if self.published is None:
             return None
-        changes = {each.field: each.corrected for each in self.correction}
+        changes = {correction.field: correction.corrected for correction in self.correction}
         return self.published.model_copy(update=changes)
 
     @property

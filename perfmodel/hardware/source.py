@@ -51,12 +51,12 @@ class InRange:
     high: float
     unit: str
 
-    def __call__(self, given: float) -> float:
+    def __call__(self, number: float) -> float:
         """Return the number; raise ValueError if it is out of range."""
-        if not self.low <= given <= self.high:
+        if not self.low <= number <= self.high:
             message = f"must be from {self.low:,g} to {self.high:,g} {self.unit}; is it in another unit?"
             raise ValueError(message)
-        return given
+        return number
 
 
 Check = Callable[[Any, ValidationInfo], Any]
@@ -66,12 +66,12 @@ Check = Callable[[Any, ValidationInfo], Any]
 def at_most(field: str) -> Check:
     """Return a check that a number is not above that of an earlier field."""
 
-    def check(given: Any, info: ValidationInfo) -> Any:
+    def check(number: Any, info: ValidationInfo) -> Any:
         most = info.data.get(field)
-        if given is not None and most is not None and given > most:
+        if number is not None and most is not None and number > most:
             message = f"must be at most {field} = {most:g}"
             raise ValueError(message)
-        return given
+        return number
 
     return check
 
@@ -79,12 +79,12 @@ def at_most(field: str) -> Check:
 def at_least(field: str) -> Check:
     """Return a check that a number is not below that of an earlier field."""
 
-    def check(given: Any, info: ValidationInfo) -> Any:
+    def check(number: Any, info: ValidationInfo) -> Any:
         least = info.data.get(field)
-        if given is not None and least is not None and given < least:
+        if number is not None and least is not None and number < least:
             message = f"must be at least {field} = {least:g}"
             raise ValueError(message)
-        return given
+        return number
 
     return check
 
@@ -171,11 +171,11 @@ class Source(SpecTable):
     def _provenance_fits_the_rest(self) -> Self:
         stated = {"table": self.table, "rows": self.rows, "residual_percent": self.residual_percent}
         if self.provenance == "fitted" and None in stated.values():
-            lacking = [name for name, given in stated.items() if given is None]
+            lacking = [name for name, value in stated.items() if value is None]
             raise fault_at(("provenance",), self.provenance, f"a fit needs {', '.join(lacking)} as well")
-        told = [name for name, given in stated.items() if given is not None]
-        if told and self.provenance not in ("fitted", "measured"):
-            raise fault_at((told[0],), stated[told[0]], 'is allowed only with provenance "fitted" or "measured"')
+        named = [name for name, value in stated.items() if value is not None]
+        if named and self.provenance not in ("fitted", "measured"):
+            raise fault_at((named[0],), stated[named[0]], 'is allowed only with provenance "fitted" or "measured"')
         if self.title == ESTIMATE and self.provenance not in (None, ESTIMATE):
             raise fault_at(("provenance",), self.provenance, 'must be "estimate", as the title says')
         if self.provenance == "memory" and self.verified:
@@ -240,13 +240,13 @@ class SpecFile(SpecTable):
 
     def source_of(self, field: str) -> Source | None:
         """Return the source of a number: of those that cover it, the one that names it most specifically."""
-        found = [
+        matches = [
             (len(name), place, source)
             for place, source in enumerate(self.source)
             for name in source.fields
             if _covers(name, field)
         ]
-        return max(found, key=lambda entry: entry[:2])[2] if found else None
+        return max(matches, key=lambda entry: entry[:2])[2] if matches else None
 
     @field_validator("schema_version")
     @classmethod
@@ -266,8 +266,8 @@ class SpecFile(SpecTable):
         try:
             spec = handler(raw)
         except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False)
-            details = [_detail(item["type"], item["msg"], item["loc"], item["input"]) for item in found]
+            faults = error.errors(include_url=False, include_context=False)
+            details = [_detail(item["type"], item["msg"], item["loc"], item["input"]) for item in faults]
         if isinstance(raw, dict):
             numbers = {key: entry for key, entry in raw.items() if key not in cls.WITHOUT_SOURCE}
             astray = [".".join(map(str, item["loc"])) for item in details if item["type"].type in _KEY_FAULTS]
@@ -289,14 +289,14 @@ def invalid(message: str) -> NoReturn:
     raise ValueError(message)
 
 
-def fault_at(location: tuple[int | str, ...], given: Any, message: str) -> ValidationError:
+def fault_at(location: tuple[int | str, ...], value: Any, message: str) -> ValidationError:
     """Build an error that names one field, for a validator of a whole table."""
-    return ValidationError.from_exception_data("fault", [_detail("value_error", message, location, given)])
+    return ValidationError.from_exception_data("fault", [_detail("value_error", message, location, value)])
 
 
-def _detail(kind: str, message: str, location: tuple[int | str, ...], given: Any) -> Any:
+def _detail(kind: str, message: str, location: tuple[int | str, ...], value: Any) -> Any:
     custom = PydanticCustomError(kind, message.replace("{", "{{").replace("}", "}}"))
-    return InitErrorDetails(type=custom, loc=location, input=given)
+    return InitErrorDetails(type=custom, loc=location, input=value)
 
 
 def numbers_in(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -344,10 +344,10 @@ def _source_faults(numbers: dict[str, Any], raw: dict[str, Any], astray: list[st
     lists = [entry.get("fields") for entry in entries]
     named = [name for fields in lists if isinstance(fields, list) for name in fields if isinstance(name, str)]
     faults = []
-    for field, given in numbers_in(numbers):
+    for field, value in numbers_in(numbers):
         if not any(_covers(name, field) for name in (*named, *astray)):
             message = f"no [[source]] names it; every number needs one, or an entry titled {ESTIMATE!r}"
-            faults.append(_detail("unsourced", message, tuple(field.split(".")), given))
+            faults.append(_detail("unsourced", message, tuple(field.split(".")), value))
     existing = set(_field_names(numbers))
     astray_tables = {name.rpartition(".")[0] for name in astray}
     for name in dict.fromkeys(named):
@@ -362,8 +362,8 @@ ConstantValue = float | tuple[float, ...]
 """A constant is a number, or a list of numbers to choose from (e.g. tile sizes)."""
 
 
-def _finite_numbers(given: Any) -> ConstantValue:
-    entries = given if isinstance(given, list | tuple) else [given]
+def _finite_numbers(value: Any) -> ConstantValue:
+    entries = value if isinstance(value, list | tuple) else [value]
     for entry in entries:
         if isinstance(entry, bool) or not isinstance(entry, int | float) or not math.isfinite(entry):
             message = "must be a finite number, or a list of them"
@@ -371,11 +371,11 @@ def _finite_numbers(given: Any) -> ConstantValue:
     if not entries:
         message = "must not be an empty list"
         raise ValueError(message)
-    return tuple(entries) if isinstance(given, list | tuple) else given
+    return tuple(entries) if isinstance(value, list | tuple) else value
 
 
-def _plain(given: Any) -> Any:
-    return list(given) if isinstance(given, list | tuple) else given
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, list | tuple) else value
 
 
 StrictConstant = Annotated[ConstantValue, PlainValidator(_finite_numbers), PlainSerializer(_plain, return_type=Any)]
@@ -404,7 +404,7 @@ class Constant(SpecTable):
 
     _range_is_not_empty = field_validator("valid_max")(at_least("valid_min"))
 
-    def admits(self, given: ConstantValue) -> bool:
+    def admits(self, value: ConstantValue) -> bool:
         """Tell whether a value, or every value of a list, lies in the range.
 
         Examples
@@ -412,17 +412,17 @@ class Constant(SpecTable):
         >>> Constant(unit="1", meaning="share of peak", valid_min=0, valid_max=1).admits((0.5, 1.2))
         False
         """
-        entries = given if isinstance(given, tuple) else (given,)
+        entries = value if isinstance(value, tuple) else (value,)
         return all(self.valid_min <= entry <= self.valid_max for entry in entries)
 
 
 def constant_faults(values: Mapping[str, ConstantValue], constants: Mapping[str, Constant]) -> Iterator[str]:
     """Yield one line for each value whose constant is not described or that is outside its range."""
-    for name, given in values.items():
+    for name, value in values.items():
         constant = constants.get(name)
         if constant is None:
             hint = nearest_hint(name, constants, what="nearest described constant")
-            yield f"{name}: value {given!r}: needs a table [constant.{name}]{hint}"
-        elif not constant.admits(given):
+            yield f"{name}: value {value!r}: needs a table [constant.{name}]{hint}"
+        elif not constant.admits(value):
             allowed = f"must be in [{constant.valid_min:g}, {constant.valid_max:g}] {constant.unit}"
-            yield f"{name}: value {given!r}: {allowed}"
+            yield f"{name}: value {value!r}: {allowed}"

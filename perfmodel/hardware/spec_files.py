@@ -69,11 +69,11 @@ def dotted(location: Iterable[int | str]) -> str:
     return text.removeprefix(".") or "file"
 
 
-def _line(location: Iterable[int | str], given: Any, allowed: str) -> str:
-    value = repr(given)
-    if len(value) > _LONGEST_VALUE:
-        value = f"{value[:_LONGEST_VALUE]}..."
-    return f"{dotted(location)}: value {value}: {allowed}"
+def _line(location: Iterable[int | str], value: Any, allowed: str) -> str:
+    text = repr(value)
+    if len(text) > _LONGEST_VALUE:
+        text = f"{text[:_LONGEST_VALUE]}..."
+    return f"{dotted(location)}: value {text}: {allowed}"
 
 
 def _readable(message: str) -> str:
@@ -116,7 +116,7 @@ def _table_class(annotation: Any) -> type[BaseModel] | None:
 
     if isclass(annotation) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _table_class(part))), None)
+    return next((table for part in get_args(annotation) if (table := _table_class(part))), None)
 
 
 Name: TypeAlias = Any
@@ -131,10 +131,10 @@ _looked_for: ContextVar[dict[str, int] | None] = ContextVar("_looked_for", defau
 
 def changed_ns(path: Path) -> int:
     """Return when a file last changed, and note that it was looked for. [ns]"""
-    found = _now_ns(path)
+    changed = _now_ns(path)
     if (files := _looked_for.get()) is not None:
-        files[str(path.absolute())] = found
-    return found
+        files[str(path.absolute())] = changed
+    return changed
 
 
 def _now_ns(path: str | Path) -> int:
@@ -157,14 +157,14 @@ def kept_while_unchanged(
             if not isinstance(name_or_path, names):
                 return load(name_or_path)  # which raises an error that says what it takes
             key = (name_or_path, _here(), depends_on())
-            found = kept.get(key)
-            if found is None or not _unchanged(found[1]):
-                found = kept[key] = _loaded(load, name_or_path)
+            loaded = kept.get(key)
+            if loaded is None or not _unchanged(loaded[1]):
+                loaded = kept[key] = _loaded(load, name_or_path)
                 if len(kept) > _MOST_KEPT:
                     kept.pop(next(iter(kept)), None)
             if (around := _looked_for.get()) is not None:
-                around.update(found[1])
-            return found[0]
+                around.update(loaded[1])
+            return loaded[0]
 
         return cast("Loader", kept_or_loaded)
 
@@ -234,16 +234,16 @@ def spec_folders() -> tuple[Path, ...]:
     entries = [entry for entry in folders_asked_for().split(os.pathsep) if entry]
     if not entries:
         return _shipped_alone()
-    own = tuple(Path(entry).expanduser() for entry in entries)
+    folders = tuple(Path(entry).expanduser() for entry in entries)
     kinds = ", ".join(f"{folder}/" for folder in NOUN_BY_FOLDER)
-    for folder in own:
+    for folder in folders:
         if not folder.is_dir():
             raise SpecError(ENVIRONMENT_VARIABLE, [f"value {str(folder)!r}: must be an existing folder"])
         if misnamed := _misnamed_folders(folder):
             raise SpecError(ENVIRONMENT_VARIABLE, [f"value {str(folder)!r}: {fault}" for fault in misnamed])
         if not any((folder / kind).is_dir() for kind in NOUN_BY_FOLDER):
             raise SpecError(ENVIRONMENT_VARIABLE, [f"value {str(folder)!r}: must hold one of {kinds}"])
-    return (*own, shipped_folder())
+    return (*folders, shipped_folder())
 
 
 @lru_cache(maxsize=1)
@@ -330,8 +330,8 @@ def _is_spec_file(path: Path) -> bool:
 def _kind_that_has(name: str) -> str | None:
     """Return the kind that a name belongs to; a link's name may end in its lanes."""
     family = re.sub(r"_x\d+$", "", name)
-    found = (NOUN_BY_FOLDER[folder] for folder in NOUN_BY_FOLDER if lookup(folder, name))
-    return next(found, "link" if lookup("links", family) else None)
+    nouns = (NOUN_BY_FOLDER[folder] for folder in NOUN_BY_FOLDER if lookup(folder, name))
+    return next(nouns, "link" if lookup("links", family) else None)
 
 
 def lookup(kind_folder: str, name: str) -> Path | None:
@@ -380,9 +380,9 @@ def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> S
     kind = kind_of(path)
     if kind in class_by_kind:
         return load(path, class_by_kind[kind])
-    given = "required key is missing" if kind == "" else f"value {kind!r}"
+    stated = "required key is missing" if kind == "" else f"value {kind!r}"
     raise SpecError(
-        path, [f"kind: {given}: must be one of {', '.join(class_by_kind)}{nearest_hint(kind, class_by_kind)}"]
+        path, [f"kind: {stated}: must be one of {', '.join(class_by_kind)}{nearest_hint(kind, class_by_kind)}"]
     )
 
 

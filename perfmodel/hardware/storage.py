@@ -32,16 +32,16 @@ class ReadLimits:
     most_outstanding_reads: float = math.inf
 
 
-def check_number(name: str, given: Any, *, low: float, high: float, allowed: str) -> None:
+def check_number(name: str, value: Any, *, low: float, high: float, allowed: str) -> None:
     """Raise unless a number lies in a range.
 
     Examples
     --------
     >>> check_number("size_gib", 20, low=1, high=1000, allowed="from 1 to 1000 GiB")
     """
-    is_number = isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
-    if not is_number or not low <= given <= high:
-        raise ArgumentError(name, given, allowed)
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not is_number or not low <= value <= high:
+        raise ArgumentError(name, value, allowed)
 
 
 MOST_GIB: Final = 1_000_000

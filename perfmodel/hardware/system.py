@@ -241,14 +241,14 @@ class System(Wired):
         The CPU in each socket. [-]
     wiring : Wiring
         Places, links, devices and drives, resolved. [-]
-    given : mapping of str to Runnable
+    fileless : mapping of str to Runnable
         Devices that no file describes, by their stand-in names in the slots of this system's file. [-]
     """
 
     file: SystemFile
     processor: Cpu
     wiring: Wiring = field(default_factory=Wiring)
-    given: Mapping[str, Runnable] = field(default_factory=dict, hash=False)
+    fileless: Mapping[str, Runnable] = field(default_factory=dict, hash=False)
 
     @property
     def name(self) -> str:

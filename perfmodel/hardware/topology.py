@@ -38,13 +38,13 @@ class Channel:
         if is_symbolic(*(getattr(self, key) for key in (*rates, *delays))):
             return  # the value of a symbol is unknown
         for key in rates:
-            if not 0 < (given := getattr(self, key)) < math.inf:
+            if not 0 < (bytes_per_s := getattr(self, key)) < math.inf:
                 msg = f"{key} of channel {self.name!r}"
-                raise ArgumentError(msg, given, "finite and above 0 B/s")
+                raise ArgumentError(msg, bytes_per_s, "finite and above 0 B/s")
         for key in delays:
-            if not 0 <= (given := getattr(self, key)) < math.inf:
+            if not 0 <= (seconds := getattr(self, key)) < math.inf:
                 msg = f"{key} of channel {self.name!r}"
-                raise ArgumentError(msg, given, "finite and at least 0 s")
+                raise ArgumentError(msg, seconds, "finite and at least 0 s")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -223,6 +223,7 @@ class Topology:
         """The same topology with numbers for symbols, to choose routes; itself if no link is symbolic."""
         return self
 
+    @derived
     def of_kind(self, kind: str) -> tuple[str, ...]:
         """Return the names of all nodes of a ``kind`` [-], e.g. ``switch``, in file order."""
         return tuple(name for name, place in self.places.items() if place.kind == kind)
@@ -362,6 +363,7 @@ class Topology:
             and self._is_networked(nic)
         )
 
+    @derived
     def own_nic(self, device: str) -> str | None:
         """Return the NIC for a device's messages to other machines."""
         nearest = self._nearest_nics(device)
@@ -385,8 +387,8 @@ class Topology:
         """Return the NICs that a copy may use: the NIC of each end device, and all NICs in machines without one."""
         if len({end.node for end in ends}) == 1:
             return frozenset()
-        own = {end.node: self.own_nic(end.name) for end in ends if end.kind == "device"}
-        return frozenset(nic for nic in self.nics() if own.get(self.places[nic].node, nic) == nic)
+        nic_of_node = {end.node: self.own_nic(end.name) for end in ends if end.kind == "device"}
+        return frozenset(nic for nic in self.nics() if nic_of_node.get(self.places[nic].node, nic) == nic)
 
     def _is_networked(self, nic: str) -> bool:
         """Tell whether a link leads from a NIC to another machine."""

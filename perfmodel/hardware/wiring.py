@@ -123,7 +123,7 @@ class _Wirer:
 
     file: SystemFile
     folder: Path
-    given: Mapping[str, Runnable] = field(default_factory=dict)
+    fileless: Mapping[str, Runnable] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
     wires: list[Wire] = field(default_factory=list)
@@ -133,8 +133,8 @@ class _Wirer:
     remarks: list[str] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
 
-    def fault(self, where: str, given: object, allowed: str, known: Iterable[str] = ()) -> None:
-        self.faults.append(f"{where}: value {given!r}: {allowed}{nearest_hint(str(given), known)}")
+    def fault(self, where: str, value: object, allowed: str, known: Iterable[str] = ()) -> None:
+        self.faults.append(f"{where}: value {value!r}: {allowed}{nearest_hint(str(value), known)}")
 
     def link(self, where: str, name: str, *, never: frozenset[str]) -> Link | None:
         """Load a link, or note its fault; some protocols cannot be used at some places."""
@@ -243,7 +243,7 @@ class _Wirer:
             link = self.link(f"{where}.link", slot.link, never=NETWORKS)
             ports = [self.known_port(f"{where}.to", port) for port in slot.ports]
             try:
-                device = self.given.get(slot.device) or load_device(spec_files.from_folder(self.folder, slot.device))
+                device = self.fileless.get(slot.device) or load_device(spec_files.from_folder(self.folder, slot.device))
             except PerfmodelError as error:
                 self.fault(f"{where}.device", slot.device, str(error))
                 continue
@@ -349,9 +349,11 @@ class _Wirer:
                 self.networks.append((name, network))
 
 
-def wiring_of(file: SystemFile, *, processor: Cpu, path: Path, given: Mapping[str, Runnable] | None = None) -> Wiring:
+def wiring_of(
+    file: SystemFile, *, processor: Cpu, path: Path, fileless: Mapping[str, Runnable] | None = None
+) -> Wiring:
     """Resolve the parts of a system's file."""
-    wirer = _Wirer(file, path.parent, given or {})
+    wirer = _Wirer(file, path.parent, fileless or {})
     wirer.sockets(processor)
     stated = [*wirer.hubs(file.root, "root"), *wirer.hubs(file.switch, "switch")]
     wirer.check_hubs(stated)
@@ -513,7 +515,7 @@ def with_links_scaled(system: Wired, family: str, ratio: Quantity, *, latency: Q
 
     stated = system.topology
     if is_symbolic(ratio, latency):
-        topology: Topology = OpenTopology(stated, {name: scaled(each) for name, each in stated.channels.items()})
+        topology: Topology = OpenTopology(stated, {name: scaled(channel) for name, channel in stated.channels.items()})
     else:
         wires = [replace(wire, upward=scaled(wire.upward), downward=scaled(wire.downward)) for wire in stated.wires]
         topology = Topology(stated.places.values(), wires)
