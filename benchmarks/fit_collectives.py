@@ -13,7 +13,7 @@ from scipy.optimize import least_squares
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.library import load_collective_library
 from perfmodel.measurements.kernel_tables import read_collectives
-from perfmodel.sync.collectives import LibraryCollective, Protocol, place_library, protocols_of
+from perfmodel.sync.registry import LibraryCollective, Protocol, place_library, protocols_of
 
 ROBUST = 0.1
 """Residual of a logarithm beyond which it counts less. [1]"""

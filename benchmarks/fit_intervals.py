@@ -22,7 +22,7 @@ import numpy as np
 
 from perfmodel import measurements
 from perfmodel.atomic_write import replacement_of
-from perfmodel.fitting.interval_fit import LEVEL
+from perfmodel.fitting.interval_scale_fit import LEVEL
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.interval_scale import (
     ConstantSpreads,
@@ -35,11 +35,11 @@ from perfmodel.hardware.interval_scale import (
 from perfmodel.hardware.source import Source
 from perfmodel.hardware.spec_files import names, shipped_folder
 from perfmodel.measurements.kernel_tables import read_collectives
-from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import place
+from perfmodel.sync.registry import collective
 from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED
 from perfmodel.validation.scores.collectives import predicted_times
-from perfmodel.validation.scores.intervals import (
+from perfmodel.validation.scores.interval_coverage import (
     ALL_PROTOCOLS,
     COLUMNS,
     DIGITS,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from perfmodel import load_device
+from perfmodel.prediction.device.gpu_clock import sustained_peak_flop_per_s
 from perfmodel.records import Convolution, Role
 from perfmodel.units import MIB
 
@@ -43,12 +44,12 @@ BOARDS = {
     "t4": Board(
         "Tesla T4",
         "turing",
-        T4.sustained_peak_flop_per_s("fp32"),
+        sustained_peak_flop_per_s(T4, "fp32"),
         320e9,
         40,
         1.59e9,
         4 * MIB,
-        T4.sustained_peak_flop_per_s("fp16"),
+        sustained_peak_flop_per_s(T4, "fp16"),
     ),
 }
 ROLES = {

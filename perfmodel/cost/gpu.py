@@ -48,7 +48,7 @@ class TileMenu(NamedTuple):
         """Return the menu with axes of length one appended, as many as the product has."""
         if self.rows.ndim > axes:
             return self
-        return TileMenu(*(_followed_by_axes(each, axes + 1 - self.rows.ndim) for each in self))
+        return TileMenu(*(_followed_by_axes(entries, axes + 1 - self.rows.ndim) for entries in self))
 
 
 def _followed_by_axes(entries: NDArray[np.float64], count: int) -> NDArray[np.float64]:
@@ -80,9 +80,9 @@ def tile_menu(*, tile_rows: Any, tile_columns: Any, tile_efficiency: Any, split_
     >>> tile_menu(tile_rows=[128, 64], tile_columns=[64, 64], tile_efficiency=[1.0, 0.5], split_k=[1, 4]).written_parts
     array([0., 4.])
     """
-    entries = [np.asarray(each, dtype=float) for each in (tile_rows, tile_columns, tile_efficiency, split_k)]
-    axes = max(each.ndim for each in entries)
-    a, b, e, s = (_followed_by_axes(each, axes - each.ndim) for each in entries)
+    entries = [np.asarray(column, dtype=float) for column in (tile_rows, tile_columns, tile_efficiency, split_k)]
+    axes = max(column.ndim for column in entries)
+    a, b, e, s = (_followed_by_axes(column, axes - column.ndim) for column in entries)
     return TileMenu(a, b, s, a * b / e, (s > 1) * s)
 
 

@@ -296,8 +296,8 @@ def bounding_stage(*, stage_s: Mapping[str, Quantity]) -> Any:
     """
     names = np.array(list(stage_s))
     times = np.array(np.broadcast_arrays(*stage_s.values()), dtype=float)
-    found = names[times.argmax(axis=0)]
-    return str(found) if times.ndim == 1 else found
+    slowest = names[times.argmax(axis=0)]
+    return str(slowest) if times.ndim == 1 else slowest
 
 
 def units_to_unbind(*, stage_s: Quantity, compute_s: Quantity, unit_count: Quantity) -> Quantity:

@@ -99,10 +99,10 @@ def checked_ranks(rank: Quantity, count: Quantity) -> tuple[NDArray[np.int64], N
     ArgumentError
         If they are symbols, not whole, or the rank is not between 1 and the count.
     """
-    for argument, given in (("rank", rank), ("count", count)):
-        if is_symbolic(given):
+    for argument, value in (("rank", rank), ("count", count)):
+        if is_symbolic(value):
             allowed = "a whole number: order statistics of this distribution have no closed form in a symbol"
-            raise ArgumentError(argument, given, allowed)
+            raise ArgumentError(argument, value, allowed)
     ranks, counts = np.broadcast_arrays(np.asarray(rank), np.asarray(count))
     if not np.all((ranks % 1 == 0) & (counts % 1 == 0) & (ranks >= 1) & (ranks <= counts)):
         raise ArgumentError("rank", rank, f"whole numbers >= 1 and at most the number of workers, {count}")
@@ -206,11 +206,11 @@ def exponential_order_statistic(*, rank: Quantity, count: Quantity) -> Quantity:
     return spent if spent.ndim else float(spent)
 
 
-def _variation(given: Any, *, most: float = np.inf) -> float:
-    if not is_number(given) or not 0 <= given <= most or not np.isfinite(given):
+def _variation(variation: Any, *, most: float = np.inf) -> float:
+    if not is_number(variation) or not 0 <= variation <= most or not np.isfinite(variation):
         bound = "a finite number >= 0" if most == np.inf else f"a number from 0 to {most:g}"
-        raise ArgumentError("cv", given, bound)
-    return float(given)
+        raise ArgumentError("cv", variation, bound)
+    return float(variation)
 
 
 @dataclass(frozen=True)
@@ -379,17 +379,17 @@ class Empirical(RelativeTimes):
         return generator.choice(self._sorted, count)
 
 
-def is_number(given: object) -> bool:
+def is_number(value: object) -> bool:
     """Return whether a value is one real number; a Boolean is not."""
-    return isinstance(given, int | float | np.integer | np.floating) and not isinstance(given, bool)
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
-def checked_times(given: object, *, allowed: str) -> tuple[float, ...]:
+def checked_times(times: object, *, allowed: str) -> tuple[float, ...]:
     """Return times as a tuple.
 
     Parameters
     ----------
-    given : object
+    times : object
         List of numbers: a sequence, an array or a column. [any one unit]
     allowed : str
         Description of the allowed values. [-]
@@ -397,18 +397,18 @@ def checked_times(given: object, *, allowed: str) -> tuple[float, ...]:
     Returns
     -------
     tuple of float
-        At least one, each finite and above zero. [unit of ``given``]
+        At least one, each finite and above zero. [unit of ``times``]
 
     Raises
     ------
     ArgumentError
         If it is not a list of such numbers.
     """
-    listed = given.tolist() if hasattr(given, "tolist") else given
+    listed = times.tolist() if hasattr(times, "tolist") else times
     entries = tuple(listed) if isinstance(listed, Sequence) and not isinstance(listed, str | bytes) else ()
-    if not entries or not all(is_number(each) and 0 < each < np.inf for each in entries):
-        raise ArgumentError("times", given, allowed)
-    return tuple(float(each) for each in entries)
+    if not entries or not all(is_number(entry) and 0 < entry < np.inf for entry in entries):
+        raise ArgumentError("times", times, allowed)
+    return tuple(float(entry) for entry in entries)
 
 
 AS_PREDICTED: Final = 1.0
@@ -438,8 +438,8 @@ class Unequal(RelativeTimes):
     times: Sequence[float]
 
     def __post_init__(self) -> None:
-        given = checked_times(self.times, allowed="a list of numbers above zero, one for each worker")
-        object.__setattr__(self, "times", given)
+        times = checked_times(self.times, allowed="a list of numbers above zero, one for each worker")
+        object.__setattr__(self, "times", times)
 
     @property
     def variation(self) -> float:

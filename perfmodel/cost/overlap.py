@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from perfmodel.numeric import maximum
 from perfmodel.symbolic import Quantity, is_symbolic, named
 
+Quantities = Sequence[Quantity] | NDArray[Any]
 
-def ends(*, ready_s: Sequence[Quantity], message_s: Sequence[Quantity]) -> tuple[Quantity, ...]:
+
+def ends(*, ready_s: Quantities, message_s: Quantities) -> tuple[Quantity, ...]:
     r"""Return the end of each of several messages that follow one another on one channel.
 
     .. math:: e_i = \max(f_i, e_{i-1}) + c_i
@@ -56,13 +58,50 @@ def ends(*, ready_s: Sequence[Quantity], message_s: Sequence[Quantity]) -> tuple
     .. [1] H. Zhang et al., Poseidon: an efficient communication architecture for distributed deep learning on GPU
        clusters, USENIX ATC 2017.
     """
-    found: list[Quantity] = []
+    ends_s: list[Quantity] = []
     symbolic = is_symbolic(*ready_s, *message_s)
     larger = maximum if symbolic else np.maximum  # chosen once, not for every message
     for ready, taken in zip(ready_s, message_s, strict=True):
-        end = (larger(ready, found[-1]) if found else ready) + taken
-        found.append(named(end, "end of message") if symbolic else end)
-    return tuple(found)
+        end = (larger(ready, ends_s[-1]) if ends_s else ready) + taken
+        ends_s.append(named(end, "end of message") if symbolic else end)
+    return tuple(ends_s)
+
+
+def last_end(*, ready_s: Quantities, message_s: Quantities) -> Quantity:
+    r"""Return the end of the last of several messages that follow one another on one channel, as ``ends`` does.
+
+    .. math:: e_n = \max_i \Big(f_i + \sum_{j \ge i} c_j\Big)
+
+    Parameters
+    ----------
+    ready_s : sequence of float, ndarray or sympy.Expr
+        When each message could leave, f, in the order in which they do. [s]
+    message_s : sequence of float, ndarray or sympy.Expr
+        What each takes by itself, c. [s]
+
+    Returns
+    -------
+    float, ndarray or sympy.Expr
+        End of the last one. [s]
+
+    Notes
+    -----
+    Valid for: as ``ends``, of which it is the closed form; symbols take the recurrence, which stays shorter.
+
+    Examples
+    --------
+    >>> float(last_end(ready_s=(10, 30, 60), message_s=(25, 15, 5)))
+    65.0
+    """
+    ready, taken = np.asarray(ready_s), np.asarray(message_s)
+    if ready.dtype == object or taken.dtype == object:
+        return ends(ready_s=ready_s, message_s=message_s)[-1]
+    left = np.cumsum(taken[::-1], axis=0)[::-1]
+    if ready.ndim > left.ndim:
+        left = left[:, None]
+    elif ready.ndim < left.ndim:
+        ready = ready[:, None]
+    return (ready + left).max(axis=0)
 
 
 def arrival_stall(*, wanted_s: Sequence[Quantity], arrival_s: Sequence[Quantity]) -> Quantity:
@@ -123,7 +162,7 @@ def exposed_exchange(*, last_end_s: Quantity, computed_s: Quantity) -> Quantity:
 
 
 def slowed_exchange(
-    *, ready_s: Sequence[Quantity], message_s: Sequence[Quantity], computed_s: Quantity, slowdown: Quantity
+    *, ready_s: Quantities, message_s: Quantities, computed_s: Quantity, slowdown: Quantity
 ) -> Quantity:
     r"""Return the time that a hidden exchange adds to the computing it slows down.
 
@@ -168,9 +207,9 @@ def slowed_exchange(
        computing and communication compete for the device.
     """
     if isinstance(slowdown, int | float) and not slowdown:
-        return exposed_exchange(last_end_s=ends(ready_s=ready_s, message_s=message_s)[-1], computed_s=computed_s)
+        return exposed_exchange(last_end_s=last_end(ready_s=ready_s, message_s=message_s), computed_s=computed_s)
     work = [(1 - slowdown) * taken for taken in message_s]
-    hidden_until = ends(ready_s=ready_s, message_s=work)[-1]
+    hidden_until = last_end(ready_s=ready_s, message_s=work)
     lost = slowdown * sum(message_s[1:], message_s[0])
     return exposed_exchange(last_end_s=hidden_until, computed_s=computed_s) + lost
 
@@ -203,14 +242,14 @@ def buckets(sizes_bytes: Iterable[float], *, least_bytes: float) -> list[slice]:
     ----------
     .. [1] S. Li et al., PyTorch distributed: experiences on accelerating data parallel training, PVLDB 13(12), 2020.
     """
-    found, start, held, end = [], 0, 0.0, 0
+    messages, start, held, end = [], 0, 0.0, 0
     plain = sizes_bytes.tolist() if isinstance(sizes_bytes, np.ndarray) else sizes_bytes
     for end, size in enumerate(plain, start=1):
         held += size
         if held >= least_bytes:
-            found.append(slice(start, end))
+            messages.append(slice(start, end))
             start, held = end, 0.0
-    return [*found, slice(start, end)] if start < end else found
+    return [*messages, slice(start, end)] if start < end else messages
 
 
 def bucket_sums(values: Any, slices: Sequence[slice]) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -352,7 +391,7 @@ def cheapest_messages(lanes: Sequence[Lane], *, cost_s: Callable[[Times], Times]
     programme = _Programme(lanes, cost_s=cost_s, within=SAME * scale_s)
     simple = ([slice(0, count)], [slice(place, place + 1) for place in range(count)])
     known = [programme.solved(limit_s=np.inf, most_plans=1), *((programme.cost(plan), plan) for plan in simple)]
-    good_s, good = min(known, key=lambda found: found[0])
+    good_s, good = min(known, key=lambda plan: plan[0])
     # a plan dropped for an equal one may be cheaper by a rounding error for each gradient
     best_s, best = programme.solved(limit_s=good_s + (count + 1) * programme.within, most_plans=MOST_PLANS)
     return best if best_s <= good_s + (count + 1) * programme.within else good
@@ -406,13 +445,13 @@ class _Programme:
 
     def _passed(self, ends: Times, starts: NDArray[np.int_], last: int) -> Times:
         """Return the ends of all plans after one more message with all gradients up to a given last one."""
-        found: list[Times] = []
+        ends_s: list[Times] = []
         for lane, busy in zip(self.lanes, ends, strict=True):
             begin = np.maximum(busy, lane.floor_s[starts, last])
             if lane.after_the_one_before:
-                begin = np.maximum(begin, found[-1])
-            found.append(begin + lane.taken_s[starts, last])
-        return np.array(found)
+                begin = np.maximum(begin, ends_s[-1])
+            ends_s.append(begin + lane.taken_s[starts, last])
+        return np.array(ends_s)
 
 
 def _least_left(taken_s: Times) -> Times:
@@ -434,9 +473,9 @@ def _best(ends: Times, *, within: float) -> NDArray[np.int_]:
 
 def _traced(starts: NDArray[np.int_], parents: NDArray[np.int_]) -> list[slice]:
     """Return the messages of the last plan found."""
-    found = []
+    messages = []
     plan = len(starts) - 1
     while parents[plan] >= 0:
-        found.append(slice(int(starts[parents[plan]]), int(starts[plan])))
+        messages.append(slice(int(starts[parents[plan]]), int(starts[plan])))
         plan = int(parents[plan])
-    return found[::-1]
+    return messages[::-1]

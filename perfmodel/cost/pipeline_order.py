@@ -5,9 +5,10 @@ A pipeline has as many chunks of layers as devices times ``interleave``; chunk k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from itertools import chain, pairwise
 from operator import add, ge
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -45,14 +46,20 @@ Orders = tuple[tuple[Turn, ...], ...]
 """Turns of each device, in order."""
 
 
+def _turns(phase: Way, chunk: int, count: int) -> tuple[Turn, ...]:
+    """Return the turns of a chunk in a phase, in the order of micro-batches; all orders share them."""
+    return _most_turns(phase, chunk, count.bit_length())[:count]
+
+
+@lru_cache(maxsize=1024)
+def _most_turns(phase: Way, chunk: int, bits: int) -> tuple[Turn, ...]:
+    return tuple([Turn(phase, chunk, batch) for batch in range(1 << bits)])
+
+
 def _in_turn(forward: Sequence[Turn], backward: Sequence[Turn], *, ahead: int) -> tuple[Turn, ...]:
     """Return some forward turns, then forward and backward turns alternately, then the remaining ones."""
-    ahead = min(ahead, len(forward))
-    turns = list(forward[:ahead])
-    for place, turn in enumerate(backward):
-        turns += forward[ahead + place : ahead + place + 1]
-        turns.append(turn)
-    return tuple(turns)
+    rest = forward[ahead:]
+    return (*forward[:ahead], *chain.from_iterable(zip(rest, backward, strict=False)), *backward[len(rest) :])
 
 
 def gpipe_order(*, stage_count: int, micro_batch_count: int, interleave: int = 1) -> Orders:
@@ -74,13 +81,9 @@ def gpipe_order(*, stage_count: int, micro_batch_count: int, interleave: int = 1
     ['forward', 'forward', 'backward', 'backward']
     """
     _refuse_interleave(interleave, schedule="gpipe")
-    batches = range(micro_batch_count)
+    count = micro_batch_count
     return tuple(
-        (
-            *(Turn("forward", stage, batch) for batch in batches),
-            *(Turn("backward", stage, batch) for batch in reversed(batches)),
-        )
-        for stage in range(stage_count)
+        (*_turns("forward", stage, count), *_turns("backward", stage, count)[::-1]) for stage in range(stage_count)
     )
 
 
@@ -100,8 +103,8 @@ def one_forward_one_backward_order(*, stage_count: int, micro_batch_count: int, 
     _refuse_interleave(interleave, schedule="1f1b")
     return tuple(
         _in_turn(
-            [Turn("forward", stage, batch) for batch in range(micro_batch_count)],
-            [Turn("backward", stage, batch) for batch in range(micro_batch_count)],
+            _turns("forward", stage, micro_batch_count),
+            _turns("backward", stage, micro_batch_count),
             ahead=stage_count - stage - 1,
         )
         for stage in range(stage_count)
@@ -135,15 +138,15 @@ def interleaved_order(*, stage_count: int, micro_batch_count: int, interleave: i
     if micro_batch_count % stage_count:
         allowed = f"a multiple of the {stage_count} stages where interleave={interleave}"
         raise ArgumentError("micro_batches", micro_batch_count, allowed)
-    turn_count = micro_batch_count * interleave
 
     def turns(device: int, phase: Way) -> list[Turn]:
-        found = []
-        for index in range(turn_count):
-            group, place = divmod(index, stage_count * interleave)
-            chunk = place // stage_count if phase == "forward" else interleave - 1 - place // stage_count
-            found.append(Turn(phase, chunk * stage_count + device, group * stage_count + place % stage_count))
-        return found
+        chunks = [_turns(phase, chunk * stage_count + device, micro_batch_count) for chunk in range(interleave)]
+        return [
+            turn
+            for start in range(0, micro_batch_count, stage_count)
+            for chunk in (chunks if phase == "forward" else chunks[::-1])
+            for turn in chunk[start : start + stage_count]
+        ]
 
     return tuple(
         _in_turn(
@@ -290,13 +293,13 @@ def pipeline_ends(
     chunk_s: list[Quantity] = [0.0] * len(forward_s)
     link_s: list[Quantity] = [0.0] * len(send_s)
     arrived: list[Quantity] = []
-    for event in _events(orders, len(forward_s)):
-        start = device_s[event.device]
-        if event.source is not None:
-            start = later(start, arrived[event.source])
-        end = device_s[event.device] = chunk_s[event.chunk] = ended(start + work_s[event.work], "end of turn")
-        if event.link is not None:
-            end = link_s[event.link] = ended(later(end, link_s[event.link]) + send_s[event.link], "end of transfer")
+    for device, work, link, source in _events(_ById(orders), len(forward_s)):
+        start = device_s[device]
+        if source != NO_TURN:
+            start = later(start, arrived[source])
+        end = device_s[device] = chunk_s[work % len(forward_s)] = ended(start + work_s[work], "end of turn")
+        if link != NO_TURN:
+            end = link_s[link] = ended(later(end, link_s[link]) + send_s[link], "end of transfer")
         arrived.append(end)
     return PipelineEnds(tuple(device_s), tuple(chunk_s))
 
@@ -307,16 +310,19 @@ def _ends_of_many(orders: Orders, work_s: Sequence[Quantity], send_s: Sequence[Q
     chunk_count = len(work_s) // 2
     work, send = (np.stack([np.broadcast_to(each, shape) for each in (*some, 0.0)]) for some in (work_s, send_s))
     device_s, chunk_s = np.zeros((len(orders), *shape)), np.zeros((chunk_count, *shape))
-    levels, slot_count = _levels(orders, chunk_count)
+    levels, slot_count = _levels(_ById(orders), chunk_count)
     link_s, arrived = np.zeros((len(send_s), *shape)), np.zeros((slot_count, *shape))
     for level in levels:
-        end = np.maximum(device_s[level.device], arrived[level.source])
-        end += work[level.work]
+        end = device_s.take(level.device, axis=0)
+        np.maximum(end, arrived.take(level.source, axis=0), out=end)
+        end += work.take(level.work, axis=0)
         device_s[level.device] = end
-        chunk_s[level.chunk] = end
+        if len(level.last):
+            chunk_s[level.chunk] = end[level.last]
         if len(level.sent):
-            sent = np.maximum(end[level.sent], link_s[level.link])
-            sent += send[level.link]
+            sent = end.take(level.sent, axis=0)
+            np.maximum(sent, link_s.take(level.link, axis=0), out=sent)
+            sent += send.take(level.link, axis=0)
             link_s[level.link] = end[level.sent] = sent
         arrived[level.slot] = end
     return PipelineEnds(tuple(device_s), tuple(chunk_s))
@@ -332,62 +338,55 @@ def _as_it_is(value: Quantity, name: str) -> Quantity:
     return value
 
 
-class _Event(NamedTuple):
-    """A turn as positions of the values that it reads and writes; it comes after all turns that it waits for."""
-
-    device: int
-    chunk: int
-    work: int
-    source: int | None
-    link: int | None
+_Event = tuple[int, int, int, int]
+"""A turn's device, work and link, and the position of the turn that it waits for, which comes before it."""
+NO_TURN: Final = -1
+"""Position of no link, and of no turn. [1]"""
 
 
-_EVENTS: Final[dict[int, tuple[Orders, tuple[_Event, ...]]]] = {}
-
-
-def _events(orders: Orders, chunk_count: int) -> tuple[_Event, ...]:
-    """Return the turns of all devices in one sequence, cached for orders that are used again."""
-    kept = _EVENTS.get(id(orders))
-    if kept is None or kept[0] is not orders:
-        while len(_EVENTS) >= MOST_ORDERS:
-            del _EVENTS[next(iter(_EVENTS))]
-        kept = _EVENTS[id(orders)] = (orders, tuple(_in_time(orders, chunk_count)))
-    return kept[1]
-
-
-def _in_time(orders: Orders, chunk_count: int) -> Iterator[_Event]:
-    sources: dict[Turn, int] = {}
+@lru_cache(maxsize=MOST_ORDERS)
+def _events(key: _ById, chunk_count: int) -> list[_Event]:
+    """Return the turns of all devices in one sequence."""
+    works = [*range(chunk_count), *reversed(range(chunk_count, 2 * chunk_count))]  # on the way of a micro-batch
+    links = [*range(chunk_count - 1), NO_TURN, *reversed(range(chunk_count - 1, 2 * chunk_count - 2)), NO_TURN]
+    batch_count = max(turn.micro_batch for turn in key.orders[0]) + 1
+    orders = [
+        [
+            (chunk if phase == "forward" else 2 * chunk_count - 1 - chunk) * batch_count + batch
+            for phase, chunk, batch in order
+        ]
+        for order in key.orders
+    ]
+    place_of = [NO_TURN] * (2 * chunk_count * batch_count)
     places = [0] * len(orders)
-    count, before = 0, -1
-    while count > before:
-        before = count
+    events: list[_Event] = []
+    before = -1
+    while len(events) > before:
+        before = len(events)
         for device, order in enumerate(orders):
-            while places[device] < len(order):
-                turn = order[places[device]]
-                if turn not in sources and not is_first(turn):
+            for code in order[places[device] :]:
+                source = place_of[code - batch_count] if code >= batch_count else NO_TURN
+                if source == NO_TURN and code >= batch_count:
                     break
+                place_of[code] = len(events)
                 places[device] += 1
-                following, link = following_turn(turn, chunk_count=chunk_count), None
-                if following is not None:
-                    sources[following] = count
-                    if following.chunk != turn.chunk:
-                        link = turn.chunk if turn.phase == "forward" else chunk_count - 1 + following.chunk
-                count += 1
-                work = turn.chunk + (chunk_count if turn.phase == "backward" else 0)
-                yield _Event(device, turn.chunk, work, sources.get(turn), link)
+                step = code // batch_count
+                events.append((device, works[step], links[step], source))
     assert all(place == len(order) for place, order in zip(places, orders, strict=True)), "an order waits for itself"
+    return events
 
 
 class _Level(NamedTuple):
     """Turns that do not wait for each other, as arrays of the positions of the values they read and write."""
 
     device: NDArray[np.intp]
-    chunk: NDArray[np.intp]
     work: NDArray[np.intp]
     source: NDArray[np.intp]
     slot: NDArray[np.intp]
     sent: NDArray[np.intp]
     link: NDArray[np.intp]
+    last: NDArray[np.intp]
+    chunk: NDArray[np.intp]
 
 
 NO_SOURCE: Final = 0
@@ -397,50 +396,51 @@ NO_READER: Final = 1
 
 
 @lru_cache(maxsize=MOST_ORDERS)
-def _levels_of(key: _ById, chunk_count: int) -> tuple[tuple[_Level, ...], int]:
+def _levels(key: _ById, chunk_count: int) -> tuple[tuple[_Level, ...], int]:
     """Return turns level by level, and the positions of results not yet read, each reused after its result is read."""
-    events = _events(key.orders, chunk_count)
-    read = {event.source for event in events}
-    depth: list[int] = []
-    of_device = [0] * len(key.orders)
-    by_level: list[list[int]] = []
-    for place, event in enumerate(events):
-        level = max(of_device[event.device], 0 if event.source is None else depth[event.source])
-        depth.append(level + 1)
-        of_device[event.device] = level + 1
-        while len(by_level) <= level:
-            by_level.append([])
-        by_level[level].append(place)
-    slots: dict[int, int] = {}
+    events = _events.__wrapped__(key, chunk_count)
+    level_of: list[int] = []
+    next_level = [0] * len(key.orders)
+    slots = [NO_READER] * len(events)
+    for device, _, _, source in events:
+        level = next_level[device]
+        if source != NO_TURN:
+            slots[source] = NO_SOURCE
+            level = max(level, level_of[source] + 1)
+        level_of.append(level)
+        next_level[device] = level + 1
+    levels, order = np.array(level_of), np.argsort(level_of, kind="stable")
+    edges = np.searchsorted(levels[order], range(levels.max() + 2)).tolist()
+    slot_count = _give_slots(slots, [events[place][-1] for place in order.tolist()], order.tolist(), edges)
+    device_of, work_of, link_of, source_of = np.array(events)[order].T
+    values = np.array([*slots, NO_SOURCE])
+    is_last = np.zeros(len(events), dtype=bool)
+    is_last[list({work % chunk_count: place for place, (_, work, _, _) in enumerate(events)}.values())] = True
+    sent, last = np.flatnonzero(link_of != NO_TURN), np.flatnonzero(is_last[order])
+    within = np.arange(len(events)) - np.repeat(edges[:-1], np.diff(edges))
+    by_turn = (device_of, work_of, values[source_of], values[order])
+    by_sent, by_last = (within[sent], link_of[sent]), (within[last], work_of[last] % chunk_count)
+    cuts = [edges, np.searchsorted(sent, edges).tolist(), np.searchsorted(last, edges).tolist()]
+    slices = [[slice(*each) for each in pairwise(places)] for places in cuts]
+    return tuple(
+        _Level(*(each[own] for columns, own in zip((by_turn, by_sent, by_last), owns, strict=True) for each in columns))
+        for owns in zip(*slices, strict=True)
+    ), slot_count
+
+
+def _give_slots(slots: list[int], sources: Sequence[int], order: Sequence[int], edges: Sequence[int]) -> int:
+    """Give each turn whose result is read a position to keep it in; return how many there are."""
     unused: list[int] = []
-    slot_count = NO_READER + 1
-    levels = []
-    for places in by_level:
-        own = [events[place] for place in places]
-        sources = [NO_SOURCE if event.source is None else slots.pop(event.source) for event in own]
-        unused += [slot for slot in sources if slot != NO_SOURCE]
-        for place in places:
-            if place not in read:
-                continue
-            if not unused:
-                unused.append(slot_count)
-                slot_count += 1
-            slots[place] = unused.pop()
-        columns = (
-            [event.device for event in own],
-            [event.chunk for event in own],
-            [event.work for event in own],
-            sources,
-            [slots.get(place, NO_READER) for place in places],
-            [index for index, event in enumerate(own) if event.link is not None],
-            [event.link for event in own if event.link is not None],
-        )
-        levels.append(_Level(*(np.array(column, dtype=np.intp) for column in columns)))
-    return tuple(levels), slot_count
-
-
-def _levels(orders: Orders, chunk_count: int) -> tuple[tuple[_Level, ...], int]:
-    return _levels_of(_ById(orders), chunk_count)
+    count = NO_READER + 1
+    for start, end in pairwise(edges):
+        unused += [slots[source] for source in sources[start:end] if source != NO_TURN]
+        for place in order[start:end]:
+            if slots[place] != NO_READER:
+                if not unused:
+                    unused.append(count)
+                    count += 1
+                slots[place] = unused.pop()
+    return count
 
 
 class _ById:
@@ -454,11 +454,6 @@ class _ById:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _ById) and other.orders is self.orders
-
-
-def is_first(turn: Turn) -> bool:
-    """Return whether a turn waits for no other: the first forward phase of a micro-batch."""
-    return turn.phase == "forward" and not turn.chunk
 
 
 def following_turn(turn: Turn, *, chunk_count: int) -> Turn | None:

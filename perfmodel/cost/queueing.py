@@ -140,13 +140,13 @@ def _largest(values: Sequence[Quantity]) -> Quantity:
     return largest
 
 
-def _whole(argument: str, given: Quantity) -> Quantity:
+def _whole(argument: str, count: Quantity) -> Quantity:
     """Return a count as numpy integers, or raise ArgumentError."""
-    if is_symbolic(given):
-        raise ArgumentError(argument, given, "whole numbers >= 1, not a symbol: a recursion runs over it")
-    counts = np.asarray(given)
+    if is_symbolic(count):
+        raise ArgumentError(argument, count, "whole numbers >= 1, not a symbol: a recursion runs over it")
+    counts = np.asarray(count)
     if counts.dtype.kind not in "iuf" or not np.all((counts >= 1) & (counts % 1 == 0)):
-        raise ArgumentError(argument, given, "whole numbers >= 1")
+        raise ArgumentError(argument, count, "whole numbers >= 1")
     return counts.astype(int)
 
 
@@ -278,11 +278,11 @@ def unequal_workers(
     if len(counts) != len(think_s) or not counts:
         raise ArgumentError("think_s", tuple(think_s), f"one time for each of the {len(counts)} kinds of workers")
     number = object if is_symbolic(*think_s, *station_s) else float
-    shape = np.broadcast_shapes(*(np.shape(each) for each in (*think_s, *station_s)))
-    thought_s = np.array([np.broadcast_to(np.asarray(each, dtype=number), shape) for each in think_s])
+    shape = np.broadcast_shapes(*(np.shape(seconds) for seconds in (*think_s, *station_s)))
+    thought_s = np.array([np.broadcast_to(np.asarray(seconds, dtype=number), shape) for seconds in think_s])
     shards = int(_whole("server_count", server_count))
-    demands = [np.asarray(each, dtype=number) / shards for each in station_s for _ in range(shards)]
-    served_s = np.array([np.broadcast_to(each, shape) for each in _crowd_times(demands, sum(counts))])
+    demands = [np.asarray(seconds, dtype=number) / shards for seconds in station_s for _ in range(shards)]
+    served_s = np.array([np.broadcast_to(seconds, shape) for seconds in _crowd_times(demands, sum(counts))])
     chances = np.zeros((len(counts), sum(counts), *shape), dtype=number)  # seen by each kind: one of its own left out
     chances[:, 0] = 1
     for added, count in enumerate(counts):

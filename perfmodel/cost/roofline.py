@@ -9,6 +9,7 @@ Of the host's time to issue kernels, a step pays for the part that kernels do no
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -140,31 +141,43 @@ def exposed_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity, overlap_exp
     return longer * (1 + ratio**overlap_exponent) ** (1 / overlap_exponent) - busy_s
 
 
-def queued_dispatch_time(*, busy_s: Quantity, dispatch_s: Quantity) -> Quantity:
-    r"""Time that issuing kernels adds between two synchronisations if the host runs ahead of the device.
+def queued_dispatch_time(*, busy_s: Sequence[Quantity], dispatch_s: Sequence[Quantity]) -> list[Quantity]:
+    r"""Time that issuing kernels adds to each part of a step if the host runs ahead of the device.
 
-    .. math:: t = \max\left(\sum d - \sum b, 0\right)
+    .. math:: T_i = \max\left(T_{i-1} + b_i, \; \sum_{j \le i} d_j\right), \quad t_i = T_i - T_{i-1} - b_i
+
+    The host never waits; a part ends when the device has done it, and not before the host has issued it.
 
     Parameters
     ----------
-    busy_s : float, ndarray or sympy.Expr
-        Time the device is busy with all kernels in between, the sum of b. [s]
-    dispatch_s : float, ndarray or sympy.Expr
-        Time the host needs to issue them all, the sum of d. [s]
+    busy_s : sequence of float, ndarray or sympy.Expr
+        Time the device is busy with each part, b, in the order in which they run. [s]
+    dispatch_s : sequence of float, ndarray or sympy.Expr
+        Time the host needs to issue each part, d. [s]
 
     Returns
     -------
-    float, ndarray or sympy.Expr
-        Exposed time of all of them together. [s]
+    list of float, ndarray or sympy.Expr
+        Exposed time of each part, t. [s]
 
     Notes
     -----
-    Valid for: a queue that holds all the launches between two synchronisations, with long kernels early enough that
-    the host gets ahead. Ignores: that the device waits for the first launch.
+    Valid for: a queue that holds all the launches between two synchronisations, and parts in which kernels of all
+    lengths alternate. Ignores: that the device waits for the first launch.
 
     Examples
     --------
-    >>> float(queued_dispatch_time(busy_s=3e-3, dispatch_s=4e-3) * 1e3)
-    1.0
+    A forward phase that the host holds up, before a backward phase that hides the calls from C++:
+
+    >>> [round(1e3 * t, 3) for t in queued_dispatch_time(busy_s=[1e-3, 2e-3], dispatch_s=[4e-3, 1e-3])]
+    [3.0, 0.0]
     """
-    return maximum(dispatch_s - busy_s, 0.0)
+    end_s: Quantity = 0.0
+    issued_s: Quantity = 0.0
+    exposed_s = []
+    for busy, dispatch in zip(busy_s, dispatch_s, strict=True):
+        issued_s = issued_s + dispatch
+        done_s = end_s + busy
+        end_s = named(maximum(done_s, issued_s), "end of a part")
+        exposed_s.append(end_s - done_s)
+    return exposed_s

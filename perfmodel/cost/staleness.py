@@ -229,7 +229,7 @@ def served_in_step_time(
     [3.0, 5.2]
     """
     left: Quantity = service_s
-    found: Quantity = arrival_s[0] + left
+    end_s: Quantity = arrival_s[0] + left
     smooth = minimum(service_variation**2, 1.0)
     for count, (before, now) in enumerate(pairwise(arrival_s), start=2):
         gap = now - before
@@ -237,8 +237,8 @@ def served_in_step_time(
         waited = smooth * varying + (1 - smooth) * maximum(left - gap, 0)
         left = named(service_s / server_count + maximum(waited, service_s - service_s / server_count), "left to serve")
         ended = now + left
-        found = ended if worker_count is None else where(np.asarray(worker_count) >= count, ended, found)
-    return found
+        end_s = ended if worker_count is None else where(np.asarray(worker_count) >= count, ended, end_s)
+    return end_s
 
 
 def steps_to_target(

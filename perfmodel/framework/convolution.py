@@ -332,7 +332,11 @@ def explicit_gemm(operation: Convolution, *, element_bytes: int) -> Alternative:
     columns = _column_bytes(operation, element_bytes=element_bytes)
     image, result, weights = (
         element_bytes * size / operation.groups
-        for size in (operation.input_elements, operation.output_elements, operation.weight_elements)
+        for size in (
+            operation.input_elements,
+            operation.output_elements,
+            operation.weight_elements * operation.bank_count,
+        )
     )
     read, written = {
         Role.OUTPUT: (columns + weights, result),

@@ -40,7 +40,7 @@ ONE_WAY: dict[str, str] = {
     "reduction": (
         "positional_embedding_backward argmax sum mean max min prod var std norm log_sum_exp argmin any all "
         "count mean_squared_error mean_absolute_error huber binary_cross_entropy kl_divergence top_k "
-        "broadcast_sum_backward depthwise depthwise_weight_gradient"
+        "broadcast_sum_backward depthwise depthwise_input_gradient depthwise_weight_gradient"
     ),
     "update": "sgd momentum nesterov adam gradient_norm gradient_scale",
     "gather": "gather scatter_add top_k_backward",
@@ -236,4 +236,4 @@ def pooled_classes(name: str) -> tuple[str, ...]:
         chain = ["attention"]
     else:
         chain = [pass_class(name), ELEMENTWISE]
-    return tuple(each for each in dict.fromkeys(chain) if each != name)
+    return tuple(pooled for pooled in dict.fromkeys(chain) if pooled != name)

@@ -64,14 +64,17 @@ class AffineColumns:
         Returns arrays of shape (rows,), or (rows, configurations) for an array of batch sizes; object arrays of
         exact expressions for a symbol.
         """
-        if type(batch_size) is not int and is_symbolic(batch_size):
-            constant, slope = exact(self.constant), exact(self.slope)
-            return dict(zip(self.names, constant + slope * batch_size, strict=True))
-        if isinstance(batch_size, np.ndarray):
-            evaluated = self.constant[:, :, None] + self.slope[:, :, None] * batch_size
-        else:
-            evaluated = self.constant + self.slope * batch_size
-        return dict(zip(self.names, evaluated, strict=True))
+        return dict(zip(self.names, _evaluated(self.constant, self.slope, batch_size), strict=True))
+
+
+def _evaluated(constant: NDArray[np.float64], slope: NDArray[np.float64], batch_size: Any) -> Any:
+    if type(batch_size) is int:
+        return constant + slope * batch_size
+    if is_symbolic(batch_size):
+        return exact(constant) + exact(slope) * batch_size
+    if isinstance(batch_size, np.ndarray):
+        constant, slope = constant[..., None], slope[..., None]
+    return constant + slope * batch_size
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -123,6 +126,10 @@ class GroupWeights(NamedTuple):
     has_library_launches: bool
     issuer_of_row: NDArray[np.intp] | None
     every_group: NDArray[np.intp]
+    issuer_of_group: NDArray[np.intp]
+    part_of_group: NDArray[np.intp]
+    parts: tuple[NDArray[np.float64], ...]
+    records: bool
 
 
 @derived
@@ -138,6 +145,8 @@ def _group_weights(table: KernelTable) -> GroupWeights:
         for name in ("launches", "library_launches")
     )
     by_library, by_framework = (inside == launched).all(axis=0), (inside == 0).all(axis=0)
+    issuers = _issuers(table)
+    present, part_of_group = np.unique(issuers, return_inverse=True)
     return GroupWeights(
         every=table.multiplicity,
         forward_backward=table.multiplicity * ~table.is_update,
@@ -145,12 +154,29 @@ def _group_weights(table: KernelTable) -> GroupWeights:
         has_library_launches=not by_framework.all(),
         issuer_of_row=(~by_framework).astype(np.intp) if (by_library | by_framework).all() else None,
         every_group=np.arange(len(table.multiplicity)),
+        issuer_of_group=issuers,
+        part_of_group=part_of_group,
+        parts=tuple(np.where(issuers == issuer, table.multiplicity, 0.0) for issuer in present),
+        records=bool((issuers == ISSUERS.index("backward")).any()),
     )
+
+
+ISSUERS = ("forward", "backward", "update")
+"""Parts of a step that a host issues at a pace of their own, in the order in which they run."""
+
+
+def _issuers(table: KernelTable) -> NDArray[np.intp]:
+    """Return the part of the step that issues each group: a recomputed output is issued like any output."""
+    issuers = np.zeros(len(table.multiplicity), dtype=np.intp)
+    for each in table.occurrences:
+        if each.role is not Role.OUTPUT:
+            issuers[each.group] = ISSUERS.index("update" if each.role is Role.UPDATE else "backward")
+    return issuers
 
 
 @derived
 def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
-    groups = [each.group for each in table.occurrences if each.phase is phase]
+    groups = [occurrence.group for occurrence in table.occurrences if occurrence.phase is phase]
     every = np.bincount(groups, minlength=len(table.multiplicity)).astype(float)
     return table.weights._replace(
         every=every, forward_backward=every * ~table.is_update, update=every * table.is_update
@@ -159,11 +185,12 @@ def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
 
 @dataclass(frozen=True, slots=True)
 class LayerOperation:
-    """An operation of a graph with the layer and phase it belongs to, at one batch size."""
+    """An operation of a graph with the layer and phase it belongs to, at one batch size; None for the job's type."""
 
     layer: str
     phase: Phase
     operation: Operation
+    element_bytes: int | None = None
 
 
 class _Rows:
@@ -283,14 +310,15 @@ def build_kernel_table(
     occurrences = []
     for versions in zip(*probes, strict=True):
         operations = tuple(version.operation for version in versions)
-        group = group_of.get(operations)  # hash three operations only once: it is slow
+        first = versions[0]
+        own_bytes = element_bytes if first.element_bytes is None else first.element_bytes
+        key = (operations, own_bytes)
+        group = group_of.get(key)  # hash three operations only once: it is slow
         if group is None:
             lowered = [
-                lower(operation, rules=rules, element_bytes=element_bytes, processor=processor)
-                for operation in operations
+                lower(operation, rules=rules, element_bytes=own_bytes, processor=processor) for operation in operations
             ]
-            group = group_of[operations] = builder.add_group(operations[0], lowered)
-        first = versions[0]
+            group = group_of[key] = builder.add_group(operations[0], lowered)
         occurrences.append(Occurrence(first.layer, first.phase, first.operation.role, group))
     if not occurrences:
         msg = "the graph has no operations in this phase"
@@ -313,7 +341,8 @@ class ColumnsAt(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    flat: AffineColumns
+    constant: NDArray[np.float64]
+    slope: NDArray[np.float64]
     matmul: tuple[tuple[str, slice], ...]
     stream: tuple[tuple[str, slice], ...]
     launches: slice
@@ -342,14 +371,13 @@ def _layout(table: KernelTable) -> _Layout:
     launches, library_launches = (
         slice(places["matmul", name].start, places["stream", name].stop) for name in LAUNCH_COLUMNS
     )
-    flat = AffineColumns(("all",), constant[None], slope[None])
-    return _Layout(flat, matmul, stream, launches, library_launches, slice(end, None))
+    return _Layout(constant, slope, matmul, stream, launches, library_launches, slice(end, None))
 
 
 def columns_at(table: KernelTable, batch_size: Any) -> ColumnsAt:
     """Evaluate all columns of a table at a batch size."""
     layout = _layout(table)
-    values = layout.flat.at(batch_size)["all"]
+    values = _evaluated(layout.constant, layout.slope, batch_size)
     return ColumnsAt(
         matmul={name: values[place] for name, place in layout.matmul},
         stream={name: values[place] for name, place in layout.stream},

@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import product
 from typing import Any, Final
 
 from perfmodel.framework.convolution import convolution_alternatives, implicit_product
 from perfmodel.framework.cpu_convolution import cpu_convolution_alternatives
 from perfmodel.framework.kernel_classes import KERNEL_OF, is_depthwise, lower_as_measured, streamed
+from perfmodel.framework.narrow import narrow_product, takes_narrow
 from perfmodel.framework.recurrence import recurrence_alternatives
 from perfmodel.framework.rules import LoweringRules
 from perfmodel.kernels import Alternative, Kernel, Matmul, Stream, in_one_call
@@ -60,13 +62,13 @@ class _Products:
 
 
 def _stream(
-    op: Attention, name: str, *, reads: int, flop_per_score: int, element_bytes: int, mask_bytes: tuple[Any, Any]
+    op: Attention, name: str, *, moved: tuple[int, int], flop_per_score: int = 0, mask_bytes: tuple[Any, Any] = (0, 0)
 ) -> Stream:
-    """Return a pass that reads and writes the matrix of scores, and masks besides."""
+    """Return a pass over the matrix of scores, which moves so many bytes of each in and out, and masks besides."""
     n = op.score_elements
     return Stream(
-        read_bytes=reads * element_bytes * n + mask_bytes[0],
-        written_bytes=element_bytes * n + mask_bytes[1],
+        read_bytes=moved[0] * n + mask_bytes[0],
+        written_bytes=moved[1] * n + mask_bytes[1],
         flop_count=flop_per_score * n,
         efficiency=name,
     )
@@ -74,36 +76,45 @@ def _stream(
 
 def _materialised_forward(op: Attention, products: _Products, element_bytes: int) -> tuple[Kernel, ...]:
     n, value_elements = op.score_elements, op.batch_size * op.key_heads * op.keys * op.value_size
+    wide = op.softmax_bytes or element_bytes
     scores = products.of(op.queries, op.keys, op.head_size, reads=op.operand_elements - value_elements, writes=n)
     context = products.of(op.queries, op.value_size, op.keys, reads=n + value_elements, writes=op.output_elements)
-    has_mask = op.mask_elements is not None
-    softmax = _stream(
-        op,
-        "softmax",
-        reads=1,
-        flop_per_score=6 + has_mask,
-        element_bytes=element_bytes,
-        mask_bytes=(op.mask_elements if has_mask else 0, 0),
-    )
-    if not op.drops:
-        return (scores, softmax, context)
-    dropout = _stream(op, "dropout", reads=1, flop_per_score=2, element_bytes=element_bytes, mask_bytes=(0, n))
-    return (scores, softmax, dropout, context)
+    passes = [_stream(op, "softmax", moved=(element_bytes, wide), flop_per_score=5)]
+    if op.drops:
+        passes.append(_stream(op, "dropout", moved=(wide, wide), flop_per_score=2, mask_bytes=(0, n)))
+    if wide != element_bytes:
+        passes.append(_stream(op, "cast", moved=(wide, element_bytes)))
+    return (scores, *passes, context)
 
 
 def _materialised_backward(op: Attention, products: _Products, element_bytes: int) -> tuple[Kernel, ...]:
     n, result = op.score_elements, op.output_elements
+    wide = op.softmax_bytes or element_bytes
     values, keys = (op.batch_size * op.key_heads * op.keys * size for size in (op.value_size, op.head_size))
     queries = op.batch_size * op.heads * op.queries * op.head_size
     to_values = products.of(op.keys, op.value_size, op.queries, reads=n + result, writes=values)
     to_scores = products.of(op.queries, op.keys, op.value_size, reads=result + values, writes=n)
-    softmax = _stream(op, "softmax_backward", reads=2, flop_per_score=5, element_bytes=element_bytes, mask_bytes=(0, 0))
     to_queries = products.of(op.queries, op.head_size, op.keys, reads=n + keys, writes=queries)
     to_keys = products.of(op.keys, op.head_size, op.queries, reads=n + queries, writes=keys)
-    if not op.drops:
-        return (to_values, to_scores, softmax, to_queries, to_keys)
-    dropout = _stream(op, "dropout_backward", reads=1, flop_per_score=1, element_bytes=element_bytes, mask_bytes=(n, 0))
-    return (to_values, to_scores, dropout, softmax, to_queries, to_keys)
+    passes = [_stream(op, "cast", moved=(element_bytes, wide))] if wide != element_bytes else []
+    if op.drops:
+        passes.append(_stream(op, "dropout_backward", moved=(wide, wide), flop_per_score=1, mask_bytes=(n, 0)))
+    passes.append(_stream(op, "softmax_backward", moved=(2 * wide, element_bytes), flop_per_score=4))
+    return (to_values, to_scores, *passes, to_queries, to_keys)
+
+
+ATTENTION_KERNELS: Final = {
+    f"attention{'_causal' * causal}{'_dropout' * drops}{'_backward' * backward}": (causal, drops, backward)
+    for causal, drops, backward in product((False, True), repeat=3)
+}
+"""Efficiency name of a fused kernel of a library -> whether it is causal, drops probabilities, computes gradients."""
+_NAME_OF_TRAITS: Final = {traits: name for name, traits in ATTENTION_KERNELS.items()}
+
+
+def _of_library(op: Attention, *, element_bytes: int) -> tuple[Kernel, ...]:
+    """Return the fused kernel of a library for attention; its time depends on the library's tiles and blocks."""
+    (kernel,) = _fused(op, arithmetic_apart=False, element_bytes=element_bytes)
+    return (replace(kernel, efficiency=_NAME_OF_TRAITS[op.causal, op.drops, op.role is not Role.OUTPUT]),)
 
 
 def _fused(op: Attention, *, arithmetic_apart: bool, element_bytes: int) -> tuple[Kernel, ...]:
@@ -132,7 +143,7 @@ def _fused(op: Attention, *, arithmetic_apart: bool, element_bytes: int) -> tupl
 
 
 def attention_alternatives(
-    operation: Attention, *, loops: bool, arithmetic_apart: bool, element_bytes: int
+    operation: Attention, *, loops: bool, arithmetic_apart: bool, by_library: bool = False, element_bytes: int
 ) -> tuple[Alternative, ...]:
     """Return the kernels of attention, fused or with its scores in memory.
 
@@ -145,6 +156,8 @@ def attention_alternatives(
     arithmetic_apart : bool
         Whether the softmax's arithmetic takes time beside the products of a fused kernel: on CPUs, whose lanes do
         either. [-]
+    by_library : bool
+        Whether a library has fused kernels with rates of their own. [-]
     element_bytes : int
         Size of one element. [B]
 
@@ -155,24 +168,26 @@ def attention_alternatives(
 
     Notes
     -----
-    Materialised: a product for the scores, a pass for scaling, mask and softmax, one for dropout, a product with the
-    values; going back four products and the passes. Every product runs over all scores, also of causal attention, and
-    reads each of its operands once; keys and values are those of ``key_heads``.
+    Materialised: a product for the scores, a pass for softmax, one for dropout, a product with the values; going back
+    four products and the passes. Scale and mask are passes of the layer. Every product runs over all scores, also of
+    causal attention, and reads each of its operands once; keys and values are those of ``key_heads``.
 
     Recomputed: one kernel per pass with only the compulsory traffic. Forward it does the arithmetic of two products,
     backward of five, as it makes the scores again. Causal kernels leave out the tiles that no query sees: n is the
-    average of visible keys, (keys + 1) / 2 if there are as many queries.
+    average of visible keys, (keys + 1) / 2 if there are as many queries. A library's kernels say
+    by their name what decides their time: see :func:`perfmodel.cost.attention.attention_time`.
 
-    Valid for: kernels as in [1]_. Ignores: the halves of tiles on the diagonal that are computed in vain, the exact
-    order of tiles, partial gradients of queries that are added in memory, the share of a GPU's time that exponentials
-    take.
+    Valid for: kernels as in [1]_. Ignores: partial gradients of queries that are added in memory and, without a library
+    for attention, the halves of tiles on the diagonal, the order of tiles and the time of exponentials.
 
     References
     ----------
     .. [1] Dao, FlashAttention-2, arXiv:2307.08691, sections 2 and 3.
     """
     kernels: tuple[Kernel, ...]
-    if operation.scores == "recomputed":
+    if operation.scores == "recomputed" and by_library:
+        kernels = _of_library(operation, element_bytes=element_bytes)
+    elif operation.scores == "recomputed":
         kernels = _fused(operation, arithmetic_apart=arithmetic_apart, element_bytes=element_bytes)
     else:
         products = _Products(operation, loops=loops, element_bytes=element_bytes)
@@ -214,8 +229,10 @@ def _lower_contraction(
         launches=op.count if loops else 1,
     )
     kernels: tuple[Kernel, ...] = (product,)
+    if rules.narrow is not None and takes_narrow(op):
+        kernels = narrow_product(op, product, recipe=rules.narrow, element_bytes=element_bytes)
     if op.bias_elements and rules.bias == "separate":
-        kernels = (product, _bias_pass(op.count * op.m * op.n, element_bytes=element_bytes))
+        kernels = (*kernels, _bias_pass(op.count * op.m * op.n, element_bytes=element_bytes))
     if rules.clears(op.role):
         kernels = (_clearing_pass(op.count * op.m * op.n, element_bytes=element_bytes), *kernels)
     return (Alternative(name="gemm", kernels=kernels),)
@@ -233,7 +250,7 @@ def _transposed_sizes(operation: Convolution, *, rules: LoweringRules, depthwise
     A framework transposes all three tensors. A library's tensor-core kernels write their result in either layout, so
     that only the images among the operands are transposed for them.
     """
-    x, w, y = operation.input_elements, operation.weight_elements, operation.output_elements
+    x, w, y = operation.input_elements, operation.weight_elements * operation.bank_count, operation.output_elements
     if rules.convolution_transposes:
         return (x, y, w)
     if depthwise or not rules.layout_passes:
@@ -282,7 +299,7 @@ def _pointwise_product(operation: Convolution, *, rules: LoweringRules, element_
 
 def _depthwise_kernel(operation: Convolution, *, element_bytes: int) -> Alternatives:
     """Return one launch over all channels, bound by its traffic: each sum runs over only one channel."""
-    name = "depthwise_weight_gradient" if operation.role is Role.WEIGHT_GRADIENT else "depthwise"
+    name = {Role.OUTPUT: "depthwise"}.get(operation.role, f"depthwise_{operation.role.value}")
     return (Alternative(name="depthwise", kernels=(streamed(operation, name, element_bytes=element_bytes),)),)
 
 
@@ -305,10 +322,28 @@ def _convolved(
     """Return the kernels of a convolution, algorithm by algorithm; on a GPU each algorithm is one library call."""
     alternatives = _CONVOLUTION[processor](operation, algorithms=algorithms, element_bytes=element_bytes)
     if together and operation.groups > 1:
-        alternatives = tuple(_in_one_launch(each, groups=operation.groups) for each in alternatives)
+        alternatives = tuple(_in_one_launch(kernels, groups=operation.groups) for kernels in alternatives)
     if processor == "gpu":
-        alternatives = tuple(replace(each, kernels=in_one_call(each.kernels)) for each in alternatives)
+        alternatives = tuple(replace(choice, kernels=in_one_call(choice.kernels)) for choice in alternatives)
     return alternatives
+
+
+def _as_grouped(alternatives: Alternatives, operation: Convolution, *, rules: LoweringRules) -> Alternatives:
+    """Give the products of a grouped convolution the class of its library's grouped kernels."""
+    channels = operation.in_channels // operation.groups
+    is_gradient, known = operation.role is not Role.OUTPUT, rules.grouped_channels or ()
+    has_none = is_gradient and not rules.layout_passes and channels not in known
+    name = "conv_grouped_gradient" if has_none else "conv_grouped"
+    return tuple(
+        replace(
+            alternative,
+            kernels=tuple(
+                replace(kernel, efficiency=name) if isinstance(kernel, Matmul) else kernel
+                for kernel in alternative.kernels
+            ),
+        )
+        for alternative in alternatives
+    )
 
 
 def _lower_convolution(
@@ -330,6 +365,8 @@ def _lower_convolution(
             element_bytes=element_bytes,
             processor=processor,
         )
+        if plain.groups > 1 and rules.grouped_channels is not None:
+            alternatives = _as_grouped(alternatives, plain, rules=rules)
     extra: tuple[Kernel, ...] = ()
     if operation.bias_elements and rules.bias == "separate":
         extra += (_bias_pass(operation.output_elements, element_bytes=element_bytes),)
@@ -339,11 +376,12 @@ def _lower_convolution(
     extra += _layout_passes(sizes, element_bytes=element_bytes)
     if rules.clears(operation.role):
         extra += (_clearing_pass(operation.input_elements, element_bytes=element_bytes),)
-    result = {Role.WEIGHT_GRADIENT: operation.weight_elements, Role.INPUT_GRADIENT: operation.input_elements}
+    filters = operation.weight_elements * operation.bank_count
+    result = {Role.WEIGHT_GRADIENT: filters, Role.INPUT_GRADIENT: operation.input_elements}
     reread = element_bytes * result[operation.role] if rules.accumulates(operation.role) else 0
     if not extra and not rules.accumulates(operation.role):
         return alternatives
-    return tuple(replace(each, kernels=(*_rereading(each.kernels, read_bytes=reread), *extra)) for each in alternatives)
+    return tuple(replace(way, kernels=(*_rereading(way.kernels, read_bytes=reread), *extra)) for way in alternatives)
 
 
 def _lower_memory_pass(
@@ -390,6 +428,7 @@ def _lower_attention(operation: Attention, *, rules: LoweringRules, element_byte
         operation,
         loops=rules.batched_contraction == "loop",
         arithmetic_apart=processor == "cpu",
+        by_library=rules.attention,
         element_bytes=element_bytes,
     )
 

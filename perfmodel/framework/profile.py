@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from perfmodel.framework.mixed_precision import MixedPrecisionRules
+from perfmodel.framework.narrow import RECIPES
 from perfmodel.framework.recurrence import FUSED, PERSISTENT
 from perfmodel.framework.rules import LoweringRules, PassRule, RecurrentRules
 from perfmodel.hardware import source as spec
@@ -23,20 +25,33 @@ from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.spec_files import kept_while_unchanged
 from perfmodel.units import MIB, to_base_units
 
+LibraryRole = Literal["gpu_blas", "gpu_dnn", "gpu_attention", "gpu_attention_wide", "cpu_blas"]
+
 
 class LibraryNames(spec.SpecTable):
-    """The libraries a framework calls, as file stems of ``hardware_specs/libraries``."""
+    """The libraries a framework calls, as file stems of ``hardware_specs/libraries``.
+
+    ``gpu_attention_wide`` runs fused attention in data types that ``gpu_attention`` has no kernels for. Without
+    either, a fused kernel's products run at the rate of the BLAS's own.
+    """
 
     gpu_blas: spec.Identifier
     gpu_dnn: spec.Identifier
     cpu_blas: spec.Identifier
-    by_architecture: dict[spec.Identifier, dict[Literal["gpu_blas", "gpu_dnn", "cpu_blas"], spec.Identifier]] = Field(
-        default_factory=dict
-    )
+    gpu_attention: spec.Identifier | None = None
+    gpu_attention_wide: spec.Identifier | None = None
+    by_architecture: dict[spec.Identifier, dict[LibraryRole, spec.Identifier]] = Field(default_factory=dict)
     tf32: tuple[Literal["gpu_blas", "gpu_dnn"], ...] = ()
 
-    def name_of(self, role: str, architecture: str) -> str:
-        """Return the library that fills a role on an architecture."""
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Every library named, once."""
+        own = (self.gpu_blas, self.gpu_dnn, self.cpu_blas, self.gpu_attention, self.gpu_attention_wide)
+        elsewhere = (name for roles in self.by_architecture.values() for name in roles.values())
+        return tuple(dict.fromkeys(name for name in (*own, *elsewhere) if name is not None))
+
+    def name_of(self, role: str, architecture: str) -> str | None:
+        """Return the library that fills a role on an architecture, if there is one."""
         elsewhere = self.by_architecture.get(architecture, {})
         return elsewhere.get(role, getattr(self, role))  # type: ignore[call-overload,no-any-return]
 
@@ -78,6 +93,19 @@ class RecurrentTable(spec.SpecTable):
         return RecurrentRules(**self.model_dump(exclude={"library"}), library=offered if self.library else ())
 
 
+class MixedPrecisionTable(spec.SpecTable):
+    """Automatic mixed precision; see :class:`perfmodel.framework.mixed_precision.MixedPrecisionRules`."""
+
+    dtypes: tuple[Literal["fp16", "bf16"], ...]
+    single: frozenset[spec.Identifier]
+    widening: frozenset[spec.Identifier]
+    keeps_type: frozenset[spec.Identifier]
+
+    def rules(self) -> MixedPrecisionRules:
+        """Return the rules in the form that the lowering takes."""
+        return MixedPrecisionRules(**self.model_dump())
+
+
 class LoweringTable(spec.SpecTable):
     """The rules for one kind of processor; see :class:`perfmodel.framework.rules.LoweringRules`."""
 
@@ -85,7 +113,7 @@ class LoweringTable(spec.SpecTable):
     workspace_limit_mib: spec.PositiveNumber | None = None
     bias: Literal["fused", "separate"]
     batched_contraction: Literal["batched", "loop"]
-    gradient_accumulation: bool
+    gradient_accumulation: bool | Literal["apart"]
     input_gradient_accumulation: bool = False
     convolution_transposes: bool
     padding_copies: bool = False
@@ -96,6 +124,8 @@ class LoweringTable(spec.SpecTable):
     serial_rows: tuple[spec.Identifier, ...] = ()
     recurrent: RecurrentTable
     passes: dict[spec.Identifier, PassTable] = Field(default_factory=dict)
+    mixed_precision: MixedPrecisionTable | None = None
+    fuses: bool = False
 
     @property
     def workspace_limit_bytes(self) -> float:
@@ -105,11 +135,14 @@ class LoweringTable(spec.SpecTable):
     def rules(self, support: LibrarySupport) -> LoweringRules:
         """Return the rules in the form that the lowering takes."""
         convolutions = tuple(name for name in support.algorithms if name not in (FUSED, PERSISTENT))
-        of_the_file: dict[str, Any] = {each.name: getattr(self, each.name, None) for each in fields(LoweringRules)}
+        of_the_file: dict[str, Any] = {rule.name: getattr(self, rule.name, None) for rule in fields(LoweringRules)}
         from_elsewhere: dict[str, Any] = {
             "convolution_algorithms": self.convolution_algorithms or convolutions,
             "groups_together": support.groups_together,
-            "layout_passes": support.tensor_cores and self.image_layout == "channels_first",
+            "grouped_channels": support.grouped_channels,
+            "layout_passes": support.tensor_cores and (support.image_layout or self.image_layout) == "channels_first",
+            "attention": support.attention,
+            "narrow": RECIPES[support.narrow] if support.narrow else None,
             "recurrent": self.recurrent.rules(support.algorithms),
             "passes": {name: PassRule(**table.model_dump()) for name, table in self.passes.items()},
         }
@@ -120,6 +153,8 @@ class ProcessorTable(spec.SpecTable):
     """A framework on one kind of processor: how it lowers, and its own constants there."""
 
     lowering: LoweringTable
+    runs_ahead: bool = False
+    host_call_slowdown: spec.PositiveNumber = 1.0
     constants: dict[spec.Identifier, spec.StrictConstant]
 
     @property
@@ -245,6 +280,12 @@ class FrameworkProfile(spec.SpecFile):
                 f"cpu.lowering.serial_rows: value {unused!r}: must be empty: only GPU threads wait row by row"
             )
         return faults
+
+
+def without_casts(profile: FrameworkProfile) -> FrameworkProfile:
+    """Return a framework that runs a network in the type that was asked for, without automatic mixed precision."""
+    lowering = profile.gpu.lowering.model_copy(update={"mixed_precision": None})
+    return profile.model_copy(update={"gpu": profile.gpu.model_copy(update={"lowering": lowering})})
 
 
 def load_framework(name_or_path: str | Path | FrameworkProfile) -> FrameworkProfile:

@@ -185,9 +185,9 @@ def _persists(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> bool
 
 def _persistent(op: Recurrence, kernels: tuple[Kernel, ...], element_bytes: int) -> tuple[Kernel, ...]:
     """Return a layer whose steps, product and element-wise part, are one launch that reads the weights once."""
-    (product,) = (each for each in kernels if each.efficiency == RECURRENT_PRODUCT)
+    (product,) = (kernel for kernel in kernels if kernel.efficiency == RECURRENT_PRODUCT)
     assert isinstance(product, Matmul)
-    beside = tuple(each for each in kernels if isinstance(each, Matmul) and each is not product)
+    beside = tuple(kernel for kernel in kernels if isinstance(kernel, Matmul) and kernel is not product)
     read = element_bytes * (product.k * product.n + op.steps * product.m * product.k)
     written = element_bytes * op.steps * product.m * product.n
     whole = replace(
@@ -244,12 +244,12 @@ def recurrence_alternatives(
        arXiv:1604.01946.
     """
     fused = FUSED in rules.library
-    own = LIBRARY_RULES if fused else rules
+    lowering_rules = LIBRARY_RULES if fused else rules
     kernels = tuple(
         replace(kernel, efficiency=product_efficiency)
         if isinstance(kernel, Matmul) and (kernel.efficiency == "gemm" or not fused)
         else kernel
-        for kernel in _BY_ROLE[operation.role](operation, own, element_bytes)
+        for kernel in _BY_ROLE[operation.role](operation, lowering_rules, element_bytes)
         if not _is_nothing(kernel)
     )
     if not fused:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from perfmodel.framework.narrow import NarrowRecipe
 from perfmodel.records import Role
 
 
@@ -39,8 +40,11 @@ class LoweringRules:
     convolution_algorithms: tuple[str, ...]
     groups_together: bool = False
     layout_passes: bool = False
+    grouped_channels: tuple[int, ...] | None = None
+    attention: bool = False
+    narrow: NarrowRecipe | None = None
     bias: Literal["fused", "separate"] = "separate"
-    gradient_accumulation: bool = False
+    gradient_accumulation: bool | Literal["apart"] = False
     input_gradient_accumulation: bool = False
     convolution_transposes: bool = False
     padding_copies: bool = False
@@ -55,7 +59,7 @@ class LoweringRules:
     def accumulates(self, role: Role) -> bool:
         """Return whether a product or convolution adds its result to a buffer, which it then reads."""
         accumulated = {
-            Role.WEIGHT_GRADIENT: self.gradient_accumulation,
+            Role.WEIGHT_GRADIENT: self.gradient_accumulation is True,
             Role.INPUT_GRADIENT: self.input_gradient_accumulation,
         }
         return accumulated.get(role, False)

@@ -1,4 +1,4 @@
-"""Width of an interval about a predicted time: pure functions of floats or arrays."""
+"""Width of the interval around a predicted time: pure functions of floats or arrays."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def variance_parts(exposure: Exposure, *, parameters: SpreadParameters) -> dict[
     of_share = np.exp(2 * parameters.other_slope * (exposure.other_share - parameters.mean_other_share))
     physics = (parameters.structural * exposure.residual_ratio) ** 2
     constants = parameters.constants_weight * exposure.constants_variance
-    own = {"physics": of_share * physics, "constants": of_share * constants, "exchange": exposure.exchange_variance}
-    return own | unseen
+    base = {"physics": of_share * physics, "constants": of_share * constants, "exchange": exposure.exchange_variance}
+    return base | unseen
 
 
 def log_spread(exposure: Exposure, *, parameters: SpreadParameters) -> Quantity:

@@ -1,0 +1,174 @@
+"""Automatic mixed precision: the type in which each layer computes, and the casts between types. No times here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from perfmodel.layers.passes import one_pass
+from perfmodel.layers.shapes import element_count
+from perfmodel.records import (
+    ELEMENT_BYTES,
+    Attention,
+    Contraction,
+    Convolution,
+    MemoryPass,
+    Operation,
+    Recurrence,
+    Role,
+)
+
+if TYPE_CHECKING:
+    from perfmodel.graph.node import Node
+
+SINGLE_BYTES = ELEMENT_BYTES["fp32"]
+"""Size of an element that stays in single precision. [B]"""
+PRODUCTS = (Attention, Contraction, Convolution, Recurrence)
+"""Operations whose operands are cast to the narrow type. [-]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixedPrecisionRules:
+    """What a framework computes in which type when it casts automatically.
+
+    Parameters
+    ----------
+    dtypes : tuple of str
+        Data types for which it does so. [-]
+    single : frozenset of str
+        Layers and passes that compute in single precision. [-]
+    widening : frozenset of str
+        Those among them that read narrow elements and write wide ones, without a cast before. [-]
+    keeps_type : frozenset of str
+        Layers whose result has the type of their input although their parameters are in single precision. [-]
+    """
+
+    dtypes: tuple[str, ...]
+    single: frozenset[str]
+    widening: frozenset[str]
+    keeps_type: frozenset[str]
+
+
+class LayerTypes(NamedTuple):
+    """Size of an element in a layer's kernels, and the tensors cast before them. [B], [elements]"""
+
+    element_bytes: int
+    cast_inputs: tuple[int, ...]
+    casts_weights: bool
+
+
+def layer_types(
+    nodes: Sequence[Node], forward: Iterable[tuple[str, Operation]], *, rules: MixedPrecisionRules, narrow_bytes: int
+) -> Mapping[str, LayerTypes]:
+    """Follow types through a graph: products narrow them, listed layers and parameters widen them.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Layers in the order in which they run. [-]
+    forward : iterable of tuple
+        Layers and operations of the forward phase. [-]
+    rules : MixedPrecisionRules
+        The framework's. [-]
+    narrow_bytes : int
+        Size of an element of the narrow type. [B]
+
+    Returns
+    -------
+    mapping of str to LayerTypes
+        By layer. [-]
+    """
+    products, passes = set(), dict[str, set[str]]()
+    for layer, operation in forward:
+        if isinstance(operation, MemoryPass):
+            passes.setdefault(layer, set()).add(operation.name)
+        elif isinstance(operation, PRODUCTS):
+            products.add(layer)
+    types: dict[str, LayerTypes] = {}
+    result: dict[str, int] = {}
+    for node in nodes:
+        values = {
+            place: result.get(name, SINGLE_BYTES)
+            for place, name in enumerate(node.input_names)
+            if place not in node.layer.index_inputs and place not in node.layer.mask_inputs
+        }
+        # a scalar does not widen a tensor
+        read = [size for place, size in values.items() if math.prod(node.input_shapes[place]) != 1]
+        names = (node.layer.kind, *passes.get(node.name, ()))
+        is_single = not rules.single.isdisjoint(names)
+        widens = not rules.widening.isdisjoint(names) and min(read, default=SINGLE_BYTES) == narrow_bytes
+        has_wide_weights = node.layer.parameter_shapes(node.input_shapes) and node.layer.kind not in rules.keeps_type
+        if node.name in products:
+            computed = narrow_bytes
+        elif is_single or not node.input_names or has_wide_weights:
+            computed = SINGLE_BYTES
+        else:
+            computed = max(read, default=narrow_bytes)
+        result[node.name] = computed
+        converts = node.name in products or (is_single and not widens)
+        types[node.name] = LayerTypes(
+            # of a tensor read and one written, on average
+            element_bytes=(narrow_bytes + SINGLE_BYTES) // 2 if widens else computed,
+            cast_inputs=tuple(place for place, size in values.items() if converts and size != computed),
+            casts_weights=node.name in products,
+        )
+    return types
+
+
+def cast_passes(
+    node: Node,
+    types: LayerTypes,
+    *,
+    own_parameters: int,
+    batch_size: Any,
+    narrow_bytes: int,
+    wanted: Sequence[bool] | None,
+) -> tuple[Operation, ...]:
+    """Return the passes that cast a layer's inputs and weights, or with ``wanted`` their gradients back.
+
+    Parameters
+    ----------
+    node : Node
+        The layer. [-]
+    types : LayerTypes
+        Its types. [-]
+    own_parameters : int
+        Elements of its weights. [1]
+    batch_size : int
+        Samples. [samples]
+    narrow_bytes : int
+        Size of an element of the narrow type. [B]
+    wanted : sequence of bool or None
+        Whether each input's gradient is computed; None for the forward phase. [-]
+
+    Returns
+    -------
+    tuple of MemoryPass
+        One for each tensor, whose counts are in elements of the narrow type. [-]
+    """
+    wide = SINGLE_BYTES / narrow_bytes
+    narrows = (types.element_bytes == narrow_bytes) == (wanted is None)
+    role = Role.OUTPUT if wanted is None else Role.INPUT_GRADIENT
+
+    def cast(elements: Any, *, role: Role, narrows: bool) -> Operation:
+        reads, writes = (wide, 1) if narrows else (1, wide)
+        return one_pass("cast", read=reads * elements, written=writes * elements, tensor=elements, role=role)
+
+    tensors = [
+        cast(element_count(node.input_shapes[place], batch_size=batch_size), role=role, narrows=narrows)
+        for place in types.cast_inputs
+        if wanted is None or wanted[place]
+    ]
+    if types.casts_weights and own_parameters and (wanted is None or node.trains_weights):
+        weight_role = Role.OUTPUT if wanted is None else Role.WEIGHT_GRADIENT
+        tensors.append(cast(own_parameters, role=weight_role, narrows=wanted is None))
+    return tuple(tensors)
+
+
+def with_wide_softmax(operation: Operation, node: Node, *, rules: MixedPrecisionRules) -> Operation:
+    """Return materialised attention whose softmax widens its probabilities, unless one kernel makes them of scores."""
+    if not isinstance(operation, Attention) or operation.scores != "materialised" or "softmax" not in rules.widening:
+        return operation
+    return operation if getattr(node.layer, "fused_softmax", False) else replace(operation, softmax_bytes=SINGLE_BYTES)
