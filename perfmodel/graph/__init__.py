@@ -1,7 +1,8 @@
 """LayerGraph: a network as a directed acyclic graph of layers, with shapes, totals per phase and JSON.
 
-``layer_graph`` is the class, ``structure`` its layers and shapes; ``node`` a layer with its inputs; ``execution`` the
-operations of its phases and those that checkpoints repeat; ``graph_file`` its JSON; ``summary`` its table.
+``layer_graph`` has the class, ``node`` a layer with its inputs, ``structure`` layers and their shapes. ``execution``
+lists the operations of each phase, ``liveness`` the memory at every moment, ``storage`` the tensors that share memory.
+``graph_file`` reads and writes JSON; ``summary`` makes the table.
 """
 
 from __future__ import annotations

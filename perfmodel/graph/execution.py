@@ -81,9 +81,9 @@ def _balanced(nodes: Sequence[Node], cuts: Sequence[_Cut], *, wanted: Mapping[st
     kept = kept_tensors(nodes, wanted=wanted)
     before = [0.0]
     for node in nodes:
-        own = sum(tensor_bytes(node.output_shape, element_bytes=4)) if node.name in kept else 0
+        output_bytes = sum(tensor_bytes(node.output_shape, element_bytes=4)) if node.name in kept else 0
         saved = node.saved_bytes(batch_size=2, element_bytes=4) / 2 if wanted[node.name] else 0
-        before.append(before[-1] + float(own + saved))
+        before.append(before[-1] + float(output_bytes + saved))
     chosen: dict[int, _Cut] = {}
     for group in range(1, group_count):
         target = before[-1] * group / group_count
@@ -331,8 +331,8 @@ def backward_operations(
         for node in reversed(segment.nodes):
             if wanted[node.name]:
                 sum_gradients(node.name, node.output_shape)
-                own = _gradients_of(node, batch_size=batch_size, wanted=wanted)
-                pairs += [(node.name, operation) for operation in own]
+                gradients = _gradients_of(node, batch_size=batch_size, wanted=wanted)
+                pairs += [(node.name, operation) for operation in gradients]
     for name, shape in input_shapes.items():
         sum_gradients(name, shape)
     return tuple(pairs)

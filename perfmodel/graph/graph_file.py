@@ -26,8 +26,10 @@ READABLE_VERSIONS: Final = {
 }
 """Readable versions -> their differences from the present one."""
 
-GRAPH_FIELDS: Final = ("format_version", "name", "inputs", "layers", "fixed_batch_size")
-LAYER_FIELDS: Final = ("name", "kind", "inputs", "options", *(each.name for each in fields(Usage)))
+IMAGE_LAYOUTS: Final = ("channels_first", "channels_last")
+"""Orders of images in memory. [-]"""
+GRAPH_FIELDS: Final = ("format_version", "name", "inputs", "layers", "fixed_batch_size", "image_layout")
+LAYER_FIELDS: Final = ("name", "kind", "inputs", "options", *(field.name for field in fields(Usage)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class GraphDocument:
     inputs: dict[str, Shape]
     layers: tuple[LayerEntry, ...]
     fixed_batch_size: int | None = None
+    image_layout: str | None = None
 
     def to_text(self) -> str:
         """Return the JSON text."""
@@ -68,6 +71,8 @@ class GraphDocument:
         }
         if self.fixed_batch_size is not None:
             content["fixed_batch_size"] = self.fixed_batch_size
+        if self.image_layout is not None:
+            content["image_layout"] = self.image_layout
         # numpy integers, which builders may pass, become plain ones
         return json.dumps(content, indent=1, allow_nan=False, default=operator.index) + "\n"
 
@@ -77,13 +82,13 @@ def read_document(path: str | Path) -> GraphDocument:
     content = _parsed(path)
     _check_graph_fields(path, content)
     faults: list[str] = []
-    entries = [_entry(path, index, each, faults) for index, each in enumerate(content["layers"])]
+    entries = [_entry(path, index, entry, faults) for index, entry in enumerate(content["layers"])]
     if faults:
         raise SpecError(path, faults)
     inputs = {name: tuple(shape) for name, shape in content["inputs"].items()}
-    found = [entry for entry in entries if entry is not None]
-    ordered = _in_order(path, inputs, found)
-    return GraphDocument(content["name"], inputs, ordered, content.get("fixed_batch_size"))
+    parsed = [entry for entry in entries if entry is not None]
+    ordered = _in_order(path, inputs, parsed)
+    return GraphDocument(content["name"], inputs, ordered, content.get("fixed_batch_size"), content.get("image_layout"))
 
 
 def _parsed(path: str | Path) -> Any:
@@ -104,26 +109,26 @@ def _refuse_constant(constant: str) -> NoReturn:
 
 
 def _field_faults(
-    where: str, noun: str, given: Iterable[str], *, allowed: Sequence[str], required: Sequence[str]
+    where: str, noun: str, stated: Iterable[str], *, allowed: Sequence[str], required: Sequence[str]
 ) -> list[str]:
     """Return a line for each field that is unknown or missing."""
-    given = list(given)
+    names = list(stated)
     faults = []
-    for name in given:
+    for name in names:
         if name not in allowed:
             nearest = nearest_match(name, allowed)
             hint = f"; did you mean {nearest!r}?" if nearest else ""
-            names = ", ".join(allowed) or "none"
-            faults.append(f"{where}: unknown {noun} {name!r}{hint} (allowed: {names})")
-    return faults + [f"{where}: {noun} {name!r} is missing" for name in required if name not in given]
+            known = ", ".join(allowed) or "none"
+            faults.append(f"{where}: unknown {noun} {name!r}{hint} (allowed: {known})")
+    return faults + [f"{where}: {noun} {name!r} is missing" for name in required if name not in names]
 
 
-def _is_text(given: object) -> bool:
-    return isinstance(given, str) and bool(given)
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value)
 
 
-def _is_shape(given: object) -> bool:
-    return isinstance(given, list) and all(type(extent) is int and extent >= 1 for extent in given)
+def _is_shape(value: object) -> bool:
+    return isinstance(value, list) and all(type(extent) is int and extent >= 1 for extent in value)
 
 
 def _check_graph_fields(path: str | Path, content: Any) -> None:
@@ -138,6 +143,8 @@ def _check_graph_fields(path: str | Path, content: Any) -> None:
     fixed = content.get("fixed_batch_size")
     if fixed is not None and not (type(fixed) is int and fixed >= 1):
         faults.append(f"fixed_batch_size={fixed!r}: must be a whole number >= 1")
+    if (layout := content.get("image_layout")) not in (None, *IMAGE_LAYOUTS):
+        faults.append(f"image_layout={layout!r}: must be {' or '.join(IMAGE_LAYOUTS)}")
     if "name" in content and not _is_text(content["name"]):
         faults.append(f"name={content['name']!r}: must be a string")
     inputs = content.get("inputs", {})
@@ -155,53 +162,53 @@ def _check_graph_fields(path: str | Path, content: Any) -> None:
         raise SpecError(path, faults)
 
 
-def _entry(path: str | Path, index: int, given: Any, faults: list[str]) -> LayerEntry | None:
+def _entry(path: str | Path, index: int, entry: Any, faults: list[str]) -> LayerEntry | None:
     """Return one layer of the file; None after adding its faults to ``faults``."""
-    if not isinstance(given, dict):
-        faults.append(f"layers[{index}]={given!r}: must be an object")
+    if not isinstance(entry, dict):
+        faults.append(f"layers[{index}]={entry!r}: must be an object")
         return None
-    name = given.get("name")
+    name = entry.get("name")
     where = f"layer {name!r}" if _is_text(name) else f"layers[{index}]"
-    found = _field_faults(where, "field", given, allowed=LAYER_FIELDS, required=LAYER_FIELDS[:3])
-    if "name" in given and not _is_text(name):
-        found.append(f"{where}: name={name!r} must be a string")
-    inputs = given.get("inputs", [])
+    entry_faults = _field_faults(where, "field", entry, allowed=LAYER_FIELDS, required=LAYER_FIELDS[:3])
+    if "name" in entry and not _is_text(name):
+        entry_faults.append(f"{where}: name={name!r} must be a string")
+    inputs = entry.get("inputs", [])
     if not isinstance(inputs, list) or not all(map(_is_text, inputs)):
-        found.append(f"{where}: inputs={inputs!r} must be a list of names")
-    kind = given.get("kind")
-    if "kind" in given and not (isinstance(kind, str) and kind in layers.LAYERS):
+        entry_faults.append(f"{where}: inputs={inputs!r} must be a list of names")
+    kind = entry.get("kind")
+    if "kind" in entry and not (isinstance(kind, str) and kind in layers.LAYERS):
         noun = f"layer kind in {path}, {where}:"
         raise UnknownNameError(noun, str(kind), layers.LAYERS)
-    faults += found
-    if found:
+    faults += entry_faults
+    if entry_faults:
         return None
-    layer = _layer(where, layers.LAYERS[given["kind"]], given.get("options", {}), faults)
-    usage = _usage(where, given, faults)
-    return None if layer is None or usage is None else LayerEntry(given["name"], layer, tuple(inputs), usage)
+    layer = _layer(where, layers.LAYERS[entry["kind"]], entry.get("options", {}), faults)
+    usage = _usage(where, entry, faults)
+    return None if layer is None or usage is None else LayerEntry(entry["name"], layer, tuple(inputs), usage)
 
 
-def _is_parameter_name(given: Any) -> bool:
-    return isinstance(given, list) and len(given) == 2 and all(map(_is_text, given))
+def _is_parameter_name(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_text, value))
 
 
-def _usage(where: str, given: Mapping[str, Any], faults: list[str]) -> Usage | None:
+def _usage(where: str, entry: Mapping[str, Any], faults: list[str]) -> Usage | None:
     """Return the usage of a layer; None after adding its faults to ``faults``."""
-    shared = given.get("shared_parameters", {})
-    found = []
+    shared = entry.get("shared_parameters", {})
+    mistakes = []
     if not isinstance(shared, dict) or not all(map(_is_parameter_name, shared.values())):
-        found.append(f"{where}: shared_parameters={shared!r} must be an object of [layer, parameter] by parameter")
-    frozen = given.get("frozen_parameters", [])
+        mistakes.append(f"{where}: shared_parameters={shared!r} must be an object of [layer, parameter] by parameter")
+    frozen = entry.get("frozen_parameters", [])
     if not isinstance(frozen, list) or not all(map(_is_text, frozen)):
-        found.append(f"{where}: frozen_parameters={frozen!r} must be a list of names")
-    region = given.get("recomputed_in")
+        mistakes.append(f"{where}: frozen_parameters={frozen!r} must be a list of names")
+    region = entry.get("recomputed_in")
     if region is not None and not _is_text(region):
-        found.append(f"{where}: recomputed_in={region!r} must be a string")
-    flags = {name: given[name] for name in ("is_trained", "in_place", "reruns_all") if name in given}
-    found += [
+        mistakes.append(f"{where}: recomputed_in={region!r} must be a string")
+    flags = {name: entry[name] for name in ("is_trained", "in_place", "reruns_all") if name in entry}
+    mistakes += [
         f"{where}: {name}={flag!r} must be true or false" for name, flag in flags.items() if type(flag) is not bool
     ]
-    faults += found
-    if found:
+    faults += mistakes
+    if mistakes:
         return None
     owners = {name: (layer, of) for name, (layer, of) in shared.items()}
     return Usage(shared_parameters=owners, frozen_parameters=tuple(frozen), recomputed_in=region, **flags)
@@ -214,9 +221,9 @@ def _layer(where: str, kind: type[Layer], options: Any, faults: list[str]) -> La
         return None
     allowed = [field.name for field in fields(kind)]
     required = [field.name for field in fields(kind) if field.default is MISSING]
-    found = _field_faults(f"{where} ({kind.kind})", "option", options, allowed=allowed, required=required)
-    faults += found
-    if found:
+    option_faults = _field_faults(f"{where} ({kind.kind})", "option", options, allowed=allowed, required=required)
+    faults += option_faults
+    if option_faults:
         return None
     try:
         return kind(**{name: _without_lists(value) for name, value in options.items()})

@@ -44,14 +44,14 @@ from perfmodel.records import ELEMENT_BYTES, Phase, Work
 def _symbols(value: Any) -> set[Any]:
     """Return the symbols in a number, an expression, or a tuple of them."""
     if isinstance(value, tuple):
-        return {symbol for each in value for symbol in _symbols(each)}
+        return {symbol for part in value for symbol in _symbols(part)}
     return set(getattr(value, "free_symbols", ()))
 
 
 def _substituted(value: Any, by_name: Mapping[str, int]) -> Any:
     """Return the value with numbers for symbols; whole results become plain integers."""
     if isinstance(value, tuple):
-        return tuple(_substituted(each, by_name) for each in value)
+        return tuple(_substituted(part, by_name) for part in value)
     symbols = _symbols(value)
     if not symbols:
         return value
@@ -96,6 +96,8 @@ class LayerGraph(GraphStructure):
         Sample shapes by name, if ``input_shape`` is not given. [1]
     fixed_batch_size : int or None
         The only batch size it holds for: a shape or an option depends on it. [samples]
+    image_layout : str or None
+        Order of images in memory, ``channels_first`` or ``channels_last``; None for the framework's usual one. [-]
 
     Raises
     ------
@@ -238,7 +240,9 @@ class LayerGraph(GraphStructure):
         return self if same else self._rebuilt(self._input_shapes, layers)
 
     def _rebuilt(self, input_shapes: Mapping[str, Shape], layers: Sequence[Layer]) -> Self:
-        graph = type(self)(self.name, inputs=input_shapes, fixed_batch_size=self.fixed_batch_size)
+        graph = type(self)(
+            self.name, inputs=input_shapes, fixed_batch_size=self.fixed_batch_size, image_layout=self.image_layout
+        )
         for node, layer in zip(self.layers, layers, strict=True):
             graph.add(node.name, layer, inputs=node.input_names, **node.usage.options)
         return graph
@@ -309,8 +313,8 @@ class LayerGraph(GraphStructure):
             Bytes at every moment, as coefficients of the batch size.
         """
         self._check_complete()
-        chosen, given = _checked_phase(phase), MemoryRules() if rules is None else rules
-        rules = given.among({node.layer.kind for node in self.layers})
+        chosen, memory_rules = _checked_phase(phase), MemoryRules() if rules is None else rules
+        rules = memory_rules.among({node.layer.kind for node in self.layers})
 
         def derive() -> Liveness:
             wanted = self.wants_gradient(input_gradient=input_gradient)
@@ -388,7 +392,7 @@ class LayerGraph(GraphStructure):
 
     def _document(self) -> GraphDocument:
         entries = tuple(LayerEntry(node.name, node.layer, node.input_names, node.usage) for node in self.layers)
-        return GraphDocument(self.name, self.input_shapes, entries, self.fixed_batch_size)
+        return GraphDocument(self.name, self.input_shapes, entries, self.fixed_batch_size, self.image_layout)
 
     @property
     def fingerprint(self) -> str:
@@ -428,7 +432,12 @@ class LayerGraph(GraphStructure):
         """
         check_path("path", path)
         document = read_document(path)
-        graph = cls(document.name, inputs=document.inputs, fixed_batch_size=document.fixed_batch_size)
+        graph = cls(
+            document.name,
+            inputs=document.inputs,
+            fixed_batch_size=document.fixed_batch_size,
+            image_layout=document.image_layout,
+        )
         try:
             for entry in document.layers:
                 graph.add(entry.name, entry.layer, inputs=entry.inputs, **entry.usage.options)

@@ -106,7 +106,7 @@ class _Timeline:
 
 def _passes_on(node: Node, place: int) -> bool:
     """Return whether an input's gradient is the output's own, without an operation, as in a sum or a view."""
-    only = [each == place for each in range(len(node.input_names))]
+    only = [index == place for index in range(len(node.input_names))]
     operations = operations_of(node, only, 1)
     return all(operation.role is not Role.INPUT_GRADIENT for operation in operations)
 
@@ -156,10 +156,10 @@ class _Step:
             self.timeline.touch(self.place[name])
         source = self.source.get(node.name)
         self.place[node.name] = self.timeline.new(self.size(node.name)) if source is None else self.place[source]
-        own = self.place[node.name]
+        moment = self.place[node.name]
         if not node.input_names and node.layer.is_view:  # a constant, there before the step and after
-            own.first, own.is_held = 0, True
-        own.is_held |= node.name not in self.read and phase is Phase.FORWARD
+            moment.first, moment.is_held = 0, True
+        moment.is_held |= node.name not in self.read and phase is Phase.FORWARD
         # always allocated, and freed at once without back-propagation
         self.saved[node.name] = self.timeline.new(
             saved_bytes(node, element_bytes=self.rules.element_bytes, index_bytes=self.rules.index_bytes)
@@ -217,17 +217,17 @@ class _Step:
 
     def _keep_gradient(self, node: Node) -> None:
         """Make a tensor's gradient the gradient of its parameter, or add it to that."""
-        own = self.gradients.pop(node.name, None)
-        if own is None or own.size != self.size(node.name):
-            own = self.timeline.new(self.size(node.name))
+        gradient = self.gradients.pop(node.name, None)
+        if gradient is None or gradient.size != self.size(node.name):
+            gradient = self.timeline.new(self.size(node.name))
         (parameter,) = node.layer.parameter_shapes(node.input_shapes)
         owner = node.usage.shared_parameters.get(parameter, (node.name, parameter))
         if owner in self.weight_gradients:
             self.timeline.begin(node.name, Phase.BACKWARD)
-            self.timeline.touch(own)
+            self.timeline.touch(gradient)
         else:
-            own.is_weight_gradient = own.is_held = True
-            self.weight_gradients[owner] = own
+            gradient.is_weight_gradient = gradient.is_held = True
+            self.weight_gradients[owner] = gradient
 
     def _add_gradient(self, name: str, storage: _Storage) -> None:
         """Give a tensor its gradient, or add it to the existing one, in memory that nothing else reads.
@@ -241,11 +241,11 @@ class _Step:
         self.timeline.begin(name, Phase.BACKWARD)
         self.timeline.touch(earlier)
         self.timeline.touch(storage)
-        others = [each for other, each in self.gradients.items() if other != name]
-        whole = [each for each in (earlier, storage) if each.size == self.size(name)]
-        own = [each for each in whole if not any(each is other for other in others)]
-        is_free = own and earlier is not storage
-        self.gradients[name] = own[0] if is_free else self.timeline.new(self.size(name))
+        others = [gradient for other, gradient in self.gradients.items() if other != name]
+        whole = [storage_like for storage_like in (earlier, storage) if storage_like.size == self.size(name)]
+        unshared = [storage_like for storage_like in whole if not any(storage_like is other for other in others)]
+        is_free = unshared and earlier is not storage
+        self.gradients[name] = unshared[0] if is_free else self.timeline.new(self.size(name))
 
     def run(self, phase: Phase) -> Liveness:
         """Play the phases of a step in order."""

@@ -33,9 +33,9 @@ class Usage:
     @property
     def options(self) -> dict[str, Any]:
         """The arguments of ``LayerGraph.add`` that differ from their defaults."""
-        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         default = Usage()
-        return {name: value for name, value in given.items() if value != getattr(default, name)}
+        return {name: value for name, value in values.items() if value != getattr(default, name)}
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,11 @@ class Node:
             If number or shapes of the inputs do not fit; names the layer and the shapes.
         """
         fewest, most = layer.input_counts
-        given = len(input_shapes)
-        if given < fewest or (most is not None and given > most):
+        input_count = len(input_shapes)
+        if input_count < fewest or (most is not None and input_count > most):
             allowed = f"{fewest}" if most == fewest else f"{fewest} or more" if most is None else f"{fewest} to {most}"
             shapes = ", ".join(map(shape_text, input_shapes)) or "none"
-            problem = f"takes {allowed} input(s), but {given} are given (shapes: {shapes})"
+            problem = f"takes {allowed} input(s), but {input_count} are given (shapes: {shapes})"
             raise ShapeError(name, problem)
         try:
             output_shape = layer.output_shape(input_shapes)
@@ -131,8 +131,8 @@ class Node:
     @derived_property
     def trained_parameter_count(self) -> int:
         """Parameters that are this layer's own and need gradients [1]."""
-        own = self.parameter_shapes
-        return sum(math.prod(shape) for name, shape in self.trained_shapes.items() if name in own)
+        shapes = self.parameter_shapes
+        return sum(math.prod(shape) for name, shape in self.trained_shapes.items() if name in shapes)
 
     @derived_property
     def trained_shared_count(self) -> int:

@@ -42,13 +42,13 @@ def tensor_bytes(shape: Shape, *, element_bytes: int) -> Bytes:
 
 def mask_tensors(nodes: Sequence[Node]) -> set[str]:
     """Return the Boolean tensors: results of comparisons, tensors read as masks, and views of them."""
-    found = {node.name for node in nodes if node.layer.makes_mask}
+    masks = {node.name for node in nodes if node.layer.makes_mask}
     for node in reversed(nodes):
         read = node.layer.mask_inputs
-        found.update(name for place, name in enumerate(node.input_names) if place in read)
-        if node.name in found and node.layer.is_view:
-            found.update(node.input_names[:1])
-    return found
+        masks.update(name for place, name in enumerate(node.input_names) if place in read)
+        if node.name in masks and node.layer.is_view:
+            masks.update(node.input_names[:1])
+    return masks
 
 
 def saved_bytes(node: Node, *, element_bytes: int, index_bytes: int) -> Bytes:
@@ -104,7 +104,7 @@ def shared_storage(
 
     def is_free(name: str, place: int) -> bool:
         tensors = names_of.get(memory_of.get(name, name), [name])
-        return all(each not in untouchable and last_reader.get(each, place) <= place for each in tensors)
+        return all(tensor not in untouchable and last_reader.get(tensor, place) <= place for tensor in tensors)
 
     for place, node in enumerate(nodes):
         fitting = [

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from perfmodel.errors import GraphError, ShapeError, UnknownNameError
-from perfmodel.graph.graph_file import unknown_input
+from perfmodel.graph.graph_file import IMAGE_LAYOUTS, unknown_input
 from perfmodel.graph.node import Node, ParameterName, Usage
 from perfmodel.layers import Layer, Shape
 from perfmodel.layers.checks import check_count, check_text, checked_batch_size, checked_shape, refuse
@@ -26,12 +26,12 @@ def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Nod
     if not nodes:
         problem = f"graph {name!r} has no layers"
         raise GraphError(problem)
-    read = {each for node in nodes for each in node.input_names}
+    read = {name for node in nodes for name in node.input_names}
     ends = [node for node in nodes if node.name not in read]
     has_loss = any(node.layer.is_loss for node in ends)
     dangling = [node.name for node in ends if has_loss and not (node.layer.is_loss or node.layer.is_metric)]
-    problems = [f"no layer reads the input {each!r}" for each in input_names if each not in read]
-    problems += [f"the output of layer {each!r} leads to no loss" for each in dangling]
+    problems = [f"no layer reads the input {name!r}" for name in input_names if name not in read]
+    problems += [f"the output of layer {name!r} leads to no loss" for name in dangling]
     if problems:
         problem = f"graph {name!r}: {'; '.join(problems)}"
         raise GraphError(problem)
@@ -77,6 +77,7 @@ class GraphStructure:
         input_shape: Sequence[int] | None = None,
         inputs: Mapping[str, Sequence[int]] | None = None,
         fixed_batch_size: int | None = None,
+        image_layout: str | None = None,
     ) -> None:
         if (input_shape is None) == (inputs is None):
             refuse("input_shape", input_shape, "a sample shape, or None with inputs={name: shape}")
@@ -85,7 +86,10 @@ class GraphStructure:
             refuse("inputs", inputs, "must be a mapping of at least one input's name to its shape")
         if fixed_batch_size is not None:
             check_count("fixed_batch_size", fixed_batch_size)
+        if image_layout not in (None, *IMAGE_LAYOUTS):
+            refuse("image_layout", image_layout, f"{' or '.join(map(repr, IMAGE_LAYOUTS))}, or None")
         self.name = name
+        self.image_layout = image_layout
         self.fixed_batch_size = fixed_batch_size
         shapes = inputs if inputs is not None else {"input": input_shape}
         self._input_shapes = {key: checked_shape(key, shape) for key, shape in shapes.items()}
@@ -121,7 +125,7 @@ class GraphStructure:
         if name in self:
             problem = f"the name {name!r} appears twice in graph {self.name!r}"
             raise GraphError(problem)
-        if not isinstance(inputs, Sequence) or not all(isinstance(each, str) for each in inputs):
+        if not isinstance(inputs, Sequence) or not all(isinstance(name, str) for name in inputs):
             refuse("inputs", inputs, "must be a layer's or graph input's name, or a sequence of them")
         input_names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
         for input_name in input_names:

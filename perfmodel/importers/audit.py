@@ -1,4 +1,4 @@
-"""Our counts beside torch's, operation by operation."""
+"""Compare our FLOP counts with torch's, operation by operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a translated program to a layer graph: needed layers, their names, and the owners of shared parameters."""
+"""Build a layer graph from a translated program: which layers are needed, their names, who owns shared parameters."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
     if not nodes or not inputs:
         problem = f"graph {program.name!r}: the network computes nothing from its inputs"
         raise GraphError(problem)
-    graph = LayerGraph(program.name, inputs=inputs, fixed_batch_size=program.fixed_batch_size)
+    graph = LayerGraph(
+        program.name, inputs=inputs, fixed_batch_size=program.fixed_batch_size, image_layout=program.image_layout
+    )
     emission = _Emission(graph, translation, _names(nodes, taken=inputs))
     for node in nodes:
         emission.add(node)
@@ -110,10 +112,10 @@ def _inputs_read(program: Program, nodes: Sequence[TranslatedNode]) -> dict[str,
 def _names(nodes: Sequence[TranslatedNode], *, taken: Iterable[str]) -> dict[int, str]:
     """Return a name for each layer: the path of its place, with the operator appended where that is not unique."""
     parts = [node.path.split(".") for node in nodes]
-    holders = {".".join(each[:count]) for each in parts for count in range(len(each))}
+    holders = {".".join(part[:count]) for part in parts for count in range(len(part))}
     visits = Counter((node.path, node.visit) for node in nodes if not node.layer.is_view)
     only_views = Counter((node.path, node.visit) for node in nodes if node.layer.is_view)
-    given = set(taken)
+    taken_names = set(taken)
     counts: Counter[str] = Counter()
     names: dict[int, str] = {}
     for node in nodes:
@@ -126,10 +128,10 @@ def _names(nodes: Sequence[TranslatedNode], *, taken: Iterable[str]) -> dict[int
             else ".".join(filter(None, (node.path, node.operator)))
         )
         unique = name
-        while unique in given:
+        while unique in taken_names:
             counts[name] += 1
             unique = f"{name}_{counts[name]}"
-        given.add(unique)
+        taken_names.add(unique)
         names[id(node)] = unique
     return names
 
@@ -177,11 +179,11 @@ class _Emission:
 
     def _can_share(self, owner: ParameterName, shape: Shape) -> bool:
         """Tell whether a layer can share another's parameter; warn if one tensor has two sizes."""
-        own = self.graph.node(owner[0]).parameter_shapes[owner[1]]
-        if math.prod(own) == math.prod(shape):
+        owners = self.graph.node(owner[0]).parameter_shapes[owner[1]]
+        if math.prod(owners) == math.prod(shape):
             return True
         self.notes.append(
-            f"parameter {owner[1]!r} of {owner[0]!r} is used in two sizes, {own} and {shape}: it counts twice"
+            f"parameter {owner[1]!r} of {owner[0]!r} is used in two sizes, {owners} and {shape}: it counts twice"
         )
         return False
 
@@ -220,7 +222,7 @@ def listed(names: Sequence[str]) -> str:
 def counted_by_bytes(graph: LayerGraph, layers: Sequence[str], *, batch_size: int) -> str:
     """Describe how the FLOP of opaque layers are counted, and within which bounds they lie."""
     bounds = [hole_bounds(graph, layer, batch_size=batch_size) for layer in layers]
-    least, most = (sum(each) for each in zip(*bounds, strict=True))
+    least, most = (sum(ends) for ends in zip(*bounds, strict=True))
     return (
         f"counted by its bytes and {least:,} FLOP forward at batch size {batch_size}, one per element; it takes up to "
         f"{most:,} if every element of the output takes a multiply-add with every element of the inputs"

@@ -17,8 +17,8 @@ from perfmodel.zoo.transformer import ATTENTIONS, gpt, llama
 
 ACTIVATIONS: Final = {
     "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
+    "gelu_new": "gelu_new",
+    "gelu_fast": "gelu_new",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
@@ -92,10 +92,10 @@ def from_huggingface_config(
         check_count("sequence_length", sequence_length)
     if dropout is not None:
         check_fraction("dropout", dropout)
-    given = name or fields.text("_name_or_path") or family
+    model_name = name or fields.text("_name_or_path") or family
     options = {"sequence_length": sequence_length, "head": head, "dropout": dropout, "attention": attention}
     graph = FAMILIES[family](fields, **options)
-    graph.name = given
+    graph.name = model_name
     return graph
 
 
@@ -205,11 +205,11 @@ def _encoder(fields: ConfigFields) -> dict[str, Any]:
     }
 
 
-def _head(fields: ConfigFields, *, given: str | None, classifiers: str) -> str:
+def _head(fields: ConfigFields, *, head: str | None, classifiers: str) -> str:
     """Return the requested head, or that of the checkpoint's architecture."""
-    if given is not None:
-        return given
-    names_classifier = any(each.endswith(classifiers) for each in fields.texts("architectures"))
+    if head is not None:
+        return head
+    names_classifier = any(text.endswith(classifiers) for text in fields.texts("architectures"))
     return "classification" if names_classifier else "pooler"
 
 
@@ -236,7 +236,7 @@ def _bert(
         fields.refuse(field, True, "must be false: only the encoder is supported")
     fields.check()
     return bert(
-        head=_head(fields, given=head, classifiers="ForSequenceClassification"),
+        head=_head(fields, head=head, classifiers="ForSequenceClassification"),
         positions=positions,
         sequence_length=positions if sequence_length is None else sequence_length,
         attention=attention,
@@ -265,7 +265,8 @@ def _vit(
     fields.check()
     sizes["mlp"] = sizes.pop("intermediate")
     return vit(
-        head=_head(fields, given=head, classifiers="ForImageClassification"),
+        operands="separate",
+        head=_head(fields, head=head, classifiers="ForImageClassification"),
         image_size=image_size,
         patch_size=patch_size,
         attention=attention,
@@ -337,7 +338,7 @@ class ConfigFields:
         if self.has(field):
             return self._content[field]
         if default is None:
-            nearest = nearest_match(field, [str(each) for each in self._content])
+            nearest = nearest_match(field, [str(name) for name in self._content])
             hint = f"; did you mean {nearest!r}?" if nearest else ""
             self._at_fault.add(field)
             self._faults.append(f"{field} is missing{hint}")
@@ -412,19 +413,19 @@ FILE_ENDINGS: Final = (".json", ".onnx")
 
 def load_network(name_or_path: str | Path, *, options: Mapping[str, Any] | None = None) -> LayerGraph:
     """Load a network by name or path."""
-    given = dict(options or {})
+    stated = dict(options or {})
     path = Path(name_or_path).expanduser()
     if not path.parent.name and path.suffix not in FILE_ENDINGS and not (path.anchor or path.is_dir()):
-        return zoo.build(str(name_or_path), **given)
+        return zoo.build(str(name_or_path), **stated)
     if str(name_or_path) in zoo.BUILDERS:
-        return zoo.build(str(name_or_path), **given)  # rather than a folder of that name
+        return zoo.build(str(name_or_path), **stated)  # rather than a folder of that name
     if path.suffix == ".onnx":
-        return _onnx(path, given)
+        return _onnx(path, stated)
     if _is_configuration(path):
-        return _configuration(path, given)
-    if given:
+        return _configuration(path, stated)
+    if stated:
         allowed = "left out for a graph file; networks of the zoo, configurations and ONNX files have options"
-        raise ArgumentError("options", given, allowed)
+        raise ArgumentError("options", stated, allowed)
     return LayerGraph.load(path)
 
 

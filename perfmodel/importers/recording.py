@@ -73,7 +73,7 @@ def refs_of(value: Any) -> list[Ref]:
     if isinstance(value, Ref):
         return [value]
     if isinstance(value, tuple):
-        return [ref for each in value for ref in refs_of(each)]
+        return [ref for part in value for ref in refs_of(part)]
     return []
 
 
@@ -135,10 +135,11 @@ class _Display:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a whole tensor is seen as samples."""
+    """How a whole tensor is seen as samples; ``merged_axis`` holds several rows of each."""
 
     shape: Shape
     axes: tuple[int | None, ...]
+    merged_axis: int | None = None
 
 
 def whole(shape: Sequence[int]) -> Layout:
@@ -152,9 +153,9 @@ def layout(shapes: Sequence[Sequence[int]], *, batch_sizes: Sequence[int]) -> La
     Examples
     --------
     >>> layout([(2, 3, 9), (4, 3, 9)], batch_sizes=(2, 4))
-    Layout(shape=(3, 9), axes=(None, 0, 1))
+    Layout(shape=(3, 9), axes=(None, 0, 1), merged_axis=None)
     >>> layout([(24, 64), (48, 64)], batch_sizes=(2, 4))
-    Layout(shape=(12, 64), axes=(0, 1))
+    Layout(shape=(12, 64), axes=(0, 1), merged_axis=0)
     >>> layout([(2, 2), (4, 4)], batch_sizes=(2, 4)) is None
     True
     """
@@ -175,7 +176,7 @@ def _along(shape: Sequence[int], axis: int, per_sample: int) -> Layout:
     """Return the layout of a tensor whose axis ``axis`` [-] holds ``per_sample`` rows of each sample [1]."""
     if per_sample != 1:
         extents = (*shape[:axis], per_sample, *shape[axis + 1 :])
-        return Layout(tuple(extents), tuple(range(len(shape))))
+        return Layout(tuple(extents), tuple(range(len(shape))), merged_axis=axis)
     axes = [place if place < axis else None if place == axis else place - 1 for place in range(len(shape))]
     return Layout((*shape[:axis], *shape[axis + 1 :]), tuple(axes))
 
@@ -216,7 +217,7 @@ def guessed_layout(shape: tuple[int, ...], *, batch_size: int, batch_axis: int) 
     Examples
     --------
     >>> guessed_layout((6, 4), batch_size=4, batch_axis=0)
-    Layout(shape=(6,), axes=(0, None))
+    Layout(shape=(6,), axes=(0, None), merged_axis=None)
     """
     preferred = [axis for axis in (batch_axis, *range(len(shape))) if axis < len(shape)]
     for axis in preferred:

@@ -71,6 +71,7 @@ class Program:
     outputs: Sequence[Operand]
     starts: frozenset[str] | None = None
     fixed_batch_size: int | None = None
+    image_layout: str | None = None
     wholes: Mapping[str, Shape] = field(default_factory=dict)
 
 
@@ -120,12 +121,12 @@ def is_seen_otherwise(source: Source) -> bool:
 
 def translators_of(program: str) -> dict[str, tuple[Translator, ...]]:
     """Return the translators of each operator, from all layer kinds."""
-    found: dict[str, list[Translator]] = defaultdict(list)
+    translators: dict[str, list[Translator]] = defaultdict(list)
     for layer in LAYERS.values():
         operators: Mapping[str, Translator] = getattr(layer, f"{program}_operators")
         for operator, translator in operators.items():
-            found[operator].append(translator)
-    return {operator: tuple(readers) for operator, readers in found.items()}
+            translators[operator].append(translator)
+    return {operator: tuple(readers) for operator, readers in translators.items()}
 
 
 class TranslatedProgram:
@@ -162,13 +163,13 @@ class TranslatedProgram:
 
     def source(self, operand: Operand) -> Source:
         """Return the source of a tensor; parameters and constants get a layer of their own."""
-        found = self._sources.get(operand.key)
+        source = self._sources.get(operand.key)
         if operand.is_parameter:
-            return self._held_parameter(operand, found)
-        if found is None:
+            return self._held_parameter(operand, source)
+        if source is None:
             name = self.program.constants.get(operand.key, "constant")
-            found = self._sources[operand.key] = self._add(_unmade(operand), (), path=name)
-        return self._scalar(operand, self._as_read(operand, found))
+            source = self._sources[operand.key] = self._add(_unmade(operand), (), path=name)
+        return self._scalar(operand, self._as_read(operand, source))
 
     def shape(self, source: Source) -> Shape:
         """Return the sample shape of a source [1]."""
@@ -182,36 +183,36 @@ class TranslatedProgram:
         """Return a view, for gradients to start at, of an output that other layers also read [-]."""
         return self._add(Reshape(shape=tuple(source.shape)), (source,), path=source.path)
 
-    def _held_parameter(self, operand: Operand, found: Source | None) -> Source:
-        if found is None:
+    def _held_parameter(self, operand: Operand, source: Source | None) -> Source:
+        if source is None:
             tensor = self.parameter(operand.key)
             layer = Parameter(shape=tuple(operand.shape))
             held = {next(iter(layer.parameter_shapes(()))): operand.key}
-            found = self._add(layer, (), path=tensor.name, parameters=held)
-            self._sources[operand.key] = found
-        if self.shape(found) == operand.shape:
-            return found
-        return self._add(Reshape(shape=tuple(operand.shape)), (found,), path=self.parameter(operand.key).name)
+            source = self._add(layer, (), path=tensor.name, parameters=held)
+            self._sources[operand.key] = source
+        if self.shape(source) == operand.shape:
+            return source
+        return self._add(Reshape(shape=tuple(operand.shape)), (source,), path=self.parameter(operand.key).name)
 
-    def _as_read(self, operand: Operand, found: Source) -> Source:
+    def _as_read(self, operand: Operand, source: Source) -> Source:
         """View samples as one whole tensor or the reverse, if a network of fixed batch size needs it."""
         is_whole = isinstance(operand.shape, SharedShape)
-        if operand.key not in self.program.wholes or is_whole == isinstance(self.shape(found), SharedShape):
-            return found
+        if operand.key not in self.program.wholes or is_whole == isinstance(self.shape(source), SharedShape):
+            return source
         if (operand.key, is_whole) not in self._seen_otherwise:
             layer = BatchView(shape=tuple(operand.shape), whole=is_whole)
-            self._seen_otherwise[operand.key, is_whole] = self._add(layer, (found,), path=_path(found))
+            self._seen_otherwise[operand.key, is_whole] = self._add(layer, (source,), path=_path(source))
         return self._seen_otherwise[operand.key, is_whole]
 
-    def _scalar(self, operand: Operand, found: Source) -> Source:
+    def _scalar(self, operand: Operand, source: Source) -> Source:
         """Return the mean of a per-sample loss if the network continues with one number."""
         is_number = operand.shape == () and isinstance(operand.shape, SharedShape)
-        if isinstance(found, str) or not (found.layer.is_loss and is_number):
-            return found
-        is_whole = isinstance(found.shape, SharedShape)  # of a mini-batch that is read as one tensor
-        if is_whole and found.shape == ():
-            return found
-        mean = self._add(Reduction(function="mean", over_batch=not is_whole), (found,), path="loss")
+        if isinstance(source, str) or not (source.layer.is_loss and is_number):
+            return source
+        is_whole = isinstance(source.shape, SharedShape)  # of a mini-batch that is read as one tensor
+        if is_whole and source.shape == ():
+            return source
+        mean = self._add(Reduction(function="mean", over_batch=not is_whole), (source,), path="loss")
         self._sources[operand.key] = mean
         return mean
 
@@ -265,7 +266,7 @@ class TranslatedProgram:
 
     def _moved(self, step: Step, translation: Translation, sources: list[Source]) -> list[Source]:
         """Return the sources; operands that the call reorders are copied first."""
-        moved = {each.key for name in step.call.moved if isinstance(each := step.call[name], Operand)}
+        moved = {value.key for name in step.call.moved if isinstance(value := step.call[name], Operand)}
         if not moved or isinstance(translation.layer, Rearrange):
             return sources
 
@@ -327,7 +328,7 @@ class TranslatedProgram:
             if not isinstance(value, Operand):
                 return value
             shape = self.program.wholes[value.key]
-            return replace(value, shape=SharedShape(shape), axes=tuple(range(len(value.axes))))
+            return replace(value, shape=SharedShape(shape), axes=tuple(range(len(value.axes))), merged_axis=None)
 
         call = step.call
         arguments = {name: whole(value) for name, value in call.arguments.items()}
@@ -376,7 +377,7 @@ class TranslatedProgram:
         planned = set(map(id, self.nodes))
 
         def still(sources: dict[Any, Any]) -> dict[Any, Any]:
-            return {key: each for key, each in sources.items() if isinstance(each, str) or id(each) in planned}
+            return {key: source for key, source in sources.items() if isinstance(source, str) or id(source) in planned}
 
         self._sources, self._detached = still(self._sources), still(self._detached)
         self._seen_otherwise = still(self._seen_otherwise)

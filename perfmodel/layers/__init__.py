@@ -31,5 +31,5 @@ def _registry() -> dict[str, type[Any]]:
 
     every = (loaded(__name__, _MODULE_OF, name) for name in _MODULE_OF)
     return {
-        each.kind: each for each in every if isinstance(each, type) and issubclass(each, Layer) and not isabstract(each)
+        kind.kind: kind for kind in every if isinstance(kind, type) and issubclass(kind, Layer) and not isabstract(kind)
     }

@@ -333,11 +333,11 @@ def _along(kind: type[AlongAxis], operand: Operand, axis: int) -> Translation | 
 SOFTMAX_FORWARD_FLOP = 5
 """Per element: compare for the maximum, subtract it, exp, add to the sum, divide by it [FLOP]."""
 FORWARD_READS = 2
-"""One read for maximum and sum, one to normalise [1]."""
+"""Of rows too long to stay on chip: one read for maximum and sum, one to normalise [1]."""
 SOFTMAX_BACKWARD_FLOP = 4
 """Per element of dx = y (dy - sum(dy y)): multiply, add, subtract, multiply [FLOP]."""
-BACKWARD_READS = 4
-"""y and dy for the sum, and again for dx [1]."""
+BACKWARD_READS = 2
+"""y and dy, once: a row stays on chip between its sum and dx [1]."""
 
 
 @layer_kind
@@ -351,8 +351,8 @@ class Softmax(AlongAxis):
 
     Notes
     -----
-    Forward 5 FLOP per element, two reads and one write; backward 4 FLOP, four reads and one write. Ignores:
-    rows short enough to stay in a cache between the two reads.
+    Forward 5 FLOP per element, one read and one write; backward 4 FLOP, two reads and one write: a row stays on chip.
+    Ignores: rows of more than some ten thousand elements, which are read again.
     """
 
     kind: ClassVar[str] = "softmax"
@@ -368,12 +368,12 @@ class Softmax(AlongAxis):
     onnx_operators: ClassVar[Operators] = {"Softmax": lambda call: _along(Softmax, call["0"], call.get("axis", -1))}
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x twice and writes y."""
+        """Return one pass that reads x and writes y."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
-        return (elementwise("softmax", elements, reads=FORWARD_READS, flop_per_element=SOFTMAX_FORWARD_FLOP),)
+        return (elementwise("softmax", elements, flop_per_element=SOFTMAX_FORWARD_FLOP),)
 
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads y and dy twice and writes dx."""
+        """Return one pass that reads y and dy and writes dx."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         return (
             elementwise(

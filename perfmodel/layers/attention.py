@@ -1,4 +1,4 @@
-"""Attention of given queries, keys and values, and attention with its projections."""
+"""Attention: alone, from queries, keys and values; or with its projections."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from perfmodel.layers.checks import (
     optional,
     refuse,
 )
-from perfmodel.layers.passes import bias_gradient
+from perfmodel.layers.passes import bias_gradient, broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import (
     SEQUENCE,
     Shape,
     Shapes,
+    SharedShape,
     check_divides,
     check_rank,
     element_count,
@@ -30,7 +31,7 @@ from perfmodel.layers.shapes import (
 )
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.numeric import maximum, share_of
-from perfmodel.records import STATISTIC_BYTES, Attention, Contraction, Operation, Role
+from perfmodel.records import STATISTIC_BYTES, Attention, Contraction, MemoryPass, Operation, Role
 
 SCORES = ("recomputed", "materialised")
 MASK_BYTES = 1
@@ -55,6 +56,8 @@ class Heads:
         ``recomputed`` or ``materialised``. [-]
     drops : bool
         Whether probabilities are dropped at random. [-]
+    fused_softmax : bool
+        Whether one kernel scales, masks and normalises materialised scores. [-]
     """
 
     heads: int
@@ -66,8 +69,9 @@ class Heads:
     causal: bool
     scores: Literal["materialised", "recomputed"]
     drops: bool
+    fused_softmax: bool = False
 
-    def operation(self, *, batch_size: Any, role: Role, mask_elements: Any = None) -> Attention:
+    def operation(self, *, batch_size: Any, role: Role, **mask: Any) -> Attention:
         """Return the operation of one pass.
 
         Parameters
@@ -76,15 +80,46 @@ class Heads:
             Samples. [samples]
         role : Role
             OUTPUT or INPUT_GRADIENT. [-]
-        mask_elements : int, ndarray, sympy.Expr or None
-            Elements of a mask that is added to the scores. [1]
+        **mask : int, ndarray, sympy.Expr, None or bool
+            ``mask_elements`` and ``adds_bias`` of an Attention. [-]
 
         Returns
         -------
         Attention
             The operation. [-]
         """
-        return Attention(batch_size=batch_size, role=role, mask_elements=mask_elements, **vars(self))
+        return Attention(
+            batch_size=batch_size,
+            role=role,
+            **mask,
+            **{name: value for name, value in vars(self).items() if name != "fused_softmax"},
+        )
+
+    def passes(self, *, batch_size: Any, role: Role, mask_elements: Any = None) -> tuple[MemoryPass, ...]:
+        """Return the passes over materialised scores besides softmax and dropout: scale and mask, or gradient of scale.
+
+        Parameters
+        ----------
+        batch_size : int, ndarray or sympy.Expr
+            Samples. [samples]
+        role : Role
+            OUTPUT or INPUT_GRADIENT. [-]
+        mask_elements : int, ndarray, sympy.Expr or None
+            Elements of a mask; None for none but that of causal attention. [1]
+
+        Returns
+        -------
+        tuple of MemoryPass
+            Passes of plain operators; none where one kernel does scale, mask and softmax, or all of the attention. [-]
+        """
+        if self.scores == "recomputed" or self.fused_softmax:
+            return ()
+        scores = batch_size * self.heads * self.queries * self.keys
+        scale = elementwise("multiply_by_number", scores, flop_per_element=1, role=role)
+        mask = self.queries * self.keys if mask_elements is None and self.causal else mask_elements
+        if role is not Role.OUTPUT or mask is None:
+            return (scale,)
+        return (scale, one_pass("add", read=scores + mask, written=scores, flop=scores))
 
     def backward_scratch_bytes(
         self, *, batch_size: Any, element_bytes: int, kept_elements: Any, made_elements: Any
@@ -152,7 +187,8 @@ def _translated(operands: tuple[Operand, ...], mask: Operand | None, **options: 
     if not all(map(_ends_in_rows, operands)):
         return None
     inputs = operands if mask is None else (*operands, mask)
-    return Translation(layer=ScaledDotProductAttention(**options), inputs=inputs)
+    adds_bias = mask is not None and not mask.is_index
+    return Translation(layer=ScaledDotProductAttention(adds_bias=adds_bias, **options), inputs=inputs)
 
 
 def _from_torch(call: OperatorCall) -> Translation | None:
@@ -201,13 +237,17 @@ class ScaledDotProductAttention(Layer):
     heads, key_heads : int or None
         Heads of queries, and of keys and values, if inputs are (positions, features) with the heads side by side; None
         if heads have an axis of their own. Without key_heads, keys have as many heads as queries. [1]
+    adds_bias : bool
+        Whether the mask holds numbers to add to the scores, which may be trained, instead of Booleans. [-]
+    fused_softmax : bool
+        Whether one kernel scales, masks and normalises materialised scores, as Megatron-LM's does. [-]
 
     Notes
     -----
     With s = heads x queries x keys: forward 2 s (d_k + d_v) FLOP of products and 6 s for scaling and softmax; backward
     twice the products and 5 s. Masked scores count too. Kept besides the inputs: if recomputed, the output and one
     statistic (4 B) per row; if materialised, the probabilities, and with dropout also the remaining probabilities and a
-    mask of 1 B for each. A mask has no gradient.
+    mask of 1 B for each. The gradient of a bias is that of the scores, summed where samples or heads share the bias.
 
     References
     ----------
@@ -221,10 +261,10 @@ class ScaledDotProductAttention(Layer):
         ({"causal": True, "scores": "materialised", "dropout": 0.1}, ((4, 9, 8), (2, 5, 8), (2, 5, 6))),
         ({"scores": "materialised"}, ((4, 9, 8), (4, 5, 8), (4, 5, 8), (9, 5))),
         ({"heads": 4, "key_heads": 2}, ((9, 8), (5, 4), (5, 6), (1, 9, 5))),
+        ({"adds_bias": True}, ((4, 9, 8), (4, 5, 8), (4, 5, 8), (4, 9, 5))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "S", "D"), ("H", "S", "D")))
     input_counts: ClassVar[tuple[int, int | None]] = (3, 4)
-    index_inputs: ClassVar[tuple[int, ...]] = (MASK,)
     torch_operators: ClassVar[Operators] = {"aten.scaled_dot_product_attention": _from_torch}
     onnx_operators: ClassVar[Operators] = {
         "Attention": _from_onnx,
@@ -236,17 +276,26 @@ class ScaledDotProductAttention(Layer):
         "dropout": check_fraction,
         "heads": optional(check_count),
         "key_heads": optional(check_count),
+        "adds_bias": check_flag,
+        "fused_softmax": check_flag,
     }
     causal: bool = False
     scores: Literal["materialised", "recomputed"] = "recomputed"
     dropout: float = 0.0
     heads: int | None = None
     key_heads: int | None = None
+    adds_bias: bool = False
+    fused_softmax: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.heads is None and self.key_heads is not None:
             refuse("key_heads", self.key_heads, "must be None if heads is None: the inputs then have an axis of heads")
+
+    @property
+    def index_inputs(self) -> tuple[int, ...]:  # type: ignore[override]
+        """Position of a mask of Booleans [-]."""
+        return () if self.adds_bias else (MASK,)
 
     @property
     def keeps_output(self) -> bool:  # type: ignore[override]
@@ -287,6 +336,7 @@ class ScaledDotProductAttention(Layer):
             causal=self.causal,
             scores=self.scores,
             drops=self.dropout > 0,
+            fused_softmax=self.fused_softmax,
         )
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
@@ -312,19 +362,42 @@ class ScaledDotProductAttention(Layer):
             batch_size=batch_size, element_bytes=element_bytes, kept_elements=0, made_elements=operands
         )
 
-    def _operation(self, input_shapes: Shapes, *, batch_size: Any, role: Role) -> Operations:
+    def _mask_elements(self, input_shapes: Shapes, *, batch_size: Any) -> Any:
         masks = input_shapes[MASK:]
-        mask_elements = element_count(masks[0], batch_size=batch_size) if masks else None
+        return element_count(masks[0], batch_size=batch_size) if masks else None
+
+    def _operation(self, input_shapes: Shapes, *, batch_size: Any, role: Role) -> Attention:
+        mask_elements = self._mask_elements(input_shapes, batch_size=batch_size)
         sizes = self._heads(input_shapes)
-        return (sizes.operation(batch_size=batch_size, role=role, mask_elements=mask_elements),)
+        options = {"mask_elements": mask_elements, "adds_bias": self.adds_bias}
+        return sizes.operation(batch_size=batch_size, role=role, **options)
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return the attention of all heads."""
-        return self._operation(input_shapes, batch_size=batch_size, role=Role.OUTPUT)
+        """Return the attention of all heads, and the passes over its scores."""
+        mask_elements = self._mask_elements(input_shapes, batch_size=batch_size)
+        return (
+            self._operation(input_shapes, batch_size=batch_size, role=Role.OUTPUT),
+            *self._heads(input_shapes).passes(batch_size=batch_size, role=Role.OUTPUT, mask_elements=mask_elements),
+        )
 
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return the gradients of queries, keys and values together."""
-        return self._operation(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
+        """Return the gradients of queries, keys and values together, and of a bias."""
+        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
+
+    def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
+        """Return the gradients, without that of a bias that needs none."""
+        if not any(wanted):
+            return ()
+        sizes = self._heads(input_shapes)
+        gradient = self._operation(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
+        scale = sizes.passes(batch_size=batch_size, role=Role.INPUT_GRADIENT)
+        if not (self.adds_bias and any(wanted[MASK:])):
+            return (gradient, *scale)
+        bias, gradient = input_shapes[MASK], replace(gradient, writes_scores=True)
+        if not isinstance(bias, SharedShape) and math.prod(bias) == sizes.heads * sizes.queries * sizes.keys:
+            return (gradient, *scale)
+        summed = broadcast_gradient(gradient.score_elements, operand_elements=gradient.mask_elements)
+        return (gradient, *scale, summed)
 
 
 @layer_kind
@@ -483,6 +556,7 @@ class MultiHeadAttention(LayerByInput):
         return (
             *(product(*sizes) for sizes in self._projections(input_shapes, batch_size=batch_size)),
             self._sizes(input_shapes).operation(batch_size=batch_size, role=Role.OUTPUT),
+            *self._sizes(input_shapes).passes(batch_size=batch_size, role=Role.OUTPUT),
             product(*self._output_projection(input_shapes, batch_size=batch_size)),
         )
 
@@ -492,6 +566,7 @@ class MultiHeadAttention(LayerByInput):
         operations = [
             *self._gradients(*output, wanted=True),
             self._sizes(input_shapes).operation(batch_size=batch_size, role=Role.INPUT_GRADIENT),
+            *self._sizes(input_shapes).passes(batch_size=batch_size, role=Role.INPUT_GRADIENT),
         ]
         before = zip(self._projections(input_shapes, batch_size=batch_size), wanted, strict=True)
         for sizes, input_wanted in reversed(list(before)):

@@ -1,4 +1,4 @@
-"""The contract every layer fulfils: output shape, parameters, neutral operations and Work per phase."""
+"""What every layer must state: output shape, parameters, operations and Work per phase."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ from perfmodel.records import Operation, Role
 
 def is_sum_of_equals(operands: tuple[Any, ...]) -> bool:
     """Return whether operands have one shape and either all belong to samples or all are shared [-]."""
-    if len(operands) < 2 or not all(isinstance(each, Operand) for each in operands):
+    if len(operands) < 2 or not all(isinstance(operand, Operand) for operand in operands):
         return False
-    return len({(tuple(each.shape), each.is_shared) for each in operands}) == 1
+    return len({(tuple(operand.shape), operand.is_shared) for operand in operands}) == 1
 
 
 def _from_torch_add(call: OperatorCall) -> Translation | None:
@@ -224,14 +224,14 @@ def shape_where_needed(call: OperatorCall, operands: tuple[Operand, ...]) -> Sha
     """
     wanted = tuple(call.output.shape)
     try:
-        follows = tuple(broadcast_shape([each.shape for each in operands])) == wanted
+        follows = tuple(broadcast_shape([operand.shape for operand in operands])) == wanted
     except ShapeMismatchError:
         follows = False
     return None if follows else wanted
 
 
 def _of_two(call: OperatorCall, function: str, operands: tuple[Any, ...]) -> Translation | None:
-    if len(operands) != len(("first", "second")) or not all(isinstance(each, Operand) for each in operands):
+    if len(operands) != len(("first", "second")) or not all(isinstance(operand, Operand) for operand in operands):
         return None
     if function == "add" and is_sum_of_equals(operands):
         return None  # Add is that
@@ -241,7 +241,7 @@ def _of_two(call: OperatorCall, function: str, operands: tuple[Any, ...]) -> Tra
 def _from_torch_binary(call: OperatorCall) -> Translation | None:
     function, first, second = TORCH_NAMES[call.operator]
     operands = (call[first], call[second])
-    if function == "multiply" and all(isinstance(each, Operand) and each.is_complex for each in operands):
+    if function == "multiply" and all(isinstance(operand, Operand) and operand.is_complex for operand in operands):
         return _of_two(call, "complex_multiply", operands)
     if call.get("alpha", 1) != 1:
         return _of_two(call, "add_scaled", operands)
@@ -297,12 +297,12 @@ class Binary(LayerByInput):
     @property
     def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the function
         """Whether a gradient reads an operand."""
-        return any({"first", "second"} & set(each.reads) for each in self._gradients if each)
+        return any({"first", "second"} & set(gradient.reads) for gradient in self._gradients if gradient)
 
     @property
     def keeps_output(self) -> bool:  # type: ignore[override]
         """Whether a gradient reads the output."""
-        return any("output" in each.reads for each in self._gradients if each)
+        return any("output" in gradient.reads for gradient in self._gradients if gradient)
 
     @property
     def makes_mask(self) -> bool:  # type: ignore[override]
@@ -317,7 +317,7 @@ class Binary(LayerByInput):
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
         """Return for each operand whether a requested gradient reads it."""
         read = {
-            each for of, is_wanted in zip(self._gradients, wanted, strict=True) if of and is_wanted for each in of.reads
+            name for of, is_wanted in zip(self._gradients, wanted, strict=True) if of and is_wanted for name in of.reads
         }
         return "first" in read, "second" in read
 
@@ -329,18 +329,18 @@ class Binary(LayerByInput):
         The second operand's gradient comes first; sums over repeats follow when both are there.
         """
         output = self.output_shape(input_shapes)
-        per_element = highest = own = 0
+        per_element = highest = unspread = 0
         for gradient, shape, is_wanted in reversed(list(zip(self._gradients, input_shapes, wanted, strict=True))):
             if gradient is None or not gradient.flop or not is_wanted:
                 continue
             per_element += element_bytes
-            own += 0 if is_spread(shape, output) else element_bytes
+            unspread += 0 if is_spread(shape, output) else element_bytes
             highest = max(highest, per_element + gradient.scratch * element_bytes + gradient.scratch_masks * MASK_BYTES)
-        return (highest - own) * element_count(output, batch_size=batch_size)
+        return (highest - unspread) * element_count(output, batch_size=batch_size)
 
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
         """Return for each of ``input_count`` inputs [1] whether it has a gradient."""
-        return tuple(each is not None for each in self._gradients)[:input_count]
+        return tuple(gradient is not None for gradient in self._gradients)[:input_count]
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that both operands broadcast to."""
@@ -372,7 +372,7 @@ class Binary(LayerByInput):
             if gradient.flop:
                 one = one_pass(
                     self.function,
-                    read=counts["output"] + sum(counts[each] for each in gradient.reads),
+                    read=counts["output"] + sum(counts[name] for name in gradient.reads),
                     written=counts["output"],
                     flop=gradient.flop * counts["output"],
                     role=Role.INPUT_GRADIENT,
@@ -384,7 +384,7 @@ class Binary(LayerByInput):
 
 
 def _chosen(call: OperatorCall, mask: Operand, *tensors: Any) -> Translation | None:
-    operands = (mask, *(each for each in tensors if isinstance(each, Operand)))
+    operands = (mask, *(tensor for tensor in tensors if isinstance(tensor, Operand)))
     if len(operands) == 1:
         return None  # of two numbers
     return Translation(layer=Where(shape=shape_where_needed(call, operands)), inputs=operands)
@@ -482,6 +482,6 @@ class Where(LayerByInput):
             if is_wanted:
                 operations.append(one)
                 if is_spread(shape, output):
-                    own = element_count(shape, batch_size=batch_size)
-                    operations.append(broadcast_gradient(elements, operand_elements=own))
+                    repeated = element_count(shape, batch_size=batch_size)
+                    operations.append(broadcast_gradient(elements, operand_elements=repeated))
         return tuple(operations)

@@ -18,22 +18,22 @@ Check = Callable[[str, Any], None]
 """Raises ArgumentError unless the option of that name may have that value."""
 
 
-def refuse(argument: str, given: object, allowed: str) -> NoReturn:
+def refuse(argument: str, value: object, allowed: str) -> NoReturn:
     """Raise ArgumentError: the argument, the value given, and what is allowed instead.
 
     Parameters
     ----------
     argument : str
         Name of the argument. [-]
-    given : object
+    value : object
         The value given. [-]
     allowed : str
         What is allowed. [-]
     """
-    raise ArgumentError(argument, given, allowed)
+    raise ArgumentError(argument, value, allowed)
 
 
-def is_open_size(given: object) -> bool:
+def is_open_size(value: object) -> bool:
     """Return whether a size is symbolic: a symbol, or an expression of symbols.
 
     Examples
@@ -42,17 +42,17 @@ def is_open_size(given: object) -> bool:
     >>> is_open_size(sympy.Symbol("S")), is_open_size(16)
     (True, False)
     """
-    return is_symbolic(given) and bool(getattr(given, "free_symbols", ()))
+    return is_symbolic(value) and bool(getattr(value, "free_symbols", ()))
 
 
-def check_count(argument: str, given: object, *, minimum: int = 1) -> None:
+def check_count(argument: str, value: object, *, minimum: int = 1) -> None:
     """Raise ArgumentError unless a value is a whole number of at least ``minimum``, or a symbol for one.
 
     Parameters
     ----------
     argument : str
         Name of the argument. [-]
-    given : object
+    value : object
         The value given. [-]
     minimum : int
         Least value that is allowed. [1]
@@ -61,20 +61,20 @@ def check_count(argument: str, given: object, *, minimum: int = 1) -> None:
     --------
     >>> check_count("units", 10)
     """
-    if is_open_size(given):
+    if is_open_size(value):
         return
-    if isinstance(given, bool) or not isinstance(given, Integral) or given < minimum:
-        refuse(argument, given, f"must be a whole number >= {minimum}")
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+        refuse(argument, value, f"must be a whole number >= {minimum}")
 
 
-def check_widths(argument: str, given: object, *, fewest: int = 1) -> None:
+def check_widths(argument: str, value: object, *, fewest: int = 1) -> None:
     """Raise ArgumentError unless a value is a sequence of whole numbers of at least 1, or symbols for them.
 
     Parameters
     ----------
     argument : str
         Name of the argument. [-]
-    given : object
+    value : object
         The value given. [-]
     fewest : int
         Least length that is allowed. [1]
@@ -83,75 +83,75 @@ def check_widths(argument: str, given: object, *, fewest: int = 1) -> None:
     --------
     >>> check_widths("hidden", (64, 64))
     """
-    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) < fewest:
-        refuse(argument, given, f"must be a sequence of at least {fewest} whole number(s) >= 1, e.g. (64, 64)")
-    for width in given:
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) < fewest:
+        refuse(argument, value, f"must be a sequence of at least {fewest} whole number(s) >= 1, e.g. (64, 64)")
+    for width in value:
         check_count(argument, width)
 
 
-def check_text(argument: str, given: object) -> None:
+def check_text(argument: str, value: object) -> None:
     """Raise ArgumentError unless a value is a non-empty text.
 
     Examples
     --------
     >>> check_text("name", "resnet50")
     """
-    if not isinstance(given, str) or not given:
-        refuse(argument, given, "must be a non-empty text")
+    if not isinstance(value, str) or not value:
+        refuse(argument, value, "must be a non-empty text")
 
 
-def check_path(argument: str, given: object) -> None:
+def check_path(argument: str, value: object) -> None:
     """Raise ArgumentError unless a value names a file.
 
     Examples
     --------
     >>> check_path("path", "network.json")
     """
-    if not isinstance(given, str | Path) or not Path(given).name:
-        refuse(argument, given, "must be the path of a file")
+    if not isinstance(value, str | Path) or not Path(value).name:
+        refuse(argument, value, "must be the path of a file")
 
 
-def check_flag(argument: str, given: object) -> None:
+def check_flag(argument: str, value: object) -> None:
     """Raise ArgumentError unless a value is true or false.
 
     Examples
     --------
     >>> check_flag("bias", True)
     """
-    if not isinstance(given, bool):
-        refuse(argument, given, "must be true or false")
+    if not isinstance(value, bool):
+        refuse(argument, value, "must be true or false")
 
 
-def check_fraction(argument: str, given: object) -> None:
+def check_fraction(argument: str, value: object) -> None:
     """Raise ArgumentError unless a value is a number in [0, 1).
 
     Examples
     --------
     >>> check_fraction("rate", 0.5)
     """
-    if isinstance(given, bool) or not isinstance(given, Real) or not 0 <= float(given) < 1:
-        refuse(argument, given, "must be a number in [0, 1)")
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < 1:
+        refuse(argument, value, "must be a number in [0, 1)")
 
 
-def check_number(argument: str, given: object) -> None:
+def check_number(argument: str, value: object) -> None:
     """Raise ArgumentError unless a value is a finite number.
 
     Examples
     --------
     >>> check_number("slope", 0.01)
     """
-    if isinstance(given, bool) or not isinstance(given, Real) or not math.isfinite(float(given)):
-        refuse(argument, given, "must be a finite number")
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(float(value)):
+        refuse(argument, value, "must be a finite number")
 
 
-def check_at_most(argument: str, given: int, *, maximum: int) -> None:
+def check_at_most(argument: str, value: int, *, maximum: int) -> None:
     """Raise ArgumentError if a count is above ``maximum``.
 
     Parameters
     ----------
     argument : str
         Name of the argument. [-]
-    given : int
+    value : int
         The value given. [1]
     maximum : int
         Largest value that is allowed. [1]
@@ -160,18 +160,18 @@ def check_at_most(argument: str, given: int, *, maximum: int) -> None:
     --------
     >>> check_at_most("bias_vectors", 2, maximum=2)
     """
-    if not is_open_size(given) and given > maximum:
-        refuse(argument, given, f"must be a whole number from 1 to {maximum}")
+    if not is_open_size(value) and value > maximum:
+        refuse(argument, value, f"must be a whole number from 1 to {maximum}")
 
 
-def check_choice(argument: str, given: object, choices: Iterable[str]) -> None:
+def check_choice(argument: str, value: object, choices: Iterable[str]) -> None:
     """Raise ArgumentError unless a value is one of a few words; names the nearest.
 
     Parameters
     ----------
     argument : str
         Name of the argument. [-]
-    given : object
+    value : object
         The value given. [-]
     choices : tuple of str
         What is allowed. [-]
@@ -181,10 +181,10 @@ def check_choice(argument: str, given: object, choices: Iterable[str]) -> None:
     >>> check_choice("over", "logits", ("logits", "probabilities"))
     """
     known = tuple(choices)
-    if given not in known:
-        nearest = nearest_match(str(given), known)
+    if value not in known:
+        nearest = nearest_match(str(value), known)
         hint = f"; did you mean {nearest!r}?" if nearest else ""
-        refuse(argument, given, f"must be one of {', '.join(map(repr, known))}{hint}")
+        refuse(argument, value, f"must be one of {', '.join(map(repr, known))}{hint}")
 
 
 def one_of(choices: Iterable[str]) -> Check:
@@ -204,7 +204,7 @@ def optional(check: Check) -> Check:
     --------
     >>> optional(check_count)("heads", None)
     """
-    return lambda argument, given: None if given is None else check(argument, given)
+    return lambda argument, value: None if value is None else check(argument, value)
 
 
 def checked_shape(name: str, shape: object) -> tuple[int, ...]:
@@ -265,20 +265,20 @@ def checked_batch_size(batch_size: Any) -> Any:
     return int(batch_size)
 
 
-def check_shape(argument: str, given: object) -> None:
+def check_shape(argument: str, value: object) -> None:
     """Raise ArgumentError unless a shape option is valid: a tuple of whole numbers >= 1, which may be empty.
 
     Examples
     --------
     >>> check_shape("shape", (64, 49))
     """
-    if not isinstance(given, tuple):
-        refuse(argument, given, "must be a tuple of whole numbers >= 1, e.g. (64, 49)")
-    for extent in given:
+    if not isinstance(value, tuple):
+        refuse(argument, value, "must be a tuple of whole numbers >= 1, e.g. (64, 49)")
+    for extent in value:
         check_count(argument, extent)
 
 
-def check_axes(argument: str, given: object) -> None:
+def check_axes(argument: str, value: object) -> None:
     """Raise ArgumentError unless axes of a sample are valid: a tuple of whole numbers, each once.
 
     Examples
@@ -286,18 +286,18 @@ def check_axes(argument: str, given: object) -> None:
     >>> check_axes("axes", (1, 0))
     """
     allowed = "must be a tuple of whole numbers, each once, e.g. (1, 0)"
-    if not isinstance(given, tuple) or len(set(given)) < len(given):
-        refuse(argument, given, allowed)
-    for axis in given:
+    if not isinstance(value, tuple) or len(set(value)) < len(value):
+        refuse(argument, value, allowed)
+    for axis in value:
         check_axis(argument, axis)
 
 
-def check_axis(argument: str, given: object) -> None:
+def check_axis(argument: str, value: object) -> None:
     """Raise ArgumentError unless an axis of a sample is a whole number; it may count from the end.
 
     Examples
     --------
     >>> check_axis("axis", -1)
     """
-    if isinstance(given, bool) or not isinstance(given, Integral):
-        refuse(argument, given, "must be a whole number, negative to count from the last axis")
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        refuse(argument, value, "must be a whole number, negative to count from the last axis")

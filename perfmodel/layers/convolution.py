@@ -13,7 +13,7 @@ from perfmodel.derived import derived_property
 from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, check_flag, is_open_size, refuse
 from perfmodel.layers.passes import bias_gradient
-from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
+from perfmodel.layers.shapes import Shape, Shapes, SharedShape, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Translation
 from perfmodel.layers.window import Padding, Pair, Size, Window, as_sizes, check_map
 from perfmodel.layers.window_operators import both_sides, by_axis, holds_maps, onnx_window_options
@@ -51,7 +51,9 @@ class FilterBank(Layer):
     -----
     Counts every tap of every window, even on padding, because libraries compute them. Samples are channels of maps;
     an axis before the channels counts further images. Filters, and the bias if any, may be inputs behind the maps
-    where another layer computes them, e.g. weight normalisation; the layer then has no parameters of its own.
+    where another layer computes them, e.g. weight normalisation; the layer then has no parameters of its own. If every
+    sample has filters of its own, each is read and has a gradient apart. Ignores: that their products are as many and
+    as small.
     """
 
     inputs_serve_weights: ClassVar[bool] = True
@@ -114,8 +116,8 @@ class FilterBank(Layer):
             mismatch(f"its {self.groups} groups do not divide the {channels} channels of its input")
         expected = tuple(self._given_shapes(channels).values())
         if input_shapes[1:] not in ((), expected):
-            wanted, given = (" and ".join(map(shape_text, shapes)) for shapes in (expected, input_shapes[1:]))
-            mismatch(f"takes filters (and bias) of shape {wanted} behind its maps, or none, but they are {given}")
+            wanted, stated = (" and ".join(map(shape_text, shapes)) for shapes in (expected, input_shapes[1:]))
+            mismatch(f"takes filters (and bias) of shape {wanted} behind its maps, or none, but they are {stated}")
         return (*images, self.out_channels, *self.map_size(map_size))
 
     def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
@@ -124,9 +126,10 @@ class FilterBank(Layer):
             return {}
         return self._given_shapes(self._parts(input_shapes[0])[1])
 
-    def convolution(self, input_shape: Shape, *, batch_size: Any, role: Role) -> Convolution:
+    def convolution(self, input_shapes: Shapes, *, batch_size: Any, role: Role) -> Convolution:
         """Return the convolution of ``batch_size`` [samples], or one of its gradients."""
-        images, channels, map_size = self._parts(input_shape)
+        images, channels, map_size = self._parts(input_shapes[0])
+        is_shared = all(isinstance(shape, SharedShape) for shape in input_shapes[1:2])
         window, output_size = self.window, self.map_size(map_size)
         return Convolution(
             batch_size=batch_size * math.prod(images),
@@ -141,23 +144,24 @@ class FilterBank(Layer):
             groups=self.groups,
             transposed=self.is_transposed,
             bias_elements=self.out_channels if self.bias and role is Role.OUTPUT else 0,
+            bank_count=1 if is_shared else batch_size,
             role=role,
         )
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the convolution."""
-        return (self.convolution(input_shapes[0], batch_size=batch_size, role=Role.OUTPUT),)
+        return (self.convolution(input_shapes, batch_size=batch_size, role=Role.OUTPUT),)
 
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the gradients of input and filters, and the bias's sum."""
         gradients = tuple(
-            self.convolution(input_shapes[0], batch_size=batch_size, role=role)
+            self.convolution(input_shapes, batch_size=batch_size, role=role)
             for role in (Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
         )
         if not self.bias:
             return gradients
         outputs = batch_size * math.prod(self.output_shape(input_shapes))
-        return (*gradients, bias_gradient(outputs, bias_elements=self.out_channels))
+        return (*gradients, bias_gradient(outputs, bias_elements=self.out_channels * gradients[0].bank_count))
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return the operations that remain if only some inputs, filters among them, need a gradient."""
@@ -168,13 +172,14 @@ class FilterBank(Layer):
 
 
 def _bank_translation(layer: FilterBank, maps: Operand, weight: Operand, bias: Operand | None) -> Translation | None:
-    """Return a call's layer: filters are parameters if trained, inputs if computed; None if samples differ in them."""
-    own = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
-    if not all(operand.is_shared for operand in own.values()):
+    """Return a call's layer: filters are parameters if trained, inputs if computed, for all samples or for each."""
+    parameters = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+    lies_in_channels = not maps.is_shared and len(maps.axes) == len(maps.shape) and maps.shape[0] == 1
+    if len({operand.is_shared for operand in parameters.values()}) > 1 or not (weight.is_shared or lies_in_channels):
         return None
-    if all(operand.is_parameter for operand in own.values()):
-        return Translation(layer=layer, inputs=(maps,), parameters=own)
-    return Translation(layer=layer, inputs=(maps, *own.values()))
+    if all(operand.is_parameter for operand in parameters.values()):
+        return Translation(layer=layer, inputs=(maps,), parameters=parameters)
+    return Translation(layer=layer, inputs=(maps, *parameters.values()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,15 +206,22 @@ def _from_torch(call: OperatorCall, kind: type[FilterBank]) -> Translation | Non
     if bool(call["transposed"]) is not kind.is_transposed or not _has_axes(maps, weight, axis_count):
         return None
     by_axes = ("stride", "dilation", "output_padding") if kind.is_transposed else ("stride", "dilation")
+    groups = call["groups"] if weight.is_shared else _groups_of_a_sample(maps, weight, kind)
     layer = kind(
-        out_channels=weight.shape[1] * call["groups"] if kind.is_transposed else weight.shape[0],
+        out_channels=weight.shape[1] * groups if kind.is_transposed else weight.shape[0],
         kernel_size=tuple(weight.shape[2:]),
         padding=both_sides(by_axis(call["padding"], axis_count)),
-        groups=call["groups"],
+        groups=groups,
         bias=bias is not None,
         **{name: by_axis(call[name], axis_count) for name in by_axes},
     )
     return _bank_translation(layer, maps, weight, bias)
+
+
+def _groups_of_a_sample(maps: Operand, weight: Operand, kind: type[FilterBank]) -> int:
+    """Return the groups of one sample where samples, each with filters of its own, lie side by side as channels [1]."""
+    channels = maps.shape[-1 - kind.axis_count]
+    return int(channels // weight.shape[0 if kind.is_transposed else 1])
 
 
 def _has_axes(maps: Operand, weight: Operand, axis_count: int) -> bool:
@@ -294,8 +306,8 @@ class TransposedConvolution(FilterBank):
     def __post_init__(self) -> None:
         super().__post_init__()
         window, extra = self.window, self._output_padding
-        for given, *steps in zip(extra, window.stride, window.dilation, strict=True):
-            if not any(map(is_open_size, (given, *steps))) and given >= max(steps):
+        for added, *steps in zip(extra, window.stride, window.dilation, strict=True):
+            if not any(map(is_open_size, (added, *steps))) and added >= max(steps):
                 refuse("output_padding", self.output_padding, f"must be less than stride or dilation ({max(steps)})")
         if window.padding == "same" and set(extra) != {0}:
             refuse("output_padding", self.output_padding, "must be 0 with padding='same'")
@@ -338,8 +350,8 @@ def _transposed_from_onnx(call: OperatorCall, kind: type[TransposedConvolution])
         window["padding"] = "valid"
         unpadded = kind(out_channels=1, bias=False, output_padding=extra, **window).map_size(map_size)
         spare = tuple(size - target for size, target in zip(unpadded, wanted[-kind.axis_count :], strict=True))
-        window["padding"] = tuple(_shared_out(max(each, 0), upper=rule == "SAME_UPPER") for each in spare)
-        extra = tuple(added + max(-each, 0) for added, each in zip(extra, spare, strict=True))
+        window["padding"] = tuple(_shared_out(max(spare_size, 0), upper=rule == "SAME_UPPER") for spare_size in spare)
+        extra = tuple(added + max(-spare_size, 0) for added, spare_size in zip(extra, spare, strict=True))
     layer = kind(
         out_channels=weight.shape[1] * groups, groups=groups, bias=bias is not None, output_padding=extra, **window
     )

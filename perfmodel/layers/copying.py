@@ -1,4 +1,4 @@
-"""Elements copied, joined or moved to other places."""
+"""Layers that copy, join or move elements."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Copy(Layer):
 def _joined(tensors: tuple[Operand, ...], place: int | None, *, new_axis: bool) -> Translation | None:
     if len(tensors) == 1 and not new_axis:
         return Translation(layer=Copy(), inputs=tensors)
-    if place is None or len({each.is_shared for each in tensors}) > 1:
+    if place is None or len({tensor.is_shared for tensor in tensors}) > 1:
         return None  # of samples, or of some for each sample and others for all
     if len(tensors) == 1:
         return None
@@ -73,7 +73,7 @@ def _joined(tensors: tuple[Operand, ...], place: int | None, *, new_axis: bool) 
 
 def _from_torch_concat(call: OperatorCall) -> Translation | None:
     new_axis = call.operator == "aten.stack"
-    tensors = tuple(each for each in call["tensors"] if new_axis or 0 not in each.shape)
+    tensors = tuple(tensor for tensor in call["tensors"] if new_axis or 0 not in tensor.shape)
     return _joined(tensors, call.output.sample_axis(call.get("dim", 0)), new_axis=new_axis)
 
 
@@ -228,12 +228,12 @@ class Transpose(Layer):
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that moves all elements, or nothing."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
-        return (elementwise("transpose", elements),) if self.copies else ()
+        return (elementwise("rearrange", elements),) if self.copies else ()
 
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return one pass that moves them back, or nothing."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
-        return (elementwise("transpose", elements, role=Role.INPUT_GRADIENT),) if self.copies else ()
+        return (elementwise("rearrange", elements, role=Role.INPUT_GRADIENT),) if self.copies else ()
 
 
 REARRANGE_TORCH_NAMES = (
@@ -323,8 +323,8 @@ class Rearrange(Layer):
         """Return one pass that moves dy back, or sums it, or nothing."""
         if not self.copies_back:
             return ()
-        own, elements = self._counts(input_shapes, batch_size)
+        moved, elements = self._counts(input_shapes, batch_size)
         one_sample = self._counts(input_shapes, 1)
         if one_sample[0] != one_sample[1] or self.per_sample:
-            return (broadcast_gradient(elements, operand_elements=own),)
-        return only_pass("rearrange", read=elements, written=own, tensor=elements, role=Role.INPUT_GRADIENT)
+            return (broadcast_gradient(elements, operand_elements=moved),)
+        return only_pass("rearrange", read=elements, written=moved, tensor=elements, role=Role.INPUT_GRADIENT)

@@ -1,4 +1,4 @@
-"""Look-ups in tables, and positions."""
+"""Look-ups in a table, and position embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements picked, scattered and ordered by index."""
+"""Layers that pick, scatter or sort elements by index."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class IndexedLayer(Layer):
 
 def _picked(call: OperatorCall, table: Operand, indices: tuple[Operand, ...]) -> Translation | None:
     """Return the rows that indices pick; each index stands for the elements of the result that share it."""
-    if not indices or not all(each.is_index for each in indices):
+    if not indices or not all(index.is_index for index in indices):
         return None
     operands = (table, *indices)
-    picked = max(math.prod(each.shape) for each in indices)
+    picked = max(math.prod(index.shape) for index in indices)
     elements = math.prod(call.output.shape)
     row_elements = elements // picked if picked and elements % picked == 0 else 1
     is_shared = call.output.is_shared
-    if is_shared != all(each.is_shared for each in operands):
+    if is_shared != all(operand.is_shared for operand in operands):
         return None  # some of the samples
     return Translation(layer=Take(shape=tuple(call.output.shape), row_elements=row_elements), inputs=operands)
 
@@ -62,7 +62,7 @@ def _from_torch_take(call: OperatorCall) -> Translation | None:
 
 
 def _indexed_from_torch(call: OperatorCall) -> Translation | None:
-    return _picked(call, call["self"], tuple(each for each in call["indices"] if isinstance(each, Operand)))
+    return _picked(call, call["self"], tuple(index for index in call["indices"] if isinstance(index, Operand)))
 
 
 def _from_onnx_take(call: OperatorCall) -> Translation | None:
@@ -158,7 +158,7 @@ ADDING = ("aten.scatter_add", "aten.scatter_reduce", "aten.index_add")
 
 
 def _scattered(target: Operand, source: Any, indices: tuple[Any, ...], *, adds: bool) -> Translation:
-    tensors = tuple(each for each in indices if isinstance(each, Operand))
+    tensors = tuple(index for index in indices if isinstance(index, Operand))
     has_source = isinstance(source, Operand)
     inputs = (target, *((source,) if has_source else ()), *tensors)
     return Translation(layer=Scatter(adds=adds, has_source=has_source), inputs=inputs)
@@ -166,11 +166,11 @@ def _scattered(target: Operand, source: Any, indices: tuple[Any, ...], *, adds: 
 
 def _from_torch_scatter(call: OperatorCall) -> Translation:
     index, source = TORCH_NAMES[call.operator]
-    given = call[index]
+    index_tensor = call[index]
     return _scattered(
         call["self"],
         call.get(source),
-        given if isinstance(given, tuple) else (given,),
+        index_tensor if isinstance(index_tensor, tuple) else (index_tensor,),
         adds=call.operator in ADDING or bool(call.get("accumulate", False)),
     )
 

@@ -176,9 +176,9 @@ def _product(call: OperatorCall, first: Operand, second: Operand, **options: boo
     if is_dense(call) or (call.output.is_shared != both_shared and not sums_samples):
         return None
     added = tuple(
-        given
-        for given in (call.get("self"), call.get("2"))
-        if given is not None and given is not first and given is not second
+        operand
+        for operand in (call.get("self"), call.get("2"))
+        if operand is not None and operand is not first and operand is not second
     )
     turned = [options.get(name, False) for name in ("transpose_first", "transpose_second")]
     rows, first_inner = _row_and_column(first, is_transposed=turned[0], is_column=False)
@@ -239,7 +239,8 @@ class _Products:
     repeated: tuple[bool, bool]
 
     def contraction(self, m: Any, n: Any, k: Any, *, role: Role = Role.OUTPUT, bias_elements: Any = 0) -> Contraction:
-        return Contraction(m=m, n=n, k=k, count=self.count, bias_elements=bias_elements, role=role)
+        sizes = {"m": m, "n": n, "k": k, "count": self.count, "bias_elements": bias_elements}
+        return Contraction(**sizes, role=role, has_weights=False)
 
 
 def _matrix(shape: Shape, *, is_transposed: bool, is_column: bool) -> tuple[Shape, Any, Any]:
@@ -375,7 +376,7 @@ class MatMul(LayerByInput):
         if self.samples_are_inner:
             inner = 1
             leads = (first[:-1], second[:-1])
-            own = (first[-1:], second[-1:])
+            axes = (first[-1:], second[-1:])
         else:
             if not first or not second:
                 self._refuse(input_shapes)
@@ -384,17 +385,17 @@ class MatMul(LayerByInput):
             if inner != second_inner:
                 self._refuse(input_shapes)
             leads = (first_lead, second_lead)
-            own = ((rows,) if len(first) > 1 else (), (columns,) if len(second) > 1 else ())
+            axes = ((rows,) if len(first) > 1 else (), (columns,) if len(second) > 1 else ())
         try:
             lead = tuple(broadcast_shape(leads))
         except ShapeMismatchError:
             self._refuse(input_shapes)
         return _Products(
             count=math.prod(lead),
-            rows=math.prod(own[0]),
+            rows=math.prod(axes[0]),
             inner=batch_size * inner,
-            columns=math.prod(own[1]),
-            output=SharedShape((*lead, *own[0], *own[1])),
+            columns=math.prod(axes[1]),
+            output=SharedShape((*lead, *axes[0], *axes[1])),
             repeated=(is_spread(leads[0], lead), is_spread(leads[1], lead)),
         )
 
@@ -424,11 +425,11 @@ class MatMul(LayerByInput):
                 operations.append(of.contraction(*size, role=Role.INPUT_GRADIENT))
                 if is_repeated:
                     made = of.count * size[0] * size[1]
-                    own = element_count(shape, batch_size=batch_size)
-                    operations.append(broadcast_gradient(made, operand_elements=own))
+                    elements = element_count(shape, batch_size=batch_size)
+                    operations.append(broadcast_gradient(made, operand_elements=elements))
         for shape in input_shapes[2:]:
             if wanted[2] and is_spread(shape, of.output):
                 made = element_count(of.output, batch_size=batch_size)
-                own = element_count(shape, batch_size=batch_size)
-                operations.append(broadcast_gradient(made, operand_elements=own))
+                elements = element_count(shape, batch_size=batch_size)
+                operations.append(broadcast_gradient(made, operand_elements=elements))
         return tuple(operations)

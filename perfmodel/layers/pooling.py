@@ -1,4 +1,4 @@
-"""Poolings: one number for each window, or for each of a fixed number of parts, of each map."""
+"""Pooling: one number for each window of a map, or for each of a fixed number of parts."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Pooling(WindowedLayer):
             refuse("kernel_size", self.kernel_size, "must be a number if padding or ceil_mode is given")
         if isinstance(window.padding, tuple):
             for zeros, extent in zip(window.padding, window.extent, strict=True):
-                if any(not is_open_size(each) and not is_open_size(extent) and each >= extent for each in zeros):
+                if any(not is_open_size(added) and not is_open_size(extent) and added >= extent for added in zeros):
                     allowed = f"must be smaller than the kernel ({extent}), or a window could cover only padding"
                     refuse("padding", self.padding, allowed)
 
@@ -331,7 +331,8 @@ def _common_divisor(first: Any, second: Any) -> Any:
     size, number = opened[0], second if opened[0] is first else first
     divisors = (divisor for divisor in range(1, number + 1) if number % divisor == 0)
     return sum(
-        sum(math.gcd(each, divisor) == 1 for each in range(1, divisor + 1)) * (size // divisor - (size - 1) // divisor)
+        sum(math.gcd(count, divisor) == 1 for count in range(1, divisor + 1))
+        * (size // divisor - (size - 1) // divisor)
         for divisor in divisors
     )
 

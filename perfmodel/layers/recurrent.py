@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -12,6 +13,7 @@ from perfmodel.layers.drawing import Dropout
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import (
     SEQUENCE,
+    SEQUENCES,
     Shape,
     Shapes,
     SharedShape,
@@ -33,6 +35,8 @@ DIRECTIONS = ("", "_reverse")
 class RecurrentLayer(LayerByInput):
     """A stack of recurrences over (steps, features); each kind defines the gates of its cell and the tensors it keeps.
 
+    A sample may hold several sequences, (sequences, steps, features), e.g. the rows of an image.
+
     Parameters
     ----------
     hidden_size : int
@@ -50,16 +54,18 @@ class RecurrentLayer(LayerByInput):
         Fraction dropped between the layers of a stack, in [0, 1). [1]
     direction_axis : bool
         Whether the output has an axis of directions before the units, as in ONNX. [-]
+    steps_first : bool
+        Whether the steps of a sample's several sequences come first: (steps, sequences, features). [-]
 
     Notes
     -----
     Input 0 is the sequence; further inputs are the states before the first step, zero if they are left out: each
-    (layers x directions, h), or (h,) if there is only one. The backward pass takes T products with the recurrent
-    matrix if that h needs a gradient, otherwise T - 1. Of a bidirectional layer, the two gradients of its input are
-    added. Ignores: the traffic of the states before the first step; in memory, scratch of the recurrence and what a
-    library rounds up. Kept are the tensors that the cell's formulas read going back, as kernels of whole sequences
-    (cuDNN) keep them; torch on a CPU runs cells one by one and may keep more or less. No such peak is compared
-    with a measured one.
+    (layers x directions, h), or (h,) if there is only one, with an axis of several sequences before h. The backward
+    pass takes T products with the recurrent matrix if that h needs a gradient, otherwise T - 1. Of a bidirectional
+    layer, the two gradients of its input are added. Ignores: the traffic of the states before the first step; in
+    memory, scratch of the recurrence and what a library rounds up. Kept are the tensors that the cell's formulas read
+    going back, as kernels of whole sequences (cuDNN) keep them; torch on a CPU runs cells one by one and may keep more
+    or less. No such peak is compared with a measured one.
     """
 
     gate_count: ClassVar[int]
@@ -77,6 +83,7 @@ class RecurrentLayer(LayerByInput):
         "return_sequences": check_flag,
         "bidirectional": check_flag,
         "direction_axis": check_flag,
+        "steps_first": check_flag,
     }
     hidden_size: int
     layer_count: int = 1
@@ -85,6 +92,7 @@ class RecurrentLayer(LayerByInput):
     bidirectional: bool = False
     dropout: float = 0.0
     direction_axis: bool = False
+    steps_first: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,16 +116,27 @@ class RecurrentLayer(LayerByInput):
         return self.hidden_size * len(self._directions)
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return (steps, units of all directions), or the units for the last step only."""
-        check_rank(input_shapes[0], SEQUENCE)
-        count = self.layer_count * len(self._directions)
-        states = [(count, self.hidden_size), *([(self.hidden_size,)] if count == 1 else [])]
-        for given in input_shapes[1:]:
-            if tuple(given) not in states and not any(map(is_open_size, (*given, *states[0]))):
-                allowed = " or ".join(map(shape_text, states))
-                mismatch(f"its first state is of shape {shape_text(given)}, must be {allowed} (layers, hidden_size)")
-        units = (len(self._directions), self.hidden_size) if self.direction_axis else (self._width,)
-        return (input_shapes[0][0], *units) if self.return_sequences else units
+        """Return (steps, units of all directions), or the units for the last step only; of each sequence."""
+        check_rank(input_shapes[0], SEQUENCE, SEQUENCES)
+        sequences, steps = self._extents(input_shapes)
+        count, several = self.layer_count * len(self._directions), (sequences,) * (len(input_shapes[0]) - len(SEQUENCE))
+        states = [(count, *several, self.hidden_size), (*several, count, self.hidden_size)]
+        states += [(*several, self.hidden_size)] * (count == 1)
+        for shape in input_shapes[1:]:
+            if tuple(shape) not in states and not any(map(is_open_size, (*shape, *states[0]))):
+                allowed = " or ".join(dict.fromkeys(map(shape_text, states)))
+                mismatch(f"its first state is of shape {shape_text(shape)}, must be {allowed} (layers, hidden_size)")
+        directions = (len(self._directions),) if self.direction_axis else ()
+        units = self.hidden_size if self.direction_axis else self._width
+        over_time = (steps,) if self.return_sequences else ()
+        if self.steps_first:
+            return (*over_time, *directions, *several, units)
+        return (*several, *over_time, *directions, units)
+
+    def _extents(self, input_shapes: Shapes) -> tuple[Any, Any]:
+        """Return the sequences of a sample and their steps [1]."""
+        *several, steps = input_shapes[0][-2::-1] if self.steps_first else input_shapes[0][:-1]
+        return math.prod(several), steps
 
     def _input_sizes(self, input_shapes: Shapes) -> tuple[int, ...]:
         """Return the features each layer of the stack reads, lowest first."""
@@ -143,7 +162,7 @@ class RecurrentLayer(LayerByInput):
         """Return the dropout between two layers with the shape of its input; None where there is none."""
         if not self.dropout or self.layer_count == 1:
             return None
-        return Dropout(rate=self.dropout), ((input_shapes[0][0], self._width),)
+        return Dropout(rate=self.dropout), ((*input_shapes[0][:-1], self._width),)
 
     def at_inference(self, input_shapes: Shapes) -> Layer:
         """Return the layer without dropout."""
@@ -151,7 +170,7 @@ class RecurrentLayer(LayerByInput):
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return the bytes that cells keep of every step, every h that is not the output, and dropout masks [B]."""
-        sequence = batch_size * input_shapes[0][0] * self._width
+        sequence = batch_size * math.prod(input_shapes[0][:-1]) * self._width
         between = self._between_layers(input_shapes)
         hidden_sequences = self.layer_count - self.return_sequences
         masks: Any = 0
@@ -167,10 +186,11 @@ class RecurrentLayer(LayerByInput):
     ) -> Iterator[tuple[Recurrence, ...]]:
         """Yield the recurrences of each layer of the stack, one per direction, lowest layer first."""
         second_bias = self.gate_count if self.bias_vectors == MOST_BIAS_VECTORS else 0
+        sequences, steps = self._extents(input_shapes)
         for input_size in self._input_sizes(input_shapes):
             recurrence = Recurrence(
-                batch_size=batch_size,
-                steps=input_shapes[0][0],
+                batch_size=batch_size * sequences,
+                steps=steps,
                 input_size=input_size,
                 hidden_size=self.hidden_size,
                 gate_count=self.gate_count,
@@ -217,7 +237,7 @@ class RecurrentLayer(LayerByInput):
 
     def _sum_of_directions(self, input_shapes: Shapes, *, index: int, batch_size: Any) -> Operation:
         """Return the sum of the two gradients of what a bidirectional layer reads."""
-        elements = batch_size * input_shapes[0][0] * self._input_sizes(input_shapes)[index]
+        elements = batch_size * math.prod(input_shapes[0][:-1]) * self._input_sizes(input_shapes)[index]
         return elementwise("gradient_sum", elements, reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT)
 
 
@@ -226,9 +246,10 @@ TENSORS = ("input_weight", "recurrent_weight", "input_bias", "recurrent_bias")
 
 
 def _is_sequence(operand: Operand, *, batch_axis: int) -> bool:
-    """Return whether a tensor's samples are (steps, features), with the batch axis where the call puts it."""
-    full = (None, 0, 1) if batch_axis == 0 else (0, None, 1)
-    return len(operand.shape) == len(SEQUENCE) and operand.axes == full
+    """Return whether a tensor's samples are sequences, one or several, with the batch axis where the call puts it."""
+    if operand.axes == (0, 1, 2):
+        return not operand.is_shared and operand.merged_axis in (batch_axis, None)
+    return operand.axes == ((None, 0, 1) if batch_axis == 0 else (0, None, 1))
 
 
 def _torch_recurrence(call: OperatorCall, kind: type[RecurrentLayer], **options: Any) -> Translation | None:
@@ -255,6 +276,7 @@ def _torch_recurrence(call: OperatorCall, kind: type[RecurrentLayer], **options:
         bias_vectors=len(tensors) - 2,
         bidirectional=bool(call["bidirectional"]),
         dropout=float(call["dropout"]) if call["train"] else 0.0,
+        steps_first=len(call["input"].shape) > len(SEQUENCE) and not call["batch_first"],
         **options,
     )
     states = call["hx"] if isinstance(call["hx"], tuple) else (call["hx"],)
@@ -290,20 +312,21 @@ def _onnx_recurrence(
     A node has one tensor of weights for both directions, and one of all biases; each of its parts is a parameter of
     the layer, so their keys are the tensor's with the part in brackets.
     """
-    given = [call.get(position) for position in ("1", "2", "3")]
+    weights = [call.get(position) for position in ("1", "2", "3")]
     is_bidirectional = call.get("direction", "forward") == "bidirectional"
     directions = DIRECTIONS if is_bidirectional else DIRECTIONS[:1]
     is_standard = tuple(call.get("activations", functions * len(directions))) == functions * len(directions)
     batch_axis = 0 if call.get("layout", 0) else 1
-    held = all(operand is None or operand.is_parameter for operand in given)
+    held = all(operand is None or operand.is_parameter for operand in weights)
     if not is_standard or not held or not _is_sequence(call["0"], batch_axis=batch_axis):
         return None
-    hidden_size = given[1].shape[-1]
+    hidden_size = weights[1].shape[-1]
     layer = kind(
         hidden_size=hidden_size,
-        bias_vectors=0 if given[2] is None else 2,
+        bias_vectors=0 if weights[2] is None else 2,
         bidirectional=is_bidirectional,
         direction_axis=True,
+        steps_first=len(call["0"].shape) > len(SEQUENCE) and batch_axis == 1,
         **options,
     )
     states = tuple(state for state in (call.get("5"), call.get("6")) if state is not None)
@@ -450,7 +473,7 @@ class RecurrentState(View):
     Parameters
     ----------
     shape : tuple of int
-        (layers x directions, hidden_size), or (hidden_size,). [1]
+        (layers x directions, hidden_size), or (hidden_size,); with the sequences of a sample before hidden_size. [1]
 
     Notes
     -----
@@ -463,14 +486,16 @@ class RecurrentState(View):
     shape: Shape
 
     def __post_init__(self) -> None:
-        if not isinstance(self.shape, tuple) or len(self.shape) not in (1, 2):
-            refuse("shape", self.shape, "must be (layers, hidden_size) or (hidden_size,)")
+        if not isinstance(self.shape, tuple) or len(self.shape) not in (1, 2, 3):
+            refuse(
+                "shape", self.shape, "must be (layers, sequences, hidden_size), (layers, hidden_size) or (hidden_size,)"
+            )
         for extent in self.shape:
             check_count("shape", extent)
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of the states."""
-        check_rank(input_shapes[0], ("features",), SEQUENCE, ("steps", "directions", "features"))
+        check_rank(input_shapes[0], ("features",), SEQUENCE, SEQUENCES, (*SEQUENCES[:-1], "directions", "features"))
         features, units = input_shapes[0][-1], self.shape[-1]
         if not is_open_size(features) and not is_open_size(units) and features % units:
             mismatch(f"holds {units} units, unlike the {features} features of {shape_text(input_shapes[0])}")

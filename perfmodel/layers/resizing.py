@@ -1,4 +1,4 @@
-"""Maps padded, or resampled to another size."""
+"""Layers that pad maps or resample them to another size."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def _from_pairs(data: Operand, by_axis: Mapping[int, Pair], mode: str) -> Transl
 
 
 def _from_torch_pad(call: OperatorCall, *, mode: str, name: str = "padding") -> Translation | None:
-    data, given = call["self"], call[name]
+    data, sizes = call["self"], call[name]
     last = len(data.axes) - 1
     # torch counts axes from the last one
-    return _from_pairs(data, {last - index: given[2 * index : 2 * index + 2] for index in range(len(given) // 2)}, mode)
+    return _from_pairs(data, {last - index: sizes[2 * index : 2 * index + 2] for index in range(len(sizes) // 2)}, mode)
 
 
 def _from_onnx_pad(call: OperatorCall) -> Translation | None:
     data, pads, axes = call["0"], call.get("1"), call.get("3")
-    given = pads.value if isinstance(pads, Operand) else call.get("pads")
+    pad_values = pads.value if isinstance(pads, Operand) else call.get("pads")
     mode = ONNX_MODES.get(call.get("mode", CONSTANT))
-    if given is None or mode is None or (axes is not None and axes.value is None):
+    if pad_values is None or mode is None or (axes is not None and axes.value is None):
         return None
-    pairs = onnx_pads([int(each) for each in given])
+    pairs = onnx_pads([int(pad) for pad in pad_values])
     places = range(len(pairs)) if axes is None else [int(axis) % len(data.axes) for axis in axes.value]
     return _from_pairs(data, dict(zip(places, pairs, strict=True)), mode)
 
@@ -97,7 +97,7 @@ class Pad(Layer):
             refuse("padding", self.padding, allowed)
         for pair in self.padding:
             is_pair = isinstance(pair, Sequence) and not isinstance(pair, str) and len(pair) == 2
-            if not is_pair or not all(is_open_size(each) or type(each) is int for each in pair):
+            if not is_pair or not all(is_open_size(pad) or type(pad) is int for pad in pair):
                 refuse("padding", self.padding, allowed)
 
     @property
@@ -177,9 +177,9 @@ def _from_onnx_upsample(call: OperatorCall) -> Translation | None:
     return Translation(layer=Upsample(output_size=output_size, mode=mode), inputs=(maps,))
 
 
-def _by_axis(given: Any, axes: tuple[int, ...]) -> dict[int, float]:
+def _by_axis(factors: Any, axes: tuple[int, ...]) -> dict[int, float]:
     """Return numbers of a constant or attribute by the axis of the full tensor; none if they are not known."""
-    numbers = given.value if isinstance(given, Operand) else given
+    numbers = factors.value if isinstance(factors, Operand) else factors
     values = [] if numbers is None else [float(number) for number in numbers]
     return dict(zip(axes, values, strict=True)) if values else {}
 
@@ -249,10 +249,10 @@ class Upsample(Layer):
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return (channels, resampled map)."""
         shape = input_shapes[0]
-        given: Any = self.scale_factor if self.output_size is None else self.output_size
-        by_axis = given if isinstance(given, tuple) else (given,) * (len(shape) - 1)
+        sizes: Any = self.scale_factor if self.output_size is None else self.output_size
+        by_axis = sizes if isinstance(sizes, tuple) else (sizes,) * (len(shape) - 1)
         if not 0 < len(by_axis) < len(shape):
-            mismatch(f"resamples maps of channels by {given}, but its input is {shape_text(shape)}")
+            mismatch(f"resamples maps of channels by {sizes}, but its input is {shape_text(shape)}")
         leading, map_size = shape[: -len(by_axis)], shape[-len(by_axis) :]
         if self.output_size is not None:
             return (*leading, *by_axis)
@@ -263,8 +263,8 @@ class Upsample(Layer):
 
     def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any, int]:
         """Return elements of input and output, and axes that are resampled."""
-        given = self.scale_factor if self.output_size is None else self.output_size
-        axes = len(given) if isinstance(given, tuple) else len(input_shapes[0]) - 1
+        sizes = self.scale_factor if self.output_size is None else self.output_size
+        axes = len(sizes) if isinstance(sizes, tuple) else len(input_shapes[0]) - 1
         outputs = math.prod(self.output_shape(input_shapes))
         return batch_size * math.prod(input_shapes[0]), batch_size * outputs, axes
 
@@ -290,9 +290,9 @@ class Upsample(Layer):
         )
 
 
-def _all(given: Any) -> tuple[Any, ...]:
+def _all(value: Any) -> tuple[Any, ...]:
     """Return the values of an option: none, one, or one for each axis."""
-    return () if given is None else given if isinstance(given, tuple) else (given,)
+    return () if value is None else value if isinstance(value, tuple) else (value,)
 
 
 def _scaled(size: Any, factor: Any) -> Any:

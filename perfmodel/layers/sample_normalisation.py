@@ -1,4 +1,4 @@
-"""Normalisations within a sample: groups of elements by their own statistics, then gamma and beta."""
+"""Normalisation within a sample: each group of elements by its own statistics, then gamma and beta."""
 
 from __future__ import annotations
 
@@ -37,13 +37,14 @@ class SampleNorm(Layer):
     Notes
     -----
     x^ is the normalised x; c is 1 if the mean is subtracted, a with gamma, b with beta, and each is otherwise 0.
-    Forward reads x twice and writes y: per element 2 + c FLOP for the sums of x^2 and x, 1 + c to normalise, a + b.
-    Backward to the input reads x and dy for the sums of dy gamma x^ and dy gamma, and again for dx: 1 + c for x^ and a
-    for dy gamma each time, 2 + c for the sums, 3 + c for dx: 7 + 4 c + 2 a FLOP. Backward to gamma and beta is a pass
-    of its own that reads x and dy: 3 + c + b FLOP. Ignores: the handful of operations per group; groups short enough
-    to stay in a cache between two reads.
+    Forward reads x r times and writes y, where r is 1 if groups are rows short enough to stay on chip, else 2: per
+    element 2 + c FLOP for the sums of x^2 and x, 1 + c to normalise, a + b.
+    Backward to the input reads x and dy for the sums of dy gamma x^ and dy gamma, with r = 2 again for dx: 1 + c for
+    x^, a for dy gamma each time, 2 + c for the sums, 3 + c for dx: 7 + 4 c + 2 a FLOP. Backward to gamma and beta is a
+    pass of its own that reads x and dy: 3 + c + b FLOP. Ignores: the handful of operations per group.
     """
 
+    reads: ClassVar[int] = 2
     centred: ClassVar[bool] = True
     checks: ClassVar[Checks] = {"affine": check_flag}
     affine: bool = True
@@ -84,13 +85,13 @@ class SampleNorm(Layer):
         return element_bytes * self._statistics(input_shapes[0], batch_size)
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x twice and writes y and the statistics."""
+        """Return one pass that reads x and writes y and the statistics."""
         shape = input_shapes[0]
         elements = element_count(shape, batch_size=batch_size)
         vectors = self.affine + self.has_shift
         return only_pass(
             self.kind,
-            read=2 * elements + vectors * self._vector_elements(shape),
+            read=self.reads * elements + vectors * self._vector_elements(shape),
             written=elements + self._statistics(shape, batch_size),
             tensor=elements,
             flop=(3 + 2 * self.centred + vectors) * elements,
@@ -104,7 +105,7 @@ class SampleNorm(Layer):
         vector = self._vector_elements(shape)
         to_input = one_pass(
             self.kind,
-            read=4 * elements + statistics + int(self.affine) * vector,
+            read=2 * self.reads * elements + statistics + int(self.affine) * vector,
             written=elements,
             flop=(7 + 4 * self.centred + 2 * self.affine) * elements,
             role=Role.INPUT_GRADIENT,
@@ -132,6 +133,7 @@ class LastAxesNorm(SampleNorm):
         Last axes that are normalised together. [1]
     """
 
+    reads: ClassVar[int] = 1
     checks: ClassVar[Checks] = SampleNorm.checks | {"axis_count": check_count}
     axis_count: int = 1
 
@@ -171,8 +173,8 @@ class LayerNorm(LastAxesNorm):
     Notes
     -----
     Forward 7 FLOP per element (3 for the sums of x and x^2, 2 to normalise, 2 for gamma and beta), backward 13 to the
-    input and 5 to gamma and beta; x is read twice forward, x and dy twice to the input and once to the parameters.
-    Ignores: the handful of operations per row; rows short enough to stay in a cache between two reads.
+    input and 5 to gamma and beta; x is read once forward, x and dy once to the input and once to the parameters.
+    Ignores: the handful of operations per row; rows too long to stay on chip.
 
     References
     ----------
@@ -273,8 +275,8 @@ class RMSNorm(LastAxesNorm):
     Notes
     -----
     Forward 4 FLOP per element (2 for the sum of x^2, 1 to normalise, 1 for gamma), backward 9 to the input and 3 to
-    gamma; x is read twice forward, x and dy twice to the input and once to gamma. Ignores: the handful of operations
-    per row; rows short enough to stay in a cache between two reads.
+    gamma; x is read once forward, x and dy once to the input and once to gamma. Ignores: the handful of operations
+    per row; rows too long to stay on chip.
 
     References
     ----------

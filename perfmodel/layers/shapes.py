@@ -80,6 +80,7 @@ def check_rank(shape: Shape, *layouts: Sequence[str]) -> None:
 
 IMAGE = ("channels", "height", "width")
 SEQUENCE = ("steps", "features")
+SEQUENCES = ("sequences", "steps", "features")
 
 
 def channel_count(shape: Shape) -> int:
@@ -181,7 +182,7 @@ def without_last_axes(shape: Shape, axis_count: int) -> Shape:
     return stated_shape(shape[: len(shape) - axis_count], (shape,))
 
 
-def is_spread(own: Shape, over: Shape) -> bool:
+def is_spread(tensor: Shape, over: Shape) -> bool:
     """Return whether a tensor is repeated to form another: along axes of extent 1, or for every sample.
 
     Examples
@@ -189,8 +190,8 @@ def is_spread(own: Shape, over: Shape) -> bool:
     >>> is_spread((3, 1), (3, 4)), is_spread((1, 3, 4), (3, 4)), is_spread(SharedShape((3, 4)), (3, 4))
     (True, False, True)
     """
-    extents = [tuple(extent for extent in shape if extent != 1) for shape in (own, over)]
-    return extents[0] != extents[1] or isinstance(own, SharedShape) != isinstance(over, SharedShape)
+    extents = [tuple(extent for extent in shape if extent != 1) for shape in (tensor, over)]
+    return extents[0] != extents[1] or isinstance(tensor, SharedShape) != isinstance(over, SharedShape)
 
 
 def broadcast_shape(shapes: Sequence[Shape]) -> Shape:
@@ -228,5 +229,5 @@ def stated_shape(shape: Shape, input_shapes: Sequence[Shape]) -> Shape:
     >>> isinstance(stated_shape((5, 8), [SharedShape((5, 8))]), SharedShape)
     True
     """
-    all_shared = all(isinstance(each, SharedShape) for each in input_shapes)
+    all_shared = all(isinstance(shape, SharedShape) for shape in input_shapes)
     return SharedShape(shape) if all_shared else shape

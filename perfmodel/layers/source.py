@@ -1,4 +1,4 @@
-"""Tensors that exist before any input: constants, parameters, fresh memory."""
+"""Layers without inputs: constants, parameters, fresh memory."""
 
 from __future__ import annotations
 

@@ -29,6 +29,8 @@ class Operand:
         Sample shape, i.e. without the batch axis; a SharedShape where no batch axis exists. [1]
     axes : tuple of int or None
         For each axis of the full tensor, its place in ``shape``; None for the batch axis, which ``shape`` omits. [-]
+    merged_axis : int or None
+        Axis of the full tensor that holds several rows of each sample, so that ``axes`` has it; None: no such. [-]
     is_parameter : bool
         Whether it is a trained tensor of the network, possibly seen through a transpose. [-]
     is_transposed : bool
@@ -44,6 +46,7 @@ class Operand:
     key: str
     shape: Shape
     axes: tuple[int | None, ...]
+    merged_axis: int | None = None
     is_parameter: bool = False
     is_transposed: bool = False
     is_index: bool = False
@@ -99,16 +102,16 @@ class OperatorCall:
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return an argument, or ``default`` where it is left out or None [-]."""
-        given = self.arguments.get(name)
-        return default if given is None else given
+        value = self.arguments.get(name)
+        return default if value is None else value
 
     @property
     def operands(self) -> tuple[Operand, ...]:
         """All tensors among the arguments, in order."""
-        found: list[Operand] = []
-        for given in self.arguments.values():
-            found += [each for each in (given if isinstance(given, tuple) else (given,)) if isinstance(each, Operand)]
-        return tuple(found)
+        tensors: list[Operand] = []
+        for value in self.arguments.values():
+            tensors += [part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, Operand)]
+        return tuple(tensors)
 
     @property
     def output(self) -> Operand:
@@ -130,11 +133,11 @@ COMPLEX_OPERATORS: Final = frozenset(
 
 def is_uncounted_complex(call: OperatorCall) -> bool:
     """Tell whether a call computes with complex numbers in a way that no layer counts."""
-    if not any(each.is_complex for each in (*call.operands, *call.outputs)):
+    if not any(operand.is_complex for operand in (*call.operands, *call.outputs)):
         return False
     by = call.get("other")
     divides_by_complex = call.operator == "aten.div" and isinstance(by, Operand) and by.is_complex
-    scalars = any(isinstance(each, complex) for each in call.arguments.values())
+    scalars = any(isinstance(value, complex) for value in call.arguments.values())
     return call.operator not in COMPLEX_OPERATORS or divides_by_complex or scalars
 
 

@@ -1,4 +1,4 @@
-"""Element-wise functions of one input that are no activation of their own, in a table."""
+"""Element-wise functions of one input, in a table; activations with a class of their own are in ``activation``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors seen in another way, which moves nothing forward."""
+"""Views: a tensor in another shape or a part of it. The forward phase moves no data."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ class Reshape(View):
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
-        given, asked = math.prod(input_shapes[0]), math.prod(self.shape)
-        if given != asked and not is_open_size(given) and not is_open_size(asked):
+        elements, asked = math.prod(input_shapes[0]), math.prod(self.shape)
+        if elements != asked and not is_open_size(elements) and not is_open_size(asked):
             mismatch(
                 f"has samples of {shape_text(self.shape)}, {asked} elements, but its input is "
-                f"{shape_text(input_shapes[0])}, {given} elements"
+                f"{shape_text(input_shapes[0])}, {elements} elements"
             )
         return self.shape
 
@@ -147,11 +147,11 @@ class Expand(View):
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
-        given = input_shapes[0]
-        while len(given) > len(self.shape) and given[0] == 1:
-            given = given[1:]
-        ends = zip(reversed(given), reversed(self.shape), strict=False)
-        if len(given) > len(self.shape) or any(extent not in (1, wanted) for extent, wanted in ends):
+        shape = input_shapes[0]
+        while len(shape) > len(self.shape) and shape[0] == 1:
+            shape = shape[1:]
+        ends = zip(reversed(shape), reversed(self.shape), strict=False)
+        if len(shape) > len(self.shape) or any(extent not in (1, wanted) for extent, wanted in ends):
             mismatch(f"repeats its input to {shape_text(self.shape)}, which {shape_text(input_shapes[0])} does not fit")
         is_shared = isinstance(input_shapes[0], SharedShape) and not self.per_sample
         return SharedShape(self.shape) if is_shared else self.shape
@@ -162,8 +162,8 @@ class Expand(View):
         if not is_spread(input_shapes[0], output):
             return ()
         elements = element_count(output, batch_size=batch_size)
-        own = element_count(input_shapes[0], batch_size=batch_size)
-        return (broadcast_gradient(elements, operand_elements=own),)
+        repeated = element_count(input_shapes[0], batch_size=batch_size)
+        return (broadcast_gradient(elements, operand_elements=repeated),)
 
 
 @layer_kind
@@ -206,7 +206,9 @@ TORCH_SPLITS = tuple(
     f"aten.{name}" for name in ("split", "split_with_sizes", "unsafe_split", "chunk", "unsafe_chunk", "unbind")
 )
 """Operators of torch whose results are all parts of their input."""
-TORCH_SLICES = ("aten.slice", "aten.select", "aten.narrow", "aten.diagonal", "aten.unfold", "aten.as_strided")
+TORCH_WINDOWS = ("aten.unfold", "aten.as_strided")
+"""Operators of torch that look at windows of their input, which may overlap."""
+TORCH_SLICES = ("aten.slice", "aten.select", "aten.narrow", "aten.diagonal", *TORCH_WINDOWS)
 """Those whose result is one part of it."""
 
 
@@ -215,13 +217,14 @@ def _part(call: OperatorCall) -> Translation | None:
     if call.output.is_shared != x.is_shared:
         return None  # a part of the samples
     whole, part = math.prod(x.shape), math.prod(call.output.shape)
-    if not is_open_size(whole) and not is_open_size(part) and part > whole:
-        return None  # windows that overlap
+    overlaps = not is_open_size(whole) and not is_open_size(part) and part > whole
+    if overlaps and call.operator not in TORCH_WINDOWS:
+        return None
     shape = tuple(call.output.shape)
     layer = (
         Reshape(shape=shape)
         if whole == part
-        else Slice(shape=shape, is_joined=call.operator in (*TORCH_SPLITS, "Split"))
+        else Slice(shape=shape, is_joined=call.operator in (*TORCH_SPLITS, "Split"), overlaps=overlaps)
     )
     return of_first(call, layer)
 
@@ -237,6 +240,8 @@ class Slice(View):
     is_joined : bool
         Whether it is one of the parts into which the input is split, so that the gradients of all of them are joined
         to dx in one pass. [-]
+    overlaps : bool
+        Whether it is made of windows that overlap, and so may have more elements than the input. [-]
 
     Notes
     -----
@@ -248,13 +253,15 @@ class Slice(View):
     examples: ClassVar[Examples] = (
         ({"shape": (2, 9)}, ((4, 9, 9),)),
         ({"shape": (2, 9, 9), "is_joined": True}, ((4, 9, 9),)),
+        ({"shape": (4, 9, 4, 3), "overlaps": True}, ((4, 9, 9),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("T", "F")}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS), _part)
     onnx_operators: ClassVar[Operators] = {"Slice": _part, "Split": _part}
-    checks: ClassVar[Checks] = {"shape": check_shape, "is_joined": check_flag}
+    checks: ClassVar[Checks] = {"shape": check_shape, "is_joined": check_flag, "overlaps": check_flag}
     shape: Shape
     is_joined: bool = False
+    overlaps: bool = False
 
     @property
     def gradient_is_joined(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from an option
@@ -268,8 +275,8 @@ class Slice(View):
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
-        given, asked = math.prod(input_shapes[0]), math.prod(self.shape)
-        if not is_open_size(given) and not is_open_size(asked) and asked > given:
+        elements, asked = math.prod(input_shapes[0]), math.prod(self.shape)
+        if not self.overlaps and not is_open_size(elements) and not is_open_size(asked) and asked > elements:
             mismatch(f"takes a part of {shape_text(self.shape)}, but its input is only {shape_text(input_shapes[0])}")
         return self.shape
 

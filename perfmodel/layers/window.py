@@ -39,25 +39,25 @@ def check_map(shape: Shape, axis_count: int) -> None:
     check_rank(shape, layout, ("images", *layout))
 
 
-def _has_length(given: object, length: int) -> bool:
-    return isinstance(given, Sequence) and not isinstance(given, str) and len(given) == length
+def _has_length(value: object, length: int) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and len(value) == length
 
 
-def _is_count(given: object, minimum_count: int) -> bool:
+def _is_count(value: object, minimum_count: int) -> bool:
     """Return whether a value is a whole number of at least the minimum, or a symbol for one."""
-    if is_open_size(given):
+    if is_open_size(value):
         return True
-    return isinstance(given, int) and not isinstance(given, bool) and given >= minimum_count
+    return isinstance(value, int) and not isinstance(value, bool) and value >= minimum_count
 
 
-def as_sizes(argument: str, given: Size, *, axis_count: int, least: int = 1) -> tuple[int, ...]:
+def as_sizes(argument: str, stated: Size, *, axis_count: int, least: int = 1) -> tuple[int, ...]:
     """Return one extent for each axis of a map; raise ArgumentError unless all are whole numbers.
 
     Parameters
     ----------
     argument : str
         Name of the argument. [-]
-    given : int or tuple of int
+    stated : int or tuple of int
         One extent for all axes, or one for each. [1]
     axis_count : int
         Axes of the map. [1]
@@ -79,29 +79,28 @@ def as_sizes(argument: str, given: Size, *, axis_count: int, least: int = 1) -> 
     >>> as_sizes("stride", 2, axis_count=2), as_sizes("kernel_size", (3, 1), axis_count=2)
     ((2, 2), (3, 1))
     """
-    sizes = tuple(cast("tuple[int, ...]", given)) if _has_length(given, axis_count) else (cast("int", given),)
+    sizes = tuple(cast("tuple[int, ...]", stated)) if _has_length(stated, axis_count) else (cast("int", stated),)
     for extent in sizes:
         if not _is_count(extent, least):
             axes = ", ".join(MAP_LAYOUTS[axis_count][1:])
-            refuse(argument, given, f"must be a whole number >= {least}, or one for each of ({axes})")
+            refuse(argument, stated, f"must be a whole number >= {least}, or one for each of ({axes})")
     return sizes * axis_count if len(sizes) < axis_count else sizes
 
 
-def _as_padding(given: Padding, *, axis_count: int) -> str | tuple[Pair, ...]:
+def _as_padding(padding: Padding, *, axis_count: int) -> str | tuple[Pair, ...]:
     """Return a padding rule's name, or explicit zeros around each axis."""
-    if isinstance(given, str):
-        check_choice("padding", given, PADDING_RULES)
-        return given
-    if _has_length(given, axis_count) and all(_has_length(side, 2) for side in cast("tuple[Pair, ...]", given)):
-        sides = tuple(cast("Pair", tuple(side)) for side in cast("tuple[Pair, ...]", given))
+    if isinstance(padding, str):
+        check_choice("padding", padding, PADDING_RULES)
+        return padding
+    if _has_length(padding, axis_count) and all(_has_length(side, 2) for side in cast("tuple[Pair, ...]", padding)):
+        sides = tuple(cast("Pair", tuple(side)) for side in cast("tuple[Pair, ...]", padding))
     else:
-        sides = ((cast("int", given),) * 2,) * axis_count
+        sides = ((cast("int", padding),) * 2,) * axis_count
     for zeros in (zeros for side in sides for zeros in side):
         if not _is_count(zeros, 0):
             axes = ", ".join(MAP_LAYOUTS[axis_count][1:])
-            refuse(
-                "padding", given, f"must be 'valid', 'same', a whole number >= 0, or (before, after) for each of {axes}"
-            )
+            allowed = f"must be 'valid', 'same', a whole number >= 0, or (before, after) for each of {axes}"
+            refuse("padding", padding, allowed)
     return sides
 
 
@@ -224,7 +223,7 @@ class Window:
         def count(position: Any) -> Any:
             first = _most(rounded_up(before - position, stride), 0)
             end = before + _least(offset, -position)
-            inside, of_one = (rounded_up(each + end, stride) - first for each in (size, 1))
+            inside, of_one = (rounded_up(start + end, stride) - first for start in (size, 1))
             # counts grow with the map: one that is not negative for a map of one element needs no bound
             return inside if not is_open_size(of_one) and of_one >= 0 else _most(inside, 0)
 

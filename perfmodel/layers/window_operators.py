@@ -22,7 +22,7 @@ def holds_maps(operand: Operand, axis_count: int) -> bool:
     return rank >= used and operand.axes[-used:] == tuple(range(rank - used, rank))
 
 
-def by_axis(given: Any, axis_count: int) -> tuple[int, ...]:
+def by_axis(value: Any, axis_count: int) -> tuple[int, ...]:
     """Return torch's extents, which may be one number or a list of one for all axes, by axis [1].
 
     Examples
@@ -30,7 +30,7 @@ def by_axis(given: Any, axis_count: int) -> tuple[int, ...]:
     >>> by_axis((3,), 2), by_axis(3, 2), by_axis((3, 1), 2)
     ((3, 3), (3, 3), (3, 1))
     """
-    extents = tuple(given) if isinstance(given, Sequence) else (given,)
+    extents = tuple(value) if isinstance(value, Sequence) else (value,)
     return extents * axis_count if len(extents) == 1 else extents
 
 
@@ -42,7 +42,7 @@ def both_sides(zeros: Sequence[int]) -> tuple[Pair, ...]:
     >>> both_sides((1, 0))
     ((1, 1), (0, 0))
     """
-    return tuple((each, each) for each in zeros)
+    return tuple((size, size) for size in zeros)
 
 
 def torch_pooling_options(call: OperatorCall, axis_count: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Generative adversarial networks: of vectors, and of images by convolutions (DCGAN)."""
+"""Generative adversarial networks: a dense one for vectors and a convolutional one for images (DCGAN)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class _Pass:
 
     def dense(self, x: str, units: Any, *, layer: str) -> str:
         owner = f"{self.owner}_{layer}"
-        own = self.name == self.owner
-        shared = None if own else {parameter: (owner, parameter) for parameter in ("weight", "bias")}
+        is_owner = self.name == self.owner
+        shared = None if is_owner else {parameter: (owner, parameter) for parameter in ("weight", "bias")}
         name = f"{self.name}_{layer}"
         return self.graph.add(
             name, nn.Dense(units=units), inputs=x, shared_parameters=shared, is_trained=self.is_trained

@@ -17,6 +17,8 @@ ACTIVATIONS: dict[str, nn.Layer] = {
     "tanh": nn.Tanh(),
 }
 """Name -> layer; ``gelu_tanh`` is GELU approximated with a tanh."""
+TEXT_ACTIVATIONS = (*ACTIVATIONS, "gelu_new")
+"""Those of feed-forward parts; ``gelu_new`` is ``gelu_tanh`` in eight passes, as GPT-2's code has it."""
 
 
 def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:
@@ -42,6 +44,38 @@ def image_graph(name: str, *, image_size: Any, in_channels: Any) -> LayerGraph:
     {'input': (3, 224, 224)}
     """
     return LayerGraph(name, input_shape=(in_channels, image_size, image_size))
+
+
+def add_activation(graph: LayerGraph, x: str, activation: str, *, name: str) -> str:
+    """Add a non-linearity to a graph.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The graph. [-]
+    x : str
+        Its input. [-]
+    activation : str
+        A word of ``TEXT_ACTIVATIONS``. [-]
+    name : str
+        Name of its layer, or of the last of them. [-]
+
+    Returns
+    -------
+    str
+        Name of its last layer. [-]
+    """
+    if activation in ACTIVATIONS:
+        return graph.add(name, ACTIVATIONS[activation], inputs=x)
+    # x / 2 (1 + tanh(a (x + b x^3)))
+    half = graph.add(f"{name}_half", nn.Unary(function="multiply_by_number"), inputs=x)
+    y = graph.add(f"{name}_cube", nn.Unary(function="power"), inputs=x)
+    y = graph.add(f"{name}_cube_scaled", nn.Unary(function="multiply_by_number"), inputs=y)
+    y = graph.add(f"{name}_sum", nn.Add(), inputs=(x, y))
+    y = graph.add(f"{name}_scaled", nn.Unary(function="multiply_by_number"), inputs=y)
+    y = graph.add(f"{name}_tanh", nn.Tanh(), inputs=y)
+    y = graph.add(f"{name}_plus_one", nn.Unary(function="add_number"), inputs=y)
+    return graph.add(name, nn.Binary(function="multiply"), inputs=(half, y))
 
 
 def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, nn.Layer | None]) -> str:

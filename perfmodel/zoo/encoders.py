@@ -8,9 +8,9 @@ from typing import Any
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import is_open_size, one_of, refuse
-from perfmodel.zoo.blocks import ACTIVATIONS, chain, image_graph
+from perfmodel.zoo.blocks import TEXT_ACTIVATIONS, add_activation, chain, image_graph
 from perfmodel.zoo.options import checked, numbered
-from perfmodel.zoo.transformer import ATTENTIONS, TransformerBlock
+from perfmodel.zoo.transformer import ATTENTIONS, OPERANDS, TransformerBlock
 
 BERT_SIZES: dict[str, dict[str, int]] = {
     "base": {"layers": 12, "width": 768, "heads": 12},
@@ -41,7 +41,8 @@ def _add_classifier(graph: LayerGraph, x: str, *, width: Any, classes: int, drop
 def _add_masked_language_model(
     graph: LayerGraph, x: str, *, width: Any, vocabulary: Any, activation: str, **_: Any
 ) -> None:
-    x = chain(graph, x, ("transform", nn.Dense(units=width)), ("transform_activation", ACTIVATIONS[activation]))
+    x = graph.add("transform", nn.Dense(units=width), inputs=x)
+    x = add_activation(graph, x, activation, name="transform_activation")
     x = graph.add("transform_norm", nn.LayerNorm(), inputs=x)
     tied = {"weight": ("tokens_embedding", "weight")}
     x = graph.add("scores", nn.Dense(units=vocabulary), inputs=x, shared_parameters=tied)
@@ -60,7 +61,7 @@ BERT_HEADS: dict[str, Callable[..., None]] = {
     size=one_of(BERT_SIZES),
     head=one_of(BERT_HEADS),
     layers=numbered(),
-    activation=one_of(ACTIVATIONS),
+    activation=one_of(TEXT_ACTIVATIONS),
     attention=one_of(ATTENTIONS),
 )
 def bert(
@@ -136,8 +137,8 @@ def bert(
     ----------
     .. [1] Devlin, Chang, Lee, Toutanova, BERT, arXiv:1810.04805.
     """
-    given = {"layers": layers, "width": width, "heads": heads}
-    sizes: dict[str, Any] = BERT_SIZES[size] | {name: value for name, value in given.items() if value is not None}
+    stated = {"layers": layers, "width": width, "heads": heads}
+    sizes: dict[str, Any] = BERT_SIZES[size] | {name: value for name, value in stated.items() if value is not None}
     width = sizes["width"]
     graph = LayerGraph(f"bert_{size}", inputs={"tokens": (sequence_length,), "segments": (sequence_length,)})
     tokens = graph.add("tokens_embedding", nn.Embedding(vocabulary=vocabulary, features=width), inputs="tokens")
@@ -152,7 +153,7 @@ def bert(
         heads=sizes["heads"],
         intermediate=4 * width if intermediate is None else intermediate,
         order="post",
-        activation=ACTIVATIONS[activation],
+        activation=activation,
         dropout=dropout,
         attention_dropout=attention_dropout,
         attention=attention,
@@ -189,7 +190,13 @@ def _patches(graph: LayerGraph, *, patch_size: int, width: Any, dropout: float) 
     return graph.add("embedding_dropout", nn.Dropout(rate=dropout), inputs=x) if dropout else x
 
 
-@checked(layers=numbered(), activation=one_of(ACTIVATIONS), attention=one_of(ATTENTIONS), head=one_of(VIT_HEADS))
+@checked(
+    layers=numbered(),
+    activation=one_of(TEXT_ACTIVATIONS),
+    attention=one_of(ATTENTIONS),
+    head=one_of(VIT_HEADS),
+    operands=one_of(OPERANDS),
+)
 def vit(
     *,
     patch_size: int = 16,
@@ -201,6 +208,7 @@ def vit(
     attention_dropout: float | None = None,
     activation: str = "gelu",
     attention: str = "fused",
+    operands: str = "heads",
     head: str = "classification",
     classes: Any = 1000,
     image_size: Any = 224,
@@ -232,6 +240,9 @@ def vit(
     attention : str
         ``fused``: scores stay on chip and are computed again by back-propagation; ``materialised``: they go through
         memory. [-]
+    operands : str
+        ``separate``: queries, keys and values by a product each; ``heads``: by one, reordered by heads; ``columns``:
+        cut from one. [-]
     head : str
         ``classification``: scores of the classes from the class token, and their loss; ``pooler``: a dense layer with
         tanh over it, without a loss (86,389,248 parameters in ViT-B/16). [-]
@@ -258,9 +269,10 @@ def vit(
     x = _patches(graph, patch_size=patch_size, width=width, dropout=dropout)
     block = TransformerBlock(
         width=width,
+        operands=operands,
         heads=heads,
         intermediate=mlp,
-        activation=ACTIVATIONS[activation],
+        activation=activation,
         dropout=dropout,
         attention_dropout=attention_dropout,
         attention=attention,

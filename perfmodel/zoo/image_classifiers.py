@@ -1,4 +1,4 @@
-"""Classifiers by convolutions in a row: LeNet-5, AlexNet, VGG, network in network, any of that kind."""
+"""Plain convolutional classifiers: LeNet-5, AlexNet, VGG, network in network, and chains of your own."""
 
 from __future__ import annotations
 
@@ -119,11 +119,11 @@ def _refuse_padding(variant: str, padding: str, first_padding: Padding | None) -
         refuse("first_padding", first_padding, allowed)
 
 
-def _check_first_padding(argument: str, given: Any) -> None:
+def _check_first_padding(argument: str, padding: Any) -> None:
     try:
-        Window.of(axis_count=2, kernel_size=1, stride=1, padding=given)
+        Window.of(axis_count=2, kernel_size=1, stride=1, padding=padding)
     except ArgumentError as error:
-        raise ArgumentError(argument, given, error.allowed) from None
+        raise ArgumentError(argument, padding, error.allowed) from None
 
 
 TOWERS: dict[str, _Tower] = {
@@ -373,13 +373,13 @@ POOLS: dict[str, nn.Layer | None] = {
 
 def _stage_channels(channels: Sequence[Any]) -> list[tuple[Any, ...]]:
     """Return the channels of each convolution, stage by stage."""
-    return [tuple(each) if isinstance(each, Sequence) else (each,) for each in channels]
+    return [tuple(stage) if isinstance(stage, Sequence) else (stage,) for stage in channels]
 
 
-def _check_channels(argument: str, given: object) -> None:
-    if not isinstance(given, Sequence) or isinstance(given, str) or not given:
-        refuse(argument, given, "must hold, for each stage, its channels or a sequence of them: ((32, 64), 128)")
-    for stage in given:
+def _check_channels(argument: str, channels: object) -> None:
+    if not isinstance(channels, Sequence) or isinstance(channels, str) or not channels:
+        refuse(argument, channels, "must hold, for each stage, its channels or a sequence of them: ((32, 64), 128)")
+    for stage in channels:
         check_widths(argument, stage if isinstance(stage, Sequence) else (stage,))
 
 

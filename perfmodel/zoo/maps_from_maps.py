@@ -1,4 +1,4 @@
-"""Networks from maps to maps: the deconvolutional network and the U-Net."""
+"""Networks that turn maps into maps: the deconvolutional network and the U-Net."""
 
 from __future__ import annotations
 
@@ -80,19 +80,19 @@ def deconvolutional(*, image_size: int = 224, out_channels: Any = 3) -> LayerGra
        and 3.
     """
     seen = [image_size]
-    for each in FILTERS:
-        made = each.output_size(seen[-1])
-        seen.append(_pooled_size(made) if each.is_pooled else made)
+    for filters in FILTERS:
+        made = filters.output_size(seen[-1])
+        seen.append(_pooled_size(made) if filters.is_pooled else made)
     inputs = {"features": (LAST_CHANNELS, seen[-1], seen[-1]), "image": (out_channels, image_size, image_size)}
     graph = LayerGraph("deconvolutional", inputs=inputs)
     x = "features"
-    for index, each in reversed(list(enumerate(FILTERS, start=1))):
+    for index, filters in reversed(list(enumerate(FILTERS, start=1))):
         size = seen[index - 1]
-        if each.is_pooled:
-            made = each.output_size(size)
+        if filters.is_pooled:
+            made = filters.output_size(size)
             x = graph.add(f"unpool{index}", nn.Upsample(output_size=(made, made)), inputs=x)
-        channels = out_channels if each.in_channels is None else each.in_channels
-        layer = each.reversed(size, channels=channels)
+        channels = out_channels if filters.in_channels is None else filters.in_channels
+        layer = filters.reversed(size, channels=channels)
         x = chain(graph, x, (f"relu{index}", nn.ReLU()), (f"deconv{index}", layer))
     graph.add("loss", nn.MeanSquaredError(), inputs=(x, "image"))
     return graph

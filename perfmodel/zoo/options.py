@@ -39,22 +39,22 @@ def numbered(*, minimum: int = 1) -> Check:
     >>> numbered()("layers", 12)
     """
 
-    def check(argument: str, given: object) -> None:
-        if isinstance(given, bool) or not isinstance(given, Integral) or given < minimum:
-            refuse(argument, given, f"must be a whole number >= {minimum}, and not a symbol")
+    def check(argument: str, count: object) -> None:
+        if isinstance(count, bool) or not isinstance(count, Integral) or count < minimum:
+            refuse(argument, count, f"must be a whole number >= {minimum}, and not a symbol")
 
     return check
 
 
-def check_factor(argument: str, given: object) -> None:
+def check_factor(argument: str, factor: object) -> None:
     """Raise ArgumentError unless a value is a finite number above zero.
 
     Examples
     --------
     >>> check_factor("width", 1.4)
     """
-    if isinstance(given, bool) or not isinstance(given, Real) or not 0 < float(given) < float("inf"):
-        refuse(argument, given, "must be a number > 0, e.g. 1.0")
+    if isinstance(factor, bool) or not isinstance(factor, Real) or not 0 < float(factor) < float("inf"):
+        refuse(argument, factor, "must be a number > 0, e.g. 1.0")
 
 
 def checked(**rules: Check) -> Callable[[Callable[Options, Built]], Callable[Options, Built]]:
@@ -76,20 +76,20 @@ def checked(**rules: Check) -> Callable[[Callable[Options, Built]], Callable[Opt
 
     def decorate(builder: Callable[Options, Built]) -> Callable[Options, Built]:
         parameters = inspect.signature(builder).parameters
-        own = _rules(builder, rules)
+        checks = _rules(builder, rules)
 
         @wraps(builder)
-        def build(*args: Options.args, **given: Options.kwargs) -> Built:
-            for option, value in given.items():
-                if option in own and not (value is None and parameters[option].default is None):
-                    own[option](option, value)
+        def build(*args: Options.args, **options: Options.kwargs) -> Built:
+            for option, value in options.items():
+                if option in checks and not (value is None and parameters[option].default is None):
+                    checks[option](option, value)
             try:
-                return builder(*args, **given)
+                return builder(*args, **options)
             except (ArgumentError, ShapeError) as error:
-                if not given or getattr(error, "argument", None) in given:
+                if not options or getattr(error, "argument", None) in options:
                     raise
-                option = _at_fault(builder, given)
-                raise ArgumentError(option, given[option], str(error)) from error
+                option = _at_fault(builder, options)
+                raise ArgumentError(option, options[option], str(error)) from error
 
         return build
 
@@ -120,21 +120,21 @@ def member(builder: Callable[Options, Built], name: str, **published: object) ->
 
 def _rules(builder: Callable[..., Any], rules: Mapping[str, Check]) -> dict[str, Check]:
     hints = get_type_hints(builder)
-    found: dict[str, Check] = {}
+    checks: dict[str, Check] = {}
     for option in inspect.signature(builder).parameters:
-        types = [each for each in get_args(hints[option]) if each is not NoneType]
+        types = [kind for kind in get_args(hints[option]) if kind is not NoneType]
         kind = hints[option] if hints[option] in RULES else types[0]
-        found[option] = rules[option] if option in rules else RULES[kind]
-    return found
+        checks[option] = rules[option] if option in rules else RULES[kind]
+    return checks
 
 
-def _at_fault(builder: Callable[..., Any], given: Mapping[str, Any]) -> str:
+def _at_fault(builder: Callable[..., Any], options: Mapping[str, Any]) -> str:
     """Return the option whose default would let the network be built; the last given where none alone does."""
-    for option in given:
-        rest = {name: value for name, value in given.items() if name != option}
+    for option in options:
+        rest = {name: value for name, value in options.items() if name != option}
         try:
             builder(**rest)
         except (ArgumentError, ShapeError):
             continue
         return option
-    return list(given)[-1]
+    return list(options)[-1]

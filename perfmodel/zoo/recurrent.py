@@ -1,4 +1,4 @@
-"""Recurrent networks: Elman's, LSTM classifiers, language models, sequence to sequence, and trees."""
+"""Recurrent networks: Elman's, LSTM classifiers, language models, sequence-to-sequence models and tree networks."""
 
 from __future__ import annotations
 

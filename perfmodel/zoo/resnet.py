@@ -1,4 +1,4 @@
-"""Networks with shortcuts: residual ones as they were first and pre-activated, DenseNet, MobileNet v2."""
+"""Networks with shortcuts: ResNet (original and pre-activated), DenseNet and MobileNet v2."""
 
 from __future__ import annotations
 

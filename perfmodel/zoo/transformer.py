@@ -1,4 +1,4 @@
-"""The transformer block with every choice that networks make differently; GPT and Llama, stacks of it."""
+"""The transformer block with the options in which networks differ, and the networks built from it: GPT and Llama."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import check_choice, is_open_size, one_of, refuse
 from perfmodel.numeric import share_of
-from perfmodel.zoo.blocks import ACTIVATIONS
+from perfmodel.zoo.blocks import TEXT_ACTIVATIONS, add_activation
 from perfmodel.zoo.options import checked, numbered
 
 ATTENTIONS: dict[str, Literal["materialised", "recomputed"]] = {
     "fused": "recomputed",
     "materialised": "materialised",
+    "fused_softmax": "materialised",
     "selective": "materialised",
 }
 """How attention is run, to what becomes of its matrix of scores."""
 SELECTIVE = "selective"
 """The way of attention whose core alone runs again."""
+FUSED_SOFTMAX = ("fused_softmax", SELECTIVE)
+"""Those in which one kernel scales, masks and normalises the scores, and products read heads where they lie."""
 ORDERS = ("pre", "post")
+OPERANDS = ("separate", "columns", "heads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +51,11 @@ class TransformerBlock:
         residual additions (BERT, and the original transformer). [-]
     norm : Layer
         The norm. [-]
-    activation : Layer
-        Non-linearity of the feed-forward part. [-]
+    activation : str
+        Non-linearity of the feed-forward part, of ``TEXT_ACTIVATIONS``. [-]
+    operands : str
+        How queries, keys and values are made: ``separate``, by a product each (BERT); ``columns`` of one product
+        (GPT-2); ``heads``: of one product reordered by heads (ViT), with as many of keys as of queries. [-]
     gated : bool
         Whether a third product, through the activation, gates the units of the feed-forward part [1]_. [-]
     attention_bias, mlp_bias : bool
@@ -60,11 +67,11 @@ class TransformerBlock:
     attention_dropout : float or None
         Rate of dropout on attention weights; None for the same. [1]
     output_bias : bool or None
-        Whether the product behind attention has a bias; None for whether the others of attention have one. Only where
-        positions are rotated. [-]
+        Whether the product behind attention has a bias; None for whether the others of attention have one. [-]
     attention : str
         ``fused``: scores stay on chip and are computed again by back-propagation; ``materialised``: they go through
-        memory; ``selective``: they do, and are not kept, but made again in the backward phase [3]_. [-]
+        memory, in passes of plain operators; ``fused_softmax``: they do, and one kernel scales, masks and normalises
+        them (Megatron-LM); ``selective``: so, and they are not kept, but made again in the backward phase [3]_. [-]
 
     References
     ----------
@@ -81,7 +88,8 @@ class TransformerBlock:
     causal: bool = False
     order: str = "pre"
     norm: nn.Layer = field(default_factory=nn.LayerNorm)
-    activation: nn.Layer = field(default_factory=nn.GELU)
+    activation: str = "gelu"
+    operands: str = "separate"
     gated: bool = False
     attention_bias: bool = True
     mlp_bias: bool = True
@@ -94,6 +102,7 @@ class TransformerBlock:
     def __post_init__(self) -> None:
         check_choice("order", self.order, ORDERS)
         check_choice("attention", self.attention, ATTENTIONS)
+        check_choice("operands", self.operands, OPERANDS)
         divides = is_open_size(self.width) or is_open_size(self.heads) or self.width % self.heads == 0
         if self.head_size is None and not divides:
             refuse("heads", self.heads, f"must divide the width, {self.width}, where head_size is not given")
@@ -142,35 +151,37 @@ class TransformerBlock:
         return graph.add(f"{name}_norm", self.norm, inputs=x) if self.order == "post" else x
 
     def _attention(self, graph: LayerGraph, x: str, *, name: str) -> str:
-        if self.rotary or self.attention == SELECTIVE:
-            return self._separate_attention(graph, x, name=name)
-        layer = nn.MultiHeadAttention(
-            heads=self.heads,
-            key_heads=self.key_heads,
-            head_size=self.head_size,
-            causal=self.causal,
-            bias=self.attention_bias,
-            scores=ATTENTIONS[self.attention],
-            dropout=self._attention_dropout,
-        )
-        return graph.add(name, layer, inputs=x)
-
-    def _separate_attention(self, graph: LayerGraph, x: str, *, name: str) -> str:
-        """Add the four projections one by one, as a rotation, or the border of what runs again, lies behind them."""
+        """Add projections, attention between views of their results as heads, and the projection of its output."""
         positions = graph.shape(x)[0]
         key_heads = self.heads if self.key_heads is None else self.key_heads
         is_copied = self.attention == "materialised"  # a product of matrices wants its heads side by side
         operands = {}
-        for part, heads in (("query", self.heads), ("key", key_heads), ("value", key_heads)):
-            dense = nn.Dense(units=heads * self._head_size, bias=self.attention_bias)
-            y = graph.add(f"{name}_{part}", dense, inputs=x)
-            y = graph.add(f"{name}_{part}_split", nn.Reshape(shape=(positions, heads, self._head_size)), inputs=y)
-            y = graph.add(f"{name}_{part}_heads", nn.Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
+        heads_of = {"query": self.heads, "key": key_heads, "value": key_heads}
+        packed = self._packed(graph, x, name=name, units=self._head_size * sum(heads_of.values()))
+        for part, heads in heads_of.items():
+            if self.operands == "heads":
+                shape = (heads, positions, self._head_size)
+                y = graph.add(f"{name}_{part}", nn.Slice(shape=shape, is_joined=True), inputs=packed)
+                if is_copied:
+                    copy = nn.Rearrange(shape=shape, copies_back=False)
+                    y = graph.add(f"{name}_{part}_heads", copy, inputs=y)
+            else:
+                units = heads * self._head_size
+                own = nn.Slice(shape=(positions, units), is_joined=True)
+                dense = nn.Dense(units=units, bias=self.attention_bias)
+                y = graph.add(f"{name}_{part}", own if packed else dense, inputs=packed or x)
+                y = graph.add(f"{name}_{part}_split", nn.Reshape(shape=(positions, heads, self._head_size)), inputs=y)
+                y = graph.add(f"{name}_{part}_heads", nn.Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
             if self.rotary and part != "value":
                 y = graph.add(f"{name}_{part}_rotary", nn.RotaryEmbedding(), inputs=y)
             operands[part] = y
         scores = ATTENTIONS[self.attention]
-        layer = nn.ScaledDotProductAttention(causal=self.causal, scores=scores, dropout=self._attention_dropout)
+        layer = nn.ScaledDotProductAttention(
+            causal=self.causal,
+            scores=scores,
+            dropout=self._attention_dropout,
+            fused_softmax=self.attention in FUSED_SOFTMAX,
+        )
         region: dict[str, Any] = {"recomputed_in": name, "reruns_all": True} if self.attention == SELECTIVE else {}
         y = graph.add(name, layer, inputs=tuple(operands.values()), **region)
         y = graph.add(f"{name}_positions", nn.Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
@@ -178,16 +189,27 @@ class TransformerBlock:
         has_bias = self.attention_bias if self.output_bias is None else self.output_bias
         return graph.add(f"{name}_output", nn.Dense(units=self.width, bias=has_bias), inputs=y)
 
+    def _packed(self, graph: LayerGraph, x: str, *, name: str, units: Any) -> str:
+        """Add the product that makes queries, keys and values together; empty if each has its own."""
+        if self.operands == "separate":
+            return ""
+        y = graph.add(f"{name}_operands", nn.Dense(units=units, bias=self.attention_bias), inputs=x)
+        if self.operands == "columns":
+            return y
+        shape = (graph.shape(x)[0], len(("query", "key", "value")), self.heads, self._head_size)
+        y = graph.add(f"{name}_operands_split", nn.Reshape(shape=shape), inputs=y)
+        return graph.add(f"{name}_operands_heads", nn.Transpose(axes=(1, 2, 0, 3)), inputs=y)
+
     def _mlp(self, graph: LayerGraph, x: str, *, name: str) -> str:
         up = nn.Dense(units=self.intermediate, bias=self.mlp_bias)
         if self.gated:
             gate = graph.add(f"{name}_gate", up, inputs=x)
-            gate = graph.add(f"{name}_activation", self.activation, inputs=gate)
+            gate = add_activation(graph, gate, self.activation, name=f"{name}_activation")
             y = graph.add(f"{name}_up", up, inputs=x)
             y = graph.add(f"{name}_product", nn.Binary(function="multiply"), inputs=(gate, y))
         else:
             y = graph.add(f"{name}_up", up, inputs=x)
-            y = graph.add(f"{name}_activation", self.activation, inputs=y)
+            y = add_activation(graph, y, self.activation, name=f"{name}_activation")
         return graph.add(f"{name}_down", nn.Dense(units=self.width, bias=self.mlp_bias), inputs=y)
 
 
@@ -222,7 +244,7 @@ GPT2_SIZES: dict[str, dict[str, Any]] = {
 """Name to what differs between GPT-2's published sizes."""
 
 
-@checked(layers=numbered(), activation=one_of(ACTIVATIONS), attention=one_of(ATTENTIONS))
+@checked(layers=numbered(), activation=one_of(TEXT_ACTIVATIONS), attention=one_of(ATTENTIONS))
 def gpt(
     *,
     layers: int = 12,
@@ -270,8 +292,9 @@ def gpt(
     attention_dropout : float or None
         Rate of dropout on attention weights; None for the same. [1]
     attention : str
-        ``fused`` or ``materialised``: whether the scores stay on chip or go through memory; ``selective``: they go
-        through memory and are made again in the backward phase. [-]
+        ``fused`` or ``materialised``: whether the scores stay on chip or go through memory; ``fused_softmax``: they go
+        through memory, and one kernel scales, masks and normalises them; ``selective``: so, and they are made again in
+        the backward phase. [-]
     checkpointed : bool
         Whether each block keeps its input only and runs again, all of it, in the backward phase. [-]
     name : str
@@ -305,7 +328,8 @@ def gpt(
         intermediate=4 * width if intermediate is None else intermediate,
         causal=True,
         norm=nn.LayerNorm(bias=bias),
-        activation=ACTIVATIONS[activation],
+        activation=activation,
+        operands="separate" if attention == SELECTIVE else "columns",
         attention_bias=bias,
         mlp_bias=bias,
         dropout=dropout,
@@ -361,7 +385,7 @@ def gpt2(
        and https://github.com/openai/gpt-2.
     """
     options = {"sequence_length": sequence_length, "positions": 1024, "dropout": dropout, "attention": attention}
-    return gpt(name=f"gpt2_{size}", **GPT2_SIZES[size], **options)
+    return gpt(name=f"gpt2_{size}", activation="gelu_new", **GPT2_SIZES[size], **options)
 
 
 LLAMA_SIZES: dict[str, dict[str, int]] = {
@@ -376,7 +400,7 @@ VOCABULARIES: dict[str, int] = {"llama2": 32_000, "llama3": 128_256}
 CONTEXTS: dict[str, int] = {"llama2": 4096, "llama3": 8192}
 
 
-@checked(size=one_of(LLAMA_SIZES), layers=numbered(), activation=one_of(ACTIVATIONS), attention=one_of(ATTENTIONS))
+@checked(size=one_of(LLAMA_SIZES), layers=numbered(), activation=one_of(TEXT_ACTIVATIONS), attention=one_of(ATTENTIONS))
 def llama(
     *,
     size: str = "llama2_7b",
@@ -452,9 +476,9 @@ def llama(
     """
     family = size.partition("_")[0]
     published = {**LLAMA_SIZES[size], "vocabulary": VOCABULARIES[family], "sequence_length": CONTEXTS[family]}
-    given = {"layers": layers, "width": width, "heads": heads, "key_heads": key_heads, "intermediate": intermediate}
-    given |= {"vocabulary": vocabulary, "sequence_length": sequence_length}
-    sizes: dict[str, Any] = published | {name: value for name, value in given.items() if value is not None}
+    stated = {"layers": layers, "width": width, "heads": heads, "key_heads": key_heads, "intermediate": intermediate}
+    stated |= {"vocabulary": vocabulary, "sequence_length": sequence_length}
+    sizes: dict[str, Any] = published | {name: value for name, value in stated.items() if value is not None}
     graph = LayerGraph(size, inputs={"tokens": (sizes["sequence_length"],)})
     table = nn.Embedding(vocabulary=sizes["vocabulary"], features=sizes["width"])
     x = graph.add("tokens_embedding", table, inputs="tokens")
@@ -466,7 +490,7 @@ def llama(
         head_size=head_size,
         causal=True,
         norm=nn.RMSNorm(),
-        activation=ACTIVATIONS[activation],
+        activation=activation,
         gated=gated,
         attention_bias=attention_bias,
         output_bias=output_bias,

@@ -52,23 +52,24 @@ class Traced:
     @derived_property
     def _fed(self) -> set[str]:
         """Tensors that are computed from inputs."""
-        found = {given.name for given in self.model.inputs}
+        names = {entry.name for entry in self.model.inputs}
         for node in self.model.nodes:
-            if not found.isdisjoint(node.input):
-                found.update(name for name in node.output if not self.traces[0].values[name].is_exact)
-        return found
+            if not names.isdisjoint(node.input):
+                names.update(name for name in node.output if not self.traces[0].values[name].is_exact)
+        return names
 
     def operand(self, name: str) -> Operand:
         """Return a tensor in the form that layers read; NoSampleShapeError if it is not made of samples."""
         values = [trace.values[name] for trace in self.traces]
         first = values[0]
-        found = self._layout(name)
+        batch_layout = self._layout(name)
         contents = [value.content for value in values]
-        is_known = all(each is not None and np.array_equal(contents[0], each) for each in contents)  # type: ignore[arg-type]
+        is_known = all(content is not None and np.array_equal(contents[0], content) for content in contents)  # type: ignore[arg-type]
         return Operand(
             key=name,
-            shape=found.shape,
-            axes=found.axes,
+            shape=batch_layout.shape,
+            axes=batch_layout.axes,
+            merged_axis=batch_layout.merged_axis,
             is_parameter=first.is_trained,
             is_index=first.is_index,
             value=contents[0] if is_known else None,
@@ -81,13 +82,13 @@ class Traced:
             if name not in self._fed:
                 return whole(shapes[0])
             return guessed_layout(shapes[0], batch_size=self.fixed_batch_size, batch_axis=self.batch_axis)
-        found = layout(shapes, batch_sizes=BATCH_SIZES)
-        if found is None:
+        batch_layout = layout(shapes, batch_sizes=BATCH_SIZES)
+        if batch_layout is None:
             sizes = ", ".join(map(str, BATCH_SIZES))
             listed = " / ".join(map(str, shapes))
             problem = f"tensor {name!r} is not made of samples: its shape is {listed} at {sizes} samples"
             raise NoSampleShapeError(problem)
-        return found
+        return batch_layout
 
 
 def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str, int], advance: Progress) -> Traced:
@@ -100,7 +101,7 @@ def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str,
     for axes, rewrites in freedom.attempts():
         settings = [freedom.setting(axes, batch_size=size, rewrites=rewrites) for size in BATCH_SIZES]
         try:
-            traced = Traced(model=model, traces=tuple(ShapeTrace(model, each, advance=advance) for each in settings))
+            traced = Traced(model=model, traces=tuple(ShapeTrace(model, sizes, advance=advance) for sizes in settings))
             _check_samples(traced)
         except (ShapesDoNotFollowError, NoSampleShapeError) as error:
             problems.append(str(error))
@@ -149,7 +150,7 @@ class _Freedom:
             axis, written = _written_batch(model, sizes)
             return cls(model=model, sizes=sizes, symbols=(), axis=axis, written=written)
         places = [
-            given.extents.index(symbol) for given in model.inputs for symbol in symbols if symbol in given.extents
+            entry.extents.index(symbol) for entry in model.inputs for symbol in symbols if symbol in entry.extents
         ]
         return cls(model=model, sizes=sizes, symbols=symbols, axis=places[0], written=None)
 
@@ -158,16 +159,16 @@ class _Freedom:
         inputs = self.model.inputs
         if self.symbols:
             places = {
-                given.name: [axis for axis, extent in enumerate(given.extents) if extent in self.symbols]
-                for given in inputs
+                entry.name: [axis for axis, extent in enumerate(entry.extents) if extent in self.symbols]
+                for entry in inputs
             }
-            yield {name: found[0] if found else None for name, found in places.items()}, False
+            yield {name: axes[0] if axes else None for name, axes in places.items()}, False
             return
-        has_time = any(len(given.extents) >= TIME_FIRST_RANK for given in inputs)
+        has_time = any(len(entry.extents) >= TIME_FIRST_RANK for entry in inputs)
         for axis in (0, 1) if has_time else (0,):
-            extents = {self._extent(each) for given in inputs for each in given.extents[axis : axis + 1]}
+            extents = {self._extent(extent) for entry in inputs for extent in entry.extents[axis : axis + 1]}
             if len(extents) == 1:  # inputs that disagree cannot all have the batch there
-                axes = {given.name: axis if len(given.extents) > axis else None for given in inputs}
+                axes = {entry.name: axis if len(entry.extents) > axis else None for entry in inputs}
                 yield axes, False
                 yield axes, True
 
@@ -178,11 +179,11 @@ class _Freedom:
         """Return the sizes at which shapes are inferred."""
         values = {**self.sizes, **dict.fromkeys(self.symbols, batch_size)}
         shapes = {
-            given.name: tuple(
-                batch_size if axes.get(given.name) == axis else values[extent] if isinstance(extent, str) else extent
-                for axis, extent in enumerate(given.extents)
+            entry.name: tuple(
+                batch_size if axes.get(entry.name) == axis else values[extent] if isinstance(extent, str) else extent
+                for axis, extent in enumerate(entry.extents)
             )
-            for given in self.model.inputs
+            for entry in self.model.inputs
         }
         return Setting(
             input_shapes=shapes,
@@ -194,7 +195,7 @@ class _Freedom:
 
 
 def _check_sizes(model: OnnxModel, sizes: Mapping[str, int]) -> None:
-    known = {extent for given in model.inputs for extent in given.extents if isinstance(extent, str)}
+    known = {extent for entry in model.inputs for extent in entry.extents if isinstance(extent, str)}
     for name, size in sizes.items():
         if name not in known:
             noun = f"free size of {model.path}:"
@@ -206,8 +207,8 @@ def _batch_symbols(model: OnnxModel, sizes: Mapping[str, int]) -> tuple[str, ...
     """Return the names of free sizes that are the batch: by name, else by place at the first axis."""
     free = [
         (axis, extent)
-        for given in model.inputs
-        for axis, extent in enumerate(given.extents)
+        for entry in model.inputs
+        for axis, extent in enumerate(entry.extents)
         if isinstance(extent, str) and extent not in sizes
     ]
     named = [name for _, name in free if name.lower() in BATCH_NAMES or name.lower().startswith("batch")]
@@ -216,9 +217,9 @@ def _batch_symbols(model: OnnxModel, sizes: Mapping[str, int]) -> tuple[str, ...
 
 def _check_no_other_free_size(model: OnnxModel, symbols: tuple[str, ...], sizes: Mapping[str, int]) -> None:
     places = {
-        f"input {given.name!r}, axis {axis}": extent
-        for given in model.inputs
-        for axis, extent in enumerate(given.extents)
+        f"input {entry.name!r}, axis {axis}": extent
+        for entry in model.inputs
+        for axis, extent in enumerate(entry.extents)
         if isinstance(extent, str) and extent not in symbols and extent not in sizes
     }
     if places:
@@ -231,10 +232,10 @@ def _written_batch(model: OnnxModel, sizes: Mapping[str, int]) -> tuple[int, int
     It is the first axis of the first input, unless a recurrent node says otherwise.
     """
     axes = {node.input[0]: _batch_axis(node) or 0 for node in model.nodes if node.op_type in RECURRENT}
-    for given in model.inputs:
-        axis = axes.get(given.name, 0)
-        if len(given.extents) > axis:
-            extent = given.extents[axis]
+    for entry in model.inputs:
+        axis = axes.get(entry.name, 0)
+        if len(entry.extents) > axis:
+            extent = entry.extents[axis]
             return axis, sizes[extent] if isinstance(extent, str) else extent
     return 0, 1
 
@@ -258,5 +259,5 @@ def _check_samples(traced: Traced) -> None:
 def _batch_axis(node: Any) -> int | None:
     """Return the sample axis of the first input that an operator's definition states; None if it states none [-]."""
     if node.op_type in RECURRENT:
-        return 0 if any(each.name == "layout" and each.i for each in node.attribute) else 1
+        return 0 if any(attribute.name == "layout" and attribute.i for attribute in node.attribute) else 1
     return 0 if node.op_type in BATCH_FIRST else None

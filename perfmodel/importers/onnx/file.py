@@ -72,7 +72,7 @@ class NodeCalls:
             return
         if node.op_type in TAKES_PARTS and not self._is_read_as_weight(node.output[0]):
             return
-        axes = next((tuple(each.ints) for each in node.attribute if each.name == "perm"), (1, 0))
+        axes = next((tuple(attribute.ints) for attribute in node.attribute if attribute.name == "perm"), (1, 0))
         is_matrix = node.op_type == "Transpose" and axes == (1, 0) and len(result.shape) == len(axes)
         if node.op_type == "Cast" or is_matrix:
             self._name_again(node.output[0], names[0], is_transposed=is_matrix)
@@ -83,7 +83,7 @@ class NodeCalls:
     def _is_read_as_weight(self, name: str) -> bool:
         """Tell whether a tensor is read only where layers have their own parameters."""
         for node in self.reads.get(name, ()):
-            positions = [index for index, given in enumerate(node.input) if given == name]
+            positions = [index for index, read in enumerate(node.input) if read == name]
             is_weight = set(positions) <= set(WEIGHT_INPUTS.get(node.op_type, ()))
             passes_on = node.op_type in (*ARRANGES, *TAKES_PARTS) and self._is_read_as_weight(node.output[0])
             if not (is_weight or passes_on):
@@ -121,27 +121,27 @@ class NodeCalls:
     @derived_property
     def reads(self) -> Mapping[str, Sequence[Any]]:
         """Nodes that read each tensor."""
-        found: dict[str, list[Any]] = {}
+        readers: dict[str, list[Any]] = {}
         for node in self._model.nodes:
             for name in node.input:
-                found.setdefault(name, []).append(node)
-        return found
+                readers.setdefault(name, []).append(node)
+        return readers
 
     @derived_property
     def _needed(self) -> set[str]:
         """Tensors that results are computed from; not those of which only the shape is read, nor dead ends."""
         makers = {name: node for node in self._model.nodes for name in node.output if name}
-        found: set[str] = set()
+        needed: set[str] = set()
         open_names = [name for name in self._model.outputs if not self.is_known(name)]
         while open_names:
             name = open_names.pop()
-            if name in found:
+            if name in needed:
                 continue
-            found.add(name)
+            needed.add(name)
             maker = makers.get(name)
             if maker is not None:
-                open_names += [each for each in maker.input if each and not self.is_known(each)]
-        return found
+                open_names += [name for name in maker.input if name and not self.is_known(name)]
+        return needed
 
     def operand(self, name: str) -> Operand:
         """Return a tensor in the form that layers read, under its first name."""
@@ -163,7 +163,7 @@ class NodeCalls:
     @derived_property
     def _biases(self) -> dict[str, tuple[Any, str]]:
         """Biases by product: the node that alone reads a product with a weight and adds a bias, and that bias."""
-        found = {}
+        biases = {}
         for node in self._model.nodes:
             if node.op_type != "MatMul" or not is_standard(node) or node.output[0] in self._model.outputs:
                 continue
@@ -172,8 +172,8 @@ class NodeCalls:
                 continue
             bias = next((name for name in readers[0].input if name != node.output[0]), None)
             if bias is not None and self._is_bias(bias, of=node.output[0]):
-                found[node.output[0]] = readers[0], bias
-        return found
+                biases[node.output[0]] = readers[0], bias
+        return biases
 
     def _is_bias(self, name: str, *, of: str) -> bool:
         bias, products = self.operand(name), self._traced.traces[0].values[of]
@@ -182,13 +182,13 @@ class NodeCalls:
     def of(self, node: Any) -> Iterator[tuple[str, OperatorCall]]:
         """Yield the calls of a node, with a name for each; none where another node's call contains it."""
         name = node_name(node)
-        if any(given in self._biases for given in node.input):
+        if any(name in self._biases for name in node.input):
             return
         if node.output[0] in self._biases:
             adding, bias = self._biases[node.output[0]]
             yield name, self._call(node, operator="Gemm", further=(bias,), outputs=tuple(adding.output))
         elif node.op_type == "Split" and is_standard(node):
-            parts = [each for each in node.output if each in self._needed]
+            parts = [output for output in node.output if output in self._needed]
             for part in parts:
                 yield f"{name}_{list(node.output).index(part)}", self._call(node, outputs=(part,))
         elif node.op_type == "Einsum" and is_standard(node):
@@ -223,7 +223,7 @@ class NodeCalls:
     def _named_inputs(self, node: Any, operands: Sequence[Operand | None]) -> dict[str, Any]:
         """Return small known inputs also by name: newer operator versions take options as inputs."""
         schema = schema_of(node, self._model.version)
-        formal = [] if schema is None else [each.name for each in schema.inputs]
+        formal = [] if schema is None else [parameter.name for parameter in schema.inputs]
         return {
             name: tuple(operand.value.reshape(-1).tolist()) if np.ndim(operand.value) else operand.value.item()
             for name, operand in zip(formal, operands, strict=False)
@@ -235,13 +235,14 @@ class NodeCalls:
         schema = schema_of(node, self._model.version)
         described = [] if schema is None else schema.attributes.values()
         # the default lists activations for two directions, however many the node has
-        stated = [each for each in described if each.default_value.name and each.name != "activations"]
-        return {each.name: _plain(each.default_value) for each in stated}
+        stated = [known for known in described if known.default_value.name and known.name != "activations"]
+        return {attribute.name: _plain(attribute.default_value) for attribute in stated}
 
 
 def _attributes(node: Any) -> dict[str, Any]:
     """Return the options that a node states, without stored tensors."""
-    return {each.name: _plain(each) for each in node.attribute if not (each.HasField("t") or each.HasField("g"))}
+    stated = (entry for entry in node.attribute if not (entry.HasField("t") or entry.HasField("g")))
+    return {entry.name: _plain(entry) for entry in stated}
 
 
 def _plain(attribute: Any) -> Any:
@@ -253,7 +254,7 @@ def _plain(attribute: Any) -> Any:
         return value.decode(errors="replace")
     if isinstance(value, int | float | str):
         return value
-    return tuple(each.decode(errors="replace") if isinstance(each, bytes) else each for each in value)
+    return tuple(entry.decode(errors="replace") if isinstance(entry, bytes) else entry for entry in value)
 
 
 UNTRAINED_INPUTS: Final[Mapping[str, tuple[int, ...]]] = {
@@ -295,7 +296,7 @@ def trained_tensors(
             return is_untrained(node.output[0])
         if node.op_type == "MatMul" and is_standard(node):
             return is_untrained_factor(node, name)
-        positions = {index for index, given in enumerate(node.input) if given == name}
+        positions = {index for index, read in enumerate(node.input) if read == name}
         return is_standard(node) and positions <= set(UNTRAINED_INPUTS.get(node.op_type, ()))
 
     def is_untrained_factor(node: Any, name: str) -> bool:
@@ -383,7 +384,7 @@ def _pairs(call: OperatorCall) -> list[tuple[_Term, _Term, _Term]] | None:
     written = [*inputs.split(","), output]
     if not arrow or len(written) != len(operands):
         return None
-    terms = [_Term(operand, _letters(each, operand)) for operand, each in zip(operands, written, strict=True)]
+    terms = [_Term(operand, _letters(letters, operand)) for operand, letters in zip(operands, written, strict=True)]
     if any(len(set(term.letters)) != len(term.operand.axes) for term in terms):
         return None  # a diagonal
     pairs, so_far = [], terms[0]
@@ -414,7 +415,7 @@ def _intermediate(first: _Term, second: _Term, rest: Sequence[_Term]) -> _Term:
 def _is_matrix_product(first: _Term, second: _Term, result: _Term) -> bool:
     once = set(first.letters) ^ set(second.letters)
     summed = (set(first.letters) | set(second.letters)) - set(result.letters)
-    spreads = any(first.extents()[each] != second.extents()[each] for each in set(first.letters) & set(second.letters))
+    spreads = any(first.extents()[key] != second.extents()[key] for key in set(first.letters) & set(second.letters))
     batches = {term.batch for term in (first, second)} - {""}
     return not (once & summed or spreads or batches != {result.batch} - {""} or len(batches) > 1)
 
@@ -527,9 +528,9 @@ def _program(traced: Traced, *, name: str) -> Program:
     """Return the program of a file whose shapes are known."""
     calls = NodeCalls(traced)
     model = traced.model
-    given = [each.name for each in model.inputs if calls.is_needed(each.name)]
-    operands = {each: calls.operand(each) for each in given}
-    inputs = {each: operand for each, operand in operands.items() if not operand.is_shared}
+    names = [model_input.name for model_input in model.inputs if calls.is_needed(model_input.name)]
+    operands = {name: calls.operand(name) for name in names}
+    inputs = {name: operand for name, operand in operands.items() if not operand.is_shared}
     if not inputs:
         raise SpecError(model.path, ["its outputs depend on none of its inputs"])
     steps = [
@@ -547,7 +548,7 @@ def _program(traced: Traced, *, name: str) -> Program:
         },
         constants={key: key for key, operand in read.items() if not operand.is_parameter and key not in made},
         steps=steps,
-        outputs=[calls.operand(each) for each in model.outputs if not calls.is_known(each)],
+        outputs=[calls.operand(output) for output in model.outputs if not calls.is_known(output)],
         fixed_batch_size=traced.fixed_batch_size,
         wholes={} if traced.fixed_batch_size is None else calls.whole_shapes,
     )

@@ -63,15 +63,15 @@ class OnnxModel:
     def inputs(self) -> tuple[ModelInput, ...]:
         """Inputs of the network, without the initialisers that old files list among them."""
         stored = self.initialisers.keys() | self.sparse_initialisers.keys()
-        return tuple(self._input(given) for given in self.graph.input if given.name not in stored)
+        return tuple(self._input(value) for value in self.graph.input if value.name not in stored)
 
-    def _input(self, given: Any) -> ModelInput:
-        kind = given.type.WhichOneof("value")
+    def _input(self, value: Any) -> ModelInput:
+        kind = value.type.WhichOneof("value")
         if kind != "tensor_type":
-            raise SpecError(self.path, [f"input {given.name!r} is a {kind}: must be a tensor"])
-        if not given.type.tensor_type.HasField("shape"):
-            raise SpecError(self.path, [f"input {given.name!r} states no shape: must state its axes"])
-        return ModelInput(given.name, extents_of(given), given.type.tensor_type.elem_type)
+            raise SpecError(self.path, [f"input {value.name!r} is a {kind}: must be a tensor"])
+        if not value.type.tensor_type.HasField("shape"):
+            raise SpecError(self.path, [f"input {value.name!r} states no shape: must state its axes"])
+        return ModelInput(value.name, extents_of(value), value.type.tensor_type.elem_type)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -83,19 +83,19 @@ class OnnxModel:
         """Data type and extents that the file states for intermediate tensors and results."""
         stated = (*self.graph.value_info, *self.graph.output)
         return {
-            each.name: (each.type.tensor_type.elem_type, extents_of(each))
-            for each in stated
-            if each.type.HasField("tensor_type") and each.type.tensor_type.HasField("shape")
+            value.name: (value.type.tensor_type.elem_type, extents_of(value))
+            for value in stated
+            if value.type.HasField("tensor_type") and value.type.tensor_type.HasField("shape")
         }
 
 
-def extents_of(given: Any) -> tuple[Extent, ...]:
+def extents_of(value: Any) -> tuple[Extent, ...]:
     """Return the extents in an onnx.ValueInfoProto, with a made-up name for each missing one [1]."""
-    dimensions = given.type.tensor_type.shape.dim
+    dimensions = value.type.tensor_type.shape.dim
     return tuple(
         dimension.dim_value
         if dimension.dim_value >= 1  # some programs write 0 or -1 where they mean any
-        else dimension.dim_param or DIMENSION_TEXT.format(input=given.name, axis=axis)
+        else dimension.dim_param or DIMENSION_TEXT.format(input=value.name, axis=axis)
         for axis, dimension in enumerate(dimensions)
     )
 
@@ -119,7 +119,7 @@ def read_model(path: str | Path) -> OnnxModel:
     proto = _with_functions_inlined(file, proto)
     _check_texts(file, proto.graph)
     _name_all_outputs(proto.graph)
-    versions = {each.domain if each.domain != "ai.onnx" else "": each.version for each in proto.opset_import}
+    versions = {opset.domain if opset.domain != "ai.onnx" else "": opset.version for opset in proto.opset_import}
     _check_nodes(file, proto.graph, versions)
     return OnnxModel(file, proto.graph, versions)
 
@@ -168,9 +168,9 @@ def _check_texts(file: Path, graph: Any) -> None:
             node.name,
             *node.input,
             *node.output,
-            *(each.name for each in node.attribute),
+            *(attribute.name for attribute in node.attribute),
         )
-        wrong = next((each for each in texts if not isinstance(each, str)), None)
+        wrong = next((text for text in texts if not isinstance(text, str)), None)
         if wrong is not None:
             raise SpecError(file, [f"is no ONNX file, or a damaged one: a node has {wrong!r} for a name"])
 
@@ -221,8 +221,8 @@ def _check_nodes(file: Path, graph: Any, versions: Mapping[str, int]) -> None:
     """Raise SpecError for nested graphs, duplicate names, and inputs that are missing or that nothing makes."""
     known = {
         "",
-        *(each.name for each in (*graph.input, *graph.initializer)),
-        *(each.values.name for each in graph.sparse_initializer),
+        *(value.name for value in (*graph.input, *graph.initializer)),
+        *(tensor.values.name for tensor in graph.sparse_initializer),
     }
     faults = []
     for node in graph.node:
@@ -233,16 +233,16 @@ def _check_nodes(file: Path, graph: Any, versions: Mapping[str, int]) -> None:
             )
         faults += _input_faults(name, node.input, known) + _count_faults(name, node, versions.get("", 1))
         faults += [
-            f"node {name!r} makes {each!r}, which exists already" for each in node.output if each and each in known
+            f"node {name!r} makes {made!r}, which exists already" for made in node.output if made and made in known
         ]
         known.update(node.output)
-    faults += [f"output {each.name!r} is made by no node" for each in graph.output if each.name not in known]
+    faults += [f"output {output.name!r} is made by no node" for output in graph.output if output.name not in known]
     if faults:
         raise SpecError(file, faults)
 
 
 def _input_faults(name: str, inputs: Iterable[str], known: set[str]) -> list[str]:
-    return [f"node {name!r} reads {each!r}, which no node before it makes" for each in inputs if each not in known]
+    return [f"node {name!r} reads {read!r}, which no node before it makes" for read in inputs if read not in known]
 
 
 def schema_of(node: Any, version: int) -> Any:
@@ -268,6 +268,6 @@ def _count_faults(name: str, node: Any, version: int) -> list[str]:
     """Return a fault for a node without required inputs or without results."""
     schema = schema_of(node, version)
     needed = 0 if schema is None else schema.min_input
-    given = sum(map(bool, node.input[:needed]))
-    faults = [f"node {name!r} is a {node.op_type} of {given} input(s): must have {needed}"] if given < needed else []
+    count = sum(map(bool, node.input[:needed]))
+    faults = [f"node {name!r} is a {node.op_type} of {count} input(s): must have {needed}"] if count < needed else []
     return faults + ([] if node.output else [f"node {name!r} makes nothing"])

@@ -48,8 +48,8 @@ class ShapeTrace:
         self._setting = setting
         self._written: set[str] = set()  # whole numbers that the file itself states, not computed from a shape
         self.values: dict[str, Value] = dict(self._stored())
-        for given in model.inputs:
-            self.values[given.name] = Value(shape=setting.input_shapes[given.name], element_type=given.element_type)
+        for entry in model.inputs:
+            self.values[entry.name] = Value(shape=setting.input_shapes[entry.name], element_type=entry.element_type)
         for node in model.nodes:
             advance()
             self._run(node)
@@ -67,7 +67,7 @@ class ShapeTrace:
     def _run(self, node: Any) -> None:
         """Add the values that a node makes."""
         inputs = [self.values[name] if name else None for name in node.input]
-        if node.op_type == "Constant" and is_standard(node) and any(each.HasField("t") for each in node.attribute):
+        if node.op_type == "Constant" and is_standard(node) and any(stated.HasField("t") for stated in node.attribute):
             value = stored_value(node.attribute[0].t, file=self._model.path)
             is_trained = value.is_trained and math.prod(value.shape) > 1  # some programs store weights this way
             self.values[node.output[0]] = replace(value, is_trained=is_trained, is_exact=value.content is not None)
@@ -76,8 +76,8 @@ class ShapeTrace:
         types = self._output_types(node, inputs)
         shapes = {name: shape for name, (_, shape) in types.items()}
         if is_standard(node):
-            given = [None if value is None else value.shape for value in inputs]
-            problem = misfit(node, given, shapes.get(node.output[0]))
+            read = [None if value is None else value.shape for value in inputs]
+            problem = misfit(node, read, shapes.get(node.output[0]))
             if problem:
                 raise ShapesDoNotFollowError(node_name(node), problem)
         contents = computed_content(node, inputs, shapes, version=self._model.version)
@@ -106,16 +106,16 @@ class ShapeTrace:
         if schema is None:
             return {name: self._stated(name, inputs) for name in named}
         types = self._inferred(node, inputs, schema)
-        found: dict[str, tuple[int, tuple[int, ...] | None]] = {}
+        declared: dict[str, tuple[int, tuple[int, ...] | None]] = {}
         for name in named:
-            given = types.get(name)
+            value_type = types.get(name)
             if node.op_type in SAME_AS_FIRST_INPUT and inputs[0] is not None:
-                found[name] = inputs[0].element_type, inputs[0].shape
-            elif given is not None and given.HasField("tensor_type"):
-                found[name] = given.tensor_type.elem_type, _known_shape(given.tensor_type)
+                declared[name] = inputs[0].element_type, inputs[0].shape
+            elif value_type is not None and value_type.HasField("tensor_type"):
+                declared[name] = value_type.tensor_type.elem_type, _known_shape(value_type.tensor_type)
             else:
                 raise ShapesDoNotFollowError(node_name(node), f"{name!r}, made by {node.op_type}, is no tensor")
-        return found
+        return declared
 
     def _inferred(self, node: Any, inputs: list[Value | None], schema: Any) -> Mapping[str, Any]:
         """Return the onnx.TypeProto of each output by onnx's rule for the operator."""
@@ -239,7 +239,7 @@ def misfit(node: Any, inputs: Shapes, output: tuple[int, ...] | None) -> str:
         return f"Resize of {inputs[0]} to {output}: samples and channels must stay as many"
     if node.op_type not in PAIRS:
         return ""
-    attributes = {each.name: each.i for each in node.attribute}
+    attributes = {attribute.name: attribute.i for attribute in node.attribute}
     try:
         what, first, second = PAIRS[node.op_type](inputs, attributes)
     except IndexError:
@@ -335,7 +335,7 @@ def computed_content(
     if any(shape is not None and math.prod(shape) > MOST_KNOWN_ELEMENTS for shape in shapes.values()):
         return {}
     if node.op_type == "Shape":
-        attributes = {each.name: each.i for each in node.attribute}
+        attributes = {attribute.name: attribute.i for attribute in node.attribute}
         extents = inputs[0].shape if inputs[0] is not None else ()
         part = slice(attributes.get("start", 0), attributes.get("end"))
         return {node.output[0]: np.asarray(extents[part], dtype=np.int64)}
@@ -351,7 +351,7 @@ def makes_zeros(node: Any, inputs: Sequence[Value | None]) -> bool:
     if node.op_type == "ConstantOfShape":
         from onnx import numpy_helper
 
-        return not any(np.any(numpy_helper.to_array(each.t)) for each in node.attribute if each.HasField("t"))
+        return not any(np.any(numpy_helper.to_array(stated.t)) for stated in node.attribute if stated.HasField("t"))
     sources = inputs if node.op_type == "Concat" else inputs[:1]
     return node.op_type in KEEPS_ZEROS and all(value is not None and value.is_zero for value in sources)
 
@@ -374,8 +374,8 @@ def _evaluated(
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            found = ReferenceEvaluator(graph, opsets={"": version}).run(outputs, named)
+            values = ReferenceEvaluator(graph, opsets={"": version}).run(outputs, named)
     except Exception:  # content that it cannot compute is unknown: later shapes say what they lack
         return {}
-    known = zip(outputs, map(np.asarray, found), strict=True)
+    known = zip(outputs, map(np.asarray, values), strict=True)
     return {name: content for name, content in known if content.size <= MOST_KNOWN_ELEMENTS}

@@ -111,8 +111,8 @@ class Recorder:
         """Return the fake tensor that replaces one of the module's own, also within a list."""
         if isinstance(value, torch.Tensor):
             return self.substitutes.get(id(value), value)
-        if type(value) in (list, tuple) and any(isinstance(each, torch.Tensor) for each in value):
-            return type(value)(self.substitutes.get(id(each), each) for each in value)
+        if type(value) in (list, tuple) and any(isinstance(entry, torch.Tensor) for entry in value):
+            return type(value)(self.substitutes.get(id(entry), entry) for entry in value)
         return value
 
     def tried(self, decomposition: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -131,15 +131,15 @@ class Recorder:
         self, operator: str, schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], run: Callable[[], Any]
     ) -> Any:
         """Run a call and record it."""
-        given = bound(schema, args, kwargs)
-        arguments = {name: self.refs(value) for name, value in given.items()}
+        values = bound(schema, args, kwargs)
+        arguments = {name: self.refs(value) for name, value in values.items()}
         self.products, self.is_uncounted = 0, False
         self.parts_run, self.parts_moved = [], set()
         returned = run()
-        tensors = [each for each in flat(returned) if isinstance(each, torch.Tensor)]
-        written = [given[name] for name in written_names(schema) if isinstance(given.get(name), torch.Tensor)]
-        mutated = {id(each) for each in written} & {id(each) for each in tensors}
-        passed = {id(each) for each in flat(tuple(given.values()))}
+        tensors = [value for value in flat(returned) if isinstance(value, torch.Tensor)]
+        written = [values[name] for name in written_names(schema) if isinstance(values.get(name), torch.Tensor)]
+        mutated = {id(tensor) for tensor in written} & {id(tensor) for tensor in tensors}
+        passed = {id(value) for value in flat(tuple(values.values()))}
         if not mutated and all(id(tensor) in passed for tensor in tensors):
             return returned  # nothing is made, or arguments are handed on as they are (dropout at inference)
         first, self.sequence = self.sequence, _sequence_number()
@@ -159,7 +159,7 @@ class Recorder:
             region=self.region,
             reruns_all=self.reruns_all,
             parts=() if operator in RUNS_OTHERWISE else tuple(self.parts_run),
-            moved=() if operator in RUNS_OTHERWISE else self._moved(operator, given, returned),
+            moved=() if operator in RUNS_OTHERWISE else self._moved(operator, values, returned),
             is_gradient=torch.is_grad_enabled() and torch._C._current_autograd_node() is not None,
         )
         self.occurrences[self.path, operator] += 1
@@ -178,11 +178,11 @@ class Recorder:
         if operator == COPY and is_reordered(args[0], returned):
             self.parts_moved.add(_elements(args[0]))
 
-    def _moved(self, operator: str, given: Mapping[str, Any], returned: Any) -> tuple[str, ...]:
+    def _moved(self, operator: str, arguments: Mapping[str, Any], returned: Any) -> tuple[str, ...]:
         """Return the names of the arguments that a call reorders first."""
         if operator == COPY:
-            return ("self",) if is_reordered(given["self"], returned) else ()
-        tensors = {name: each for name, each in given.items() if isinstance(each, torch.Tensor)}
+            return ("self",) if is_reordered(arguments["self"], returned) else ()
+        tensors = {name: value for name, value in arguments.items() if isinstance(value, torch.Tensor)}
         return tuple(
             name for name, tensor in tensors.items() if self.parts_moved and _elements(tensor) in self.parts_moved
         )
@@ -224,8 +224,8 @@ class OperatorMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return recorder.record(operator, func._schema, args, kwargs, run)
 
     def _with_substitutes(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], Any]:
-        exchanged = [self.recorder.exchanged(each) for each in args]
-        return tuple(exchanged), {name: self.recorder.exchanged(each) for name, each in kwargs.items()}
+        exchanged = [self.recorder.exchanged(value) for value in args]
+        return tuple(exchanged), {name: self.recorder.exchanged(value) for name, value in kwargs.items()}
 
     def _parts(self, func: Any, operator: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run a call as its parts, and record these; NotImplemented if it has none."""
@@ -258,8 +258,8 @@ class FunctionMode(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         recorder = self.recorder
-        args = tuple(recorder.exchanged(each) for each in args)
-        kwargs = {name: recorder.exchanged(each) for name, each in (kwargs or {}).items()}
+        args = tuple(recorder.exchanged(value) for value in args)
+        kwargs = {name: recorder.exchanged(value) for name, value in (kwargs or {}).items()}
         if recorder.is_muted:
             return func(*args, **kwargs)
         name = getattr(func, "__name__", "")
@@ -342,7 +342,7 @@ def is_composite(operator: str) -> bool:
     """Tell whether an operator, in any of its overloads, is split into others before the dispatcher shows it [-]."""
     namespace, _, name = operator.partition(".")
     packet = getattr(getattr(torch.ops, namespace), name, None)
-    return packet is not None and any(is_made_of_others(f"{namespace}::{name}", each) for each in packet.overloads())
+    return packet is not None and any(is_made_of_others(f"{namespace}::{name}", one) for one in packet.overloads())
 
 
 @cache
@@ -364,27 +364,27 @@ def has_decomposition(operator: str, schema: Any) -> bool:
 
 def bound(schema: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments by their names."""
-    given = {}
+    arguments = {}
     for position, argument in enumerate(schema.arguments):
         if argument.name in kwargs:
-            given[argument.name] = kwargs[argument.name]
+            arguments[argument.name] = kwargs[argument.name]
         elif position < len(args) and not argument.kwarg_only:
-            given[argument.name] = args[position]
+            arguments[argument.name] = args[position]
         else:
-            given[argument.name] = argument.default_value if argument.has_default_value() else None
-    return given
+            arguments[argument.name] = argument.default_value if argument.has_default_value() else None
+    return arguments
 
 
 def written_names(schema: Any) -> list[str]:
     """Return the names of the arguments that an operator of this ``schema`` writes to [-]."""
-    return [each.name for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write]
+    return [taken.name for taken in schema.arguments if taken.alias_info is not None and taken.alias_info.is_write]
 
 
 def flat(value: Any) -> Iterator[Any]:
     """Yield the items of a ``value`` of nested lists and tuples [-]."""
     if isinstance(value, list | tuple):
-        for each in value:
-            yield from flat(each)
+        for part in value:
+            yield from flat(part)
     else:
         yield value
 

@@ -110,6 +110,7 @@ class ProgramReader:
             key=self.key(ref),
             shape=shape,
             axes=layout.axes,
+            merged_axis=layout.merged_axis,
             is_parameter=self._is_parameter(ref),
             is_transposed=facts.is_transposed,
             is_index=facts.is_index,
@@ -151,7 +152,9 @@ class ProgramReader:
                 tensors[key] = ParameterTensor(name=name, shape=shape, is_trained=self.trained[name])
         return tensors
 
-    def program(self, name: str, *, fixed_batch_size: int | None) -> tuple[Program, list[int]]:
+    def program(
+        self, name: str, *, fixed_batch_size: int | None, image_layout: str | None
+    ) -> tuple[Program, list[int]]:
         """Return the program, and the index of the recorded call behind each of its steps."""
         kept = [
             index
@@ -169,6 +172,7 @@ class ProgramReader:
             outputs=[operand for _, operand in outputs],
             starts=frozenset(outputs[index][1].key for index in trained_outputs(self.recording)),
             fixed_batch_size=fixed_batch_size,
+            image_layout=image_layout,
             wholes={} if fixed_batch_size is None else self._wholes(),
         ), kept
 
@@ -254,6 +258,22 @@ class Imported:
     calls: list[int]
     batch_size: int
     why_fixed: str
+
+
+def _has_channels_last(module: torch.nn.Module) -> bool:
+    """Tell whether filters lie with their channels last, as ``torch.channels_last`` puts them."""
+    import torch
+
+    return any(
+        tensor.dim() == IMAGE_AXES
+        and not tensor.is_contiguous()
+        and tensor.is_contiguous(memory_format=torch.channels_last)
+        for tensor in module.parameters()
+    )
+
+
+IMAGE_AXES = 4
+"""Axes of images, and of the filters of two-dimensional convolutions. [1]"""
 
 
 def from_torch(
@@ -400,9 +420,13 @@ class _Importing:
         """Trace at every batch size and build, with the calls in ``split`` decomposed."""
         run = self._trace(self.sizes[0], split, counts=self.counts)
         layouts, why_fixed = self._layouts(run.recording, split)
-        trained = {name: each.requires_grad for name, each in self.module.named_parameters()}
+        trained = {name: parameter.requires_grad for name, parameter in self.module.named_parameters()}
         reader = ProgramReader(run.recording, layouts, trained=trained)
-        program, calls = reader.program(self.name, fixed_batch_size=self.sizes[0] if why_fixed else None)
+        program, calls = reader.program(
+            self.name,
+            fixed_batch_size=self.sizes[0] if why_fixed else None,
+            image_layout="channels_last" if _has_channels_last(self.module) else None,
+        )
         built = build(program, self.translators)
         return Imported(built=built, run=run, calls=calls, batch_size=self.sizes[0], why_fixed=why_fixed)
 
@@ -420,16 +444,16 @@ class _Importing:
         difference = same_structure(recordings)
         if difference:
             return guessed_layouts(recording, batch_axis=axis), difference
-        found = [
-            layout([each.tensors[key].shape for each in recordings], batch_sizes=self.sizes)
+        layouts = [
+            layout([run.tensors[key].shape for run in recordings], batch_sizes=self.sizes)
             for key in range(len(recording.tensors))
         ]
-        unclear = [key for key in read_keys(recording) if found[key] is None]
+        unclear = [key for key in read_keys(recording) if layouts[key] is None]
         if unclear:
-            shapes = " / ".join(str(each.tensors[min(unclear)].shape) for each in recordings)
+            shapes = " / ".join(str(run.tensors[min(unclear)].shape) for run in recordings)
             reason = f"a tensor is not made of samples: {shapes} at {', '.join(map(str, self.sizes))} samples"
             return guessed_layouts(recording, batch_axis=axis), reason
-        return [each or whole(facts.shape) for each, facts in zip(found, recording.tensors, strict=True)], ""
+        return [known or whole(facts.shape) for known, facts in zip(layouts, recording.tensors, strict=True)], ""
 
 
 def _as_sample(shape: tuple[int, ...], origin: str) -> Layout:
@@ -453,7 +477,7 @@ def _checked(module: Any, example_inputs: Any, *, batch_axis: Any, training: Any
     if isinstance(module, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
         allowed = "must be the module inside the wrapper: pass its .module"
         refuse("module", type(module).__name__, allowed)
-    lazy = [name for name, each in module.named_parameters() if torch.nn.parameter.is_lazy(each)]
+    lazy = [name for name, parameter in module.named_parameters() if torch.nn.parameter.is_lazy(parameter)]
     if lazy:
         refuse("module", type(module).__name__, f"must have all shapes: run it once to create {lazy[0]!r}")
     check_flag("training", training)
@@ -497,10 +521,10 @@ def _check_tensors(example: Example) -> None:
 def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
     """Return the warnings of an import."""
     graph = imported.built.graph
-    found: list[tuple[type[Warning], str]] = []
+    warned: list[tuple[type[Warning], str]] = []
     if imported.why_fixed:
         size = imported.batch_size
-        found.append((FixedBatchWarning, f"{graph.name} holds for batch size {size} only: {imported.why_fixed}"))
+        warned.append((FixedBatchWarning, f"{graph.name} holds for batch size {size} only: {imported.why_fixed}"))
     by_operator: dict[str, list[Hole]] = {}
     for hole in imported.built.holes:
         by_operator.setdefault(hole.operator, []).append(hole)
@@ -508,26 +532,26 @@ def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
         counts = counted_by_bytes(graph, [hole.layer for hole in holes], batch_size=imported.batch_size)
         places = listed([repr(hole.layer) for hole in holes])
         text = f"{graph.name}: no layer is {operator} in {places} ({holes[0].reason}); {counts}"
-        found.append((OpaqueLayerWarning, text))
+        warned.append((OpaqueLayerWarning, text))
     doubts = (guessed_loss(imported.run.recording), *_uncounted(imported.run.recording))
-    found += [(BackwardWarning, f"{graph.name}: {doubt}") for doubt in doubts if doubt]
-    found += [(ParameterWarning, f"{graph.name}: {note}") for note in imported.built.notes]
-    return found
+    warned += [(BackwardWarning, f"{graph.name}: {doubt}") for doubt in doubts if doubt]
+    warned += [(ParameterWarning, f"{graph.name}: {note}") for note in imported.built.notes]
+    return warned
 
 
 def _uncounted(recording: Recording) -> list[str]:
     """Return the parts of the backward phase that are not in the graph."""
-    found = []
+    differences = []
     modules = sorted({call.path for call in recording.calls if call.is_gradient})
     if modules:
-        found.append(
+        differences.append(
             "gradients are computed inside forward, to be differentiated in turn (create_graph=True), in "
             f"{listed(list(map(repr, modules)))}: "
             "gradients of gradients are not counted in full"
         )
     if recording.keeps_some:
-        found.append(
+        differences.append(
             "a checkpointed region chooses what it keeps (context_fn): it is taken to keep its input only, and to "
             "compute the rest again"
         )
-    return found
+    return differences

@@ -146,7 +146,7 @@ class TensorBook:
         """Record a copy of a partial write to the whole memory, after the call that wrote."""
         memory = self._memory[storage_of(tensor)]
         whole = self.recording.tensors[memory.key]
-        if memory.key == key or memory.owner:
+        if memory.key == key or memory.owner or not tensor.numel():
             return
         facts = replace(whole, origin="result", name="", part=None, is_transposed=False)
         self.recording.tensors.append(facts)

@@ -32,6 +32,7 @@ from perfmodel.importers.recording import Call, Recording
 from perfmodel.importers.torch.modes import FunctionMode, OperatorMode, Recorder, Site
 from perfmodel.importers.torch.module import trained_outputs
 from perfmodel.importers.torch.tensors import UnfollowedTensorError, storage_of
+from perfmodel.importers.torch.untouched import left_untouched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ class TracedRun:
 def named_arguments(module: torch.nn.Module, example: Example) -> list[tuple[str, Any]]:
     """Return the arguments by the names that the module's forward gives them."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [each.name for each in inspect.signature(module.forward).parameters.values() if each.kind in kinds]
+    names = [taken.name for taken in inspect.signature(module.forward).parameters.values() if taken.kind in kinds]
     names += [f"input_{index}" for index in range(len(names), len(example.args))]
     return [*zip(names, example.args, strict=False), *example.kwargs.items()]
 
@@ -101,10 +102,11 @@ def trace(
     recorder.count_products = count_products
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with ExitStack() as stack:
+        stack.enter_context(left_untouched(module))
         stack.enter_context(_surroundings(module, training=training))
         with fake:
             try:
-                own = _fake_module_tensors(module, recorder, substitutes)
+                own_tensors = _fake_module_tensors(module, recorder, substitutes)
             except UnfollowedTensorError as error:
                 raise trace_error(error, path="", module=module, arguments=()) from error
             arguments = [(name, _fake(value, example, batch_size)) for name, value in named_arguments(module, example)]
@@ -119,7 +121,7 @@ def trace(
         for mode in (fake, OperatorMode(recorder), FunctionMode(recorder)):
             stack.enter_context(mode)
         try:
-            returned = torch.func.functional_call(module, own, args, kwargs)
+            returned = torch.func.functional_call(module, own_tensors, args, kwargs)
         except Exception as error:
             raise trace_error(error, path=recorder.path, module=module, arguments=arguments) from error
     outputs = [(label, tensor) for label, tensor in _labelled(returned, "") if isinstance(tensor, torch.Tensor)]
@@ -132,17 +134,18 @@ def trace(
 
 @contextmanager
 def _surroundings(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
-    """Set the training mode and everything else that decides which operators run; restore all of it afterwards."""
+    """Set the training mode, and for a while everything else that decides which operators run."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     was_silent, log.disabled = log.disabled, True  # a failing module is told of by our own error
-    modes = [(each, each.training) for each in module.modules()]
     detects = transformer._detect_is_causal_mask
     was_fast, was_fused = torch.backends.mha.get_fastpath_enabled(), torch._C._get_mkldnn_enabled()
+    was_for_many = torch._C._get_nnpack_enabled()
     try:
         if module.training != training:
             module.train(training)
         torch.backends.mha.set_fastpath_enabled(False)
         torch._C._set_mkldnn_enabled(False)
+        torch._C._set_nnpack_enabled(False)  # it takes only 16 samples or more, in a layout of its own
         transformer._detect_is_causal_mask = _is_causal_if_said
         with torch.set_grad_enabled(training), sdpa_kernel(SDPBackend.MATH):
             yield
@@ -150,9 +153,8 @@ def _surroundings(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
         log.disabled = was_silent
         torch.backends.mha.set_fastpath_enabled(was_fast)
         torch._C._set_mkldnn_enabled(was_fused)
+        torch._C._set_nnpack_enabled(was_for_many)
         transformer._detect_is_causal_mask = detects
-        for each, was_training in modes:
-            each.training = was_training
 
 
 def _is_causal_if_said(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
@@ -163,7 +165,7 @@ def _is_causal_if_said(mask: Any, is_causal: bool | None = None, size: int | Non
 def _fake_module_tensors(module: torch.nn.Module, recorder: Recorder, substitutes: dict[int, Any]) -> dict[str, Any]:
     """Return a fake tensor for every parameter and buffer by name; one tensor under two names stays one."""
     made: dict[Any, Any] = {}
-    own: dict[str, Any] = {}
+    fakes: dict[str, Any] = {}
     tensors = [
         *((name, tensor, True) for name, tensor in module.named_parameters(remove_duplicate=False)),
         *((name, tensor, False) for name, tensor in module.named_buffers(remove_duplicate=False)),
@@ -176,8 +178,8 @@ def _fake_module_tensors(module: torch.nn.Module, recorder: Recorder, substitute
                 fake = torch.nn.Parameter(fake, requires_grad=tensor.requires_grad)
             recorder.book.hold(fake, origin="parameter" if is_parameter else "constant", name=name)
             made[identity] = fake
-        own[name] = substitutes[id(tensor)] = made[identity]
-    return own
+        fakes[name] = substitutes[id(tensor)] = made[identity]
+    return fakes
 
 
 def _fake(value: Any, example: Example, batch_size: int) -> Any:
@@ -188,10 +190,10 @@ def _fake(value: Any, example: Example, batch_size: int) -> Any:
             shape[axis] = batch_size
         return torch.empty(shape, dtype=value.dtype, device="cpu")
     if isinstance(value, Mapping):
-        return {key: _fake(each, example, batch_size) for key, each in value.items()}
+        return {key: _fake(entry, example, batch_size) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        each = [_fake(one, example, batch_size) for one in value]
-        return type(value)(*each) if hasattr(value, "_fields") else type(value)(each)
+        entries = [_fake(one, example, batch_size) for one in value]
+        return type(value)(*entries) if hasattr(value, "_fields") else type(value)(entries)
     return value
 
 
@@ -204,21 +206,21 @@ def _labelled(value: Any, label: str) -> list[tuple[str, Any]]:
     elif isinstance(value, list | tuple):
         entries = list(enumerate(value))
     elif is_dataclass(value) and not isinstance(value, type):
-        entries = [(each.name, getattr(value, each.name)) for each in fields(value)]
+        entries = [(field.name, getattr(value, field.name)) for field in fields(value)]
     else:
         return []
     many = len(entries) > 1 or isinstance(value, Mapping)
     return [
         pair
-        for key, each in entries
-        for pair in _labelled(each, f"{label}_{key}" if label and many else str(key) if many else label)
+        for key, entry in entries
+        for pair in _labelled(entry, f"{label}_{key}" if label and many else str(key) if many else label)
     ]
 
 
 @contextmanager
 def _places(module: torch.nn.Module, recorder: Recorder, on_module: Callable[[], None]) -> Iterator[None]:
     """Tell the recorder which submodule is running; after a failure it still names the failed one."""
-    paths = {id(each): path for path, each in reversed(list(module.named_modules(remove_duplicate=False)))}
+    paths = {id(part): path for path, part in reversed(list(module.named_modules(remove_duplicate=False)))}
     stack: list[tuple[str, int]] = []
     visits = 0
 
@@ -287,7 +289,7 @@ class _Regions:
 
     def apply(self, function: Callable[..., Any], _: Any, *args: Any) -> Any:
         """Run a function; without gradients if no argument has one, as torch does."""
-        wants = any(isinstance(each, torch.Tensor) and each.requires_grad for each in args)
+        wants = any(isinstance(value, torch.Tensor) and value.requires_grad for value in args)
         with torch.set_grad_enabled(wants and torch.is_grad_enabled()), self._region(reruns_all=True):
             return function(*args)
 
