@@ -1,7 +1,7 @@
 """Benchmarks: one for each kernel class, the sizes it is drawn over, and its timed points.
 
-A benchmark knows sizes by name, the neutral operation that they make (the same record that a network's layer yields, so
-that fitting and predicting lower it alike), and how a backend runs it.
+A benchmark has sizes by name, the operation of those sizes, and how a backend runs it. The operation is the record that
+a network's layer makes, so fitting and predicting lower it alike.
 """
 
 from __future__ import annotations

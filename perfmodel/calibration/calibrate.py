@@ -1,4 +1,4 @@
-"""``pm.calibrate``: kernels of this machine timed for about a minute, and a device that predictions run on."""
+"""``pm.calibrate``: time kernels on this machine for about a minute, and make a device for predictions of it."""
 
 from __future__ import annotations
 
@@ -127,13 +127,13 @@ def calibrate(
     if resume is not None:
         benchmarks = {dtype: library.benchmarks(dtype) for dtype in chosen}
         journal.resume(Path(resume).expanduser(), benchmarks=benchmarks)
-    with _shown(progress, library) as told:
+    with _shown(progress, library) as report_progress:
         session = Session(
             library,
             dtypes=chosen,
             budget_s=budget_s,
             journal=journal,
-            progress=told,
+            progress=report_progress,
             already_s=time.monotonic() - begin,
         )
         try:
@@ -157,7 +157,7 @@ def benchmark_table(backend: str) -> Mapping[str, Benchmark]:
     """Return the benchmarks of a backend by class, without checking for its library or device."""
     check_known("backend", backend, BACKENDS)
     kinds = import_module(BACKENDS[backend].partition(":")[0]).BENCHMARKS
-    return {each.name: each for kind in kinds for each in kind()}
+    return {benchmark.name: benchmark for kind in kinds for benchmark in kind()}
 
 
 def _check_budget(budget_s: Any) -> None:
@@ -176,9 +176,9 @@ def _check_writable(out: str | Path | None) -> None:
     record = journal_of(path)
     if not path.parent.is_dir():
         raise ArgumentError(argument="out", given=str(out), allowed="a file in an existing folder")
-    for each in (path, record):
-        if each.exists() and not each.is_file():
-            allowed = "a regular file, not a folder, device or pipe" + (f" as {record} is" if each is record else "")
+    for file in (path, record):
+        if file.exists() and not file.is_file():
+            allowed = "a regular file, not a folder, device or pipe" + (f" as {record} is" if file is record else "")
             raise ArgumentError(argument="out", given=str(out), allowed=allowed)
     trial = path.with_name(f".{path.name}.{os.getpid()}.trial")
     try:
@@ -268,13 +268,13 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
             f"{FEWEST_POINTS} that a fit needs: give a larger budget_s ({USUAL_BUDGET_S:g} s is usual)"
         )
         raise _TooFewPointsError(message)
-    header, found, watch = journal.header, journal.found, session.watch
+    header, costs, watch = journal.header, journal.surroundings, session.watch
     classes = grouped(journal.points, {dtype: library.benchmarks(dtype) for dtype in header["dtypes"]})
     facts = header["machine"]
     threads = f", {facts['threads']} threads" if facts.get("threads") else ""
-    tables = {name: found.get(name, []) for name in ("overheads", "host_copy", "all_reduce", "storage")}
+    tables = {name: costs.get(name, []) for name in ("overheads", "host_copy", "all_reduce", "storage")}
     tables["kernel"] = fitted_classes(
-        classes, machine=session.machine, cold_of_copy=found.get("reuse", {}).get("cold_s_per_byte")
+        classes, machine=session.machine, cold_of_copy=costs.get("reuse", {}).get("cold_s_per_byte")
     )
     content = {
         "schema_version": 1,
@@ -291,13 +291,13 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
             "reference_spread_percent": round(watch.spread_percent, 2),
             "drift_percent": round(watch.drift_percent, 2),
             "repeat_spread_percent": round(100 * session_repeat_spread(journal.points), 2),
-            "clock_mhz": found.get("clock_mhz"),
-            "allocator": "; ".join(each for each in (allocator, library.allocator()) if each),
+            "clock_mhz": costs.get("clock_mhz"),
+            "allocator": "; ".join(name for name in (allocator, library.allocator()) if name),
             "notes": tuple(session.notes) + _resumed(session.resumed_count),
             "complete": session.short_class_count == 0,
             "short_class_count": session.short_class_count,
         },
-        "peaks": found["peaks"] | {"gemm_flop_per_s": best_rates(classes, found["peaks"]["gemm_flop_per_s"])},
+        "peaks": costs["peaks"] | {"gemm_flop_per_s": best_rates(classes, costs["peaks"]["gemm_flop_per_s"])},
         **tables,
         "source": [
             {

@@ -393,7 +393,7 @@ def pool_of(name: str, measured: Iterable[str]) -> str | None:
     ('reduction', 'convolution_output')
     """
     known = set(measured)
-    return next((each for each in pooled_classes(name) if each in POOLED and each not in known), None)
+    return next((pool for pool in pooled_classes(name) if pool in POOLED and pool not in known), None)
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:
@@ -411,12 +411,12 @@ def fitted_classes(
 ) -> list[dict[str, Any]]:
     """Fit every class, and every pooled class that replaces unmeasured classes."""
     rows: list[dict[str, Any]] = []
-    noise = session_repeat_spread(point for each in classes for point in each.points)
-    for dtype in dict.fromkeys(each.dtype for each in classes):
-        of_dtype = [each for each in classes if each.dtype == dtype]
+    noise = session_repeat_spread(point for kernels in classes for point in kernels.points)
+    for dtype in dict.fromkeys(kernels.dtype for kernels in classes):
+        of_dtype = [kernels for kernels in classes if kernels.dtype == dtype]
         rows += _of_dtype(of_dtype, machine=machine, repeat_spread=noise, cold_of_copy=cold_of_copy)
     # a class of too few points takes its own type's pooled class, not another type's curve
-    have = {(row["name"], row["dtype"]) for row in rows} | {(each.name, each.dtype) for each in classes}
+    have = {(row["name"], row["dtype"]) for row in rows} | {(kernels.name, kernels.dtype) for kernels in classes}
     for dtype, source in SHARED_DTYPE.items():
         if any(row["dtype"] == dtype for row in rows):
             rows += [
@@ -436,12 +436,12 @@ def session_repeat_spread(points: Iterable[Point]) -> float:
 def best_rates(classes: Iterable[ClassPoints], rates: Mapping[str, float]) -> dict[str, float]:
     """Return the best rate of products of each data type: of the one product measured for it, or of any point."""
     best = dict(rates)
-    for each in classes:
-        if each.name.startswith(PLAIN_PRODUCTS):
-            counts = [float(operation.product_flop_count) for operation in each.operations]
-            best[each.dtype] = max(
-                best[each.dtype],
-                *(count / point.seconds for count, point in zip(counts, each.points, strict=True)),
+    for kernels in classes:
+        if kernels.name.startswith(PLAIN_PRODUCTS):
+            counts = [float(operation.product_flop_count) for operation in kernels.operations]
+            best[kernels.dtype] = max(
+                best[kernels.dtype],
+                *(count / point.seconds for count, point in zip(counts, kernels.points, strict=True)),
             )
     return best
 
@@ -449,26 +449,26 @@ def best_rates(classes: Iterable[ClassPoints], rates: Mapping[str, float]) -> di
 def _of_dtype(
     classes: Sequence[ClassPoints], *, machine: Machine, repeat_spread: float, cold_of_copy: float | None
 ) -> list[dict[str, Any]]:
-    columns = {each.name: each.columns(machine) for each in classes}
+    columns = {kernels.name: kernels.columns(machine) for kernels in classes}
     members: dict[str, list[ClassPoints]] = {}
-    for each in classes:
-        pool = pool_of(each.name, columns)
+    for kernels in classes:
+        pool = pool_of(kernels.name, columns)
         if pool is not None:
-            members.setdefault(pool, []).append(each)
+            members.setdefault(pool, []).append(kernels)
     cold = _cold(classes, columns, machine, cold_of_copy)  # by family
     rows, curves = [], {}
     for pool, of_pool in members.items():
-        joined = _joined([columns[each.name] for each in of_pool])
-        points = [point for each in of_pool for point in each.points]
+        joined = _joined([columns[kernels.name] for kernels in of_pool])
+        points = [point for kernels in of_pool for point in kernels.points]
         curves[pool] = _fit(joined, points, None, repeat_spread)
         rows.append(_row(pool, of_pool[0].dtype, joined, points, curves[pool], cold[joined.family]))
-    for each in classes:
-        if len(each.points) < LEAST_POINTS:
+    for kernels in classes:
+        if len(kernels.points) < LEAST_POINTS:
             continue
-        pooled = curves.get(pool_of(each.name, columns) or "")
-        curve = _fit(columns[each.name], each.points, pooled, repeat_spread)
-        of_family = cold[columns[each.name].family]
-        rows.append(_row(each.name, each.dtype, columns[each.name], each.points, curve, of_family))
+        pooled = curves.get(pool_of(kernels.name, columns) or "")
+        curve = _fit(columns[kernels.name], kernels.points, pooled, repeat_spread)
+        of_family = cold[columns[kernels.name].family]
+        rows.append(_row(kernels.name, kernels.dtype, columns[kernels.name], kernels.points, curve, of_family))
     return rows
 
 
@@ -482,12 +482,12 @@ def _cold(
 ) -> dict[str, float]:
     """Return one rate for each family, because one class has too few flushed points."""
     rates = {}
-    for family in dict.fromkeys(each.family for each in columns.values()):
+    for family in dict.fromkeys(column.family for column in columns.values()):
         flushed = [
             (point.seconds, point.cold_seconds, float(size))
-            for each in classes
-            if columns[each.name].family == family
-            for point, size in zip(each.points, columns[each.name].moved_bytes, strict=True)
+            for kernels in classes
+            if columns[kernels.name].family == family
+            for point, size in zip(kernels.points, columns[kernels.name].moved_bytes, strict=True)
             if point.cold_seconds is not None
         ]
         hot_s, flushed_s, moved = ([row[index] for row in flushed] for index in range(3))

@@ -36,8 +36,8 @@ def _text(path: Path) -> str:
 
 
 def _first(pattern: str, text: str) -> str | None:
-    found = re.search(pattern, text, re.MULTILINE)
-    return found.group(1).strip() if found else None
+    match = re.search(pattern, text, re.MULTILINE)
+    return match.group(1).strip() if match else None
 
 
 def usable_cpus() -> tuple[int, ...]:
@@ -83,9 +83,9 @@ def memory_gib() -> float:
     kib = _first(r"^MemTotal:\s+(\d+) kB", _text(MEMORY_INFO))
     total = int(kib) * 1024 if kib else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")):
-        given = _text(limit).strip()
-        if given.isdigit():
-            total = min(total, int(given))
+        limit_bytes = _text(limit).strip()
+        if limit_bytes.isdigit():
+            total = min(total, int(limit_bytes))
     return total / GIB
 
 
@@ -100,8 +100,8 @@ def gpu_clock_mhz(uuid: str) -> float | None:
     which = f"GPU-{uuid.removeprefix('GPU-')}" if uuid else "0"
     command = ["nvidia-smi", f"--id={which}", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
-        return float(told.strip()) or None
+        output = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+        return float(output.strip()) or None
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
 
@@ -133,8 +133,8 @@ def datasheet_of(model: str) -> str | None:
         r"\((?:r|tm)\)|\d+-core\b|@.*", " ", model.lower()
     )  # trademarks, cores and clock do not identify a model
     words = frozenset(re.findall(r"[a-z0-9]+", plain)) - SAYS_NOTHING
-    found = [name for name in spec_files.names("devices") if _is_named(name, words)]
-    return found[0] if len(found) == 1 else None
+    matches = [name for name in spec_files.names("devices") if _is_named(name, words)]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _is_named(name: str, words: frozenset[str]) -> bool:
@@ -231,6 +231,6 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 def child_environment(threads: int) -> dict[str, str]:
     """Return the environment of another process: threads fixed before any library is loaded, this package found."""
-    found = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
+    folders = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
     counts = {name: str(threads) for name in THREADS}
-    return {**os.environ, **counts, "PYTHONPATH": os.pathsep.join(path for path in found if path)}
+    return {**os.environ, **counts, "PYTHONPATH": os.pathsep.join(path for path in folders if path)}

@@ -85,9 +85,9 @@ def of_layer(
         wanted = None if role is None else role(sizes)
         operations = made.operations(inputs, batch_size=sizes[family.batch], phase="forward_backward")
         return next(
-            each
-            for each in operations
-            if measured_kernel(each, element_bytes=4).efficiency == name and wanted in (None, each.role)
+            candidate
+            for candidate in operations
+            if measured_kernel(candidate, element_bytes=4).efficiency == name and wanted in (None, candidate.role)
         )
 
     return operation
@@ -284,7 +284,7 @@ def update(name: str) -> Callable[[Sizes], Operation]:
         return lambda sizes: OPTIMIZERS[name]().operations({"one": sizes["elements"]}, batch_size=1)[0]
     clipped = OPTIMIZERS["sgd"](clipping="per_batch")
     return lambda sizes: next(
-        each
-        for each in clipped.operations({"one": sizes["elements"]}, batch_size=1)
-        if measured_kernel(each, element_bytes=4).efficiency == name
+        operation
+        for operation in clipped.operations({"one": sizes["elements"]}, batch_size=1)
+        if measured_kernel(operation, element_bytes=4).efficiency == name
     )

@@ -1,4 +1,4 @@
-"""The record of a session beside its result: every timed point; rewritten as a whole as it grows."""
+"""The record of a session: every timed point, in a file beside the result that is rewritten as it grows."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ class Surroundings(SpecTable):
 
     @field_validator("peaks", "reuse", mode="before")
     @classmethod
-    def _is_not_empty(cls, given: Any) -> Any:
-        if given is None:
+    def _is_not_empty(cls, value: Any) -> Any:
+        if value is None:
             message = "must be a table, or absent"
             raise ValueError(message)
-        return given
+        return value
 
 
 class Record(SpecTable):
@@ -107,13 +107,13 @@ def set_aside(path: Path) -> None:
     """Rename the record of another session at ``path``, with a warning, so that its points are kept."""
     if not path.is_file() or _is_without_points(path):
         return
-    kept = next(each for number in count(1) if not (each := path.with_name(f"{path.name}.{number}")).exists())
+    kept = next(unused for number in count(1) if not (unused := path.with_name(f"{path.name}.{number}")).exists())
     try:
         path.rename(kept)
     except OSError as error:
         raise ArgumentError("out", str(path), f"in a folder where records can be renamed ({error.strerror})") from error
-    told = f"{path} had points of an earlier session: they are kept as {kept}, with which --resume goes on"
-    warnings.warn(told, PerfmodelWarning, stacklevel=2)
+    warning = f"{path} had points of an earlier session: they are kept as {kept}, with which --resume goes on"
+    warnings.warn(warning, PerfmodelWarning, stacklevel=2)
 
 
 def _is_without_points(path: Path) -> bool:
@@ -132,7 +132,7 @@ def digest_of(points: Iterable[Point]) -> str:
     >>> digest_of([first, second]) == digest_of([second, first]) != digest_of([first, first])
     True
     """
-    lines = sorted(json.dumps([each.name, each.dtype, each.sizes, each.seconds], sort_keys=True) for each in points)
+    lines = sorted(json.dumps([p.name, p.dtype, p.sizes, p.seconds], sort_keys=True) for p in points)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
@@ -142,7 +142,7 @@ class Journal:
     def __init__(self, path: Path | None, header: Mapping[str, Any]) -> None:
         self.path = path
         self.header = dict(header)
-        self.found: dict[str, Any] = {}
+        self.surroundings: dict[str, Any] = {}
         self.points: list[Point] = []
         self.reference_s: list[float] = []
         self._own: set[Path] = set()
@@ -169,7 +169,7 @@ class Journal:
             "version": VERSION,
             "header": self.header,
             "seconds": self.seconds,
-            "found": self.found,
+            "found": self.surroundings,
             "reference_s": self.reference_s,
             "points": [point.to_dict() for point in self.points],
         }
@@ -187,7 +187,7 @@ class Journal:
         fault = next(_faults(content, benchmarks), None)
         if fault is not None:
             raise _spoilt("resume", path, fault)
-        self.found = content["found"]
+        self.surroundings = content["found"]
         self.seconds = content["seconds"]
         self.points = content["points"]
         self.reference_s = content["reference_s"]

@@ -58,7 +58,7 @@ class ChangedConstant:
 
 
 def _rate(kernel: KernelClass) -> str:
-    name = next((each for each in MAIN[:-1] if kernel.constants.get(each)), None)
+    name = next((constant for constant in MAIN[:-1] if kernel.constants.get(constant)), None)
     if name is None:
         return ""
     value = kernel.constants[name]
@@ -71,14 +71,14 @@ def class_table(machine: MeasuredMachine) -> Table[ClassLine]:
     """Return the quality of a calibration class by class."""
     rows = [
         ClassLine(
-            kernel_class=each.name,
-            dtype=each.dtype,
-            points=each.point_count,
-            residual_percent=each.residual_percent,
-            call_us=1e6 * each.constants.get("call_s", 0.0),
-            rate=_rate(each),
+            kernel_class=kernel.name,
+            dtype=kernel.dtype,
+            points=kernel.point_count,
+            residual_percent=kernel.residual_percent,
+            call_us=1e6 * kernel.constants.get("call_s", 0.0),
+            rate=_rate(kernel),
         )
-        for each in machine.kernel
+        for kernel in machine.kernel
     ]
     return Table(rows, title="classes of kernels", headings={"kernel_class": "class"}, row_type=ClassLine)
 
@@ -87,7 +87,7 @@ def session_facts(machine: MeasuredMachine) -> dict[str, Any]:
     """Return facts of the measuring session by name."""
     session, peaks = machine.session, machine.peaks
     best = ", ".join(f"{rate / 1e9:.4g} GFLOP/s in {dtype}" for dtype, rate in peaks.gemm_flop_per_s.items())
-    given: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "machine": machine.describe(),
         "versions": _versions(machine),
         "measuring": f"{session.seconds:.0f} s, {session.point_count:,} points, {session.retaken} of them taken twice",
@@ -100,7 +100,7 @@ def session_facts(machine: MeasuredMachine) -> dict[str, Any]:
         "allocator": session.allocator,
         "notes": "; ".join(session.notes) or None,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 CALLS: Final = {
@@ -121,24 +121,24 @@ def surroundings(machine: MeasuredMachine) -> dict[str, str]:
         if (seconds := getattr(machine.overheads, name)) > 0
     ]
     copies = [
-        f"{byte_rate_text(each.bytes_per_s)} {each.direction.replace('_', ' ')}, "
-        f"{'pinned' if each.pinned else 'pageable'} (the smallest {seconds_text(each.latency_s)})"
-        for each in machine.host_copy
+        f"{byte_rate_text(copy.bytes_per_s)} {copy.direction.replace('_', ' ')}, "
+        f"{'pinned' if copy.pinned else 'pageable'} (the smallest {seconds_text(copy.latency_s)})"
+        for copy in machine.host_copy
     ]
     sums = [
-        f"{byte_rate_text(each.bytes_per_s)} over {each.process_count} processes by {each.library} "
-        f"(the smallest {seconds_text(each.latency_s)})"
-        for each in machine.all_reduce
+        f"{byte_rate_text(measured.bytes_per_s)} over {measured.process_count} processes by {measured.library} "
+        f"(the smallest {seconds_text(measured.latency_s)})"
+        for measured in machine.all_reduce
     ]
     disks = [
-        f"{byte_rate_text(each.sequential_bytes_per_s)}, {seconds_text(each.random_read_s)} for a random read; "
-        f"{each.note}"
-        for each in machine.storage
+        f"{byte_rate_text(disk.sequential_bytes_per_s)}, {seconds_text(disk.random_read_s)} for a random read; "
+        f"{disk.note}"
+        for disk in machine.storage
     ]
     page_s = machine.overheads.page_fault_s
     page = [f"{seconds_text(page_s)} for the first touch of a page; in no prediction"] if page_s else []
-    told = {"calls": calls, "fresh memory": page, "host copies": copies, "all-reduce": sums, "disk": disks}
-    return {name: "; ".join(words) for name, words in told.items() if words}
+    measured = {"calls": calls, "fresh memory": page, "host copies": copies, "all-reduce": sums, "disk": disks}
+    return {name: "; ".join(words) for name, words in measured.items() if words}
 
 
 def _versions(machine: MeasuredMachine) -> str:
@@ -155,9 +155,9 @@ def report_text(machine: MeasuredMachine) -> str:
 def constants_of(machine: MeasuredMachine) -> dict[tuple[str, str, str], tuple[float, float, float]]:
     """Return (class, data type, constant) -> value and the ends of its interval."""
     return {
-        (each.name, each.dtype, name): (value, each.low.get(name, value), each.high.get(name, value))
-        for each in machine.kernel
-        for name, value in each.constants.items()
+        (kernel.name, kernel.dtype, name): (value, kernel.low.get(name, value), kernel.high.get(name, value))
+        for kernel in machine.kernel
+        for name, value in kernel.constants.items()
     }
 
 
@@ -245,7 +245,7 @@ def _diff_facts(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
 
 
 def _diff_rows(old: MeasuredMachine, new: MeasuredMachine) -> list[ChangedConstant]:
-    return sorted(_changed(old, new), key=lambda each: -abs(math.log(each.ratio)) if each.ratio > 0 else 0)
+    return sorted(_changed(old, new), key=lambda row: -abs(math.log(row.ratio)) if row.ratio > 0 else 0)
 
 
 def diff_text(old: MeasuredMachine, new: MeasuredMachine) -> str:
@@ -258,7 +258,7 @@ def diff_text(old: MeasuredMachine, new: MeasuredMachine) -> str:
 
 def diff_content(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
     """Return the differences as plain values: facts by name, and ``changed`` constants."""
-    return {**_diff_facts(old, new), "changed": [asdict(each) for each in _diff_rows(old, new)]}
+    return {**_diff_facts(old, new), "changed": [asdict(row) for row in _diff_rows(old, new)]}
 
 
 def _plain(table: Any) -> dict[str, Any]:
@@ -272,7 +272,7 @@ def measured_points(
     """Return the points of a calibration with their fitted times."""
     on = Machine.of(machine.machine.model_dump())
     by_dtype = {dtype: benchmarks(dtype) for dtype in machine.dtypes}
-    found = []
+    fitted_points = []
     for point in points:
         benchmark = by_dtype.get(point.dtype, {}).get(point.name)
         if benchmark is None or not benchmark.has_sizes(point.sizes):
@@ -280,11 +280,11 @@ def measured_points(
         columns = columns_of([benchmark.operation(point.sizes)], dtype=point.dtype, machine=on)
         of_dtype = machine.classes(point.dtype)
         curves = [of_dtype[name] for name in (point.name, *pooled_classes(point.name)) if name in of_dtype]
-        curve = next((each for each in curves if each.family == columns.family), None)
+        curve = next((fitted for fitted in curves if fitted.family == columns.family), None)
         if curve is None:
             continue
         features = dict(zip(columns.names, columns.features[0].tolist(), strict=True))
-        found.append(
+        fitted_points.append(
             RooflinePoint(
                 intensity=columns.flop_count[0] / columns.moved_bytes[0],
                 flop_per_s=columns.flop_count[0] / point.seconds,
@@ -293,7 +293,7 @@ def measured_points(
                 group=columns.family,
             )
         )
-    return found
+    return fitted_points
 
 
 def roofline_of(file: str | Path, machine: MeasuredMachine) -> Figure:

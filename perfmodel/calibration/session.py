@@ -1,4 +1,4 @@
-"""One session of measuring: which kernel comes next, for how long, and what is kept if the session ends early."""
+"""One measuring session: which kernel comes next, for how long, and what is kept if the session ends early."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Session:
     @property
     def short_class_count(self) -> int:
         """Classes with too few points, because the budget ended before. [1]"""
-        return sum(not each.is_done for each in self.classes)
+        return sum(not kernels.is_done for kernels in self.classes)
 
     def _class_of(self, benchmark: Benchmark, dtype: str) -> _Class:
         """Return a class with the points that an earlier session took of it."""
@@ -171,16 +171,16 @@ class Session:
 
     def _surroundings(self) -> None:
         """Measure what surrounds kernels, unless an earlier session did."""
-        found = self.journal.found
+        surroundings = self.journal.surroundings
         self.notes += measure_surroundings(
             self.backend,
-            found,
-            dtypes=tuple(dict.fromkeys(each.dtype for each in self.classes)),
+            surroundings,
+            dtypes=tuple(dict.fromkeys(kernels.dtype for kernels in self.classes)),
             machine=self.machine,
             budget_s=self.budget_s,
             now=self._now,
         )
-        capacity = found.get("reuse", {}).get("capacity_bytes")
+        capacity = surroundings.get("reuse", {}).get("capacity_bytes")
         if capacity is not None:
             self.machine = replace(self.machine, reuse_bytes=capacity)
         self.journal.write()
@@ -188,16 +188,18 @@ class Session:
     def _check(self) -> None:
         """Check one kernel of each class; leave out those that the library does not have in a data type."""
         left_out = []
-        for each in self.classes:
-            if each.points:
+        for kernels in self.classes:
+            if kernels.points:
                 continue
             try:
-                with self.backend.settings(each.dtype):
-                    check_result(self.backend, each.benchmark, smallest_sizes(each.benchmark), dtype=each.dtype)
+                with self.backend.settings(kernels.dtype):
+                    check_result(
+                        self.backend, kernels.benchmark, smallest_sizes(kernels.benchmark), dtype=kernels.dtype
+                    )
             except RuntimeError as error:  # as torch has it where a kernel does not exist in a data type
-                self.notes.append(f"{each.benchmark.name} in {each.dtype} left out: {str(error).splitlines()[0]}")
-                left_out.append(each)
-        self.classes = [each for each in self.classes if each not in left_out]
+                self.notes.append(f"{kernels.benchmark.name} in {kernels.dtype} left out: {str(error).splitlines()[0]}")
+                left_out.append(kernels)
+        self.classes = [kernels for kernels in self.classes if kernels not in left_out]
 
     def _allows(self, benchmark: Benchmark, dtype: str) -> Callable[[Operation], bool]:
         """Return a check that an operation fits in memory and time."""
@@ -207,24 +209,24 @@ class Session:
             work = operation.work(element_bytes=ELEMENT_BYTES[dtype])
             if work.moved_bytes > MEMORY_SHARE * self.machine.memory_bytes:
                 return False
-            each = next(one for one in self.classes if (one.benchmark.name, one.dtype) == key)
-            return self._expected_s(each, operation) <= self._limit_s(each)
+            kernels = next(one for one in self.classes if (one.benchmark.name, one.dtype) == key)
+            return self._expected_s(kernels, operation) <= self._limit_s(kernels)
 
         return allowed
 
-    def _limit_s(self, each: _Class) -> float:
+    def _limit_s(self, kernels: _Class) -> float:
         """Return the longest time that the next point of a class may be expected to take [s]."""
         points = sum(one.benchmark.point_count for one in self.classes)
         limit = max(SHORTEST_LIMIT_S, self.budget_s / points * 1.2)
-        long = len(each.points) % LONG_EVERY == LONG_EVERY - 1
+        long = len(kernels.points) % LONG_EVERY == LONG_EVERY - 1
         return min(LONGEST_POINT_S, limit * (LONG_FACTOR if long else 1.0))
 
-    def _expected_s(self, each: _Class, operation: Operation) -> float:
-        if each.curve is not None:
-            return float(each.curve.times(columns_of([operation], dtype=each.dtype, machine=self.machine))[0])
-        peaks = self.journal.found["peaks"]
-        work = operation.work(element_bytes=ELEMENT_BYTES[each.dtype])
-        flop_s = float(operation.product_flop_count) / peaks["gemm_flop_per_s"][each.dtype]
+    def _expected_s(self, kernels: _Class, operation: Operation) -> float:
+        if kernels.curve is not None:
+            return float(kernels.curve.times(columns_of([operation], dtype=kernels.dtype, machine=self.machine))[0])
+        peaks = self.journal.surroundings["peaks"]
+        work = operation.work(element_bytes=ELEMENT_BYTES[kernels.dtype])
+        flop_s = float(operation.product_flop_count) / peaks["gemm_flop_per_s"][kernels.dtype]
         streamed_s = float(work.moved_bytes) / peaks["stream_bytes_per_s"]
         return float(ROUGH_CALL_S + (flop_s + streamed_s) / ROUGH_SHARE)
 
@@ -233,22 +235,22 @@ class Session:
         # where the budget is short, kernels get half of it beyond what their surroundings took, but not many seconds
         beyond_s = min(self.budget_s / 2, MOST_BEYOND_S)
         deadline = max((1 - RETAKE_SHARE) * self.budget_s, self._spent_s + beyond_s)
-        total = sum(each.benchmark.point_count for each in self.classes)
+        total = sum(kernels.benchmark.point_count for kernels in self.classes)
         while self._spent_s < deadline:
-            open_classes = [each for each in self.classes if not each.is_done]
+            open_classes = [kernels for kernels in self.classes if not kernels.is_done]
             if not open_classes:
                 break
-            each = min(open_classes, key=lambda one: one.turn)
-            sizes = self._next_sizes(each)
+            kernels = min(open_classes, key=lambda one: one.turn)
+            sizes = self._next_sizes(kernels)
             if sizes is None:
-                each.exhausted = True
+                kernels.exhausted = True
                 continue
             try:
-                self._take(each, sizes)
+                self._take(kernels, sizes)
             except (RuntimeError, MemoryError) as error:  # as torch has it where another program holds the memory
-                each.exhausted = True
+                kernels.exhausted = True
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
-                self.notes.append(f"{each.benchmark.name} in {each.dtype} ended at {dict(sizes)}: {reason}")
+                self.notes.append(f"{kernels.benchmark.name} in {kernels.dtype} ended at {dict(sizes)}: {reason}")
                 continue
             if self.watch.tick():
                 self.journal.seconds = self._earlier_s + self._spent_s
@@ -261,28 +263,30 @@ class Session:
         if self._progress is not None:
             self._progress(total, total)
 
-    def _next_sizes(self, each: _Class) -> Sizes | None:
+    def _next_sizes(self, kernels: _Class) -> Sizes | None:
         """Return the sizes of the next point: evenly spread at first, then where the fit is least sure."""
-        count = len(each.points)
+        count = len(kernels.points)
         if count < ROUGH_POINTS:
-            return next(each.shapes, None)
-        if count % 4 == ROUGH_POINTS % 4 or each.curve is None:
-            each.curve = self._fitted(each)
-        each.waiting += islice(each.shapes, CANDIDATES - len(each.waiting))
-        if not each.waiting:
+            return next(kernels.shapes, None)
+        if count % 4 == ROUGH_POINTS % 4 or kernels.curve is None:
+            kernels.curve = self._fitted(kernels)
+        kernels.waiting += islice(kernels.shapes, CANDIDATES - len(kernels.waiting))
+        if not kernels.waiting:
             return None
-        operations = [each.benchmark.operation(sizes) for sizes in each.waiting]
-        known = each.curve.sensitivities(columns_of(each.operations, dtype=each.dtype, machine=self.machine))
-        offered = each.curve.sensitivities(columns_of(operations, dtype=each.dtype, machine=self.machine))
-        return each.waiting.pop(most_telling(known, offered, prior=PRIOR_OF_DESIGN))
+        operations = [kernels.benchmark.operation(sizes) for sizes in kernels.waiting]
+        known = kernels.curve.sensitivities(columns_of(kernels.operations, dtype=kernels.dtype, machine=self.machine))
+        offered = kernels.curve.sensitivities(columns_of(operations, dtype=kernels.dtype, machine=self.machine))
+        return kernels.waiting.pop(most_telling(known, offered, prior=PRIOR_OF_DESIGN))
 
-    def _fitted(self, each: _Class) -> FittedCurve:
-        columns = columns_of(each.operations, dtype=each.dtype, machine=self.machine)
-        return fit_curve(columns, [point.seconds for point in each.points], spread=[p.spread for p in each.points])
+    def _fitted(self, kernels: _Class) -> FittedCurve:
+        columns = columns_of(kernels.operations, dtype=kernels.dtype, machine=self.machine)
+        return fit_curve(
+            columns, [point.seconds for point in kernels.points], spread=[p.spread for p in kernels.points]
+        )
 
-    def _timed(self, each: _Class, sizes: Sizes, *, cold: bool) -> tuple[Timing, float | None]:
-        with self.backend.settings(each.dtype):
-            prepared = self.backend.prepare(each.benchmark, sizes, dtype=each.dtype)
+    def _timed(self, kernels: _Class, sizes: Sizes, *, cold: bool) -> tuple[Timing, float | None]:
+        with self.backend.settings(kernels.dtype):
+            prepared = self.backend.prepare(kernels.benchmark, sizes, dtype=kernels.dtype)
             timing = self.backend.clock.time(prepared.run)
             cold_s = None
             if cold:
@@ -292,56 +296,56 @@ class Session:
                 self._cold_s += self._now() - begin
         return replace(timing, seconds=timing.seconds * prepared.share), cold_s
 
-    def _wants_cold(self, each: _Class, operation: Operation) -> bool:
-        moved = operation.work(element_bytes=ELEMENT_BYTES[each.dtype]).moved_bytes
-        taken = sum(point.cold_seconds is not None for point in each.points)
+    def _wants_cold(self, kernels: _Class, operation: Operation) -> bool:
+        moved = operation.work(element_bytes=ELEMENT_BYTES[kernels.dtype]).moved_bytes
+        taken = sum(point.cold_seconds is not None for point in kernels.points)
         is_telling = COLD_LEAST_BYTES <= moved <= self.machine.cache_bytes / 2
         return is_telling and taken < COLD_POINTS and self._cold_s <= COLD_SHARE * (self._spent_s - self._points_from_s)
 
-    def _take(self, each: _Class, sizes: Sizes) -> None:
-        operation = each.benchmark.operation(sizes)
+    def _take(self, kernels: _Class, sizes: Sizes) -> None:
+        operation = kernels.benchmark.operation(sizes)
         window = self.watch.window
-        timing, cold_s = self._timed(each, sizes, cold=self._wants_cold(each, operation))
+        timing, cold_s = self._timed(kernels, sizes, cold=self._wants_cold(kernels, operation))
         point = Point(
-            name=each.benchmark.name,
-            dtype=each.dtype,
+            name=kernels.benchmark.name,
+            dtype=kernels.dtype,
             sizes=dict(sizes),
             seconds=timing.seconds,
             spread=timing.spread,
             cold_seconds=cold_s,
             window=window,
         )
-        each.points.append(point)
-        each.operations.append(operation)
+        kernels.points.append(point)
+        kernels.operations.append(operation)
         self.journal.points.append(point)
 
     def _repeat(self) -> None:
         """Time some points of all classes and of the whole session once more, as far as the share goes."""
         end_s = min(self._spent_s + REPEAT_SHARE * self.budget_s, self.budget_s)
-        taken = [(each, index) for each in self.classes for index in range(len(each.points))]
+        taken = [(kernels, index) for kernels in self.classes for index in range(len(kernels.points))]
         chosen = taken[:: max(1, len(taken) // REPEATS)]
-        for each, index in chosen:
-            point = each.points[index]
+        for kernels, index in chosen:
+            point = kernels.points[index]
             if self._spent_s >= end_s:
                 return
-            timing, _ = self._timed(each, point.sizes, cold=False)
-            self._replace(each, index, replace(point, again_seconds=timing.seconds))
+            timing, _ = self._timed(kernels, point.sizes, cold=False)
+            self._replace(kernels, index, replace(point, again_seconds=timing.seconds))
 
-    def _replace(self, each: _Class, index: int, point: Point) -> None:
-        self.journal.points[self.journal.points.index(each.points[index])] = point
-        each.points[index] = point
+    def _replace(self, kernels: _Class, index: int, point: Point) -> None:
+        self.journal.points[self.journal.points.index(kernels.points[index])] = point
+        kernels.points[index] = point
 
     def _retake(self) -> None:
         """Take once more the points of windows in which the machine drifted, as far as the budget goes."""
         drifted = self.watch.drifted()
-        for each in self.classes:
-            for index, point in enumerate(each.points):
+        for kernels in self.classes:
+            for index, point in enumerate(kernels.points):
                 if self._spent_s >= self.budget_s:
                     return
                 if point.window not in drifted or point.retaken:
                     continue
                 if self._spent_s + RUNS_OF_POINT * point.seconds >= self.budget_s:
                     continue  # a shorter one may still fit
-                timing, cold_s = self._timed(each, point.sizes, cold=point.cold_seconds is not None)
+                timing, cold_s = self._timed(kernels, point.sizes, cold=point.cold_seconds is not None)
                 again = replace(point, seconds=timing.seconds, spread=timing.spread, cold_seconds=cold_s, retaken=True)
-                self._replace(each, index, again)
+                self._replace(kernels, index, again)

@@ -1,4 +1,4 @@
-"""Measurements other than kernels: best rates, cache capacity, calls, copies, disk and all-reduces."""
+"""What is measured besides kernels: best rates, cache capacity, calls, copies, disk and all-reduces."""
 
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ def cold_rate(
     """
     hot, flushed = np.asarray(hot_s, dtype=np.float64), np.asarray(flushed_s, dtype=np.float64)
     moved = np.asarray(moved_bytes, dtype=np.float64)
-    told = moved <= reuse_bytes
-    if not told.any():
+    fits = moved <= reuse_bytes
+    if not fits.any():
         return of_copy or 0.0
-    extra, hot = (flushed - hot)[told], hot[told]
-    gone = flushed_bytes(moved[told], reuse_bytes=reuse_bytes)
+    extra, hot = (flushed - hot)[fits], hot[fits]
+    gone = flushed_bytes(moved[fits], reuse_bytes=reuse_bytes)
     through_origin = max(float(extra.sum() / gone.sum()), 0.0)
     rough = of_copy or through_origin
     if len(extra) < FEWEST or rough == 0:
@@ -165,8 +165,8 @@ def _slope(
             distance = np.append(distance, (at[1] * rough / drawn_to - 1) / COPY_SPREAD)
         return distance
 
-    found = least_squares(off, [0.5, 0.5], bounds=(0, np.inf), loss="soft_l1")
-    return float(found.x[1] * rough)
+    solution = least_squares(off, [0.5, 0.5], bounds=(0, np.inf), loss="soft_l1")
+    return float(solution.x[1] * rough)
 
 
 FILE_BYTES: Final = 48 * 2**20
@@ -268,7 +268,7 @@ PROCESSES_BUDGET_S: Final = 30.0
 
 def measure_surroundings(
     backend: Backend,
-    found: dict[str, Any],
+    costs: dict[str, Any],
     *,
     dtypes: Sequence[str],
     machine: Machine,
@@ -289,8 +289,8 @@ def measure_surroundings(
     if budget_s >= PROCESSES_BUDGET_S:
         steps["all_reduce"] = partial(_all_reduces, backend, notes)
     for name, measure in steps.items():
-        if name not in found:
-            found[name] = measure()
+        if name not in costs:
+            costs[name] = measure()
     return notes
 
 
@@ -318,11 +318,11 @@ def _reuse(backend: Backend, machine: Machine, *, time_s: float, now: Callable[[
         if now() < end_s:
             after[share] = clock.time_after(partial(backend.flush, share), copy, samples=5).seconds
     distances, seconds = [share * backend.flush_bytes for share in after], list(after.values())
-    found = None
+    reuse = None
     if len(after) == len(DISTANCES):
-        found = reuse_of(distances, seconds, hot_s=hot_s, moved_bytes=moved)
-    told = {"moved_bytes": moved, "hot_s": hot_s, "distances": distances, "seconds": seconds}
-    return told | ({} if found is None else asdict(found))
+        reuse = reuse_of(distances, seconds, hot_s=hot_s, moved_bytes=moved)
+    measured = {"moved_bytes": moved, "hot_s": hot_s, "distances": distances, "seconds": seconds}
+    return measured | ({} if reuse is None else asdict(reuse))
 
 
 def _all_reduces(backend: Backend, notes: list[str]) -> list[dict[str, Any]]:

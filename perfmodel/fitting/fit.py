@@ -222,16 +222,16 @@ def robust_loss(squared: NDArray[np.float64], *, row_count: int, outlier: float)
 
 
 ENVIRONMENT_VARIABLE: Final = "PERFMODEL_CACHE"
-"""Environment variable for the folder of cached fits; empty to cache none."""
+"""Environment variable for the folder of what is cached; empty to cache nothing."""
 
 
-def cache_folder() -> Path | None:
-    """Return the folder of cached fits; None to cache none."""
-    given = os.environ.get(ENVIRONMENT_VARIABLE)
-    if given is not None:
-        return Path(given) if given else None
+def cache_folder(of: str = "fits") -> Path | None:
+    """Return the folder of cached fits, or of cached things of another kind; None to cache none."""
+    folder = os.environ.get(ENVIRONMENT_VARIABLE)
+    if folder is not None:
+        return Path(folder) if folder else None
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "perfmodel" / "fits"
+    return Path(base) / "perfmodel" / of
 
 
 FOLLOWING_FOLDERS: Final = frozenset({"calibrations", "fit_plans", "intervals"})
@@ -244,11 +244,11 @@ ASIDE: Final = (
     "presentation/",
     "validation/",
     "calibration/",
-    "fitting/interval_fit.py",
-    "cost/interval.py",
+    "fitting/interval_scale_fit.py",
+    "cost/interval_width.py",
     "hardware/interval_scale.py",
     "prediction/certainty/basis.py",
-    "prediction/certainty/interval.py",
+    "prediction/certainty/prediction_interval.py",
     "prediction/words/",
 )
 """Parts of the package that no fit of shipped tables uses, except the modules of ``PREPARING``."""
@@ -340,8 +340,8 @@ def fit_folds(
     """
     jobs = _jobs(trained)
     fits: list[Fit | None] = [None] * len(trained)
-    for job, found in zip(jobs, _in_turn(problem, jobs, processes=processes), strict=True):
-        for place, fit in zip(job.places, found, strict=True):
+    for job, fits_of_job in zip(jobs, _in_turn(problem, jobs, processes=processes), strict=True):
+        for place, fit in zip(job.places, fits_of_job, strict=True):
             fits[place] = fit
             if progress is not None:
                 progress()
@@ -356,14 +356,14 @@ def cached_fits(
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Fit]:
     """Return the fit to each set of rows, from the cache if the same fit was made before."""
-    told = progress or (lambda done, total: None)
+    report_progress = progress or (lambda done, total: None)
     fits = kept_fits(key)
     if fits is None or len(fits) != len(trained):
         done = count(1)
-        fits = fit_folds(problem, trained, progress=lambda: told(next(done), len(trained)))
+        fits = fit_folds(problem, trained, progress=lambda: report_progress(next(done), len(trained)))
         keep_fits(key, fits)
     else:
-        told(len(trained), len(trained))
+        report_progress(len(trained), len(trained))
     return fits
 
 

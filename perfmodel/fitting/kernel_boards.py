@@ -54,13 +54,13 @@ FIRST_INPUT: Final = "data"
 
 
 def _roles(row: MeasuredKernel) -> tuple[Role, ...]:
-    found: tuple[Role, ...] = _known("phase", row.phase, ROLES)
-    return found
+    roles: tuple[Role, ...] = _known("phase", row.phase, ROLES)
+    return roles
 
 
 def _known(column: str, name: str, known: Mapping[Any, Any]) -> Any:
     if name not in known:
-        raise UnknownNameError(kind=f"{column} of a measured kernel", name=name, known=[str(each) for each in known])
+        raise UnknownNameError(kind=f"{column} of a measured kernel", name=name, known=[str(entry) for entry in known])
     return known[name]
 
 
@@ -111,7 +111,7 @@ def _recurrence(row: MeasuredKernel) -> Operations:
 
 def _window(stated: Mapping[str, str]) -> dict[str, Any]:
     options = {"kernel_size": "kernel_size", "stride": "stride", "pad": "padding"}
-    return {own: int(stated[name]) for name, own in options.items() if name in stated}
+    return {option: int(stated[name]) for name, option in options.items() if name in stated}
 
 
 def _convolution_layer(stated: Mapping[str, str]) -> Layer:
@@ -281,7 +281,7 @@ def _board(key: tuple[str, str, str], rows: Sequence[MeasuredKernel], *, kind: K
     stated = {role: library_of_text(software, role.removeprefix("gpu_")) for role in target.roles}
     libraries = {
         **target.libraries(profile, None),
-        **{role: found for role, found in stated.items() if found is not None},
+        **{role: library for role, library in stated.items() if library is not None},
     }
     element_bytes = ELEMENT_BYTES[dtype]
     operations = [operations_of(row, kind=kind.name) for row in rows]

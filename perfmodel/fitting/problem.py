@@ -93,14 +93,14 @@ class Problem:
         self, log_factors: NDArray[np.float64], rows: Iterable[int], *, step: float = STEP
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return ln of predicted times and their gradients; evaluate a row only once for the same unknowns."""
-        found = []
+        times = []
         for index in rows:
             row = self.rows[index]
             key = (index, step, log_factors[list(row.reached)].tobytes())
             if key not in self._known:
                 self._known[key] = row.log_time(log_factors, step=step)
-            found.append(self._known[key])
-        return np.array([time for time, _ in found]), np.array([gradient for _, gradient in found])
+            times.append(self._known[key])
+        return np.array([time for time, _ in times]), np.array([gradient for _, gradient in times])
 
     def reached_by(self, rows: Iterable[int]) -> frozenset[int]:
         """Return the unknowns that scale constants of these rows."""
@@ -111,7 +111,7 @@ class Problem:
         kept = {}
         if keep is not None:
             wanted = [keep[list(row.reached)].tobytes() for row in self.rows]
-            kept = {key: found for key, found in self._known.items() if key[2] == wanted[key[0]]}
+            kept = {key: times for key, times in self._known.items() if key[2] == wanted[key[0]]}
         self._known.clear()
         self._known.update(kept)
 
@@ -152,8 +152,8 @@ class CompiledBoard:
             fixed = [unknown for unknown in held if unknown.matches(name)]
             if matching or fixed:
                 unknowns_of[name] = matching
-                given = [*(unknowns[index] for index in matching), *fixed]
-                starts[name] = _start(name, given, board.constant_values) + sum(held[unknown] for unknown in fixed)
+                starting = [*(unknowns[index] for index in matching), *fixed]
+                starts[name] = _start(name, starting, board.constant_values) + sum(held[unknown] for unknown in fixed)
         reached = tuple(sorted({index for indices in unknowns_of.values() for index in indices}))
         return cls(board, unknowns_of, starts, reached)
 
@@ -217,8 +217,8 @@ class KernelProblem:
         wanted = np.fromiter(rows, dtype=np.intp)
         times, gradients = np.empty(len(wanted)), np.empty((len(wanted), len(log_factors)))
         for index, compiled in enumerate(self.boards):
-            own = self.rows_of(index)
-            here = (wanted >= own.start) & (wanted < own.stop)
+            rows_of_cell = self.rows_of(index)
+            here = (wanted >= rows_of_cell.start) & (wanted < rows_of_cell.stop)
             if not here.any():
                 continue
             key = (index, step, log_factors[list(compiled.reached)].tobytes())
@@ -226,8 +226,8 @@ class KernelProblem:
                 self._known[key] = compiled.log_times(log_factors, step=step)
             known_times, known_gradients = self._known[key]
             times[here], gradients[here] = (
-                known_times[wanted[here] - own.start],
-                known_gradients[wanted[here] - own.start],
+                known_times[wanted[here] - rows_of_cell.start],
+                known_gradients[wanted[here] - rows_of_cell.start],
             )
         return times, gradients
 

@@ -10,6 +10,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.arguments.checks import flag, from_zero_to, positive
+from perfmodel.prediction.energy import StepEnergy, step_energy
 from perfmodel.presentation.quantities import is_number
 
 if TYPE_CHECKING:
@@ -65,17 +66,22 @@ class Billed:
         self,
         *,
         dataset_size: int | None = None,
-        utilisation: float = 1.0,
+        part: str | None = None,
+        utilisation: float | None = None,
         idle_w: float | None = None,
         power_usage_effectiveness: float = 1.0,
     ) -> float:
-        """Energy of the devices in one step or epoch; an upper bound at full utilisation, the default.
+        """Energy of the devices in one step or epoch, by what works, where their file says what work costs.
+
+        Of other devices, and with a utilisation, that of the thermal design power: an upper bound at full utilisation.
 
         Parameters
         ----------
         dataset_size : int
             Samples of an epoch, to return its energy; None for the energy of a step. [samples]
-        utilisation : float
+        part : str, optional
+            ``"idle"``, ``"arithmetic"`` or ``"memory"``, to return that part only; they sum to the whole. [-]
+        utilisation : float, optional
             Share of the time in which a device draws its thermal design power; otherwise it is at rest. [1]
         idle_w : float
             Power of a device at rest; required with a utilisation below 1 if its file states none. [W]
@@ -94,7 +100,15 @@ class Billed:
         """
         p = cast("Prediction", self)
         duration_s = p.step_s if dataset_size is None else p.epoch_s(dataset_size=dataset_size)
-        share = from_zero_to(1, "utilisation", utilisation)
+        by_part = step_energy(p) if utilisation is None and idle_w is None else None
+        if part is not None and (by_part is None or part not in by_part._fields):
+            allowed = f"one of {', '.join(StepEnergy._fields)}, of a GPU whose file has [power], without utilisation"
+            raise ArgumentError("part", part, allowed)
+        if by_part is not None:
+            of_device = by_part.total if part is None else float(getattr(by_part, part))
+            overhead = effectiveness_of(power_usage_effectiveness)
+            return overhead * processors_of(p) * of_device * duration_s / float(p.step_s)
+        share = 1.0 if utilisation is None else from_zero_to(1, "utilisation", utilisation)
         busy_w, rest_w = power_of(p, idle_w=idle_w, utilisation=share)
         return float(
             energy(
@@ -108,11 +122,11 @@ class Billed:
         )
 
 
-def effectiveness_of(given: float) -> float:
+def effectiveness_of(effectiveness: float) -> float:
     """Check a power usage effectiveness."""
-    if not is_number(given) or not 1 <= given <= MOST_OVERHEAD:
-        raise ArgumentError("power_usage_effectiveness", given, f"a number from 1 to {MOST_OVERHEAD:g}")
-    return float(given)
+    if not is_number(effectiveness) or not 1 <= effectiveness <= MOST_OVERHEAD:
+        raise ArgumentError("power_usage_effectiveness", effectiveness, f"a number from 1 to {MOST_OVERHEAD:g}")
+    return float(effectiveness)
 
 
 def processors_of(p: Prediction) -> int:
@@ -127,6 +141,13 @@ def host_count_of(p: Prediction) -> int:
     """Count the machines in which a device works."""
     part = p.basis.prepared.target.system_part
     return 1 if part is None else len(part.hosts)
+
+
+def mean_power_of(p: Prediction) -> float | None:
+    """Mean power of one device over a step; None for a measured machine, whose file states none. [W]"""
+    if getattr(p.basis.prepared.target.processor_spec, "tdp_w", None) is None:
+        return None
+    return p.energy_j() / (processors_of(p) * float(p.step_s))
 
 
 def power_of(p: Prediction, *, idle_w: float | None, utilisation: float) -> tuple[float, float]:

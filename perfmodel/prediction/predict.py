@@ -28,13 +28,13 @@ WIDTH: Final = 116
 
 def shows_arguments(function: Function) -> Function:
     """Give a function of ``**arguments`` a signature and docstring that list every argument."""
-    own = signature(function)
-    first = [each for each in own.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+    shown = signature(function)
+    first = [parameter for parameter in shown.parameters.values() if parameter.kind is not Parameter.VAR_KEYWORD]
     more = [
         Parameter(row.name, Parameter.KEYWORD_ONLY, default=row.default, annotation=row.type)
         for row in ARGUMENTS.values()
     ]
-    function.__signature__ = own.replace(parameters=[*first, *more])  # type: ignore[attr-defined]
+    function.__signature__ = shown.replace(parameters=[*first, *more])  # type: ignore[attr-defined]
     before, _, after = (function.__doc__ or "").partition(PLACE)
     if after:  # without -OO
         function.__doc__ = before + "".join(map(_described, ARGUMENTS)) + after.partition("\n")[2]

@@ -12,20 +12,23 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.prediction.bill import Billed
-from perfmodel.prediction.device.step_time import PARTS, GroupTimes, StepTime, StepTimes
+from perfmodel.prediction.device.step_time import PARTS, StepTimes
 from perfmodel.prediction.job.data_path import BOTTLENECK_OF_STAGE
 from perfmodel.prediction.rows import LayerRow, pieces_of
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from matplotlib.figure import Figure
 
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.certainty.basis import Basis
-    from perfmodel.prediction.certainty.interval import Interval
+    from perfmodel.prediction.certainty.prediction_interval import Interval
     from perfmodel.prediction.certainty.variance import ConstantRow
+    from perfmodel.prediction.device.step_time import GroupTimes, StepTime
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.data_path import DataPath
     from perfmodel.prediction.job.job import Job
@@ -50,58 +53,54 @@ PLAYED_STEPS = 4
 """Steps that a timeline shows by default. [1]"""
 
 
+def _fact(read: Callable[[Basis], Any], meaning: str) -> Any:
+    """Return a property that is read from the basis once."""
+
+    def of_basis(self: Prediction) -> Any:
+        return read(self.basis)
+
+    of_basis.__doc__ = meaning
+    return derived_property(of_basis)
+
+
+class Facts:
+    """What a prediction was made of, read from its basis."""
+
+    subject: str = _fact(lambda basis: basis.prepared.subject.name, "What runs: the graph's name. [-]")
+    target: str = _fact(lambda basis: basis.prepared.target.name, "What it runs on. [-]")
+    framework: str = _fact(lambda basis: basis.prepared.target.software(basis.prepared.profile), "The framework. [-]")
+    batch_size: int = _fact(lambda basis: basis.prepared.batch_size, "Samples per worker and step. [samples]")
+    phase: str = _fact(lambda basis: basis.prepared.subject.phase.value, "The part of a step that runs. [-]")
+    dtype: str = _fact(lambda basis: basis.prepared.dtype, "Data type. [-]")
+    threads: int | None = _fact(lambda basis: basis.prepared.target.threads, "CPU threads; None on a GPU. [1]")
+    parts: StepTime = _fact(lambda basis: basis.timed.parts, "Exclusive parts and totals. [s]")
+    table: KernelTable = _fact(lambda basis: basis.timed.shown.stage.lowered.table, "The lowered graph. [-]")
+    groups: GroupTimes = _fact(lambda basis: basis.timed.groups, "What each unique operation costs. [s]")
+    launch_gap_s: float = _fact(
+        lambda basis: basis.timed.numbers.launch_s, "Time of one launch apart from its kernel. [s]"
+    )
+    step_overhead_s: float = _fact(
+        lambda basis: basis.timed.numbers.step_overhead_s, "Host time per step, independent of what it computes. [s]"
+    )
+    peak_flop_per_s: float = _fact(
+        lambda basis: basis.prepared.target.peak_flop_per_s(basis.prepared.dtype),
+        "Peak rate of the target in the data type. [FLOP/s]",
+    )
+    memory_bandwidth_bytes_per_s: float | None = _fact(
+        lambda basis: basis.prepared.target.bandwidth_bytes_per_s, "Peak bandwidth to the target's memory. [B/s]"
+    )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Prediction(StepTimes, Billed, Drawn):
+class Prediction(StepTimes, Facts, Billed, Drawn):
     """How long one step takes on one target, and why. Made by :func:`perfmodel.predict`.
 
     Parameters
     ----------
-    subject : str
-        What runs: the graph's name. [-]
-    target : str
-        What it runs on. [-]
-    framework : str
-        The framework. [-]
-    batch_size : int
-        Samples per worker and step. [samples]
-    phase : str
-        The part of a step that runs. [-]
-    dtype : str
-        Data type. [-]
-    threads : int or None
-        CPU threads; None on a GPU. [1]
-    parts : StepTime
-        Exclusive parts and totals. [s]
-    table : KernelTable
-        The lowered graph. [-]
-    groups : GroupTimes
-        What each unique operation costs. [s]
-    launch_gap_s : float
-        Time of one launch apart from its kernel. [s]
-    step_overhead_s : float
-        Host time per step, independent of what it computes. [s]
-    peak_flop_per_s : float
-        Peak rate of the target in the data type. [FLOP/s]
-    memory_bandwidth_bytes_per_s : float or None
-        Peak bandwidth to the target's memory. [B/s]
     basis : Basis
-        The step and the constants that timed it; source of memory, sources, remarks, interval and provenance. [-]
+        The step and the constants that timed it; everything else follows from it when it is read. [-]
     """
 
-    subject: str
-    target: str
-    framework: str
-    batch_size: int
-    phase: str
-    dtype: str
-    threads: int | None
-    parts: StepTime
-    table: KernelTable
-    groups: GroupTimes
-    launch_gap_s: float
-    step_overhead_s: float
-    peak_flop_per_s: float
-    memory_bandwidth_bytes_per_s: float | None
     basis: Basis
 
     @derived_property

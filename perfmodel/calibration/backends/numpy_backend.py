@@ -213,7 +213,7 @@ def _passes() -> Iterator[Benchmark]:
     yield _pass("layer_norm", SEQUENCES, layers.LayerNorm(), _layer_norm)
     yield _pass("mean_squared_error", TWO_ROWS, layers.MeanSquaredError(), lambda x, y: np.mean((x - y) ** 2), arrays=2)
     yield _pass(
-        "transpose",
+        "rearrange",
         SEQUENCES,
         layers.Transpose(axes=(1, 0), copies=True),
         lambda x: np.ascontiguousarray(x.swapaxes(1, 2)),
@@ -271,13 +271,13 @@ THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 def blas_threads() -> int:
     """Return the threads of the BLAS: as its environment tells, else all physical cores [1]."""
-    given = next((os.environ[name] for name in THREADS if os.environ.get(name, "").isdigit()), None)
-    return min(int(given), facts.physical_cores()) if given else facts.physical_cores()
+    thread_count = next((os.environ[name] for name in THREADS if os.environ.get(name, "").isdigit()), None)
+    return min(int(thread_count), facts.physical_cores()) if thread_count else facts.physical_cores()
 
 
 def _blas() -> str:
-    found: Any = np.show_config(mode="dicts")
-    blas = (found or {}).get("Build Dependencies", {}).get("blas", {})
+    config: Any = np.show_config(mode="dicts")
+    blas = (config or {}).get("Build Dependencies", {}).get("blas", {})
     return f"{blas.get('name', 'unknown')} {blas.get('version', '')}".strip()
 
 
@@ -320,7 +320,7 @@ class NumpyBackend(Backend):
 
     def benchmarks(self, dtype: str) -> Mapping[str, Benchmark]:
         """Return all benchmarks of numpy, the same in every data type."""
-        return {each.name: each for kind in BENCHMARKS for each in kind()}
+        return {benchmark.name: benchmark for kind in BENCHMARKS for benchmark in kind()}
 
     def prepare(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> Prepared:
         """Return a kernel with its operands."""
@@ -329,9 +329,9 @@ class NumpyBackend(Backend):
     def results(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> tuple[Any, Any, bool]:
         """Run a kernel in both data types on the same random numbers."""
         made, is_random = [], False
-        for each in (dtype, "fp64"):
-            self._tools[each].restart()
-            prepared = self.prepare(benchmark, sizes, dtype=each)
+        for precision in (dtype, "fp64"):
+            self._tools[precision].restart()
+            prepared = self.prepare(benchmark, sizes, dtype=precision)
             made.append(np.asarray(prepared.run(), dtype=np.float64))
             is_random = prepared.random
         return made[0], made[1], is_random

@@ -53,13 +53,13 @@ def _checked_device(torch: Any, target: str) -> str:
     """Return the device of a target; raise if torch or the machine does not have it."""
     if target == "cpu":
         return target
-    found = re.fullmatch(r"cuda(?::(\d+))?", target)
-    if found is None:
+    match = re.fullmatch(r"cuda(?::(\d+))?", target)
+    if match is None:
         raise ArgumentError(argument="target", given=target, allowed="cpu, or cuda:N for the GPU of that number")
     if not torch.cuda.is_available():
         built = "" if torch.version.cuda else f"; torch {torch.__version__} is built without CUDA"
         raise ArgumentError(argument="target", given=target, allowed=f"cpu, as torch finds no CUDA GPU here{built}")
-    index, count = int(found.group(1) or 0), torch.cuda.device_count()
+    index, count = int(match.group(1) or 0), torch.cuda.device_count()
     if index >= count:
         names = ", ".join(f"cuda:{number} ({torch.cuda.get_device_name(number)})" for number in range(count))
         raise ArgumentError(argument="target", given=target, allowed=f"one of {names}, or cpu")
@@ -161,8 +161,8 @@ class TorchBackend(Backend):
 
     def benchmarks(self, dtype: str) -> Mapping[str, Benchmark]:
         """Return all benchmarks of torch; in tf32 those with products in them, as nothing else differs from fp32."""
-        made = {each.name: each for kind in BENCHMARKS for each in kind()}
-        return made if dtype != "tf32" else {name: each for name, each in made.items() if _has_products(each)}
+        made = {benchmark.name: benchmark for kind in BENCHMARKS for benchmark in kind()}
+        return made if dtype != "tf32" else {name: timed for name, timed in made.items() if _has_products(timed)}
 
     def _tools_of(self, dtype: str) -> TorchTools:
         name = TORCH_DTYPE[dtype]
@@ -182,8 +182,8 @@ class TorchBackend(Backend):
     def results(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> tuple[Any, Any, bool]:
         """Return the first tensor that a kernel makes, in both data types from the same random numbers."""
         made, is_random = [], False
-        for each in (dtype, "fp64"):
-            tools = self._small_tools_of(TORCH_DTYPE[each])
+        for precision in (dtype, "fp64"):
+            tools = self._small_tools_of(TORCH_DTYPE[precision])
             tools.restart()
             prepared = benchmark.prepare(tools, sizes, benchmark.operation(sizes))
             result, is_random = prepared.run(), prepared.random

@@ -62,21 +62,21 @@ def _joined(processes: Sequence[subprocess.Popen[str]]) -> list[float]:
     """Wait for all processes, return the output of the first, and end the rest."""
     deadline = time.monotonic() + LONGEST_S
     try:
-        told = [each.communicate(timeout=max(deadline - time.monotonic(), 0.1)) for each in processes]
+        outputs = [process.communicate(timeout=max(deadline - time.monotonic(), 0.1)) for process in processes]
     except subprocess.TimeoutExpired:
         message = f"processes did not meet for an all-reduce within {LONGEST_S:g} s"
         raise CalibrationError(message) from None
     finally:
-        for each in processes:
-            if each.poll() is None:
-                each.kill()
-                each.communicate()
-    for process, (_, errors) in zip(processes, told, strict=True):
+        for process in processes:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+    for process, (_, errors) in zip(processes, outputs, strict=True):
         if process.returncode != 0:
             last = (errors.strip().splitlines() or ["no message"])[-1]
             message = f"a process of an all-reduce ended with code {process.returncode}: {last}"
             raise CalibrationError(message)
-    seconds: list[float] = json.loads(told[0][0])
+    seconds: list[float] = json.loads(outputs[0][0])
     return seconds
 
 
@@ -269,7 +269,7 @@ def _leaves(result: Any) -> list[Any]:
 
 def host_copies(tools: TorchTools) -> list[dict[str, Any]]:
     """Return copies between host and GPU: time of the smallest, rate of a large one."""
-    torch, found = tools.torch, []
+    torch, rows = tools.torch, []
     wait = _waiting(tools)
     for pinned in (True, False):
         for direction in ("to_device", "to_host"):
@@ -285,8 +285,8 @@ def host_copies(tools: TorchTools) -> list[dict[str, Any]]:
 
                 seconds.append(median_s(copied, repeats=7, wait=wait))
             rate = (PINNED_BYTES[1] - PINNED_BYTES[0]) / max(seconds[1] - seconds[0], 1e-9)
-            found.append({"direction": direction, "pinned": pinned, "latency_s": seconds[0], "bytes_per_s": rate})
-    return found
+            rows.append({"direction": direction, "pinned": pinned, "latency_s": seconds[0], "bytes_per_s": rate})
+    return rows
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Memory-bound passes of torch: one entry each, the layer that has it and the calls of torch that run it."""
+"""Memory-bound passes of torch, one entry each: the layer that has the pass, and the calls that run it."""
 
 from __future__ import annotations
 
@@ -210,10 +210,10 @@ def passes(
         return
 
     def prepare_backward(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-        given = inputs(tools, sizes)
-        result = forward(tools.torch, *given)
+        operands = inputs(tools, sizes)
+        result = forward(tools.torch, *operands)
         gradient = tools.normal(*result.shape)
-        return Prepared(partial(backward, tools.torch, gradient, result, *given))
+        return Prepared(partial(backward, tools.torch, gradient, result, *operands))
 
     name = f"{name}_backward"
     operation = of_layer(name, family, layer)
@@ -283,8 +283,10 @@ ELEMENT_PASSES: Final[tuple[tuple[str, Family, Layer, Call, Call | None, float],
 
 
 def _bound(call: Call, torch: Any, operands: Mapping[str, Any]) -> Run:
-    name, *given = call
-    return partial(attrgetter(name)(torch), *(operands[each] if isinstance(each, str) else each for each in given))
+    function, *arguments = call
+    return partial(
+        attrgetter(function)(torch), *(operands[name] if isinstance(name, str) else name for name in arguments)
+    )
 
 
 def called_passes(
@@ -302,11 +304,11 @@ def called_passes(
         operands["g"] = tools.normal(*operands["y"].shape)
         return Prepared(_bound(call, tools.torch, operands))
 
-    for own, call in ((name, forward), (f"{name}_backward", gradient)):
+    for class_name, call in ((name, forward), (f"{name}_backward", gradient)):
         if call is not None:
-            operation = of_layer(own, family, layer)
+            operation = of_layer(class_name, family, layer)
             yield Benchmark(
-                name=own, axes=family.axes, operation=operation, prepare=partial(prepare, call), weight=weight
+                name=class_name, axes=family.axes, operation=operation, prepare=partial(prepare, call), weight=weight
             )
 
 
@@ -323,6 +325,13 @@ def _element_wise() -> Iterator[Benchmark]:
             partial(tools.torch.add, *(tools.normal(*ELEMENTS.tensor(sizes)) for _ in range(2)))
         ),
         weight=1.5,
+    )
+    yield from passes(
+        "power",
+        ELEMENTS,
+        layers.Unary(function="power"),
+        lambda torch, x: torch.pow(x, 3.0),
+        lambda torch, g, y, x: g * (3.0 * torch.pow(x, 2.0)),
     )
     yield from passes(
         "dropout",
@@ -360,13 +369,6 @@ def _maps() -> Iterator[Benchmark]:
         layers.Concat(),
         lambda torch, *parts: torch.cat(parts, 1),
         lambda torch, g, _, *parts: g.chunk(len(parts), 1),  # autograd hands on parts of the gradient as they lie
-    )
-    yield from passes(
-        "transpose",
-        MAPS,
-        layers.Transpose(axes=(1, 2, 0), copies=True),
-        lambda torch, x: x.permute(0, 2, 3, 1).contiguous(),
-        lambda torch, g, y, x: g.permute(0, 3, 1, 2).contiguous(),
     )
     yield from passes(
         "rearrange",

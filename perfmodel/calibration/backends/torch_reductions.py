@@ -92,11 +92,11 @@ def _batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepar
     if not backward:
         return Prepared(partial(norm, x, mean, variance, scale, shift, True, 0.1, EPSILON))
     if tools.on_gpu:  # only autograd chooses the library's own kernels
-        return by_autograd(tools, lambda *given: norm(given[0], mean, variance, *given[1:], True), x, scale, shift)
+        return by_autograd(tools, lambda rows, *affine: norm(rows, mean, variance, *affine, True), x, scale, shift)
     aten = tools.torch.ops.aten
     _, saved_mean, saved_deviation = aten.native_batch_norm(x, scale, shift, mean, variance, True, 0.1, EPSILON)
-    given = (tools.normal(*x.shape), x, scale, mean, variance, saved_mean, saved_deviation, True, EPSILON)
-    return Prepared(partial(aten.native_batch_norm_backward, *given, [True, True, True]))
+    arguments = (tools.normal(*x.shape), x, scale, mean, variance, saved_mean, saved_deviation, True, EPSILON)
+    return Prepared(partial(aten.native_batch_norm_backward, *arguments, [True, True, True]))
 
 
 def _frozen_batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -131,8 +131,8 @@ def _rms_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared
     if not backward:
         return Prepared(partial(norm, x, weight=scale))
     if operation.role is Role.INPUT_GRADIENT:
-        return by_autograd(tools, lambda given: norm(given, weight=scale), x)
-    return by_autograd(tools, lambda given: norm(x, weight=given), scale)
+        return by_autograd(tools, lambda rows: norm(rows, weight=scale), x)
+    return by_autograd(tools, lambda weight: norm(x, weight=weight), scale)
 
 
 def _group_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -197,7 +197,7 @@ def _cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Pre
     scores = tools.normal(sizes["rows"], sizes["features"], grad=operation.role is not Role.OUTPUT)
     if operation.role is Role.OUTPUT:
         return Prepared(partial(loss, scores, labels))
-    return by_autograd(tools, lambda given: loss(given, labels), scores)
+    return by_autograd(tools, lambda predicted: loss(predicted, labels), scores)
 
 
 def _entropy_layer(sizes: Sizes) -> Layer:

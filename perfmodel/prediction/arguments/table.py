@@ -13,6 +13,7 @@ import numpy as np
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.framework.profile import load_framework
 from perfmodel.graph.execution import check_recompute
+from perfmodel.graph.graph_file import IMAGE_LAYOUTS
 from perfmodel.hardware.catalogue import load_dataset, load_device, load_library, load_system
 from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.storage import Storage
@@ -110,9 +111,12 @@ def _loaded(load: Any) -> Check:
     return loaded
 
 
+_NOT_NAMES: Final = (int, float, complex, list, tuple, set, Mapping, np.ndarray)
+
+
 def _named(name: str, value: Any) -> Any:
     """Load a name or path; reject numbers and collections."""
-    if isinstance(value, bool | int | float | complex | list | tuple | set | Mapping | np.ndarray):
+    if isinstance(value, _NOT_NAMES):
         raise ArgumentError(name, value, "a name, a path to a .toml file, or what was loaded")
     return value
 
@@ -185,7 +189,10 @@ def _message_bytes(job: Job) -> Any:
 
 
 def _library_names(job: Job) -> tuple[str, ...]:
-    return tuple(library.name for library in job.target.libraries(job.profile, job.library).values())
+    from perfmodel.prediction.job.subject import attends
+
+    libraries = job.target.libraries(job.profile, job.library, attends=attends(job.subject.graph))
+    return tuple(library.name for library in libraries.values())
 
 
 NO_DATASET: Final = "None without a dataset, since there are no examples to read"
@@ -244,6 +251,11 @@ _ROWS: Final = (
         check=lambda _, value: check_recompute(value),
         help="What to recompute in the backward phase: full keeps only the inputs of blocks, sqrt only those of about "
         "sqrt(n) segments; None keeps all activations, except in regions that the graph marks.",
+    ),
+    Argument(
+        name="image_layout", type="str | None", unit="-", group="step", metavar="LAYOUT",
+        check=partial(one_of, known=IMAGE_LAYOUTS),
+        help="Order of images in memory: channels_first or channels_last; None for the framework's usual one.",
     ),
     Argument(
         name="workers", type="int", unit="1", group="workers", default=1, metavar="N", check=_from(1),

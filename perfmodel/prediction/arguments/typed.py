@@ -33,6 +33,7 @@ class JobArguments(TypedDict, total=False):
     dtype: str
     optimizer: str | Optimizer
     recompute: str | None
+    image_layout: str | None
     workers: int
     parallelism: str
     sync: str
@@ -76,6 +77,7 @@ class JobAttributes:
     dtype: str = "fp32"
     optimizer: str | Optimizer = "sgd"
     recompute: str | None = None
+    image_layout: str | None = None
     workers: int = 1
     parallelism: str = "data"
     sync: str = "ring_all_reduce"

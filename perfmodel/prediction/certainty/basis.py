@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from perfmodel.derived import derived_property
+from perfmodel.derived import derived_property, record
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
 from perfmodel.prediction.job.prepare import prepare
@@ -16,12 +15,12 @@ from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.hardware.fit_file import FitFile
-    from perfmodel.prediction.certainty.interval import Interval
+    from perfmodel.prediction.certainty.prediction_interval import Interval
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepared import TimedStep
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Basis:
     """A timed step and the constants that timed it."""
 
@@ -36,10 +35,10 @@ class Basis:
         """The 80 % interval of the step time; on a measured machine it follows from the scatter of its kernels."""
         machine = self.prepared.target.measured
         if machine is None:
-            from perfmodel.prediction.certainty.interval import interval_of
+            from perfmodel.prediction.certainty.prediction_interval import interval_of
 
             return interval_of(self)
-        from perfmodel.prediction.certainty.measured_interval import measured_interval
+        from perfmodel.prediction.certainty.measured_machine_interval import measured_interval
 
         return measured_interval(machine, self)
 
@@ -49,7 +48,7 @@ class Basis:
         machine = self.prepared.target.measured
         if machine is None:
             return self._on_checkpoints
-        from perfmodel.prediction.certainty.measured_interval import extrapolation_remarks
+        from perfmodel.prediction.certainty.measured_machine_interval import extrapolation_remarks
 
         return (*extrapolation_remarks(machine, self.prepared, self.timed), *self._on_checkpoints)
 
@@ -94,26 +93,10 @@ def timed_prediction(
     job: Job | None = None,
 ) -> Prediction:
     """Time a prepared step and keep its basis."""
-    target, dtype = prepared.target, prepared.dtype
     if factors is None:
-        factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, target.name)
+        factors = NO_FACTORS if calibration is None else _factors_of(calibration, prepared, prepared.target.name)
     timed = prepared.step(factors)
-    shown = timed.shown
     return Prediction(
-        subject=prepared.subject.name,
-        target=target.name,
-        framework=target.software(prepared.profile),
-        batch_size=prepared.batch_size,
-        phase=prepared.subject.phase.value,
-        dtype=dtype,
-        threads=target.threads,
-        parts=timed.parts,
-        table=shown.stage.lowered.table,
-        groups=shown.groups,
-        launch_gap_s=shown.numbers.launch_s,
-        step_overhead_s=shown.numbers.step_overhead_s,
-        peak_flop_per_s=target.peak_flop_per_s(dtype),
-        memory_bandwidth_bytes_per_s=target.bandwidth_bytes_per_s,
         basis=Basis(prepared=prepared, factors=factors, timed=timed, calibration=calibration, job=job),
     )
 

@@ -82,15 +82,16 @@ def uncertainty_of(
     lowered by its standard deviation, so that a threshold inside that step counts once.
     """
     stated = [stated_constant(name, prepared.specs, dtype=prepared.dtype) for name in prepared.constant_names]
-    constants = tuple(each for each in stated if each is not None and not isinstance(each.value, tuple))
-    belongs = np.array([[unknown.matches(each.name) for unknown in known.unknowns] for each in constants], dtype=float)
+    constants = tuple(constant for constant in stated if constant is not None and not isinstance(constant.value, tuple))
+    names = [constant.name for constant in constants]
+    belongs = np.array([[unknown.matches(name) for unknown in known.unknowns] for name in names], dtype=float)
     belongs = belongs.reshape(len(constants), len(known.unknowns))
     own_spread = np.array(
-        [0.0 if row.any() else _spread(each, spreads) for each, row in zip(constants, belongs, strict=True)]
+        [0.0 if row.any() else _spread(constant, spreads) for constant, row in zip(constants, belongs, strict=True)]
     )
     covariance = belongs @ known.covariance @ belongs.T + np.diag(own_spread**2)
     spread = np.sqrt(np.diag(covariance))
-    sensitivity = _sensitivity(prepared, factors, [each.name for each in constants], np.maximum(spread, LEAST_STEP))
+    sensitivity = _sensitivity(prepared, factors, names, np.maximum(spread, LEAST_STEP))
     return Uncertainty(
         constants=constants,
         sensitivity=sensitivity,
@@ -121,11 +122,11 @@ def _times(prepared: Prepared, factors: Factors, count: int) -> NDArray[np.float
     try:
         return np.broadcast_to(prepared.step(factors).parts.step_s, count)
     except ValueError:  # numpy raises when an array is used as a condition
-        each = (
+        drawn_factors = (
             {name: value[place] if np.ndim(value) else value for name, value in factors.items()}
             for place in range(count)
         )
-        return np.array([prepared.step(one).parts.step_s for one in each])
+        return np.array([prepared.step(one).parts.step_s for one in drawn_factors])
 
 
 def prior_covariance(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:

@@ -181,6 +181,7 @@ def _of_framework(name: str, profile: FrameworkProfile, place: str, **unused: st
 def _of_library(name: str, library: LibraryProfile, place: str, *, dtype: str) -> StatedConstant:
     architecture, _, constant = place.partition(".")
     described = library.constant[constant]
+    dtype = library.dtype_with(constant, architecture=architecture, dtype=dtype)
     field = library.field_of(constant, architecture=architecture, dtype=dtype)
     return StatedConstant(
         name=name,

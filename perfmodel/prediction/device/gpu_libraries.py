@@ -192,13 +192,19 @@ def recurrent_library(
     )
 
 
+ISSUER_DISPATCH: Final = ("dispatch_us", "backward_dispatch_us", "update_dispatch_us", "recording_us")
+"""Constants of a framework whose host runs ahead: time to issue an operator by ``ISSUERS``, and to record it."""
+
 BLAS_SHAPE_CLASSES = ("gemm",)
 """Shape classes of products that the BLAS runs; every other class is the DNN library's."""
 
 FRAMEWORK_PASS_CLASSES = ("elementwise", "reduction", "transpose", "gather", "update")
 """Classes of passes whose bandwidth fraction is a constant of the framework."""
 
-_BANDWIDTH_OF_PASS: Final = {name: f"bandwidth_fraction_{name}" for name in FRAMEWORK_PASS_CLASSES}
+FRAMEWORK_PASSES = ("depthwise_input_gradient", "depthwise_weight_gradient")
+"""Passes that may have a bandwidth fraction of their own; otherwise that of their class holds."""
+
+_BANDWIDTH_OF_PASS: Final = {name: f"bandwidth_fraction_{name}" for name in FRAMEWORK_PASS_CLASSES + FRAMEWORK_PASSES}
 
 LIBRARY_PASSES = ("im2col", "fft_transform", "winograd_transform")
 """Passes that belong to a convolution algorithm of the DNN library."""
@@ -214,6 +220,8 @@ NOT_SHAPE_CLASSES = frozenset(
         "matmul_bandwidth_fraction",
         "translation_efficiency",
         "architecture_factor",
+        "ramp_steps",
+        "fed_flop_per_clock",
         "issue_us",
     )
 )
@@ -234,11 +242,13 @@ class GpuSoftware:
     dnn: Mapping[str, Any]
     recurrent_menu: TileMenu | None
     stream_efficiency: StreamEfficiency
+    narrow_stream_efficiency: StreamEfficiency
     serial_row_cycles: Quantity
     dispatch_s: Quantity
     library_issue_s: Quantity
     step_overhead_s: Quantity
     overlap_exponent: float
+    issuer_dispatch_s: tuple[Quantity, ...] | None
 
 
 @lru_cache(maxsize=64)
@@ -258,6 +268,8 @@ def _software(
     constants = framework_constants(profile, "gpu", factors=factors)
     calls = constants["blas_efficiency"]
     skinny = calls * blas["skinny_bandwidth_fraction"]
+    own_passes = {name: constants[constant] for name, constant in _BANDWIDTH_OF_PASS.items() if constant in constants}
+    library_passes = {name: dnn[name] for name in LIBRARY_PASSES if name in dnn}
     return GpuSoftware(
         reaches=(
             matmul_reach(blas, BLAS_SHAPE_CLASSES, calls=calls, skinny_bandwidth_fraction=skinny),
@@ -268,15 +280,17 @@ def _software(
         ramp_steps=blas["ramp_steps"],
         dnn=dnn,
         recurrent_menu=recurrent_menu(dnn),
-        stream_efficiency=StreamEfficiency(
-            {name: constants[constant] for name, constant in _BANDWIDTH_OF_PASS.items()}
-            | {name: dnn[name] for name in LIBRARY_PASSES if name in dnn}
+        stream_efficiency=StreamEfficiency(own_passes | library_passes),
+        narrow_stream_efficiency=StreamEfficiency(
+            {name: share * constants.get("narrow_pass_share", 1.0) for name, share in own_passes.items()}
+            | library_passes
         ),
         serial_row_cycles=constants.get("serial_row_cycles", 0.0),
         dispatch_s=constants["dispatch_us"],
         library_issue_s=to_base_units("issue_us", dnn["issue_us"]),
         step_overhead_s=constants["step_overhead_us"],
         overlap_exponent=constants["overlap_exponent"],
+        issuer_dispatch_s=tuple([constants[name] for name in ISSUER_DISPATCH]) if profile.gpu.runs_ahead else None,
     )
 
 

@@ -100,8 +100,8 @@ def product_times(
         reaches = tuple(library.reach for library in stack)
         m = columns["m"]
         if (reach := _reach_by_row(reaches[0], reaches[1:], names, m.ndim, as_stated=m.dtype.hasobject)) is not None:
-            rows = reach.found.rows
-            ran = len(reach.found.user_of_row)
+            rows = reach.product_rows.rows
+            ran = len(reach.product_rows.user_of_row)
             picked = columns if ran == len(m) else {name: columns[name][rows] for name in _COLUMNS}
             timed.append((rows, *_stack_times(stack, reach, picked, numbers)))
     return timed
@@ -126,7 +126,7 @@ _constants = attrgetter("shortest_part", "bandwidth_fraction", "skinny_bandwidth
 class ReachByRow(NamedTuple):
     """Library constants, one value per row."""
 
-    found: ProductRows
+    product_rows: ProductRows
     efficiency: Quantity
     menu: TileMenu
     shortest_part: Quantity
@@ -149,7 +149,7 @@ def _reach_by_row(
     of_name = [reaches[library].efficiency[name] for library, name in rows.classes]
     shortest_part, fraction, skinny, unaligned = _by_user([_constants(reach) for reach in used], rows, axes=axes)
     return ReachByRow(
-        found=rows,
+        product_rows=rows,
         efficiency=by_row(of_name, rows.class_of_row, axes=axes),
         menu=_menu_by_row(used, rows, axes=axes, as_stated=as_stated),
         shortest_part=shortest_part,
@@ -164,12 +164,12 @@ def _stack_times(
     libraries: Sequence[MatmulLibrary], reach: ReachByRow, columns: Mapping[str, Quantity], numbers: GpuNumbers
 ) -> tuple[Quantity, Quantity]:
     """Compute and memory seconds of one launch of each chosen row. [s]"""
-    rows = reach.found
+    rows = reach.product_rows
     m, n, k, count = columns["m"], columns["n"], columns["k"], columns["count"]
     of_device = {"unit_count": numbers.unit_count, "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s}
     of_users = [libraries[user][1:] for user in rows.users]
     if numbers.is_plain and m.ndim == 1:
-        ratio, latency_s, ramp_steps = np.array(of_users).T.take(rows.user_of_row, axis=1)
+        ratio, latency_s, ramp_steps = np.array(of_users).take(rows.user_of_row, axis=0).T
     else:
         ratio, latency_s, ramp_steps = _by_user(of_users, rows, axes=m.ndim)
     efficiency = reach.efficiency
@@ -217,24 +217,24 @@ def _stack_times(
     )
 
 
-def _by_user(constants: Sequence[tuple[Quantity, ...]], found: ProductRows, *, axes: int) -> list[Quantity]:
+def _by_user(constants: Sequence[tuple[Quantity, ...]], rows: ProductRows, *, axes: int) -> list[Quantity]:
     """Spread each constant over rows; with a single library it remains one value."""
     if len(constants) == 1:
         return list(constants[0])
     stated = [tuple(BOUNDLESS if value is None else value for value in values) for values in constants]
     if {type(value) for values in stated for value in values} <= {float}:
-        table = np.array(stated).T.take(found.user_of_row, axis=1)
+        table = np.array(stated).T.take(rows.user_of_row, axis=1)
         return list(table if axes == 1 else table[:, :, None])
-    return [by_row(values, found.user_of_row, axes=axes) for values in zip(*stated, strict=True)]
+    return [by_row(values, rows.user_of_row, axes=axes) for values in zip(*stated, strict=True)]
 
 
-def _menu_by_row(used: Sequence[MatmulReach], found: ProductRows, *, axes: int, as_stated: bool) -> TileMenu:
+def _menu_by_row(used: Sequence[MatmulReach], rows: ProductRows, *, axes: int, as_stated: bool) -> TileMenu:
     """Tiles of its library that each row can choose from; symbolic rows take the menu as stated."""
-    menus = [attrgetter(*MENU)(each) for each in used]
+    menus = [attrgetter(*MENU)(library) for library in used]
     if len(menus) == 1 and as_stated:
         return tile_menu(**dict(zip(MENU, menus[0], strict=True)))
     stated = tuple(np.asarray(entries, dtype=float).tobytes() for menu in menus for entries in menu)
-    by_rows = _stacked_menus(stated, found.user_of_row.tobytes())
+    by_rows = _stacked_menus(stated, rows.user_of_row.tobytes())
     return by_rows if axes == 1 else TileMenu(*(entries[..., None] for entries in by_rows))
 
 

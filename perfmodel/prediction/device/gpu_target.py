@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields, replace
+from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 
 from perfmodel.cost.gpu import stream_time, write_out_steps
-from perfmodel.derived import derived, derived_property
+from perfmodel.derived import derived, derived_property, record
 from perfmodel.framework.kernel_classes import pass_class
+from perfmodel.framework.mixed_precision import SINGLE_BYTES
+from perfmodel.framework.narrow import NARROW_PRODUCT, RECIPES, base_dtype
 from perfmodel.framework.profile import FrameworkProfile, load_framework
 from perfmodel.hardware.catalogue import load_device, load_link, load_machine
 from perfmodel.hardware.cpu import Cpu
@@ -21,8 +24,15 @@ from perfmodel.hardware.gpu import STORAGE_TYPES, Gpu
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.spec_files import folders_asked_for, kept_while_unchanged
-from perfmodel.numeric import first_array_length, maximum
-from perfmodel.prediction.device.factors import NO_FACTORS, Factors, host_constants, scaled
+from perfmodel.numeric import first_array_length, maximum, minimum
+from perfmodel.prediction.device.factors import NO_FACTORS, Factors, host_constants, library_constants, scaled
+from perfmodel.prediction.device.gpu_attention import AttentionLibrary, attention_library
+from perfmodel.prediction.device.gpu_clock import (
+    BUSY_IN_CONVOLUTIONS,
+    BUSY_IN_PRODUCTS,
+    clock_ratios,
+    sustained_peak_flop_per_s,
+)
 from perfmodel.prediction.device.gpu_libraries import (
     REACH_VALUES,
     RECURRENT_TIMES,
@@ -46,12 +56,13 @@ if TYPE_CHECKING:
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.table import FeedItem
+    from perfmodel.prediction.device.gpu_libraries import GpuSoftware
 
 
 Quantity = Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class GpuNumbers(ProcessorNumbers):
     """Plain numbers of a GPU, its libraries and a framework: floats, arrays or symbols."""
 
@@ -62,6 +73,7 @@ class GpuNumbers(ProcessorNumbers):
     l2_bytes: Quantity
     matmul_libraries: tuple[MatmulLibrary, ...]
     recurrent_library: RecurrentLibrary | None
+    attention_library: AttentionLibrary | None
     stream_efficiency: StreamEfficiency
     serial_step_s: Quantity
     element_bytes: int
@@ -70,18 +82,26 @@ class GpuNumbers(ProcessorNumbers):
     library_issue_s: Quantity
     step_overhead_s: Quantity
     overlap_exponent: float
-    # init=False: a copy with another number must compute it again
-    is_plain: bool = field(default=False, init=False)
+    issuer_dispatch_s: tuple[Quantity, ...] | None = None
+    is_plain: ClassVar[bool] = False
+    """Whether all are as filed; not a field, so that a copy with another number is not."""
+
+    @property
+    def queued(self) -> bool:
+        """Whether only total dispatch can show, because the host queues all kernels of a step ahead."""
+        return self.issuer_dispatch_s is not None
 
     @property
     def configuration_count(self) -> int | None:
         """Length of those numbers that are arrays over configurations; None if all are scalars. [1]"""
         if self.is_plain:
             return None
-        values = [_OWN_VALUES(self)]
+        values = [_OWN_VALUES(self), self.issuer_dispatch_s or ()]
         values += [(*REACH_VALUES(reach), *of_device) for reach, *of_device in self.matmul_libraries]
         if self.recurrent_library is not None:
             values.append(RECURRENT_VALUES(self.recurrent_library))
+        if self.attention_library is not None:
+            values.append(self.attention_library.values)
         return first_array_length(chain.from_iterable(values))
 
     def matmul_times(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> tuple[Quantity, Quantity]:
@@ -91,6 +111,8 @@ class GpuNumbers(ProcessorNumbers):
             if self.recurrent_library is not None and (named := rows_named(efficiency, (name,))) is not None:
                 picked = {column: values[named.rows] for column, values in columns.items()}
                 timed.append((named.rows, *times(self.recurrent_library, picked, self)))
+        if self.attention_library is not None:
+            timed += self.attention_library.times(columns, efficiency, self)
         shape = np.shape(columns["m"])
         if len(timed) == 1 and len(timed[0][1]) == len(columns["m"]):
             return timed[0][1:]
@@ -126,28 +148,57 @@ _OWN_VALUES = attrgetter(
     *(
         field.name
         for field in fields(GpuNumbers)
-        if field.name not in ("matmul_libraries", "recurrent_library", "is_plain")
+        if field.name not in ("matmul_libraries", "recurrent_library", "attention_library", "issuer_dispatch_s")
     )
 )
 """Every number of a GPU except those of its libraries."""
 
 
-def _peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:
-    """Peak rates by data type, and of the plain lanes, at the sustained clocks. [FLOP/s]
+def _scaled(device: Gpu, table: str, constants: dict[str, Any], factors: Factors) -> dict[str, Any]:
+    """Constants of a table of a GPU's file, scaled."""
+    if factors is NO_FACTORS:
+        return constants
+    return scaled(constants, place=f"devices/{device.stem}/{table}", factors=factors)
+
+
+def _peaks(
+    device: Gpu, dtypes: Sequence[str], factors: Factors, *, busy_share: float = BUSY_IN_PRODUCTS
+) -> dict[str, Quantity]:
+    """Peak rates by data type, and of the plain lanes, at the clock that such a load sustains. [FLOP/s]
 
     Factors apply to the peaks that the file lists; they do not affect the type in which products are computed.
     """
     listed = {name: device.peak_flop_per_s(name) for name in dict.fromkeys((*dtypes, "fp32"))}
-    peaks = scaled(listed, place=f"devices/{device.stem}/peak_tflop_per_s", factors=factors)
+    peaks = _scaled(device, "peak_tflop_per_s", listed, factors)
     fastest = {name: maximum(peak, peaks["fp32"]) if name in STORAGE_TYPES else peak for name, peak in peaks.items()}
-    clocks = scaled(device.sustained_clocks_mhz, place=f"devices/{device.stem}/sustained_clock_mhz", factors=factors)
-    shares = {arithmetic: clock / device.clock_boost_mhz for arithmetic, clock in clocks.items()}
-    return {
-        name: device.issue_limit * peak * shares.get(device.arithmetic_of(name), 1.0) for name, peak in fastest.items()
-    }
+    clocks = clock_ratios(device, busy_share=busy_share, factors=factors)
+    return {name: device.issue_limit * peak * clocks[device.arithmetic_of(name)] for name, peak in fastest.items()}
 
 
-WIDER: Final = {"fp8": "fp16", "fp16": "fp32", "bf16": "fp32", "tf32": "fp32"}
+def _convolution_ratio(device: Gpu, dtype: str, software: GpuSoftware, *, peak: Quantity, factors: Factors) -> Quantity:
+    """Rate that convolutions of a data type can reach, over a peak; of tensor cores, what feeds them."""
+    rate = _peaks(device, (dtype,), factors, busy_share=BUSY_IN_CONVOLUTIONS)[dtype]
+    fed = software.dnn.get("fed_flop_per_clock")
+    if fed is None:
+        return rate / peak
+    (listed,) = _scaled(device, "peak_tflop_per_s", {dtype: device.peak_flop_per_s(dtype)}, factors).values()
+    of_unit = software.dnn["architecture_factor"] * listed / (device.unit_count * device.clock_hz)
+    return rate / peak * minimum(1.0, fed / of_unit)
+
+
+def _ramp_of_convolutions(
+    software: GpuSoftware, peak_flop_per_s: Quantity, bandwidth_bytes_per_s: Quantity, element_bytes: int
+) -> Quantity:
+    """Return the steps of a sum that a tile costs besides; stated where one is written while the next is summed. [1]"""
+    stated = software.dnn.get("ramp_steps")
+    if stated is not None:
+        return stated
+    return write_out_steps(
+        peak_flop_per_s=peak_flop_per_s, bandwidth_bytes_per_s=bandwidth_bytes_per_s, element_bytes=element_bytes
+    )
+
+
+WIDER: Final = {**dict.fromkeys(RECIPES, "bf16"), "fp16": "fp32", "bf16": "fp32", "tf32": "fp32"}
 """Data type without tensor-core kernels in a library -> type in which the library computes instead."""
 
 
@@ -158,11 +209,65 @@ def product_dtype(
     rounds = dtype == "fp32" and role in profile.library.tf32 and "tf32" in device.dtypes
     computed_in = "tf32" if rounds else dtype
     library = libraries[role]
+    computed_in = base_dtype(computed_in) if role != "gpu_blas" else computed_in
     while device.needs_tensor_cores(computed_in) and not library.on_tensor_cores(
         device.architecture, dtype=computed_in
     ):
         computed_in = WIDER[computed_in]
     return computed_in
+
+
+ATTENTION_ROLES: Final = ("gpu_attention", "gpu_attention_wide")
+"""Roles of libraries for attention, the one for narrow data types first."""
+
+
+def attention_role(
+    device: Gpu, profile: FrameworkProfile, libraries: Mapping[str, LibraryProfile], *, dtype: str
+) -> tuple[str, str] | None:
+    """Role of the library that runs fused attention, and the type in which it computes; None without one."""
+    offered = [role for role in ATTENTION_ROLES if role in libraries]
+    if not offered:
+        return None
+    types = {role: product_dtype(device, profile, libraries, role, dtype=dtype) for role in offered}
+    native = (role for role, name in types.items() if libraries[role].on_tensor_cores(device.architecture, dtype=name))
+    role = next(native, offered[-1])
+    return role, types[role]
+
+
+def _attention(
+    device: Gpu,
+    libraries: Mapping[str, LibraryProfile],
+    attends: tuple[str, str] | None,
+    *,
+    at: Quantity,
+    factors: Factors,
+) -> AttentionLibrary | None:
+    """Constants of fused attention, whose shares are of the listed peak; None without a library for it."""
+    if attends is None:
+        return None
+    role, computed_in = attends
+    constants = library_constants(libraries[role], device, factors=factors, dtype=computed_in)
+    listed = {computed_in: device.peak_flop_per_s(computed_in)}
+    (peak,) = _scaled(device, "peak_tflop_per_s", listed, factors).values()
+    return attention_library(constants, device, peak_ratio=device.issue_limit * peak / at)
+
+
+def _narrow_products(
+    device: Gpu,
+    profile: FrameworkProfile,
+    libraries: Mapping[str, LibraryProfile],
+    *,
+    types: tuple[str, str],
+    at: Quantity,
+    factors: Factors,
+) -> tuple[MatmulLibrary, ...]:
+    """Constants of the BLAS for products of operands that a recipe has cast, if the job has one."""
+    if types[0] not in RECIPES:
+        return ()
+    software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, types, factors=factors)
+    reach = replace(software.reaches[0], efficiency={NARROW_PRODUCT: software.reaches[0].efficiency["gemm"]})
+    ratio = _peaks(device, types[:1], factors)[types[0]] / at
+    return (MatmulLibrary(reach, ratio, software.latency_cycles[0] / device.clock_hz, software.ramp_steps),)
 
 
 def gpu_numbers(
@@ -176,21 +281,20 @@ def gpu_numbers(
     factors: Factors = NO_FACTORS,
 ) -> GpuNumbers:
     """Join a GPU's facts, its libraries' constants and a framework's constants into plain numbers."""
+    narrow = product_dtype(device, profile, libraries, "gpu_blas", dtype=dtype) if dtype in RECIPES else dtype
+    dtype = base_dtype(dtype)
     dtypes = tuple([product_dtype(device, profile, libraries, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")])
     software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, dtypes, factors=factors)
-    launch = scaled({"latency_us": device.launch.latency_us}, place=f"devices/{device.stem}/launch", factors=factors)
-    peaks = _peaks(device, (dtype, *dtypes), factors)
+    launch = _scaled(device, "launch", {"latency_us": device.launch.latency_us}, factors)
+    attends = attention_role(device, profile, libraries, dtype=dtype)
+    peaks = _peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
     bandwidth = {"bandwidth_gb_per_s": device.sustained_memory_bandwidth_bytes_per_s}
-    (bandwidth_bytes_per_s,) = scaled(bandwidth, place=f"devices/{device.stem}/memory", factors=factors).values()
-    clock_hz = device.clock_hz
-    of_products, of_convolutions = peaks[dtypes[0]] / peaks[dtype], peaks[dtypes[1]] / peaks[dtype]
-    written_steps = write_out_steps(
-        peak_flop_per_s=peaks[dtype] * of_convolutions,
-        bandwidth_bytes_per_s=bandwidth_bytes_per_s,
-        element_bytes=element_bytes,
-    )
-    blas, dnn = software.reaches
-    blas_latency, dnn_latency = software.latency_cycles
+    (bandwidth_bytes_per_s,) = _scaled(device, "memory", bandwidth, factors).values()
+    clock_hz = device.clock_hz * device.highest_clock_ratio  # what waits draws little power
+    of_products = peaks[dtypes[0]] / peaks[dtype]
+    of_convolutions = _convolution_ratio(device, dtypes[1], software, peak=peaks[dtype], factors=factors)
+    (blas, dnn), (blas_latency, dnn_latency) = software.reaches, software.latency_cycles
+    issuers = software.issuer_dispatch_s
     numbers = GpuNumbers(
         peak_flop_per_s=peaks[dtype],
         lane_peak_flop_per_s=peaks["fp32"],
@@ -199,12 +303,21 @@ def gpu_numbers(
         l2_bytes=device.l2_bytes,
         matmul_libraries=(
             MatmulLibrary(blas, of_products, blas_latency / clock_hz, software.ramp_steps),
-            MatmulLibrary(dnn, of_convolutions, dnn_latency / clock_hz, written_steps),
+            MatmulLibrary(
+                dnn,
+                of_convolutions,
+                dnn_latency / clock_hz,
+                _ramp_of_convolutions(software, peaks[dtype] * of_convolutions, bandwidth_bytes_per_s, element_bytes),
+            ),
+            *_narrow_products(device, profile, libraries, types=(narrow, dtypes[1]), at=peaks[dtype], factors=factors),
         ),
         recurrent_library=recurrent_library(
             software.dnn, software.recurrent_menu, peak_ratio=of_convolutions, clock_hz=clock_hz
         ),
-        stream_efficiency=software.stream_efficiency,
+        attention_library=_attention(device, libraries, attends, at=peaks[dtype], factors=factors),
+        stream_efficiency=software.stream_efficiency
+        if element_bytes >= SINGLE_BYTES
+        else software.narrow_stream_efficiency,
         serial_step_s=software.serial_row_cycles / clock_hz,
         element_bytes=element_bytes,
         launch_s=to_base_units("latency_us", launch["latency_us"]),
@@ -212,9 +325,10 @@ def gpu_numbers(
         library_issue_s=host_slowdown * software.library_issue_s,
         step_overhead_s=host_slowdown * software.step_overhead_s,
         overlap_exponent=software.overlap_exponent,
+        issuer_dispatch_s=issuers and tuple([host_slowdown * each for each in issuers]),
     )
     if factors is NO_FACTORS and type(host_slowdown) is float:
-        object.__setattr__(numbers, "is_plain", True)
+        numbers.__dict__["is_plain"] = True
     return numbers
 
 
@@ -223,6 +337,7 @@ class _Files(NamedTuple):
 
     profile: FrameworkProfile
     libraries: Libraries
+    with_attention: Libraries
     link: Link
 
 
@@ -231,7 +346,23 @@ def _files_of(asked: Any) -> _Files:
     """Load a framework, its libraries for an architecture, and a link; checks all three for changes together."""
     framework, architecture, link = asked
     profile = load_framework(framework)
-    return _Files(profile, own_libraries(profile, GpuTarget.roles, architecture=architecture), load_link(link))
+    sets = (GpuTarget.roles, (*GpuTarget.roles, *ATTENTION_ROLES))
+    usual, with_attention = (own_libraries(profile, roles, architecture=architecture) for roles in sets)
+    return _Files(profile, usual, with_attention, load_link(link))
+
+
+@lru_cache(maxsize=64)
+def _support_for(support: LibrarySupport, *, attention: bool, narrow: str | None) -> LibrarySupport:
+    """Add attention and narrow products to what a DNN library supports."""
+    return replace(support, attention=attention, narrow=narrow)
+
+
+def _recipe_remark(recipe: str, blas: LibraryProfile, computed_in: str, *, architecture: str) -> str:
+    """Tell what a narrow data type of a job stands for."""
+    rest = f"everything else, weights in memory too, stays in {base_dtype(recipe)}"
+    if computed_in not in RECIPES:
+        return f"{blas.name} has no {recipe} kernels for {architecture}: linear layers run in {computed_in}, and {rest}"
+    return f"{recipe} is a recipe: linear layers run in {recipe}, scaled and cast before each product; {rest}"
 
 
 class GpuTarget(Target):
@@ -239,6 +370,7 @@ class GpuTarget(Target):
 
     processor = "gpu"
     roles = ("gpu_blas", "gpu_dnn")
+    attention_roles = ATTENTION_ROLES
 
     def __init__(self, device: Gpu, *, host: Cpu | None = None, system_part: SystemPart | None = None) -> None:
         self.device = device
@@ -251,7 +383,11 @@ class GpuTarget(Target):
         self.threads = None
         self.architecture = device.architecture
         self.processor_spec = device
-        self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
+
+    @derived_property
+    def bandwidth_bytes_per_s(self) -> float:  # type: ignore[override]
+        """Peak bandwidth to the device memory. [B/s]"""
+        return self.device.memory_bandwidth_bytes_per_s
 
     @derived_property
     def link(self) -> Link:
@@ -276,11 +412,13 @@ class GpuTarget(Target):
         self.link = files.link
         return files.profile
 
-    def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
+    def libraries(
+        self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None, *, attends: bool = False
+    ) -> Libraries:
         """Libraries that a framework uses here; see ``Target.libraries``."""
         if override is None and self._files is not None and self._files.profile is profile:
-            return self._files.libraries
-        return super().libraries(profile, override)
+            return self._files.with_attention if attends else self._files.libraries
+        return super().libraries(profile, override, attends=attends)
 
     @derived_property
     def specs_by_place(self) -> dict[str, SpecFile]:  # type: ignore[override]
@@ -327,18 +465,30 @@ class GpuTarget(Target):
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
         """DNN-library features on this architecture, for the type in which the library computes."""
         computed_in = product_dtype(self.device, profile, libraries, "gpu_dnn", dtype=dtype)
-        return libraries["gpu_dnn"].support_for(self.architecture, dtype=computed_in)
+        support = libraries["gpu_dnn"].support_for(self.architecture, dtype=computed_in)
+        products = dtype
+        if dtype in RECIPES:
+            products = product_dtype(self.device, profile, libraries, "gpu_blas", dtype=dtype)
+        narrow, attention = products if products in RECIPES else None, len(libraries) > len(self.roles)
+        return _support_for(support, attention=attention, narrow=narrow) if attention or narrow else support
 
     def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
         """Remarks on types that libraries compute in, and on libraries that replace the framework's own."""
         computed_in = [
             (library, product_dtype(self.device, profile, libraries, role, dtype=dtype))
             for role, library in libraries.items()
+            if role in self.roles
         ]
         rounding = [library.name for library, of_library in computed_in if of_library == "tf32" != dtype]
         rounds = "round fp32 operands to TF32 on this device: with dtype='fp32' they run on tensor cores"
         notes = [f"{profile.name} lets {' and '.join(rounding)} {rounds}"] if rounding else []
+        recipe, dtype = dtype, base_dtype(dtype)
+        if recipe != dtype:
+            blas, of_blas = computed_in[0]
+            notes.append(_recipe_remark(recipe, blas, of_blas, architecture=self.architecture))
         for library, of_library in computed_in:
+            if of_library in RECIPES:
+                continue
             if dtype not in ("fp32", of_library):
                 lacking = f"has no {dtype} kernels for the tensor cores of {self.architecture}"
                 notes.append(f"{library.name} {lacking}: it computes in {of_library}")
@@ -350,7 +500,7 @@ class GpuTarget(Target):
             calls, usual = (
                 " and ".join(names)
                 for names in (
-                    [library.name for library in libraries.values()],
+                    [libraries[role].name for role in self.roles],
                     [getattr(profile.library, role) for role in self.roles],
                 )
             )
@@ -386,13 +536,13 @@ class GpuTarget(Target):
             libraries,
             dtype=dtype,
             element_bytes=ELEMENT_BYTES[dtype],
-            host_slowdown=self.host_slowdown(factors),
+            host_slowdown=1.0 if self.host is None else self.host_slowdown(factors) / profile.gpu.host_call_slowdown,
             factors=factors,
         )
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Peak rate that the schedulers can issue. [FLOP/s]"""
-        return self.device.sustained_peak_flop_per_s(dtype)
+        return sustained_peak_flop_per_s(self.device, dtype)
 
     def copy_of(
         self,
@@ -411,7 +561,9 @@ class GpuTarget(Target):
             if pinned and profile.feed.pinned
             else {"pageable_efficiency": self.link.pageable_bandwidth_bytes_per_s}
         )
-        (bandwidth,) = scaled(stated, place=f"links/{self.link.family.stem}/", factors=factors).values()
+        if factors is not NO_FACTORS:
+            stated = scaled(stated, place=f"links/{self.link.family.stem}/", factors=factors)
+        (bandwidth,) = stated.values()
         staging_s = staging_time(profile, self.processor, items, batch_size=batch_size, factors=factors)
         return Copy(
             host_s=self.host_slowdown(factors) * staging_s,

@@ -160,8 +160,8 @@ class MeasuredNumbers(ProcessorNumbers):
         shape = np.shape(columns["launches"])
         symbolic = is_symbolic(*columns.values())
         compute_s, memory_s = (np.zeros(shape, dtype=object if symbolic else float) for _ in range(2))
-        for each in self.class_rows(columns, efficiency):
-            compute_s[each.rows], memory_s[each.rows] = each.arithmetic_s, each.memory_s
+        for class_rows in self.class_rows(columns, efficiency):
+            compute_s[class_rows.rows], memory_s[class_rows.rows] = class_rows.arithmetic_s, class_rows.memory_s
         whole = compute_s + memory_s
         if symbolic:  # the longer branch is unknown: the whole time counts as arithmetic
             return whole, 0 * whole
@@ -192,7 +192,7 @@ class MeasuredNumbers(ProcessorNumbers):
             for cache_bytes in (self.reuse_bytes, self.near_cache_bytes)
         )
         updates = order.phase == Phase.UPDATE.value
-        tensors = np.array([float(tensor_counts.get(each.layer, 1)) for each in table.occurrences])
+        tensors = np.array([float(tensor_counts.get(occurrence.layer, 1)) for occurrence in table.occurrences])
         calls_of = np.where(updates, tensors, 1.0)
         around = np.where(updates, tensors * self.calls.parameter_s, 0.0)
         around = around + order.begins_backward * self.calls.backward_s
@@ -237,7 +237,7 @@ class MeasuredTarget(Target):
         if threads not in (None, on.threads):
             allowed = "None for a GPU" if on.threads is None else f"None or {on.threads}, with which it was measured"
             raise ArgumentError("threads", threads, f"{allowed} ({measured.name})")
-        wrong = [each.name for each in measured.kernel if each.family != family_of(each.name)]
+        wrong = [kernel.name for kernel in measured.kernel if kernel.family != family_of(kernel.name)]
         if wrong:
             place = measured.stem or measured.name
             raise SpecError(place, [f"kernel {name!r}: family: must be {family_of(name)!r}" for name in wrong])
@@ -262,10 +262,10 @@ class MeasuredTarget(Target):
         """False, because cache contents depend on the whole step."""
         return False
 
-    def framework(self, given: str | Path | FrameworkProfile) -> str | Path | FrameworkProfile:
+    def framework(self, framework: str | Path | FrameworkProfile) -> str | Path | FrameworkProfile:
         """Framework whose memory policy applies; kernel times come from the calibration's own software."""
         needed = PROFILE_OF_BACKEND[self.measured.software.backend]
-        named = given.stem if isinstance(given, FrameworkProfile) else str(given)
+        named = framework.stem if isinstance(framework, FrameworkProfile) else str(framework)
         if named not in ("generic", needed):
             allowed = f"omitted: {self.name} was measured with its own software, {self._versions}"
             raise ArgumentError("framework", named, allowed)
@@ -281,7 +281,9 @@ class MeasuredTarget(Target):
         del profile
         return self._versions
 
-    def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
+    def libraries(
+        self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None, *, attends: bool = False
+    ) -> Libraries:
         """No libraries: their times are in the measured kernels."""
         del profile
         if override is not None:
@@ -308,9 +310,9 @@ class MeasuredTarget(Target):
             machine=self.name,
             curves={
                 name: Curve(
-                    name=name, family=each.family, constants=each.constants, cold_s_per_byte=each.cold_s_per_byte
+                    name=name, family=kernel.family, constants=kernel.constants, cold_s_per_byte=kernel.cold_s_per_byte
                 )
-                for name, each in classes.items()
+                for name, kernel in classes.items()
             },
             element_bytes=ELEMENT_BYTES[dtype],
             vector_lanes=on.vector_lanes,
@@ -347,8 +349,8 @@ class MeasuredTarget(Target):
         """Return the copies to a GPU as measured; a CPU needs none."""
         del factors
         wanted = pinned and profile.feed.pinned
-        to_device = [each for each in self.measured.host_copy if each.direction == "to_device"]
-        measured = next((each for each in to_device if each.pinned == wanted), None)
+        to_device = [copy for copy in self.measured.host_copy if copy.direction == "to_device"]
+        measured = next((copy for copy in to_device if copy.pinned == wanted), None)
         if not items or measured is None:
             return Copy()
         return Copy(

@@ -90,8 +90,8 @@ def step_order(table: KernelTable) -> StepOrder:
             seen.append((occurrence.phase, place))
     before = [None, *table.occurrences]
     begins = [
-        each.phase is Phase.BACKWARD and (last is None or (last.layer, last.phase) != (each.layer, each.phase))
-        for last, each in zip(before, table.occurrences, strict=False)
+        now.phase is Phase.BACKWARD and (last is None or (last.layer, last.phase) != (now.layer, now.phase))
+        for last, now in zip(before, table.occurrences, strict=False)
     ]
     return StepOrder(
         row=row_of_group[[occurrence.group for occurrence in table.occurrences]],
@@ -118,7 +118,7 @@ def _kept_operand(name: str, columns: dict[str, Quantity], element_bytes: int) -
 def _kept_operands(table: KernelTable, matmul: dict[str, Quantity], element_bytes: int) -> Quantity:
     kept = 0 * matmul["read_bytes"]
     for name in dict.fromkeys(table.matmul_efficiency):
-        rows = np.array([each == name for each in table.matmul_efficiency])
+        rows = np.array([class_name == name for class_name in table.matmul_efficiency])
         kept[rows] = _kept_operand(name, {key: column[rows] for key, column in matmul.items()}, element_bytes)
     return kept
 
@@ -174,7 +174,8 @@ def cold_bytes(
     classes = [(*table.matmul_efficiency, *table.stream_efficiency)[row] for row in order.row]
     last_kept = last_kept_use(table.occurrences, classes, memory=memory, last_use=order.last_use.tolist())
     reads_kept = np.array([use is not None for use in last_kept])
-    anew = np.array([each.layer not in memory or not memory[each.layer].in_place for each in table.occurrences])
+    layers = [occurrence.layer for occurrence in table.occurrences]
+    anew = np.array([layer not in memory or not memory[layer].in_place for layer in layers])
     far[forward] = forward_kept[forward]
     if order.trains:
         far[forward & anew] = far[forward & anew] + written[forward & anew]
@@ -195,11 +196,11 @@ def cold_bytes(
 
 def _written_gradients(occurrences: Sequence[Occurrence], classes: Sequence[str]) -> tuple[list[int], list[int]]:
     """Operations that write weight gradients, each with the update that last used its memory."""
-    updates = {each.layer: place for place, each in enumerate(occurrences) if each.phase is Phase.UPDATE}
+    updates = {operation.layer: place for place, operation in enumerate(occurrences) if operation.phase is Phase.UPDATE}
     gradients = [
         place
-        for place, (each, name) in enumerate(zip(occurrences, classes, strict=True))
-        if each.phase is Phase.BACKWARD and name.endswith(GRADIENTS_OF_WEIGHTS) and each.layer in updates
+        for place, (occurrence, name) in enumerate(zip(occurrences, classes, strict=True))
+        if occurrence.phase is Phase.BACKWARD and name.endswith(GRADIENTS_OF_WEIGHTS) and occurrence.layer in updates
     ]
     return gradients, [updates[occurrences[place].layer] for place in gradients]
 
@@ -262,19 +263,19 @@ def last_kept_use(
     of_products: dict[Memory, int] = {}  # of the layer that runs now
     current = ""
     last_uses: list[int | None] = []
-    for place, (each, name) in enumerate(zip(occurrences, classes, strict=True)):
-        if each.layer != current:
+    for place, (occurrence, name) in enumerate(zip(occurrences, classes, strict=True)):
+        if occurrence.layer != current:
             touched |= of_products
-            of_products, current = {}, each.layer
-        layer_memory = memory.get(each.layer)
-        if each.phase is not Phase.BACKWARD or each.role is Role.OUTPUT or layer_memory is None:
+            of_products, current = {}, occurrence.layer
+        layer_memory = memory.get(occurrence.layer)
+        if occurrence.phase is not Phase.BACKWARD or occurrence.role is Role.OUTPUT or layer_memory is None:
             last_uses.append(last_use[place])
-            if layer_memory is not None and each.phase is not Phase.UPDATE:
+            if layer_memory is not None and occurrence.phase is not Phase.UPDATE:
                 touched |= dict.fromkeys((*layer_memory.forward, layer_memory.weights), place)
             continue
         is_product = is_product_class(name)
-        reads_weights = is_product and each.role is Role.INPUT_GRADIENT and layer_memory.has_weights
+        reads_weights = is_product and occurrence.role is Role.INPUT_GRADIENT and layer_memory.has_weights
         read = () if name in GRADIENTS_ALONE else (layer_memory.weights,) if reads_weights else layer_memory.kept
-        last_uses.append(min((touched.get(each, last_use[place]) for each in read), default=None))
+        last_uses.append(min((touched.get(operand, last_use[place]) for operand in read), default=None))
         (of_products if is_product else touched).update(dict.fromkeys(read, place))
     return last_uses

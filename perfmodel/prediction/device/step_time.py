@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from operator import add, attrgetter
+from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from perfmodel.records import Phase, Role
 from perfmodel.symbolic import is_symbolic, named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
@@ -109,6 +108,11 @@ class ProcessorNumbers(ABC):
         return False
 
     @property
+    def issuer_dispatch_s(self) -> tuple[Quantity, ...] | None:
+        """Time to issue one operator by ``ISSUERS``, and to record one for back-propagation; needs ``queued``. [s]"""
+        return None
+
+    @property
     def configuration_count(self) -> int | None:
         """Length of those numbers that are arrays over configurations; None if all are scalars. [1]"""
         return None
@@ -122,8 +126,7 @@ class ProcessorNumbers(ABC):
         """Compute and memory seconds of one launch of each stream row. [s]"""
 
 
-@dataclass(frozen=True, slots=True)
-class StepTime:
+class StepTime(NamedTuple):
     """Exclusive parts of one step; their sum, the total, is never stored."""
 
     compute_s: Quantity
@@ -143,25 +146,24 @@ class StepTime:
     @property
     def exclusive(self) -> tuple[Quantity, ...]:
         """Exclusive parts in the order of ``PARTS``. [s]"""
-        return _EXCLUSIVE(self)
+        return self[:_EXCLUSIVE]
 
     @property
     def step_s(self) -> Quantity:
         """Time of one optimizer update on one global mini-batch. [s]"""
         return sum(self.exclusive)
 
-    def __add__(self, other: StepTime) -> StepTime:
-        return StepTime(*map(add, _FIELDS(self), _FIELDS(other)))
+    def __add__(self, other: StepTime) -> StepTime:  # type: ignore[override]
+        return StepTime._make(map(add, self, other))
 
     def times(self, factor: Quantity) -> StepTime:
         """Multiply every part by a factor. [s]"""
-        return StepTime(*(factor * part for part in _FIELDS(self)))
+        return StepTime._make([factor * part for part in self])
 
     def copying(self, *, exposed_s: Quantity, total_s: Quantity, first_step_s: Quantity) -> StepTime:
         """Add exposed copies and the share of the first step's set-up. [s]"""
-        compute_s, memory_bound_s, overhead_s, update_s, _, *waits, _, sync_s, dispatch_s, launch_s = _FIELDS(self)
-        fields_ = (compute_s, memory_bound_s, overhead_s + first_step_s, update_s, exposed_s, *waits, total_s)
-        return StepTime(*fields_, sync_s, dispatch_s, launch_s)  # type: ignore[call-arg]
+        overhead_s = self.overhead_s + first_step_s
+        return self._replace(overhead_s=overhead_s, exposed_transfer_s=exposed_s, transfer_s=total_s)
 
     @property
     def device_s(self) -> Quantity:
@@ -169,23 +171,13 @@ class StepTime:
         return self.step_s - self.exposed_transfer_s - self.input_wait_s
 
 
-PARTS = (
-    "compute_s",
-    "memory_bound_s",
-    "overhead_s",
-    "update_s",
-    "exposed_transfer_s",
-    "input_wait_s",
-    "exposed_sync_s",
-    "straggler_s",
-    "bubble_s",
-)
-"""Fields of StepTime that sum to the step."""
+_EXCLUSIVE = 9
+"""Fields of StepTime that sum to the step, the first ones. [1]"""
 
-_EXCLUSIVE: Callable[[StepTime], tuple[Quantity, ...]] = attrgetter(*PARTS)
-_FIELDS: Callable[[StepTime], tuple[Quantity, ...]] = attrgetter(*(field.name for field in fields(StepTime)))
+PARTS = StepTime._fields[:_EXCLUSIVE]
+"""Their names."""
 
-TOTALS = tuple(field.name for field in fields(StepTime) if field.name not in PARTS)
+TOTALS = tuple(name for name in StepTime._fields if name not in PARTS)
 """Fields of StepTime that are totals, hidden or not."""
 
 
@@ -217,8 +209,7 @@ class StepTimes:
     launch_s: float = _seconds("launch_s", "Gaps between kernels.")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupTimes:
+class GroupTimes(NamedTuple):
     """Cost of each group of a kernel table (a unique operation) with its chosen alternative."""
 
     chosen: Quantity
@@ -261,6 +252,9 @@ def _issued(
     """Exposed and total host seconds to issue the launches of each row. [s]"""
     launches, inside, issuer_of_row = columns.launches, columns.library_launches, table.weights.issuer_of_row
     dispatch_s = numbers.dispatch_s
+    if numbers.issuer_dispatch_s is not None:
+        # the part of the step is known only of a group: until then, launches stand in the place of exposed seconds
+        return launches - inside, inside * numbers.library_issue_s
     if table.weights.has_library_launches:
         issue_s = numbers.library_issue_s
         if issuer_of_row is None:  # both launch some of the rows
@@ -289,13 +283,23 @@ def _by_alternative(table: KernelTable, rows: tuple[Quantity, ...]) -> Any:
     return [np.add.reduceat(values[table.row_order], table.alternative_starts, axis=0) for values in rows]
 
 
-def _run_ahead(table: KernelTable, groups: GroupTimes, *, launch_s: Quantity) -> GroupTimes:
-    """Share the dispatch that a queue of launches exposes among groups, in proportion to their dispatch."""
-    busy_s = _weighted(groups.compute_s + groups.memory_s + groups.launches * launch_s, table.multiplicity)
-    dispatch_s = _weighted(groups.dispatch_s, table.multiplicity)
-    exposed_s = queued_dispatch_time(busy_s=busy_s, dispatch_s=dispatch_s)
-    share = exposed_s / where(exceeds(dispatch_s, 0), dispatch_s, 1.0)
-    return replace(groups, exposed_dispatch_s=groups.dispatch_s * share)
+def _run_ahead(table: KernelTable, groups: GroupTimes, numbers: ProcessorNumbers) -> GroupTimes:
+    """Share the dispatch that a queue of launches exposes in each part of the step, in proportion to dispatch."""
+    weights = table.weights
+    dispatch_s = groups.dispatch_s
+    axes = getattr(groups.launches, "ndim", 1)
+    if numbers.issuer_dispatch_s is not None:
+        forward_s, *others, recording_s = numbers.issuer_dispatch_s
+        of_issuer = (forward_s + recording_s if weights.records else forward_s, *others)
+        dispatch_s = dispatch_s + groups.exposed_dispatch_s * by_row(of_issuer, weights.issuer_of_group, axes=axes)
+    busy_s = groups.compute_s + groups.memory_s + groups.launches * numbers.launch_s
+    busy, issued = ([_weighted(seconds, part) for part in weights.parts] for seconds in (busy_s, dispatch_s))
+    exposed_s = queued_dispatch_time(busy_s=busy, dispatch_s=issued)
+    shares = [
+        exposed / where(exceeds(of_part, 0), of_part, 1.0) for exposed, of_part in zip(exposed_s, issued, strict=True)
+    ]
+    share = by_row(shares, weights.part_of_group, axes=axes)
+    return groups._replace(dispatch_s=dispatch_s, exposed_dispatch_s=dispatch_s * share)
 
 
 def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Quantity) -> GroupTimes:
@@ -304,14 +308,14 @@ def _open_choice(table: KernelTable, rows: tuple[Quantity, ...], *, eligible: Qu
     Each alternative is compared with the fastest before it, so that the first of equal ones wins, like argmin.
     """
     first = table.choices[0]
-    values = [each[first].astype(object) for each in rows]
+    values = [row[first].astype(object) for row in rows]
     shortest = eligible[first].astype(object)
     for place, rivals in enumerate(table.choices[1:], start=1):
         differing = np.flatnonzero(~(table.choices[:place] == rivals).any(axis=0))
         rival = eligible[rivals[differing]]
         faster = exceeds(shortest[differing], rival)
-        for value, each in zip(values, rows, strict=True):
-            value[differing] = where(faster, each[rivals[differing]], value[differing])
+        for value, row in zip(values, rows, strict=True):
+            value[differing] = where(faster, row[rivals[differing]], value[differing])
         shortest[differing] = where(faster, rival, shortest[differing])
         values, shortest = [named(value, "chosen") for value in values], named(shortest, "shortest")
     return GroupTimes(first, *values)
@@ -321,14 +325,21 @@ def group_times(
     table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
 ) -> GroupTimes:
     """Time every alternative and choose, per group, the fastest whose workspace fits."""
+    groups = _fastest(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
+    return _run_ahead(table, groups, numbers) if numbers.queued else groups
+
+
+def _fastest(
+    table: KernelTable, numbers: ProcessorNumbers, *, batch_size: Quantity, workspace_limit_bytes: float
+) -> GroupTimes:
+    """Choose the fastest alternative of each group; of a queue, dispatch is not yet spread over the groups."""
     batch_size = _one_per_configuration(batch_size, numbers)
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)
     *of_alternatives, busy = _by_alternative(table, rows)
     first = table.choices[0]
     if len(table.choices) == 1:
-        groups = GroupTimes(first, *(values[first] for values in of_alternatives))
-        return _run_ahead(table, groups, launch_s=numbers.launch_s) if numbers.queued else groups
+        return GroupTimes(first, *(values[first] for values in of_alternatives))
     duration = busy + of_alternatives[2] * numbers.launch_s
     workspace = columns.workspace_bytes
     if is_symbolic(duration):
@@ -354,7 +365,7 @@ def _weighted(values: Quantity, weights: Quantity) -> Quantity:
     """Sum of value times occurrences over groups."""
     if values.dtype.hasobject:
         return total(values * np.frompyfunc(int, 1, 1)(weights))
-    return weights.dot(values)
+    return weights.dot(values) if values.ndim > 1 else float(weights.dot(values))
 
 
 def step_time(

@@ -128,7 +128,7 @@ class SystemPart:
         """Smallest host memory; each host reads its own workers' samples, reshuffled every epoch. [B]"""
         return min(host.memory_bytes for host in self.hosts)
 
-    @property
+    @derived_property
     def names(self) -> tuple[str, ...]:
         """Node names of the workers' devices."""
         names = self.chosen or tuple(name for name, _ in self.system.devices)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.device.step_time import ProcessorNumbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Copy:
+class Copy(NamedTuple):
     """Arrays of a mini-batch on their way to a device."""
 
     host_s: Quantity = 0.0
@@ -76,13 +74,14 @@ NO_COPY = Copy()
 
 
 Libraries = Mapping[str, LibraryProfile]
-"""Libraries in use by role: ``gpu_blas``, ``gpu_dnn``, ``cpu_blas``."""
+"""Libraries in use by role: ``gpu_blas``, ``gpu_dnn``, ``gpu_attention``, ``gpu_attention_wide``, ``cpu_blas``."""
 
 
 def own_libraries(profile: FrameworkProfile, roles: tuple[str, ...], *, architecture: str) -> Libraries:
     """Load the libraries that a framework names for some roles on an architecture."""
-    names = [profile.library.name_of(role, architecture) for role in roles]
-    return dict(zip(roles, load_libraries(tuple(names)), strict=True))
+    names = {role: profile.library.name_of(role, architecture) for role in roles}
+    filled = {role: name for role, name in names.items() if name is not None}
+    return dict(zip(filled, load_libraries(tuple(filled.values())), strict=True))
 
 
 class Target(ABC):
@@ -90,6 +89,7 @@ class Target(ABC):
 
     processor: str
     roles: ClassVar[tuple[str, ...]]
+    attention_roles: ClassVar[tuple[str, ...]] = ()
     name: str
     threads: int | None
     architecture: str
@@ -118,9 +118,9 @@ class Target(ABC):
         """Whether parts of a network or mini-batch can be timed separately."""
         return True
 
-    def framework(self, given: str | Path | FrameworkProfile) -> str | Path | FrameworkProfile:
+    def framework(self, framework: str | Path | FrameworkProfile) -> str | Path | FrameworkProfile:
         """Framework to use: the requested one, unless the target has its own."""
-        return given
+        return framework
 
     def profile_of(self, framework: str | Path | FrameworkProfile) -> FrameworkProfile:
         """Load the profile of the framework in use."""
@@ -176,15 +176,19 @@ class Target(ABC):
         del factors
         return 1.0
 
-    def libraries(self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None) -> Libraries:
-        """Libraries that a framework uses here, one replaced by ``override`` if it is given."""
-        chosen = own_libraries(profile, self.roles, architecture=self.architecture)
+    def libraries(
+        self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None, *, attends: bool = False
+    ) -> Libraries:
+        """Libraries in use here, one replaced by ``override``; those of attention only if a network ``attends``."""
+        roles = (*self.roles, *self.attention_roles) if attends else self.roles
+        chosen = own_libraries(profile, roles, architecture=self.architecture)
         if override is None:
             return chosen
         library = override if isinstance(override, LibraryProfile) else load_library(override)
         role = f"{library.processor}_{library.kind}"
-        if role not in self.roles:
-            allowed = f"a library for a {self.processor.upper()} ({' or '.join(self.roles)}), not {role}"
+        allowed_roles = (*self.roles, *self.attention_roles[:1])
+        if role not in allowed_roles:
+            allowed = f"a library for a {self.processor.upper()} ({' or '.join(allowed_roles)}), not {role}"
             raise ArgumentError("library", library.name, allowed)
         return {**chosen, role: library}
 

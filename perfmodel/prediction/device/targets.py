@@ -87,12 +87,19 @@ def _loaded(device: Any) -> Runnable:
     return load_device(device)
 
 
+def _host_of(system: Wired) -> Cpu | None:
+    """Processor that issues the kernels of a system's GPUs; None for one without a machine's file."""
+    machines = [machine for _, machine in getattr(system, "machines", ())]
+    host: Cpu | None = getattr(machines[0] if machines else system, "processor", None)
+    return host
+
+
 def _target_of_system(system: Wired, threads: int | None, workers: int) -> Target:
     if system.devices:
         if threads is not None:
             raise ArgumentError("threads", threads, f"None for the GPUs of {system.name}")
         system_part = SystemPart(system=system, worker_count=workers)
-        return GpuTarget(system_part.device, system_part=system_part)
+        return GpuTarget(system_part.device, host=_host_of(system), system_part=system_part)
     if workers > 1:
         raise ArgumentError("workers", workers, f"1 on {system.name}, which has no GPU; its sockets work together")
     if not isinstance(system, System):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from perfmodel.cost.overlap import arrival_stall, buckets, ends, exposed_exchange, slowed_exchange
+from perfmodel.cost.overlap import arrival_stall, buckets, ends, exposed_exchange, last_end, slowed_exchange
 from perfmodel.derived import derived
 from perfmodel.numeric import maximum, running_total, total
 from perfmodel.prediction.job.gradients import MERGED, Buckets, Stretches, merged_reduced, merged_served
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.simulation.synchronous import PlayedStep
     from perfmodel.symbolic import Quantity
     from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme, AsynchronousTimes
-    from perfmodel.sync.collectives import LibraryCollective
+    from perfmodel.sync.registry import LibraryCollective
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -129,8 +129,7 @@ class Asynchronous(Agreement):
         del exchanged
         times = self.visits(own)
         visit_s = times.group_sync_s + times.wait_s
-        return replace(
-            own,
+        return own._replace(
             update_s=0.0,
             straggler_s=times.straggler_s,
             sync_s=own.sync_s + visit_s,
@@ -187,8 +186,8 @@ class AllReduced(Reduction):
         if not overlap:
             return total_s, total_s
         exposed_s = slowed_exchange(
-            ready_s=list(messages.ready_s),
-            message_s=list(message_s),
+            ready_s=messages.ready_s,
+            message_s=message_s,
             computed_s=schedule.backward_s,
             slowdown=self.slowdown,
         )
@@ -234,7 +233,7 @@ class ThroughServer(Reduction):
         if not overlap:
             return total_s, total_s
         arrived = ends(ready_s=list(messages.ready_s), message_s=list(push_s))
-        updated_s = ends(ready_s=arrived, message_s=list(served_s))[-1]
+        updated_s = last_end(ready_s=arrived, message_s=served_s)
         exposed_s = exposed_exchange(last_end_s=updated_s, computed_s=schedule.backward_s)
         pulled = running_total(pull_s[::-1])  # parameters of the first layers are pulled first
         exposed_s = exposed_s + arrival_stall(wanted_s=list(messages.wanted_s[::-1]), arrival_s=list(pulled))
@@ -320,8 +319,7 @@ class Synchronous(Agreement):
         if self.straggler is not None:
             own_s = own.device_s - own.update_s + update_s
             waited_s = self.straggler.straggler_s(compute_s=own_s, worker_count=self.worker_count)
-        return replace(
-            own,
+        return own._replace(
             update_s=update_s,
             sync_s=own.sync_s + total_s,
             exposed_sync_s=own.exposed_sync_s + exposed_s,

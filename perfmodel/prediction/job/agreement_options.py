@@ -10,7 +10,7 @@ from perfmodel.prediction.arguments.checks import NO_SYNC
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.records import Phase
 from perfmodel.sync.asynchronous import SCHEMES
-from perfmodel.sync.collectives import ALL_REDUCES
+from perfmodel.sync.registry import ALL_REDUCES
 from perfmodel.units import MIB
 
 if TYPE_CHECKING:

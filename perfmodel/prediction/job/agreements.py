@@ -31,8 +31,8 @@ from perfmodel.prediction.job.parameter_server import (
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
-from perfmodel.sync.collectives import ALL_REDUCES, LibraryCollective, collective, place_library
 from perfmodel.sync.placed import Placed, place, placed_once
+from perfmodel.sync.registry import ALL_REDUCES, LibraryCollective, collective, place_library
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile

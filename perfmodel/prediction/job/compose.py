@@ -7,7 +7,7 @@ also compute a whole network (one device), an uncut mini-batch (one micro-batch)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from perfmodel.cost.pipeline_order import Orders, pipeline_ends
 from perfmodel.cost.transfer import exposed_copy_time
-from perfmodel.derived import derived_property
+from perfmodel.derived import derived_property, record
 from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.job.gradients import joined
@@ -55,7 +55,7 @@ class PhaseTimes(Protocol):
         """Times at which the gradients of its layers are ready. [s]"""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class StageWork:
     """Work of a stage for one micro-batch: floats, arrays of shape (configurations,), or expressions."""
 
@@ -133,7 +133,7 @@ Exchanged = tuple[Quantity, Quantity]
 """Exchange time of a device with other workers, total and exposed. [s]"""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Composed:
     """A composed step."""
 
@@ -149,7 +149,13 @@ class Composed:
         """Replace the parts of the step [s], four times as fast as ``replace``."""
         other = object.__new__(Composed)
         other.__dict__.update(self.__dict__, parts=parts)
+        other.__dict__.pop("together_s", None)
         return other
+
+    @derived_property
+    def together_s(self) -> Quantity:
+        """Device time of the step with its exchanges. [s]"""
+        return self.parts.device_s
 
 
 def compose(
@@ -266,9 +272,9 @@ def fed_with(
     copied_s = before_s + meanwhile_s
     if agreement is not None and agreement.delays_copies:
         before_s, meanwhile_s = copied_s, 0.0
-    hiding = composed.parts if agreement is not None and agreement.hides_copies else composed.own
+    hiding_s = composed.together_s if agreement is not None and agreement.hides_copies else composed.own.device_s
     parts = composed.parts.copying(
-        exposed_s=exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=hiding.device_s),
+        exposed_s=exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=hiding_s),
         total_s=copied_s,
         first_step_s=first_step_s,
     )
@@ -314,14 +320,14 @@ def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
     total_s = sum(stage.exchanged_s for stage in stages)
     if not (_is_something(exposed_s) or _is_something(total_s)):
         return computed
-    return replace(computed, exposed_sync_s=exposed_s, sync_s=total_s)
+    return computed._replace(exposed_sync_s=exposed_s, sync_s=total_s)
 
 
 def _tied(own: StepTime, tied_s: Quantity) -> StepTime:
     """Add the exposed sums of gradients of tied tables. [s]"""
     if not _is_something(tied_s):
         return own
-    return replace(own, exposed_sync_s=own.exposed_sync_s + tied_s, sync_s=own.sync_s + tied_s)
+    return own._replace(exposed_sync_s=own.exposed_sync_s + tied_s, sync_s=own.sync_s + tied_s)
 
 
 def turned(worker: WorkerWork, orders: Orders) -> Turned:
@@ -432,7 +438,7 @@ class Longest:
         """Pick the parts of that device."""
         if self.places is None and not self.is_open:
             return steps[self.first]
-        return StepTime(*(self.of([getattr(step, part.name) for step in steps]) for part in fields(StepTime)))
+        return StepTime._make(map(self.of, zip(*steps, strict=True)))
 
 
 def of_largest(keys: Sequence[Quantity], values: Sequence[Quantity]) -> Quantity:
@@ -477,11 +483,10 @@ def stepped(
     waits_s = maximum(unhindered_s - of(finish_s), 0.0)
     # the part of the last device's delay that its longer exchange explains counts as exchange
     of_exchange_s = minimum(waits_s, maximum(of_largest(finish_s, [each for _, each in exchanged]) - exposed_s, 0.0))
-    alone = replace(
-        alone,
+    alone = alone._replace(
         exposed_sync_s=alone.exposed_sync_s + maximum(last_s - unhindered_s, 0.0),
         bubble_s=maximum(of(free_s) - count * of(worker.works_s), 0.0) + waits_s - of_exchange_s,
     )
-    alone = replace(alone, sync_s=maximum(alone.sync_s, alone.exposed_sync_s))
+    alone = alone._replace(sync_s=maximum(alone.sync_s, alone.exposed_sync_s))
     exposed_s = exposed_s + of_exchange_s
     return alone, (maximum(total_s, exposed_s), exposed_s)

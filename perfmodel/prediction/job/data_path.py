@@ -197,7 +197,7 @@ class DataPath:
         """Parts of a step that this input feeds."""
         if self.dataset is None:
             return parts
-        parts = replace(parts, input_wait_s=0.0)
+        parts = parts._replace(input_wait_s=0.0)
         step_s = parts.step_s
         stages = self.stages(batch_size, first_epoch=first_epoch, factors=factors)
         if self.prefetch and self.input_variation:
@@ -215,7 +215,7 @@ class DataPath:
             )
         else:  # without prefetching, stages add up, and the mean of a sum is the sum of the means
             period = pipelined_period(stage_s={**stages, "device": step_s}, depth=self.prefetch)
-        return replace(parts, input_wait_s=period - step_s)
+        return parts._replace(input_wait_s=period - step_s)
 
     def is_waited_for(self, parts: StepTime, *, batch_size: Any) -> bool:
         """Whether the slowest input stage bounds the mean step, rather than only delaying some steps."""

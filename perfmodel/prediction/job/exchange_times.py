@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.sync.collectives import collective, place_library
 from perfmodel.sync.placed import placed_once
+from perfmodel.sync.registry import collective, place_library
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
     from perfmodel.parallelism.base import Exchange, Placement, StageGraph
     from perfmodel.sync.base import Collective
-    from perfmodel.sync.collectives import LibraryCollective
     from perfmodel.sync.placed import Placed
+    from perfmodel.sync.registry import LibraryCollective
 
 RING: Final = "ring_all_reduce"
 """Algorithm that sums within groups that share layers; data-parallel workers may use another."""

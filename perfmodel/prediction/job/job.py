@@ -167,6 +167,7 @@ class Job(JobAttributes):
             library=self.library,
             pinned=self.pinned,
             recompute=self.recompute,
+            image_layout=self.image_layout,
             data_path=self.data_path,
             job=self,
             placement=placement,

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.derived import kept
+from perfmodel.framework.fusion import chains, fused
 from perfmodel.framework.kernel_table import (
     PROBE_BATCH_SIZES,
     KernelTable,
     LayerOperation,
     build_kernel_table,
 )
+from perfmodel.framework.mixed_precision import (
+    SINGLE_BYTES,
+    MixedPrecisionRules,
+    cast_passes,
+    layer_types,
+    with_wide_softmax,
+)
+from perfmodel.layers.optimizers import NoUpdate
+from perfmodel.layers.passes import one_pass
 from perfmodel.prediction.memory.footprint import GraphMemory, graph_memory
-from perfmodel.records import ELEMENT_BYTES, Phase
+from perfmodel.records import ELEMENT_BYTES, Phase, Role
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -97,6 +108,91 @@ def _probed_operations(
     return [[each for part in at_size for each in part] for at_size in zip(*parts, strict=True)]
 
 
+def _with_casts(
+    graph: LayerGraph, probed: Operations, *, rules: MixedPrecisionRules, dtype: str, input_gradient: bool, fuses: bool
+) -> Operations:
+    """Give each operation the size of its elements, and put casts before layers and after their gradients.
+
+    A compiler casts activations in the passes beside them.
+    """
+    narrow_bytes = ELEMENT_BYTES[dtype]
+    forward = _operations_of(
+        graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=input_gradient, recompute=None
+    )[0]
+    types = layer_types(
+        graph.layers,
+        ((each.layer, each.operation) for each in forward),
+        rules=rules,
+        narrow_bytes=narrow_bytes,
+    )
+    nodes = {node.name: node for node in graph.layers}
+    wanted, counts = graph.wants_gradient(input_gradient=input_gradient), graph.parameter_counts
+
+    def casts(each: LayerOperation, size: int) -> list[LayerOperation]:
+        node = nodes[each.layer]
+        passes = cast_passes(
+            node,
+            types[each.layer]._replace(cast_inputs=()) if fuses else types[each.layer],
+            own_parameters=counts.get(each.layer, 0),
+            batch_size=size,
+            narrow_bytes=narrow_bytes,
+            wanted=None if each.phase is Phase.FORWARD else node.into(wanted),
+        )
+        return [LayerOperation(each.layer, each.phase, cast, narrow_bytes) for cast in passes]
+
+    result = []
+    for size, operations in zip(PROBE_BATCH_SIZES, probed, strict=True):
+        cast_in: dict[Phase, set[str]] = {Phase.FORWARD: set(), Phase.BACKWARD: set()}
+        with_casts: list[LayerOperation] = []
+        for each in operations:
+            if each.phase is Phase.UPDATE or each.layer not in nodes:  # of an input, gradients are summed
+                with_casts.append(replace(each, element_bytes=SINGLE_BYTES))
+                continue
+            if each.layer not in cast_in[each.phase]:
+                cast_in[each.phase].add(each.layer)
+                with_casts += casts(each, size)
+            operation = each.operation if fuses else with_wide_softmax(each.operation, nodes[each.layer], rules=rules)
+            with_casts.append(replace(each, operation=operation, element_bytes=types[each.layer].element_bytes))
+        result.append(with_casts)
+    return result
+
+
+def _with_fusion(graph: LayerGraph, probed: Operations) -> Operations:
+    """Join the passes that a compiler fuses."""
+    forward = _operations_of(graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=False, recompute=None)[0]
+    fused_chains = chains(graph.layers, [(each.layer, each.operation) for each in forward])
+    return [
+        fused(operations, fused_chains, batch_size=size)
+        for size, operations in zip(PROBE_BATCH_SIZES, probed, strict=True)
+    ]
+
+
+def _with_gradient_buffers(graph: LayerGraph, probed: Operations) -> Operations:
+    """Clear each parameter's gradient before back-propagation, and add to it where its layer has computed it."""
+    sizes = {node.name: [math.prod(shape) for shape in node.trained_shapes.values()] for node in graph.layers}
+
+    def passes(layer: str) -> list[LayerOperation]:
+        return [
+            LayerOperation(layer, Phase.BACKWARD, operation)
+            for size in sizes.get(layer, ())
+            for operation in (
+                one_pass("clear", read=0, written=size, role=Role.WEIGHT_GRADIENT),
+                one_pass("gradient_sum", read=2 * size, written=size, flop=size, role=Role.WEIGHT_GRADIENT),
+            )
+        ]
+
+    result = []
+    for operations in probed:
+        last = {each.layer: place for place, each in enumerate(operations) if each.phase is Phase.BACKWARD}
+        with_buffers: list[LayerOperation] = []
+        for place, each in enumerate(operations):
+            with_buffers.append(each)
+            if last.get(each.layer) == place:
+                with_buffers += passes(each.layer)
+        result.append(with_buffers)
+    return result
+
+
 def lowered_graph(
     graph: LayerGraph,
     *,
@@ -120,10 +216,25 @@ def lowered_graph(
 
     def make() -> tuple[Any, LoweredGraph]:
         element_bytes = ELEMENT_BYTES[dtype]
+        operations = _probed_operations(
+            graph, phase=phase, optimizer=optimizer, input_gradient=input_gradient, recompute=recompute
+        )
+        if lowering.gradient_accumulation == "apart":
+            operations = _with_gradient_buffers(graph, operations)
+        if lowering.fuses:
+            operations = _with_fusion(graph, operations)
+        mixed = lowering.mixed_precision
+        if mixed is not None and dtype in mixed.dtypes:
+            operations = _with_casts(
+                graph,
+                operations,
+                rules=mixed.rules(),
+                dtype=dtype,
+                input_gradient=input_gradient,
+                fuses=lowering.fuses,
+            )
         table = build_kernel_table(
-            _probed_operations(
-                graph, phase=phase, optimizer=optimizer, input_gradient=input_gradient, recompute=recompute
-            ),
+            operations,
             rules=lowering.rules(support),
             element_bytes=element_bytes,
             processor=lowered_for or processor,

@@ -6,13 +6,13 @@ import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.derived import kept
+from perfmodel.derived import derived_property, kept
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
 from perfmodel.prediction.job.lowered import lowered_graph
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.job.stage import Stage
-from perfmodel.prediction.job.subject import LABELS, habitual_feed
+from perfmodel.prediction.job.subject import LABELS, attends, habitual_feed
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def prepare(
     library: str | Path | LibraryProfile | None = None,
     pinned: bool = True,
     recompute: str | None = None,
+    image_layout: str | None = None,
     data_path: DataPath | None = None,
     job: Job | None = None,
     parallelism: str = "data",
@@ -65,6 +66,7 @@ def prepare(
         dtype=dtype,
         library=library,
         recompute=recompute,
+        image_layout=image_layout,
         layout=layout if job is None else job.layout,
         parallelism=parallelism if job is None else job.parallelism,
     )
@@ -84,6 +86,7 @@ def lowering_of(job: Job, *, known: Known) -> Lowering:
         dtype=job.element_type,
         library=job.library,
         recompute=job.recompute,
+        image_layout=job.image_layout,
         layout=job.layout,
         parallelism=job.parallelism,
         known=known,
@@ -125,16 +128,26 @@ class Lowering:
         dtype: str,
         library: str | Path | LibraryProfile | None,
         recompute: str | None,
+        image_layout: str | None,
         layout: Layout,
         parallelism: str,
         known: Known | None = None,
     ) -> None:
-        self.known = Known() if known is None else known
+        if known is not None:
+            self.known = known
         self.subject, self.target, self.profile = subject, target, profile
         self.dtype, self.recompute = dtype, recompute
         self.layout, self.parallelism = layout, parallelism
-        self.libraries = target.libraries(profile, library)
+        self.libraries = target.libraries(profile, library, attends=attends(subject.graph))
         self.support = target.support(profile, self.libraries, dtype=dtype)
+        if (layout_of_images := image_layout or subject.graph.image_layout) is not None:
+            self.support = replace(self.support, image_layout=layout_of_images)
+        self._agreements: dict[int, tuple[Job, Placement, Agreement | None]] = {}
+
+    @derived_property
+    def known(self) -> Known:
+        """What it has in common with other jobs."""
+        return Known()
 
     def prepared(
         self,
@@ -178,26 +191,31 @@ class Lowering:
     def _agreement(self, placement: Placement, job: Job | None) -> Agreement | None:
         if job is None or not job.is_of_several:
             return None
-        from perfmodel.prediction.job.agreement_options import resolve_agreement
+        from perfmodel.prediction.job.agreement_options import WITH_SERVER, resolve_agreement
 
-        return resolve_agreement(
-            job,
-            system_part=self.target.system_part,
-            subject=self.subject,
-            profile=self.profile,
-            dtype=self.dtype,
-            placement=placement,
-        )
+        key = id(placement) if job.sync in WITH_SERVER else id(job)  # only servers depend on where the network is cut
+        if key not in self._agreements:
+            agreement = resolve_agreement(
+                job,
+                system_part=self.target.system_part,
+                subject=self.subject,
+                profile=self.profile,
+                dtype=self.dtype,
+                placement=placement,
+            )
+            self._agreements[key] = (job, placement, agreement)
+        return self._agreements[key][-1]
 
     def shared(self, prepared: Prepared, job: Job) -> Prepared:
         """Adapt a prepared training job to one that differs only in what workers share."""
-        from perfmodel.parallelism.combine import shared_as
+        from perfmodel.parallelism.combine import KINDS, shared_as
         from perfmodel.prediction.job.exchange_times import PlacedExchanges
 
         known = prepared.exchanges
-        sizes = {"data_size": min(self.layout.data_size, 2), "shard_stage": self.layout.shard_stage}
+        first_alike = KINDS.index(KINDS[self.layout.shard_stage])  # stages with the same exchanges share them
+        sizes = {"data_size": min(self.layout.data_size, 2), "shard_stage": first_alike}
         how = {**sizes, "element_bytes": ELEMENT_BYTES[self.dtype]}
-        stages = tuple(replace(stage, placed=shared_as(stage.placed, **how)) for stage in prepared.stages)
+        stages = tuple([replace(stage, placed=shared_as(stage.placed, **how)) for stage in prepared.stages])
         placement = replace(prepared.placement, layout=self.layout, stages=tuple(stage.placed for stage in stages))
         return replace(
             prepared,
@@ -212,10 +230,9 @@ class Lowering:
     def alike(self, batch_size: int, *, job: Job | None, **how: Any) -> Prepared:
         """Adapt a prepared single-device job to a device with the same kernels."""
         subject, target, profile = self.subject, self.target, self.profile
-        # the cache keeps the profile alive, so that its id is not reused
+        # the cache keeps profile and subject alive, so that their ids are not reused
         key = (
-            id(profile), subject.phase, subject.optimizer, subject.input_gradient, self.dtype, self.recompute,
-            self.support, target.processor, target.lowered_for,
+            id(profile), id(subject), self.dtype, self.recompute, self.support, target.processor, target.lowered_for
         )  # fmt: skip
         prepared: Prepared = kept(
             subject.graph.kept("prepared"),
@@ -224,7 +241,7 @@ class Lowering:
             most=MOST_PREPARED,
         )
         samples = subject.graph.samples(batch_size)
-        return prepared.like(subject=subject, target=target, libraries=self.libraries, batch_size=samples, **how)
+        return prepared.like(target=target, libraries=self.libraries, batch_size=samples, **how)
 
     def lowered(self, graph: LayerGraph, *, input_gradient: bool | None) -> LoweredGraph:
         """Lower a graph."""

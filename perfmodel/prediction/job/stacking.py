@@ -38,15 +38,13 @@ def mapped(record: Any, of_array: Callable[[Any], Any]) -> Any:
     """Apply a function to each array of a record; single values stay."""
     if isinstance(record, np.ndarray):
         return of_array(record) if record.ndim else record
-    if isinstance(record, tuple):
-        return tuple(mapped(each, of_array) for each in record)
     kind: Any = type(record)
     if names := _names(kind):
         return kind(**{name: mapped(getattr(record, name), of_array) for name in names})
-    return record
+    return tuple(mapped(each, of_array) for each in record) if isinstance(record, tuple) else record
 
 
 @lru_cache(maxsize=64)
 def _names(kind: Any) -> tuple[str, ...]:
-    """Fields of a dataclass; none for anything else."""
-    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else ()
+    """Fields of a dataclass or named tuple; none for anything else."""
+    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else getattr(kind, "_fields", ())

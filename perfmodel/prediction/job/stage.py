@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.derived import derived_property
+from perfmodel.derived import derived_property, record
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, step_time
 from perfmodel.prediction.job.gradients import GradientSchedule, gradient_schedule
 from perfmodel.records import Phase
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Quantity = Any
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@record
 class Stage:
     """Consecutive layers on one device."""
 
@@ -34,13 +34,18 @@ class Stage:
     target: Target | None = None
     is_fed: bool = True
 
+    @derived_property
+    def copies(self) -> tuple[tuple[FeedItem, ...], tuple[FeedItem, ...]]:
+        """What is copied before a step, and what during the previous one."""
+        return tuple(tuple(item for item in self.feed if item.prefetched is ahead) for ahead in (False, True))  # type: ignore[return-value]
+
     @property
     def exchanges_gradients(self) -> bool:
         """Whether data-parallel workers sum its gradients; they do not if all workers share its layers."""
         return self.placed.batch_factor == 1 and bool(self.placed.graph.trained_parameter_counts)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class TimedStage:
     """Times of a stage for one micro-batch, without copies and exchanges."""
 
@@ -48,7 +53,7 @@ class TimedStage:
     numbers: ProcessorNumbers
     groups: GroupTimes
     element_bytes: int
-    how: Mapping[str, Any] = field(default_factory=dict)
+    how: Mapping[str, Any]
     alike: TimedStage | None = None
 
     def _of(self, phase: Phase | None) -> StepTime:

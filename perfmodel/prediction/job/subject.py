@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from perfmodel.derived import kept
 from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.optimizers import Optimizer, load_optimizer
@@ -22,6 +23,9 @@ _PHASES: Final = tuple(each.value for each in PREDICTED_PHASES)
 
 LABELS: Final = "labels"
 """Name of the feed that holds the labels of losses; all other feeds are inputs."""
+
+MOST_SUBJECTS: Final = 16
+"""Subjects kept per graph. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,12 @@ def subject_of_graph(graph: Any, *, optimizer: str | Optimizer, phase: str) -> S
     """Prepare a network for prediction."""
     if not isinstance(graph, LayerGraph):
         raise ArgumentError("graph", graph, "a LayerGraph (see pm.zoo) or a Run of a measurement table")
+    key = (graph.name, optimizer, phase)
+    subject: Subject = kept(graph.kept("subjects"), key, lambda: _subject(graph, optimizer, phase), most=MOST_SUBJECTS)
+    return subject
+
+
+def _subject(graph: LayerGraph, optimizer: str | Optimizer, phase: str) -> Subject:
     if graph.free_sizes:
         allowed = f"a graph without symbolic sizes; set {', '.join(graph.free_sizes)} with graph.with_sizes(...)"
         raise ArgumentError("graph", graph, allowed)
@@ -79,6 +89,14 @@ def _built(builder: str, options: tuple[tuple[str, type, Any], ...]) -> LayerGra
     from perfmodel import zoo
 
     return zoo.build(builder, **{name: given for name, _, given in options})
+
+
+def attends(graph: LayerGraph) -> bool:
+    """Return whether a network has fused attention, which takes a library of its own."""
+    known = graph.kept("attends")
+    if not known:
+        known[None] = any(getattr(node.layer, "scores", None) == "recomputed" for node in graph.layers)
+    return bool(known[None])
 
 
 def habitual_feed(graph: LayerGraph, policy: FeedTable) -> tuple[FeedItem, ...]:

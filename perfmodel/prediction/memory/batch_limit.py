@@ -105,8 +105,8 @@ def max_batch_size(
     subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
     target = resolve_target(device=device, system=system, threads=threads, workers=workers)
     if target.capacity_bytes == float("inf"):
-        argument, given = ("device", device) if system is None else ("system", system)
-        raise ArgumentError(argument, given, "one whose file states a memory capacity: a GPU, or a system")
+        argument, name = ("device", device) if system is None else ("system", system)
+        raise ArgumentError(argument, name, "one whose file states a memory capacity: a GPU, or a system")
     prepared = prepare(
         subject,
         target=target,

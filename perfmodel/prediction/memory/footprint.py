@@ -247,8 +247,8 @@ def workspace_bytes(memory: GraphMemory, table: KernelTable, chosen: Quantity, *
     if not memory.workspace_groups.size:
         return 0.0
     taken = chosen[memory.workspace_groups]
-    each = table.workspace.at(batch_size)["workspace_bytes"]
-    needed = each[taken] if taken.ndim == 1 else np.take_along_axis(each, taken, axis=0)
+    needs = table.workspace.at(batch_size)["workspace_bytes"]
+    needed = needs[taken] if taken.ndim == 1 else np.take_along_axis(needs, taken, axis=0)
     if memory.workspaces_per_layer is None:
         workspace = needed.max(axis=0)
     else:
@@ -320,15 +320,15 @@ class DeviceMemory:
         if not layout.shard_stage:
             return self
 
-        def of(found: MemoryFootprint) -> MemoryFootprint:
+        def of(footprint: MemoryFootprint) -> MemoryFootprint:
             weights, gradients, optimizer = model_state_bytes(
-                weights_bytes=found.weights_bytes,
-                gradients_bytes=found.gradients_bytes,
-                optimizer_bytes=found.optimizer_bytes,
+                weights_bytes=footprint.weights_bytes,
+                gradients_bytes=footprint.gradients_bytes,
+                optimizer_bytes=footprint.optimizer_bytes,
                 shard_stage=layout.shard_stage,
                 worker_count=layout.data_size,
             )
-            return replace(found, weights_bytes=weights, gradients_bytes=gradients, optimizer_bytes=optimizer)
+            return replace(footprint, weights_bytes=weights, gradients_bytes=gradients, optimizer_bytes=optimizer)
 
         return replace(self, alone=of(self.alone), among=of(self.among))
 
@@ -337,7 +337,7 @@ class DeviceMemory:
         if len(self.chunks) == 1 and parts == 1:
             return self.alone
         waiting, arriving = (
-            dict(zip(self.chunks, each, strict=True)) for each in (self.waiting_bytes, self.arriving_bytes)
+            dict(zip(self.chunks, sizes, strict=True)) for sizes in (self.waiting_bytes, self.arriving_bytes)
         )
         return replace(
             self.among,
@@ -355,29 +355,29 @@ def device_memory(
     known: dict[Any, tuple[MemoryFootprint, Any]] | None = None,
 ) -> DeviceMemory:
     """Memory of a device if workers share nothing. [B]"""
-    chunks = {index: each for index, each in enumerate(stages) if each.stage.placed.device == place}
+    chunks = {index: stage for index, stage in enumerate(stages) if stage.stage.placed.device == place}
     is_shared = len(chunks) > 1 or in_parts
     known = {} if known is None else known
     keys = []
-    for each in chunks.values():
-        stage = each.stage
+    for timed in chunks.values():
+        stage = timed.stage
         keys.append((id(stage.lowered), stage.placed.batch_factor, id(stage.feed), stage.is_fed, id(stage.target)))
         if keys[-1] not in known:
             waits_bytes = _waiting_bytes(prepared, stage) if is_shared else 0.0
-            known[keys[-1]] = (_of_stage(prepared, each), waits_bytes)
+            known[keys[-1]] = (_of_stage(prepared, timed), waits_bytes)
     footprints = [known[key][0] for key in keys]
     waits = [known[key][1] for key in keys]
     alone, among = footprints[0], footprints[0]
     if is_shared:
         among = replace(
             alone,
-            weights_bytes=sum(each.weights_bytes for each in footprints),
-            gradients_bytes=sum(_gradients_bytes(prepared, each.stage) for each in chunks.values()),
-            optimizer_bytes=sum(each.optimizer_bytes for each in footprints),
+            weights_bytes=sum(footprint.weights_bytes for footprint in footprints),
+            gradients_bytes=sum(_gradients_bytes(prepared, timed.stage) for timed in chunks.values()),
+            optimizer_bytes=sum(footprint.optimizer_bytes for footprint in footprints),
             activations_bytes=reduce(
-                maximum, [each.activations_bytes - kept for each, kept in zip(footprints, waits, strict=True)]
+                maximum, [footprint.activations_bytes - kept for footprint, kept in zip(footprints, waits, strict=True)]
             ),
-            workspace_bytes=reduce(maximum, [each.workspace_bytes for each in footprints]),
+            workspace_bytes=reduce(maximum, [footprint.workspace_bytes for footprint in footprints]),
         )
 
     return DeviceMemory(
@@ -385,7 +385,7 @@ def device_memory(
         alone=alone,
         among=among,
         waiting_bytes=tuple(waits),
-        arriving_bytes=tuple(each.input_bytes for each in footprints),
+        arriving_bytes=tuple(footprint.input_bytes for footprint in footprints),
         trains=prepared.trains,
     )
 
@@ -395,8 +395,8 @@ def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
     stage = timed.stage
     memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
     target = prepared.target
-    ahead_bytes = prepared.stage_copies(stage)[1].copied_bytes
-    is_doubled = bool(np.any(ahead_bytes))
+    ahead_bytes = prepared.stage_copy(stage, ahead=True).copied_bytes
+    is_doubled = bool(ahead_bytes.any() if isinstance(ahead_bytes, np.ndarray) else ahead_bytes)
     footprint = memory_footprint(
         memory,
         batch_size=samples,

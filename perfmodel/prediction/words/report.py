@@ -9,7 +9,7 @@ import textwrap
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.cost.interval import WAYS_TO_EXTRAPOLATE
+from perfmodel.cost.interval_width import WAYS_TO_EXTRAPOLATE
 from perfmodel.cost.roofline import ridge_point
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.cpu import Cpu

@@ -1,4 +1,4 @@
-"""Paragraphs of ``explain()`` on several workers and devices: how a network is spread and how workers agree."""
+"""Paragraphs of ``explain()`` on several devices: how the network is spread and how workers agree."""
 
 from __future__ import annotations
 

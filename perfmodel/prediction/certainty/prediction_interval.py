@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from perfmodel.cost.interval import (
+from perfmodel.cost.interval_width import (
     Exposure,
     SpreadParameters,
     interval_ends,

@@ -1,4 +1,4 @@
-"""Kernel classes of a measured machine in a step: their times, how far they extrapolate, and the interval."""
+"""Interval of a prediction on a measured machine: from the kernel classes in its step and how far they extrapolate."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from perfmodel.cost.interval import interval_ends
+from perfmodel.cost.interval_width import interval_ends
 from perfmodel.hardware.fit_file import Z_80
-from perfmodel.prediction.certainty.interval import Interval
+from perfmodel.prediction.certainty.prediction_interval import Interval
 from perfmodel.prediction.certainty.variance import Uncertainty
 from perfmodel.prediction.device.factors import StatedConstant
 from perfmodel.prediction.device.measured_target import CALL, ClassRows, MeasuredNumbers
@@ -65,15 +65,15 @@ def measured_interval(machine: MeasuredMachine, basis: Basis) -> Interval:
     step_s = float(timed.parts.step_s)
     times = class_times(machine, prepared, timed)
     uncertainty = _uncertainty(machine, times, step_s)
-    residual = [DEVIATION_OF_MEAN * each.measured.residual_percent / 100 for each in times]
-    scatter = [each.seconds * spread / step_s for each, spread in zip(times, residual, strict=True)]
+    residual = [DEVIATION_OF_MEAN * class_time.measured.residual_percent / 100 for class_time in times]
+    scatter = [class_time.seconds * spread / step_s for class_time, spread in zip(times, residual, strict=True)]
     session = machine.session
     variance = {
-        "kernels": sum(float((each**2).sum()) for each in scatter),
+        "kernels": sum(float((share**2).sum()) for share in scatter),
         "constants": uncertainty.variance,
-        "shared": sum(float(each.sum()) for each in scatter) ** 2,
+        "shared": sum(float(share.sum()) for share in scatter) ** 2,
         "stand_ins": sum(
-            float(each.sum()) ** 2 for each, of_class in zip(scatter, times, strict=True) if of_class.stands_in
+            float(share.sum()) ** 2 for share, of_class in zip(scatter, times, strict=True) if of_class.stands_in
         ),
         "session": (session.reference_spread_percent / 100) ** 2 + (session.drift_percent / 100) ** 2,
     }
@@ -92,10 +92,10 @@ def _uncertainty(machine: MeasuredMachine, times: tuple[ClassTime, ...], step_s:
     """Contribution of each measured constant; a constant that also times other classes counts once for all of them."""
     seconds: dict[tuple[str, str], float] = {}
     entries = {}
-    for each in times:
-        entries[each.measured.name] = each.measured
-        for constant, part in each.seconds_of.items():
-            key = (each.measured.name, constant)
+    for class_time in times:
+        entries[class_time.measured.name] = class_time.measured
+        for constant, part in class_time.seconds_of.items():
+            key = (class_time.measured.name, constant)
             seconds[key] = seconds.get(key, 0.0) + part
     keys = [key for key, part in seconds.items() if part]
     source = machine.source_of("kernel")
@@ -184,49 +184,49 @@ def class_times(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) 
         flop_count = columns.get("flop_count")
         if flop_count is None:
             flop_count = 2 * columns["count"] * columns["m"] * columns["n"] * columns["k"]
-        for each in numbers.class_rows(columns, names):
-            times = own_counts[each.rows]
-            seconds_of = _seconds_of(each, times, calls=calls[each.rows])
-            kernel_s = each.arithmetic_s + each.memory_s
+        for class_rows in numbers.class_rows(columns, names):
+            times = own_counts[class_rows.rows]
+            seconds_of = _seconds_of(class_rows, times, calls=calls[class_rows.rows])
+            kernel_s = class_rows.arithmetic_s + class_rows.memory_s
             if numbers.in_line:
-                kernel_s = kernel_s + each.curve.constants.get(CALL, 0.0) * calls[each.rows]
+                kernel_s = kernel_s + class_rows.curve.constants.get(CALL, 0.0) * calls[class_rows.rows]
             class_times.append(
                 ClassTime(
-                    name=each.name,
-                    measured=classes[each.curve.name],
+                    name=class_rows.name,
+                    measured=classes[class_rows.curve.name],
                     seconds=times * kernel_s,
                     seconds_of=seconds_of,
-                    flop_count=flop_count[each.rows],
-                    moved_bytes=(columns["read_bytes"] + columns["written_bytes"])[each.rows],
+                    flop_count=flop_count[class_rows.rows],
+                    moved_bytes=(columns["read_bytes"] + columns["written_bytes"])[class_rows.rows],
                     operations=int(times.sum()),
                 )
             )
-    return tuple(sorted(class_times, key=lambda each: -float(each.seconds.sum())))
+    return tuple(sorted(class_times, key=lambda class_time: -float(class_time.seconds.sum())))
 
 
-def _seconds_of(each: ClassRows, times: NDArray[np.intp], *, calls: NDArray[np.float64]) -> dict[str, float]:
+def _seconds_of(class_rows: ClassRows, times: NDArray[np.intp], *, calls: NDArray[np.float64]) -> dict[str, float]:
     """Time that each constant of a class adds to the step. [s]"""
-    features = {CALL: calls, **each.features}
-    constants = each.curve.constants
+    features = {CALL: calls, **class_rows.features}
+    constants = class_rows.curve.constants
     seconds = {name: float((times * features[name]).sum() * value) for name, value in constants.items()}
-    cold_s = float((times * each.cold_bytes).sum() * each.curve.cold_s_per_byte)
+    cold_s = float((times * class_rows.cold_bytes).sum() * class_rows.curve.cold_s_per_byte)
     return seconds | {"cold_s_per_byte": cold_s}
 
 
 def extrapolation_remarks(machine: MeasuredMachine, prepared: Prepared, timed: TimedStep) -> tuple[str, ...]:
     """Remarks on kernels timed by another class's curve, and on kernels outside the measured range."""
     times = class_times(machine, prepared, timed)
-    whole = sum(float(each.seconds.sum()) for each in times)
-    standing = [each for each in times if each.stands_in]
-    outside = sorted((each for each in times if each.beyond > BEYOND), key=lambda each: -each.beyond)
+    whole = sum(float(class_time.seconds.sum()) for class_time in times)
+    standing = [class_time for class_time in times if class_time.stands_in]
+    outside = sorted((class_time for class_time in times if class_time.beyond > BEYOND), key=lambda time: -time.beyond)
     remarks = []
     if standing:
-        share = percent_text(sum(float(each.seconds.sum()) for each in standing) / whole)
-        listed = _listed([f"{each.name} by {each.measured.name}" for each in standing])
+        share = percent_text(sum(float(class_time.seconds.sum()) for class_time in standing) / whole)
+        listed = _listed([f"{class_time.name} by {class_time.measured.name}" for class_time in standing])
         remarks.append(f"extrapolates, {share} of the kernels' time: classes without a curve of their own: {listed}")
     if outside:
-        share = percent_text(sum(float(each.seconds.sum()) for each in outside) / whole)
-        listed = _listed([f"{each.name} by a factor of {each.beyond:.3g}" for each in outside])
+        share = percent_text(sum(float(class_time.seconds.sum()) for class_time in outside) / whole)
+        listed = _listed([f"{class_time.name} by a factor of {class_time.beyond:.3g}" for class_time in outside])
         remarks.append(f"extrapolates: kernels outside the measured FLOP or bytes of their class ({share}): {listed}")
     return tuple(remarks)
 

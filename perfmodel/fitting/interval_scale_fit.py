@@ -1,4 +1,4 @@
-"""Parameters of intervals, found from residuals of held-out rows."""
+"""Fit of the interval scale: parameters of interval widths, from residuals of held-out rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from perfmodel.cost.interval import (
+from perfmodel.cost.interval_width import (
     REGIMES,
     WAYS_TO_EXTRAPOLATE,
     Exposure,
@@ -55,7 +55,7 @@ class FittedSpread:
 def stacked(exposures: Sequence[Exposure]) -> Exposure:
     """Return exposures as one exposure of arrays."""
     names = [field.name for field in fields(Exposure)]
-    return Exposure(**{name: np.array([getattr(each, name) for each in exposures], dtype=float) for name in names})
+    return Exposure(**{name: np.array([getattr(row, name) for row in exposures], dtype=float) for name in names})
 
 
 def conformal_quantile(scores: NDArray[np.float64], *, level: float = LEVEL) -> float:
@@ -148,17 +148,17 @@ def fit_spread(exposures: Sequence[Exposure], log_ratios: NDArray[np.float64]) -
         return float(np.sum(np.log(spread) + sizes / spread) + priors / 2)
 
     start = np.log(np.array([max(float(np.mean(sizes)), 1e-3), 1.0, 1.0] + [USUAL_SPREAD] * len(met)))
-    found = parameters(minimize(cost, start, method="L-BFGS-B").x)
-    scores = sizes / log_spread(exposure, parameters=found) ** DAMPING
-    return FittedSpread(parameters=found, quantile=_quantiles(scores, exposures), damping=DAMPING)
+    fitted = parameters(minimize(cost, start, method="L-BFGS-B").x)
+    scores = sizes / log_spread(exposure, parameters=fitted) ** DAMPING
+    return FittedSpread(parameters=fitted, quantile=_quantiles(scores, exposures), damping=DAMPING)
 
 
 def _quantiles(scores: NDArray[np.float64], exposures: Sequence[Exposure]) -> dict[str, float]:
     """Return the quantile of each regime; for extrapolations it is at least that of interpolations."""
-    of_row = np.array([regime_of(each) for each in exposures])
-    own = {regime: scores[of_row == regime] for regime in REGIMES}
-    found = {regime: conformal_quantile(each if len(each) >= FEWEST else scores) for regime, each in own.items()}
-    return found | {regime: max(found[regime], found["interpolated"]) for regime in REGIMES[2:]}
+    of_row = np.array([regime_of(exposure) for exposure in exposures])
+    by_regime = {regime: scores[of_row == regime] for regime in REGIMES}
+    quantiles = {key: conformal_quantile(some if len(some) >= FEWEST else scores) for key, some in by_regime.items()}
+    return quantiles | {regime: max(quantiles[regime], quantiles["interpolated"]) for regime in REGIMES[2:]}
 
 
 FEWEST: Final = 10

@@ -1,0 +1,123 @@
+"""Time of fused attention on a GPU, with the constants of the library that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from perfmodel.cost.attention import attention_time, keys_seen_in_all
+from perfmodel.cost.gpu import stream_time
+from perfmodel.framework.lowering import ATTENTION_KERNELS
+from perfmodel.prediction.device.step_time import by_row, rows_named
+from perfmodel.symbolic import is_symbolic
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.gpu import Gpu
+    from perfmodel.prediction.device.gpu_target import GpuNumbers
+
+Quantity = Any
+
+_NAMES = tuple(ATTENTION_KERNELS)
+
+
+class PassConstants(NamedTuple):
+    """Constants of a library for attention, or for its gradients."""
+
+    efficiency: Quantity
+    softmax_instructions: Quantity
+    ramp_rows: Quantity
+    most_splits: Quantity
+
+
+class AttentionLibrary(NamedTuple):
+    """Constants of fused attention of a library on one device."""
+
+    peak_ratio: Quantity
+    exponentials_per_lane: Quantity
+    tile_rows: Quantity
+    block_rows: Quantity
+    dropout_instructions: Quantity
+    bandwidth_fraction: Quantity
+    forward: PassConstants
+    backward: PassConstants
+
+    @property
+    def values(self) -> tuple[Quantity, ...]:
+        """Every number. [unit of each]"""
+        return (*self[:-2], *self.forward, *self.backward)
+
+    def times(
+        self, columns: Mapping[str, Quantity], names: tuple[str, ...], numbers: GpuNumbers
+    ) -> list[tuple[Any, Quantity, Quantity]]:
+        """Compute and memory seconds of one launch of each row of fused attention. [s]"""
+        if (found := rows_named(names, _NAMES)) is None:
+            return []
+        picked = {name: values[found.rows] for name, values in columns.items()}
+        axes = picked["m"].ndim
+        of_rows = _stated_rows if numbers.is_plain and axes == 1 else _of_rows
+        constants = of_rows(self, found.name_of_row, axes)
+        if is_symbolic(picked["m"], numbers.peak_flop_per_s, *self.values):
+            constants = constants | {name: constants[name].astype(object) for name in ("causal", "backward")}
+        instructions_per_s = numbers.lane_peak_flop_per_s / 2
+        compute_s = attention_time(
+            queries=picked["m"],
+            keys=keys_seen_in_all(queries=picked["m"], visible=picked["n"], causal=constants["causal"]),
+            summed=picked["k"],
+            count=picked["count"],
+            peak_flop_per_s=numbers.peak_flop_per_s * self.peak_ratio,
+            unit_count=numbers.unit_count,
+            exponentials_per_s=instructions_per_s * self.exponentials_per_lane,
+            instructions_per_s=instructions_per_s,
+            tile_rows=self.tile_rows,
+            block_rows=self.block_rows,
+            **constants,
+        )
+        memory_s = stream_time(
+            moved_bytes=picked["read_bytes"] + picked["written_bytes"],
+            bandwidth_bytes_per_s=numbers.bandwidth_bytes_per_s,
+            efficiency=self.bandwidth_fraction,
+        )
+        return [(found.rows, compute_s, memory_s)]
+
+
+def _of_rows(library: AttentionLibrary, names: tuple[str, ...], axes: int) -> dict[str, Any]:
+    """Constants of each row, and whether it is causal and computes gradients, as 1 or 0."""
+    traits = np.array([ATTENTION_KERNELS[name] for name in names], dtype=int).T
+    code = traits[2]
+    constants = {
+        name: by_row(of_passes, code, axes=axes)
+        for name, *of_passes in zip(PassConstants._fields, library.forward, library.backward, strict=True)
+    }
+    causal, drops, backward = traits if axes == 1 else traits[:, :, None]
+    constants["softmax_instructions"] = constants["softmax_instructions"] + drops * library.dropout_instructions
+    return constants | {"causal": causal, "backward": backward}
+
+
+_stated_rows = lru_cache(maxsize=256)(_of_rows)
+"""The same for constants as their files state them, which are plain numbers."""
+
+
+def attention_library(constants: Mapping[str, Any], device: Gpu, *, peak_ratio: Quantity) -> AttentionLibrary:
+    """Join a library's constants and a device's lanes."""
+    forward, backward = (
+        PassConstants(
+            efficiency=constants[f"{part}_efficiency"],
+            softmax_instructions=constants[f"{part}_softmax_instructions"],
+            ramp_rows=constants[f"{part}_ramp_rows"],
+            most_splits=constants["most_splits"] if part == "forward" else 1.0,
+        )
+        for part in ("forward", "backward")
+    )
+    return AttentionLibrary(
+        peak_ratio=peak_ratio,
+        exponentials_per_lane=constants["exponentials_per_cycle"] / device.lanes_per_unit,
+        tile_rows=constants["tile_rows"],
+        block_rows=constants["block_rows"],
+        dropout_instructions=constants["dropout_instructions"],
+        bandwidth_fraction=constants["bandwidth_fraction"],
+        forward=forward,
+        backward=backward,
+    )
