@@ -2,14 +2,12 @@
 
 Map of the folder, lowest module first:
 
-- ``run``: Run, what a row really executed, with its evidence.
-- ``table``: MeasurementTable, its rows, and the subsets that are scored.
-- ``rows``: reads and checks a CSV of times.
+- ``table``: MeasurementTable, its rows and subsets, and Run: what a row really executed, with its evidence.
 - ``description``: the schema of the TOML beside the CSV (imports pydantic; loaded only when needed).
-- ``reading``: ``load`` and ``names``.
-- ``frames``: ``from_frame``, a table of a DataFrame (imports pandas; loaded only when needed).
-- ``checking``: ``check_names``, that devices, frameworks and networks of a table are known.
-- ``scaling_tables``: ``load_scaling`` and ``scaling_names``, tables of several devices, in ``scaling/``.
+- ``reading``: finds, reads and checks a table: ``load``, ``names`` and ``from_frame``.
+- ``scaling_tables``: tables of several devices, in ``scaling/``, ``parallel/`` and ``speedups/``.
+- ``network_tables``: tables of networks that a torch package defines, in ``networks/``.
+- ``kernel_tables``: CSVs of kernels, layers and collectives; ``formats/`` says which columns they have.
 - ``*.csv``, ``*.toml``: the tables that come with perfmodel; the format is described in docs/measurements.md.
 """
 

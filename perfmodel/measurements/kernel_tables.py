@@ -68,7 +68,7 @@ def stated_formats(name: str) -> list[dict[str, Any]]:
     ]
 
 
-FORMATS: Final = tuple(KernelFormat(**each) for each in stated_formats("kernels"))
+FORMATS: Final = tuple(KernelFormat(**stated) for stated in stated_formats("kernels"))
 """Kinds of tables that can be read."""
 
 
@@ -94,10 +94,10 @@ def content_hash(*paths: Path) -> str:
 def format_of(header: Iterable[str]) -> KernelFormat | None:
     """Return the format whose columns a header has, exactly or nearly; None if there is none."""
     present = set(header)
-    found = next((each for each in FORMATS if present.issuperset(each.columns)), None)
-    if found is not None:
-        return found
-    nearly = max(FORMATS, key=lambda each: len(present.intersection(each.columns)) / len(each.columns))
+    kind = next((known for known in FORMATS if present.issuperset(known.columns)), None)
+    if kind is not None:
+        return kind
+    nearly = max(FORMATS, key=lambda known: len(present.intersection(known.columns)) / len(known.columns))
     missing = [name for name in nearly.columns if name not in present]
     if len(missing) > len(nearly.columns) / 3:
         return None
@@ -111,26 +111,26 @@ def read_kernels(path: str | Path) -> KernelMeasurements | None:
     path = Path(path)
     header, lines = read_lines(path)
     try:
-        found = format_of(header)
+        kind = format_of(header)
     except TableError as error:
         raise table_error(path, [str(error)]) from error
-    if found is None:
+    if kind is None:
         return None
     faults: list[str] = []
     records = [(number, dict(zip(header, values, strict=False))) for number, values in lines]
-    timed = [(number, values) for number, values in records if _is_timed(values, found)]
-    shapes_of = _layer_shapes(records) if "top_shape" in found.words else None
+    timed = [(number, values) for number, values in records if _is_timed(values, kind)]
+    shapes_of = _layer_shapes(records) if "top_shape" in kind.words else None
     rows = tuple(
         row
         for number, values in timed
-        if (row := _row(values, number=number, kind=found, shapes_of=shapes_of, faults=faults)) is not None
+        if (row := _row(values, number=number, kind=kind, shapes_of=shapes_of, faults=faults)) is not None
     )
     if not rows and not faults:
         faults.append("no rows: at least one is needed below the header")
     if faults:
         raise table_error(path, faults)
     return KernelMeasurements(
-        name=path.stem, sha256=content_hash(path), format=found, rows=rows, skipped=len(records) - len(timed)
+        name=path.stem, sha256=content_hash(path), format=kind, rows=rows, skipped=len(records) - len(timed)
     )
 
 
@@ -150,20 +150,20 @@ def _row(
     shapes_of: Callable[[Mapping[str, str]], tuple[Shape, ...]] | None,
     faults: list[str],
 ) -> MeasuredKernel | None:
-    found: list[str] = []
+    row_faults: list[str] = []
     least = dict.fromkeys(kind.sizes, 1) | dict.fromkeys(kind.paddings, 0)
     sizes = {
-        name: whole_number(values.get(name, ""), column=name, number=number, faults=found, least=least[name]) or 0
+        name: whole_number(values.get(name, ""), column=name, number=number, faults=row_faults, least=least[name]) or 0
         for name in least
     }
-    seconds = positive_seconds(values.get("seconds", ""), column="seconds", number=number, faults=found)
+    seconds = positive_seconds(values.get("seconds", ""), column="seconds", number=number, faults=row_faults)
     shapes: tuple[Shape, ...] = ()
     try:
         shapes = () if shapes_of is None else shapes_of(values)
     except TableError as error:
-        found.append(f"row {number}, {error}")
-    faults += found
-    if found or seconds is None:
+        row_faults.append(f"row {number}, {error}")
+    faults += row_faults
+    if row_faults or seconds is None:
         return None
     return MeasuredKernel(
         row_number=number,
@@ -194,12 +194,12 @@ def _layer_shapes(
     def of_blob(network: str, blob: str) -> Shape:
         # a blob has the name of the layer that makes it, possibly with its window's size after a slash
         names = ("input" if blob == "data" else blob, blob.partition("/")[0])
-        found = next((shapes[network, name] for name in names if (network, name) in shapes), None)
-        if found is None:
+        shape = next((shapes[network, name] for name in names if (network, name) in shapes), None)
+        if shape is None:
             known = sorted(layer for of_network, layer in shapes if of_network == network)
             message = f"column params: reads {blob!r}, which no layer of {network} yields{nearest_hint(blob, known)}"
             raise TableError(message)
-        return found
+        return shape
 
     return inputs
 
@@ -226,9 +226,10 @@ class DataFolder:
 
 
 def read_data_folder(folder: str | Path) -> DataFolder:
-    """Read a folder with ``kernels/*.csv`` and ``systems/*.csv``."""
+    """Read a folder with ``kernels/*.csv``, and ``systems/*.csv`` and ``nets/*.csv``, which count as systems."""
     folder = Path(folder)
-    kernel_files, system_files = sorted((folder / "kernels").glob("*.csv")), sorted((folder / "systems").glob("*.csv"))
+    kernel_files, *others = (sorted((folder / inside).glob("*.csv")) for inside in ("kernels", "systems", "nets"))
+    system_files = [path for files in others for path in files]
     if not kernel_files and not system_files:
         problem = "holds neither kernels/*.csv nor systems/*.csv" if folder.is_dir() else "is no folder"
         message = f"{folder}: {problem}"
@@ -303,8 +304,8 @@ FITTED: Final = {rule.__name__: rule for rule in (on_two_devices, every_other_si
 """Name of a rule in ``formats/collectives.toml`` -> the rows that constants were fitted to."""
 
 COLLECTIVE_FORMATS: Final = tuple(
-    CollectiveFormat(**{**each, "fitted": FITTED[each["fitted"]], "unscored": frozenset(each.get("unscored", ()))})
-    for each in stated_formats("collectives")
+    CollectiveFormat(**{**row, "fitted": FITTED[row["fitted"]], "unscored": frozenset(row.get("unscored", ()))})
+    for row in stated_formats("collectives")
 )
 """Kinds of tables that can be read; the first whose columns a header has is taken."""
 
@@ -323,7 +324,7 @@ def read_collectives(path: str | Path) -> CollectiveMeasurements | None:
     """Read a table of timed collectives."""
     path = Path(path)
     header, lines = read_lines(path)
-    kind = next((each for each in COLLECTIVE_FORMATS if set(header).issuperset(each.columns)), None)
+    kind = next((known for known in COLLECTIVE_FORMATS if set(header).issuperset(known.columns)), None)
     if kind is None:
         return None
     faults: list[str] = []
@@ -354,10 +355,10 @@ def _left_out(record: Mapping[str, str], kind: CollectiveFormat) -> str:
 def _collective_row(
     record: Mapping[str, str], kind: CollectiveFormat, *, number: int, faults: list[str]
 ) -> MeasuredCollective | None:
-    found: list[str] = []
-    devices = whole_number(record["n_devices"], column="n_devices", number=number, faults=found, least=2)
-    size_bytes = whole_number(record["bytes"], column="bytes", number=number, faults=found)
-    seconds = positive_seconds(record["seconds"], column="seconds", number=number, faults=found)
+    row_faults: list[str] = []
+    devices = whole_number(record["n_devices"], column="n_devices", number=number, faults=row_faults, least=2)
+    size_bytes = whole_number(record["bytes"], column="bytes", number=number, faults=row_faults)
+    seconds = positive_seconds(record["seconds"], column="seconds", number=number, faults=row_faults)
     names = {}
     for column, known in (
         (kind.device, kind.systems),
@@ -366,7 +367,7 @@ def _collective_row(
     ):
         check_known(f"value of row {number}, column {column},", record[column], known)
         names[column] = known[record[column]]
-    faults += found
+    faults += row_faults
     if devices is None or size_bytes is None or seconds is None:
         return None
     return MeasuredCollective(

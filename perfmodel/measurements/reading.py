@@ -99,19 +99,19 @@ def _header_faults(header: list[str]) -> list[str]:
 def _row(values: Mapping[str, str], *, number: int, table: str, faults: list[str]) -> MeasuredRow | None:
     """Return one row, or None after adding what is wrong with it to ``faults``."""
     empty = (column for column in ("network", "framework", "device") if not values[column])
-    found = [f"row {number}, column {column}: it is empty; a name is needed" for column in empty]
-    count = partial(whole_number, number=number, faults=found, allowed="a whole number above 0")
+    row_faults = [f"row {number}, column {column}: it is empty; a name is needed" for column in empty]
+    count = partial(whole_number, number=number, faults=row_faults, allowed="a whole number above 0")
     batch_size = count(values["batch_size"], column="batch_size")
     threads = count(values["threads"], column="threads") if values.get("threads") else None
     empty_is_missing = "seconds above 0, or empty where it is missing"
     stated = values["step_s"]
     step_s = (
-        positive_seconds(stated, column="step_s", number=number, faults=found, allowed=empty_is_missing)
+        positive_seconds(stated, column="step_s", number=number, faults=row_faults, allowed=empty_is_missing)
         if stated
         else None
     )
-    faults += found
-    if found or batch_size is None:
+    faults += row_faults
+    if row_faults or batch_size is None:
         return None
     return MeasuredRow(
         table=table,
@@ -183,13 +183,13 @@ def check_names(
             continue
         builder = table.run_of(row).builder
         named = f"network {row.network!r} is built by {builder!r}, which" if builder != row.network else repr(builder)
-        found = [
+        row_faults = [
             _unknown("device", repr(row.device), row.device, thread_counts),
             _unknown("framework", repr(row.framework), row.framework, frameworks),
             _unknown("network", named, builder, builders),
             _threads_fault(row, thread_counts),
         ]
-        for fault in found:
+        for fault in row_faults:
             if fault:
                 rows_by_fault.setdefault(fault, []).append(row.row_number)
     if rows_by_fault:
@@ -348,17 +348,17 @@ def _runs(
     rows: tuple[MeasuredRow, ...], description: TableDescription, *, table: str, faults: list[str]
 ) -> tuple[Run, ...]:
     """Return one run for each framework, network and batch size; report runs and rows without a partner."""
-    given = _given_runs(description, table=table, faults=faults)
+    stated_runs = _given_runs(description, table=table, faults=faults)
     hosts = {entry.device: entry.host for entry in description.hardware if entry.host is not None}
     runs: list[Run] = []
     for row in _one_each(rows):
-        run = given.get((row.framework, row.network))
+        run = stated_runs.get((row.framework, row.network))
         if run is not None:
             runs.append(replace(run, batch_size=row.batch_size, hosts=hosts))
         else:
             faults.append(f"run: row {row.row_number} needs one for {row.framework}, {row.network}")
     used = {(run.framework, run.network) for run in runs}
-    for framework, network in given if description.runs_from is None else ():
+    for framework, network in stated_runs if description.runs_from is None else ():
         if (framework, network) not in used:
             faults.append(f"run: {framework}, {network} is in no row of the CSV")
     return tuple(runs)
@@ -366,20 +366,20 @@ def _runs(
 
 def _given_runs(description: TableDescription, *, table: str, faults: list[str]) -> dict[tuple[str, str], Run]:
     """Return the runs that the description states or takes from another table, by framework and network."""
-    given: dict[tuple[str, str], Run] = {}
+    runs: dict[tuple[str, str], Run] = {}
     if description.runs_from is not None:
         if description.runs_from.table not in set(names()) - {table}:
             faults.append(f"runs_from.table: {description.runs_from.table!r} is no other shipped table")
-            return given
+            return runs
         reason = f"Taken from table {description.runs_from.table}. {description.runs_from.reason}"
         for run in load(description.runs_from.table).runs:
             evidence = (*run.evidence, Evidence("builder", reason))
-            given[run.framework, run.network] = replace(run, table=table, evidence=evidence)
+            runs[run.framework, run.network] = replace(run, table=table, evidence=evidence)
     for entry in description.run:
-        if any((run.framework, run.network) == (entry.framework, entry.network) for run in given.values()):
+        if any((run.framework, run.network) == (entry.framework, entry.network) for run in runs.values()):
             faults.append(f"run: {entry.framework}, {entry.network} is there twice")
-        given[entry.framework, entry.network] = _stated_run(entry, table=table)
-    return given
+        runs[entry.framework, entry.network] = _stated_run(entry, table=table)
+    return runs
 
 
 def _stated_run(entry: RunEntry, *, table: str) -> Run:

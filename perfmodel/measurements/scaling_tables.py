@@ -69,7 +69,7 @@ def load_scaling(key: str) -> ScalingTable:
         rows=rows,
         source=description["source"],
         stated=description["stated"],
-        caveats=tuple(each["text"] for each in description["caveat"]),
+        caveats=tuple(caveat["text"] for caveat in description["caveat"]),
     )
 
 
@@ -129,11 +129,11 @@ def load_speedup_job(key: str) -> SpeedupJob:
     """
     check_known("table of steps on several devices", key, speedup_names())
     path = _FOLDER / f"{key}.toml"
-    told = _description(path)
+    content = _description(path)
     return SpeedupJob(
-        **{name: value for name, value in told.items() if name not in ("schema_version", "other_systems", "caveat")},
-        other_systems=tuple(told["other_systems"]),
-        caveats=tuple(each["text"] for each in told["caveat"]),
+        **{name: value for name, value in content.items() if name not in ("schema_version", "other_systems", "caveat")},
+        other_systems=tuple(content["other_systems"]),
+        caveats=tuple(caveat["text"] for caveat in content["caveat"]),
     )
 
 
@@ -171,6 +171,8 @@ class ParallelTable:
     framework: str
     dtype: str
     optimizer: str
+    casts: bool = True
+    """Whether the framework casts between types by itself; False where parameters and activations have ``dtype``."""
     source: Mapping[str, str] = field(default_factory=dict)
     evidence: Mapping[str, str] = field(default_factory=dict)
 
@@ -218,6 +220,7 @@ def load_parallel(key: str) -> ParallelTable:
         framework=run["framework"],
         dtype=run["dtype"],
         optimizer=run["optimizer"],
+        casts=run.get("casts", True),
         source=description["source"],
         evidence=run["evidence"],
     )
@@ -242,7 +245,7 @@ def _language_model(
             "sequence_length": int(record["sequence_length"]),
             "vocabulary": int(record["vocabulary"]),
             "dropout": 0.1,
-            "attention": "materialised" if full else "selective",
+            "attention": "fused_softmax" if full else "selective",
             "checkpointed": full,
             "name": record["network"],
         },

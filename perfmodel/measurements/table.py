@@ -242,17 +242,17 @@ class MeasurementTable:
 
     def run(self, framework: str, network: str, *, batch_size: int | None = None) -> Run:
         """Return the run of a framework and a network."""
-        found = [run for run in self.runs if (run.framework, run.network) == (framework, network)]
-        found = [run for run in found if batch_size in (None, run.batch_size)]
-        if not found:
+        runs = [run for run in self.runs if (run.framework, run.network) == (framework, network)]
+        runs = [run for run in runs if batch_size in (None, run.batch_size)]
+        if not runs:
             known = (f"{run.framework}, {run.network}, batch {run.batch_size}" for run in self.runs)
             asked = f"{framework}, {network}" + ("" if batch_size is None else f", batch {batch_size}")
             raise UnknownNameError(kind=f"run of table {self.key!r}", name=asked, known=known)
-        if len(found) > 1:
-            sizes = ", ".join(str(run.batch_size) for run in found)
+        if len(runs) > 1:
+            sizes = ", ".join(str(run.batch_size) for run in runs)
             allowed = f"one of {sizes}, which table {self.key!r} has for this run"
             raise ArgumentError(argument="batch_size", given=batch_size, allowed=allowed)
-        return found[0]
+        return runs[0]
 
     def run_of(self, row: MeasuredRow) -> Run:
         """Return the run behind a row."""
@@ -304,7 +304,7 @@ class MeasurementTable:
     @property
     def physical_cores(self) -> dict[str, int]:
         """Cores of the CPUs by device, as the table's hardware section states them [1]."""
-        stated = ((each.device, each.physical_cores) for each in self.hardware)
+        stated = ((machine.device, machine.physical_cores) for machine in self.hardware)
         return {device: cores for device, cores in stated if cores is not None}
 
     def to_frame(self) -> pd.DataFrame:

@@ -37,7 +37,7 @@ from perfmodel.validation.protocols.protocols import (
     part_of_rows,
     predict_subset,
 )
-from perfmodel.validation.scores.intervals import ConstantRatio, HeldOut, with_intervals
+from perfmodel.validation.scores.interval_coverage import ConstantRatio, HeldOut, with_intervals
 from perfmodel.validation.scores.report import ValidationReport
 from perfmodel.validation.scores.table_report import FoldOutcome
 from perfmodel.validation.tables.own_tables import own_table, refuse_beside
@@ -66,10 +66,10 @@ def sources_from(table: MeasurementTable, specs: Iterable[SpecFile]) -> Iterator
     for spec in specs:
         for source in spec.source:
             text = _plain(f"{source.title} {source.url or ''} {source.note or ''}")
-            found = [mark for mark in marks if _mentions(text, mark)]
+            cited = [mark for mark in marks if _mentions(text, mark)]
             fields = [field for field in source.fields if field not in IDENTITY_FIELDS]
-            if found and fields:
-                yield f"{spec.name}: {', '.join(fields)} cite {found[0]!r}"
+            if cited and fields:
+                yield f"{spec.name}: {', '.join(fields)} cite {cited[0]!r}"
 
 
 def _plain(text: str) -> str:
@@ -161,12 +161,12 @@ def hold_out(
 ) -> HeldOut:
     """Predict the cells of a subset as a protocol holds them out."""
     fitted_too = PROTOCOLS[protocol].fits_too if split is None and protocol in PROTOCOLS else ()
-    rows = [row for each in (subset, *fitted_too) for row in table.subset(each, set_aside=True)]
+    rows = [row for name in (subset, *fitted_too) for row in table.subset(name, set_aside=True)]
     cells = prepare_cells(table, rows)
-    told = progress or (lambda done, total: None)
+    report_progress = progress or (lambda done, total: None)
     if split is None and protocol == NOTHING_FITTED:
-        return _nothing_fitted(cells, progress=told)
-    return _fitted(cells, subset=subset, protocol=protocol, split=split, progress=told)
+        return _nothing_fitted(cells, progress=report_progress)
+    return _fitted(cells, subset=subset, protocol=protocol, split=split, progress=report_progress)
 
 
 def _baselines(
@@ -201,13 +201,13 @@ def checked_table(table: str | Path | MeasurementTable | pd.DataFrame) -> Measur
 
 def _with_cores(table: MeasurementTable) -> MeasurementTable:
     """Return a table that states the cores of each CPU, from the CPU's file if the table does not state them."""
-    stated = {each.device for each in table.hardware}
-    found = []
+    stated = {machine.device for machine in table.hardware}
+    machines = []
     for name in sorted({row.device for row in table.rows if row.threads is not None} - stated):
         cpu = load_system(name) if name in spec_files.names("systems") else load_device(name)
         if isinstance(cpu, System | Cpu):
-            found.append(Hardware(device=name, kind="cpu", physical_cores=cpu.core_count, note="its spec file"))
-    return replace(table, hardware=(*table.hardware, *found))
+            machines.append(Hardware(device=name, kind="cpu", physical_cores=cpu.core_count, note="its spec file"))
+    return replace(table, hardware=(*table.hardware, *machines))
 
 
 def nothing_to_score(table: MeasurementTable, only: str | None) -> TableError:
@@ -254,12 +254,12 @@ def validate_steps(
     ratios: dict[str, tuple[ConstantRatio, ...]] = {}
     sources: dict[int, SpecFile] = {}
     for place, subset in enumerate(wanted):
-        told = progress_of_part(progress, place, len(wanted))
-        found = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=told)
+        progress_of_subset = progress_of_part(progress, place, len(wanted))
+        held_out = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=progress_of_subset)
         told_all = fit_share is None and protocol in (NOTHING_FITTED, ALL_FITTED)
-        outcomes[subset], ratios[subset] = with_intervals(found, subset=subset, protocol=name, table=loaded.key)
-        told_baselines[subset] = _baselines(found.outcomes, subset=subset, table=loaded, told_all=told_all)
-        sources |= {id(spec): spec for spec in found.sources}
+        outcomes[subset], ratios[subset] = with_intervals(held_out, subset=subset, protocol=name, table=loaded.key)
+        told_baselines[subset] = _baselines(held_out.outcomes, subset=subset, table=loaded, told_all=told_all)
+        sources |= {id(spec): spec for spec in held_out.sources}
     require_independence(loaded, sources.values())
     return ValidationReport.of(
         table=loaded.key,
@@ -304,8 +304,9 @@ def validate(
     Returns
     -------
     ValidationReport or OwnReport
-        Scores, baselines in the same folds, cells, figure. Prints as a scoreboard. For a table of several devices or of
-        collectives: rows, and scores with its own naive rules; both have ``rows``, ``mape`` and ``to_dict()``.
+        Scores, baselines in the same folds, cells, figure. Prints as a scoreboard. For a table of several devices, of
+        collectives or of networks of a torch package: rows, and scores with its own naive rules; both have ``rows``,
+        ``mape`` and ``to_dict()``.
 
     Raises
     ------
@@ -318,6 +319,8 @@ def validate(
         If a row of the table is wrong, nothing is left to score, or the folder has no such table.
     CalibrationError
         If a constant that was used comes from the scored table, or a fold has nothing to fit.
+    MissingPackageError
+        If the table is of networks that a package defines which is not installed.
 
     Examples
     --------
@@ -326,11 +329,11 @@ def validate(
     >>> len(report.rows), round(report.mape, 1)
     (6, 5.2)
     """
-    own = own_table(table, data) if isinstance(table, str | Path) else None
-    if own is not None:
-        given = {"protocol": protocol != NOTHING_FITTED, "only": only is not None, "fit_share": fit_share is not None}
-        refuse_beside(own, [name for name, is_given in given.items() if is_given])
-        return own.report()
+    own_report = own_table(table, data) if isinstance(table, str | Path) else None
+    if own_report is not None:
+        is_set = {"protocol": protocol != NOTHING_FITTED, "only": only is not None, "fit_share": fit_share is not None}
+        refuse_beside(own_report, [name for name, is_given in is_set.items() if is_given])
+        return own_report.report(progress)
     if data is not None:
         raise ArgumentError("data", str(data), "None with a table that needs no folder")
     return validate_steps(table, protocol=protocol, only=only, fit_share=fit_share, progress=progress)

@@ -1,1 +1,1 @@
-"""Networks run on the machine at hand, beside what a calibration of it predicts."""
+"""Networks measured on this machine, compared with what its calibration predicts."""

@@ -186,10 +186,10 @@ def _machine_of(
         raise ArgumentError("calibration", machine.name, f"made with backend torch (it was with {backend})")
     _check_cores(machine, core_count=here["core_count"])
     if machine.software.torch != here["torch"]:
-        told = (
+        warning = (
             f"{machine.name!r} was measured with torch {machine.software.torch}; networks run with {here['torch']} here"
         )
-        warnings.warn(told, PerfmodelWarning, stacklevel=3)
+        warnings.warn(warning, PerfmodelWarning, stacklevel=3)
     return machine
 
 
@@ -201,8 +201,8 @@ def _check_cores(machine: MeasuredMachine, *, core_count: int) -> None:
     others = f"{on.core_count} cores; there are {core_count} here"
     if on.threads is None or core_count < min(on.threads, on.core_count):
         raise ArgumentError("calibration", machine.name, f"of this device; this one was measured on {others}")
-    told = f"{machine.name!r} was measured on {others}: its caches and memory may be shared otherwise"
-    warnings.warn(told, PerfmodelWarning, stacklevel=4)
+    warning = f"{machine.name!r} was measured on {others}: its caches and memory may be shared otherwise"
+    warnings.warn(warning, PerfmodelWarning, stacklevel=4)
 
 
 def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str, ...]:
@@ -222,10 +222,10 @@ def _check_run(dtypes: Sequence[str] | None) -> None:
         check_known("data type of the live check", dtype, LIVE_DTYPES)
 
 
-def _whole(argument: str, given: Any, *, least: int) -> int:
-    if isinstance(given, bool) or not isinstance(given, int) or given < least:
-        raise ArgumentError(argument, given, f"a whole number of at least {least}")
-    return given
+def _whole(argument: str, count: Any, *, least: int) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < least:
+        raise ArgumentError(argument, count, f"a whole number of at least {least}")
+    return count
 
 
 def validate_live(

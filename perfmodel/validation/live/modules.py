@@ -446,5 +446,5 @@ class WithLoss(nn.Module):
 
 def tensors(network: LiveNetwork, *, batch_size: int, device: str = "cpu") -> tuple[Tensor, tuple[Tensor, ...]]:
     """Return the targets and inputs of a step."""
-    inputs = tuple(each.drawn(batch_size).to(device) for each in network.inputs)
+    inputs = tuple(tensor.drawn(batch_size).to(device) for tensor in network.inputs)
     return network.target.drawn(batch_size).to(device), inputs

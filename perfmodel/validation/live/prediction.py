@@ -91,8 +91,8 @@ def _tensor(stated: Mapping[str, Any]) -> InputTensor:
 
 _STATED: Final = tomllib.loads(Path(__file__).with_name("networks.toml").read_text(encoding="utf-8"))
 _NETWORKS: Final = tuple(
-    LiveNetwork(**{**each, "inputs": tuple(map(_tensor, each["inputs"])), "target": _tensor(each["target"])})
-    for each in _STATED["network"]
+    LiveNetwork(**{**network, "inputs": tuple(map(_tensor, network["inputs"])), "target": _tensor(network["target"])})
+    for network in _STATED["network"]
 )
 LIVE_NETWORKS: Final[Mapping[str, LiveNetwork]] = {network.name: network for network in _NETWORKS}
 """Networks by name, in the order in which they are measured."""
@@ -102,7 +102,7 @@ def find_networks(names: Sequence[str] | None) -> tuple[LiveNetwork, ...]:
     """Return networks of the live check."""
     for name in names or ():
         check_known("network of the live check", name, LIVE_NETWORKS)
-    return tuple(each for each in _NETWORKS if not names or each.name in names)
+    return tuple(network for network in _NETWORKS if not names or network.name in names)
 
 
 MODES: Final[Mapping[str, str]] = {"step": "training step", "forward": "inference"}
@@ -145,10 +145,10 @@ class LivePlan:
         return asdict(self)
 
     @staticmethod
-    def from_dict(given: Mapping[str, Any]) -> LivePlan:
+    def from_dict(plan: Mapping[str, Any]) -> LivePlan:
         """Return the plan from the values of ``to_dict``."""
-        cases = tuple(LiveCase(**case) for case in given["cases"])
-        return LivePlan(**{**given, "cases": cases})
+        cases = tuple(LiveCase(**case) for case in plan["cases"])
+        return LivePlan(**{**plan, "cases": cases})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +197,7 @@ class LiveSession:
     @property
     def reference_spread_percent(self) -> float:
         """Spread of the reference kernel over the whole session. [%]"""
-        times = tuple(seconds for each in self.measurements for seconds in each.reference_s)
+        times = tuple(seconds for measurement in self.measurements for seconds in measurement.reference_s)
         return spread_percent(times) if times else 0.0
 
 
@@ -240,8 +240,8 @@ def imported(name: str, phase: str) -> tuple[LayerGraph, tuple[str, ...]]:
         graph = from_torch(
             WithLoss(module) if training else module, example, training=training, name=name, progress=False
         )
-    told = tuple(str(each.message) for each in caught if issubclass(each.category, PerfmodelWarning))
-    return graph, told
+    messages = tuple(str(warning.message) for warning in caught if issubclass(warning.category, PerfmodelWarning))
+    return graph, messages
 
 
 def operations_of(case: LiveCase) -> list[Operation]:
@@ -321,8 +321,8 @@ def predict_case(case: LiveCase, machine: MeasuredMachine, *, datasheet: str | N
 def cases_of(networks: Sequence[LiveNetwork], *, processor: str, dtypes: Sequence[str]) -> tuple[LiveCase, ...]:
     """Return every case of some networks: each phase and data type, at the batch size for the kind of processor."""
     return tuple(
-        LiveCase(network=each.name, phase=phase, dtype=dtype, batch_size=each.batch_sizes[processor])
-        for each in networks
+        LiveCase(network=network.name, phase=phase, dtype=dtype, batch_size=network.batch_sizes[processor])
+        for network in networks
         for phase in MODES
         for dtype in dtypes
     )

@@ -137,13 +137,13 @@ def _mean_absolute(errors: Sequence[float | None]) -> float | None:
 
 def row_of(prediction: LivePrediction, measurement: LiveMeasurement, *, repeats: int) -> LiveRow:
     """Return a case's row."""
-    case, found = prediction.case, measurement.repeats_s
+    case, repeats_s = prediction.case, measurement.repeats_s
     assert measurement.case == case
-    measured_s = measurement.median_s if found else None
-    spread = measurement.spread_percent if found else None
-    if measurement.failure or len(found) < repeats or spread is None:
+    measured_s = measurement.median_s if repeats_s else None
+    spread = measurement.spread_percent if repeats_s else None
+    if measurement.failure or len(repeats_s) < repeats or spread is None:
         status = f"failed: {measurement.failure or 'no time was reported'}"
-    elif len(found) == 1:
+    elif len(repeats_s) == 1:
         status = "unscored: one repeat shows no spread"
     elif spread > MOST_SPREAD_PERCENT:
         status = f"unscored: repeats spread by more than {MOST_SPREAD_PERCENT:g} %"
@@ -158,9 +158,9 @@ def row_of(prediction: LivePrediction, measurement: LiveMeasurement, *, repeats:
         low_s=prediction.interval_s[0],
         high_s=prediction.interval_s[1],
         measured_s=measured_s,
-        repeats_s=found,
+        repeats_s=repeats_s,
         spread_percent=spread,
-        reference_spread_percent=measurement.reference_spread_percent if found else None,
+        reference_spread_percent=measurement.reference_spread_percent if repeats_s else None,
         error_percent=_percent(prediction.predicted_s, measured_s),
         peaks_error_percent=_percent(prediction.peaks_s, measured_s),
         datasheet_error_percent=_percent(prediction.datasheet_s, measured_s),
@@ -284,13 +284,13 @@ class LiveReport(Drawn):
         facts = {"calibration": self.calibration, "data sheet": self.datasheet or "none is named", **self.facts}
         facts["reference kernel"] = f"spread {self.reference_spread_percent:.1f} % over the session (drift control)"
         unscored = sum(not row.is_scored for row in self.rows)
-        told = f"{unscored} of {len(self.rows)} rows are not scored" if unscored else "every row is scored"
+        scored = f"{unscored} of {len(self.rows)} rows are not scored" if unscored else "every row is scored"
         warned = dict.fromkeys(remark for row in self.rows for remark in row.remarks)
         columns = [name for name in _ROW_COLUMNS if name != "datasheet_error_percent" or self.datasheet]
         parts = [
             self.rows.to_text(columns=columns),
             self.scores.to_text(),
-            f"nothing is fitted; {told}",
+            f"nothing is fitted; {scored}",
             facts_text(facts),
         ]
         return "\n\n".join([*parts, *warned])
@@ -345,8 +345,8 @@ def save_live_table(report: LiveReport, path: str | Path) -> Path:
     if not rows:
         raise ArgumentError("report", report.device, "must have scored rows to save")
     texts = {path.with_suffix(".toml"): _description(report, rows, key=path.stem), path: _times(report, rows)}
-    for each, text in texts.items():
-        with replacement_of(each) as temporary:
+    for file, text in texts.items():
+        with replacement_of(file) as temporary:
             temporary.write_text(text, encoding="utf-8", newline="\n")
     return path
 

@@ -1,4 +1,4 @@
-"""The process that the live check measures in: threads fixed, memory kept, one JSON line for each result.
+"""The process in which the live check measures: fixed threads, kept memory, one JSON line for each result.
 
 It reads a plan from its standard input and writes events to its standard output; see ``live_child``, which starts it.
 """

@@ -1,4 +1,4 @@
-"""Naive predictions that a model has to beat, each given what the model is given: the trained cells and nothing else.
+"""Naive predictions that a model must beat. Like the model, they see the trained cells and nothing else.
 
 A rule takes trained cells and cells to predict. It gives their times, NaN if it has no prediction (no other device has
 the cell); scores are taken over the others. No rule uses the time of the cell that it predicts, unless that cell is
@@ -318,7 +318,7 @@ def in_folds(rules: Sequence[NaiveRule], trained: Sequence[Cells], tested: Seque
     return tuple(
         Baseline(
             name=rule.name,
-            predicted_s=np.concatenate([rule.rule(*told) for told in zip(trained, tested, strict=True)]),
+            predicted_s=np.concatenate([rule.rule(*cells) for cells in zip(trained, tested, strict=True)]),
             parameter_count=max(map(rule.parameter_count, trained)),
         )
         for rule in rules

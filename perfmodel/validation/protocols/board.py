@@ -86,7 +86,7 @@ def protocol_board(
     jobs, senseless = protocol_jobs(loaded, only=only, protocols=protocols)
     rows: list[ProtocolRow] = []
     for _, protocol, report in protocol_reports(loaded, jobs, progress=progress):
-        rows += [protocol_row(each, label) for label, each in reports_apart(report, protocol)]
+        rows += [protocol_row(part, label) for label, part in reports_apart(report, protocol)]
     without = "".join(f"; {protocol} leaves nothing to fit ({subset})" for subset, protocol in senseless)
     return Table(tuple(rows), title=f"{loaded.key}: every protocol{without}")
 
@@ -116,8 +116,8 @@ def protocol_reports(
 ) -> Iterator[tuple[str, str, ValidationReport]]:
     """Yield the report of each job as it is done."""
     for done, (subset, protocol) in enumerate(jobs):
-        told = progress_of_part(progress, done, len(jobs))
-        yield subset, protocol, validate_steps(table, protocol=protocol, only=subset, progress=told)
+        progress_of_job = progress_of_part(progress, done, len(jobs))
+        yield subset, protocol, validate_steps(table, protocol=protocol, only=subset, progress=progress_of_job)
 
 
 def reports_apart(report: ValidationReport, protocol: str) -> list[tuple[str, ValidationReport]]:
@@ -129,32 +129,32 @@ def reports_apart(report: ValidationReport, protocol: str) -> list[tuple[str, Va
 
 def _senseless(table: MeasurementTable, jobs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return the jobs with a fold that has nothing to fit, as on a table of one device."""
-    found = []
+    senseless = []
     for subset, protocol in jobs:
         cells = prepare_cells(table, table.subset(subset, set_aside=True))  # type: ignore[arg-type]
         try:
             if protocol in PROTOCOLS:
                 folds_of(protocol, cells)
         except CalibrationError:
-            found.append((subset, protocol))
-    return found
+            senseless.append((subset, protocol))
+    return senseless
 
 
 def protocol_row(report: ValidationReport, label: str) -> ProtocolRow:
     """Return the line of a report."""
-    own, *others = report.scoreboard
-    rules = [row for row in others if not row.model.startswith("perfmodel") and row.cells >= COVERS * own.cells]
+    score, *others = report.scoreboard
+    rules = [row for row in others if not row.model.startswith("perfmodel") and row.cells >= COVERS * score.cells]
     best: ScoreRow | None = min(rules, key=lambda row: row.typical_factor_percent, default=None)
     return ProtocolRow(
-        subset=own.subset,
+        subset=score.subset,
         protocol=label,
-        cells=own.cells,
-        fitted=own.fitted,
-        mape=own.mape,
-        typical_factor_percent=own.typical_factor_percent,
-        median_ape=own.median_ape,
-        p90_ape=own.p90_ape,
-        geometric_mean_ratio=own.geometric_mean_ratio,
+        cells=score.cells,
+        fitted=score.fitted,
+        mape=score.mape,
+        typical_factor_percent=score.typical_factor_percent,
+        median_ape=score.median_ape,
+        p90_ape=score.p90_ape,
+        geometric_mean_ratio=score.geometric_mean_ratio,
         naive="" if best is None else best.model,
         naive_mape=float("nan") if best is None else best.mape,
         naive_typical_factor_percent=float("nan") if best is None else best.typical_factor_percent,

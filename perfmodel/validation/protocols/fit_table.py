@@ -23,7 +23,7 @@ from perfmodel.validation.protocols.protocols import (
     predict_subset,
 )
 from perfmodel.validation.scores import metrics
-from perfmodel.validation.scores.intervals import seen_in
+from perfmodel.validation.scores.interval_coverage import seen_in
 from perfmodel.validation.validate import checked_table, nothing_to_score
 
 if TYPE_CHECKING:
@@ -84,21 +84,21 @@ def fit(
 
 
 def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> FitFile:
-    found, unknowns = fitted.fits[0], fitted.problem.unknowns
+    fit, unknowns = fitted.fits[0], fitted.problem.unknowns
     factors = []
     for index, unknown in enumerate(unknowns):
-        low, high = found.interval(unknown.name)
+        low, high = fit.interval(unknown.name)
         factors.append(
             Factor(
                 name=unknown.name,
                 scales=unknown.scales,
-                value=found.factors[unknown.name],
+                value=fit.factors[unknown.name],
                 low=low,
                 high=high,
                 prior_spread=float(np.hypot(unknown.spread, unknown.shared_spread)),
                 shared_spread=unknown.shared_spread,
                 group=unknown.group,
-                covariance=tuple(float(f"{entry:.4g}") for entry in found.covariance[index, : index + 1]),
+                covariance=tuple(float(f"{entry:.4g}") for entry in fit.covariance[index, : index + 1]),
             )
         )
     (predicted,) = fitted.predicted
@@ -113,7 +113,7 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
             table=table.key,
             subset=subset,
             row_count=len(measured),
-            parameter_count=found.parameter_count,
+            parameter_count=fit.parameter_count,
             mape_percent=round(metrics.mape(times, measured=measured), 2),
             typical_factor_percent=round(metrics.typical_factor_percent(times, measured=measured), 2),
             fitted_at=datetime.now(UTC).date(),
@@ -124,7 +124,7 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
             seen=seen_in(fitted.cells),
         ),
         factor=tuple(factors),
-        constant=_constants(fitted, found.factors),
+        constant=_constants(fitted, fit.factors),
         source=(
             Source(
                 fields=("fitted_on", "factor", "constant"),

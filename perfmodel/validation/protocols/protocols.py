@@ -57,7 +57,7 @@ def _leave_one(key: Key) -> Splitter:
 
     def split(cells: Sequence[MeasuredCell]) -> list[Fold]:
         keys = [key(cell) for cell in cells]
-        return [_fold(_label(each), cells, [found == each for found in keys]) for each in dict.fromkeys(keys)]
+        return [_fold(_label(key), cells, [cell_key == key for cell_key in keys]) for key in dict.fromkeys(keys)]
 
     return split
 

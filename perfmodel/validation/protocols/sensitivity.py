@@ -59,22 +59,22 @@ def sensitivity(
 
 
 def _row(fitted: FittedSubset, unknown: int) -> SensitivityRow:
-    found = fitted.fits[0]
+    fit = fitted.fits[0]
     moves = _moves(fitted, unknown)
     pairs = _pairs(fitted, moves)
     kinds = {_kind(name) for cell in range(len(fitted.cells)) for name in _names(fitted, cell, unknown=unknown)}
     of_kinds = [_pairs(fitted, _moves(fitted, unknown, kind=kind)) for kind in kinds] if len(kinds) > 1 else [pairs]
     frameworks = dict.fromkeys(framework for framework, _ in pairs)
-    told = "; ".join(
+    families = "; ".join(
         f"{framework}: {', '.join(family for other, family in pairs if other == framework)}" for framework in frameworks
     )
     return SensitivityRow(
-        unknown=found.names[unknown],
-        factor=float(np.exp(found.log_factors[unknown])),
+        unknown=fit.names[unknown],
+        factor=float(np.exp(fit.log_factors[unknown])),
         cells=int(np.sum(moves > MOVED)),
         most_percent=100 * float(moves.max()),
-        moves=told or "none",
-        is_pair=bool(pairs) and all(len(each) <= 1 for each in of_kinds),
+        moves=families or "none",
+        is_pair=bool(pairs) and all(len(kinds) <= 1 for kinds in of_kinds),
     )
 
 

@@ -15,7 +15,7 @@ from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.library import load_collective_library
 from perfmodel.measurements.kernel_tables import CollectiveMeasurements, MeasuredCollective, read_collectives
 from perfmodel.presentation.tables import Table
-from perfmodel.sync.collectives import collective, place_library
+from perfmodel.sync.registry import collective, place_library
 from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, score
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def predicted_times(rows: Sequence[MeasuredCollective]) -> NDArray[np.float64]:
         if len(ranks) < workers:
             message = f"a call must use at most {len(ranks)} devices on system {system} (got {workers})"
             raise TableError(message)
-        found = place_library(load_collective_library(library), operation, topology, ranks)
-        placed[system, library, operation, workers] = found
+        library_placed = place_library(load_collective_library(library), operation, topology, ranks)
+        placed[system, library, operation, workers] = library_placed
     return np.array(
         [float(placed[row.system, row.library, row.operation, row.worker_count].time(row.size_bytes)) for row in rows]
     )
@@ -81,7 +81,7 @@ def interpolated(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) 
     sizes = sorted(known)
     size = math.log(wire_bytes(row))
     inside = min(max(size, sizes[0]), sizes[-1])
-    times = [float(np.mean(known[each])) for each in sizes]
+    times = [float(np.mean(known[size])) for size in sizes]
     return math.exp(float(np.interp(inside, sizes, times)) + size - inside)
 
 
@@ -92,16 +92,16 @@ def constant_bandwidth(row: MeasuredCollective, fitted: Sequence[MeasuredCollect
 
 
 def _alike(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> list[MeasuredCollective]:
-    def key(each: MeasuredCollective) -> tuple[str, str, str]:
-        return each.system, each.library, each.operation
+    def key(measured: MeasuredCollective) -> tuple[str, str, str]:
+        return measured.system, measured.library, measured.operation
 
-    found = [other for other in fitted if key(other) == key(row)]
-    if not found:
+    alike = [other for other in fitted if key(other) == key(row)]
+    if not alike:
         message = (
             f"row {row.row_number}: no row of {row.operation} on {row.system} with {row.library} that may be fitted"
         )
         raise TableError(message)
-    return found
+    return alike
 
 
 def collective_scores(table: CollectiveMeasurements) -> tuple[PartScore, ...]:
@@ -119,12 +119,12 @@ def collective_scores(table: CollectiveMeasurements) -> tuple[PartScore, ...]:
     }
     constants = _constant_counts(table)
     measured_s = np.array([row.seconds for row in scored])
-    found = []
+    scores = []
     for subset, part, mask in _parts(scored):
         for model, predicted_s in times.items():
             line = score(subset, model, predicted_s[mask], measured_s=measured_s[mask], fitted=constants[model])
-            found.append(PartScore(part=part, score=line))
-    return tuple(found)
+            scores.append(PartScore(part=part, score=line))
+    return tuple(scores)
 
 
 def _parts(scored: Sequence[MeasuredCollective]) -> list[tuple[str, str, NDArray[np.bool_]]]:
@@ -132,13 +132,13 @@ def _parts(scored: Sequence[MeasuredCollective]) -> list[tuple[str, str, NDArray
     pairs = [f"{row.system}, {row.library}" for row in scored]
     operations = [row.operation for row in scored]
     counts = [row.worker_count for row in scored]
-    found = [(ALL_SYSTEMS, EVERY_ROW, np.ones(len(scored), dtype=bool))]
+    parts = [(ALL_SYSTEMS, EVERY_ROW, np.ones(len(scored), dtype=bool))]
     if len(set(pairs)) > 1:
-        found += [(name, EVERY_ROW, np.array(pairs) == name) for name in sorted(set(pairs))]
+        parts += [(name, EVERY_ROW, np.array(pairs) == name) for name in sorted(set(pairs))]
     if len(set(operations)) > 1:
-        found += [(ALL_SYSTEMS, name, np.array(operations) == name) for name in sorted(set(operations))]
-    found += [(ALL_SYSTEMS, f"{count} devices", np.array(counts) == count) for count in sorted(set(counts))]
-    return found
+        parts += [(ALL_SYSTEMS, name, np.array(operations) == name) for name in sorted(set(operations))]
+    parts += [(ALL_SYSTEMS, f"{count} devices", np.array(counts) == count) for count in sorted(set(counts))]
+    return parts
 
 
 def _constant_counts(table: CollectiveMeasurements) -> dict[str, int]:
@@ -147,7 +147,7 @@ def _constant_counts(table: CollectiveMeasurements) -> dict[str, int]:
     named = 0
     for name in libraries:
         library = load_collective_library(name)
-        numbers = [f"protocol.{protocol}.{key}" for protocol, own in library.protocol.items() for key in own.constants]
+        numbers = [f"protocol.{protocol}.{key}" for protocol, row in library.protocol.items() for key in row.constants]
         sources = [library.source_of(number) for number in numbers]
         named += sum(source is not None and source.provenance == "fitted" for source in sources)
     kinds = {(row.system, row.library, row.operation) for row in table.rows}
@@ -181,7 +181,7 @@ def collective_report(file: Path) -> RowReport:
     if table is None:
         message = f"{file}: must be a table of measured collectives; its columns are those of none"
         raise TableError(message)
-    fitted, scored = ([row for row in table.rows if row.is_fitted is told] for told in (True, False))
+    fitted, scored = ([row for row in table.rows if row.is_fitted is is_fitted] for is_fitted in (True, False))
     parts = collective_scores(table)
     rows = [
         CallRow(

@@ -292,12 +292,12 @@ def interval_score(low: ArrayLike, high: ArrayLike, *, measured: ArrayLike, leve
 
 
 def _checked_ends(low: ArrayLike, high: ArrayLike, measured: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    lows, highs, values = (np.asarray(each, dtype=np.float64) for each in (low, high, measured))
+    lows, highs, values = (np.asarray(values, dtype=np.float64) for values in (low, high, measured))
     if not lows.shape == highs.shape == values.shape or lows.size == 0:
         argument, allowed = "low", "as many low and high ends as measured values, at least one"
-        raise ArgumentError(argument, [each.shape for each in (lows, highs, values)], allowed)
+        raise ArgumentError(argument, [ends.shape for ends in (lows, highs, values)], allowed)
     if not bool(np.all(lows <= highs)):  # NaN is rejected too
         argument, allowed = "low", "ends that are numbers, the low one not above the high one"
-        given: Any = [lows[~(lows <= highs)][0], highs[~(lows <= highs)][0]]
-        raise ArgumentError(argument, given, allowed)
+        crossed: Any = [lows[~(lows <= highs)][0], highs[~(lows <= highs)][0]]
+        raise ArgumentError(argument, crossed, allowed)
     return lows, highs, values

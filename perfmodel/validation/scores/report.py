@@ -15,7 +15,13 @@ from perfmodel.presentation.figures import parity_plot
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 from perfmodel.validation.scores import metrics
-from perfmodel.validation.scores.intervals import ConstantRatio, IntervalRow, interval_rows, limited, mean_over_cells
+from perfmodel.validation.scores.interval_coverage import (
+    ConstantRatio,
+    IntervalRow,
+    interval_rows,
+    limited,
+    mean_over_cells,
+)
 from perfmodel.validation.scores.table_report import (
     FactorRow,
     FoldOutcome,

@@ -17,6 +17,7 @@ from perfmodel.validation.scores import metrics
 if TYPE_CHECKING:
     from perfmodel.fitting.fit import Fit
     from perfmodel.validation.protocols.cells import PredictedCell
+    from perfmodel.validation.scores.interval_coverage import IntervalRow
     from perfmodel.validation.scores.report import ValidationReport
     from perfmodel.validation.tables.mullapudi import Illustration
 
@@ -308,6 +309,7 @@ class PartScore:
     score: ScoreRow
     note: str = ""
     protocol: str = ""
+    intervals: IntervalRow | None = None
 
 
 OwnReport: TypeAlias = "RowReport | Illustration"
@@ -336,8 +338,8 @@ def compared(
 
 def mean_error(parts: Sequence[PartScore]) -> float | None:
     """Return the mean absolute error of perfmodel over all rows; None where nothing is scored [%]."""
-    own = [each for each in parts if each.score.model == PERFMODEL and each.part == EVERY_ROW]
-    return own[0].score.mape if own else None
+    parts_of_model = [part for part in parts if part.score.model == PERFMODEL and part.part == EVERY_ROW]
+    return parts_of_model[0].score.mape if parts_of_model else None
 
 
 PARTS: Final[Columns] = {
@@ -353,11 +355,17 @@ PARTS: Final[Columns] = {
     "percent_within_10": "{0.score.percent_within_10:.1f}",
     "percent_within_25": "{0.score.percent_within_25:.1f}",
 }
+PART_INTERVALS: Final[Columns] = {
+    "in 80 % interval [%]": lambda part: f"{part.intervals.coverage_percent:.0f}" if part.intervals else "",
+    "interval score": lambda part: f"{part.intervals.log_score:.2f}" if part.intervals else "",
+}
+"""Columns of tables whose predictions have intervals; the score is Winkler's of ln(time)."""
 
 
 def parts_text(parts: Sequence[PartScore], *, title: str) -> str:
     """Return scores as text, a line for each part and model."""
-    return printed(parts, PARTS, title=title).to_text()
+    columns = {**PARTS, **PART_INTERVALS} if any(part.intervals for part in parts) else PARTS
+    return printed(parts, columns, title=title).to_text()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,7 +388,7 @@ class RowReport(Result):
         if self.parts:
             aside = f" (not scored: {self.not_scored})" if self.not_scored else ""
             blocks.append(parts_text(self.parts, title=f"{self.table}: scores{aside}"))
-        notes = [f"{self.table}: {each.note}" for each in self.parts if each.note]
+        notes = [f"{self.table}: {part.note}" for part in self.parts if part.note]
         notes += [] if self.parts else [f"{self.table}: nothing is scored: {self.not_scored}"]
         notes += [f"- {text}" for text in self.caveats]
         return "\n\n".join([*blocks, "\n".join(notes)] if notes else blocks)
@@ -390,8 +398,14 @@ class RowReport(Result):
         return {
             "table": self.table,
             "mape_percent": self.mape,
-            "scores": [{"part": each.part, **asdict(each.score), "note": each.note} for each in self.parts],
+            "scores": [_part_dict(part) for part in self.parts],
             "rows": [asdict(row) for row in self.rows],
             "not_scored": self.not_scored,
             "caveats": list(self.caveats),
         }
+
+
+def _part_dict(part: PartScore) -> dict[str, Any]:
+    """Return the score of a part as plain values, and of its intervals where it has some."""
+    intervals = {} if part.intervals is None else {"intervals": asdict(part.intervals)}
+    return {"part": part.part, **asdict(part.score), "note": part.note, **intervals}

@@ -84,7 +84,7 @@ class Illustration(Result):
     caveats: tuple[str, ...]
 
     def __str__(self) -> str:
-        scored = tuple(each.note for each in self.parts if each.note)
+        scored = tuple(part.note for part in self.parts if part.note)
         notes = [f"- {text}" for text in (*scored, *self.assumptions, *self.caveats)]
         scores = parts_text(self.parts, title="the five that are not fitted")
         return "\n\n".join([self.rows.to_text(), self.sensitivity.to_text(), scores, "\n".join(notes)])
@@ -256,11 +256,11 @@ def illustrate(*, batch_size: int = ASSUMED_BATCH_SIZE, played_steps: int = 1500
     for size in sorted({*BATCH_SIZES, batch_size}):
         for view, changes in _VIEWS.items():
             away_s = _calibrated(server, step_s=measured[CALIBRATED] * size / examples, **changes)
-            found = _epochs(server, away_s, counts, steps=examples / size, **changes)
-            lines.append(_growth_row(found, counts, label=view, batch_size=size, away_s=away_s))
+            epochs = _epochs(server, away_s, counts, steps=examples / size, **changes)
+            lines.append(_growth_row(epochs, counts, label=view, batch_size=size, away_s=away_s))
     if played_steps:
-        found = _epochs(server, compute_s, counts, steps=steps, played_steps=played_steps)
-        lines.append(_growth_row(found, counts, label="busiest part, played", batch_size=batch_size, away_s=compute_s))
+        epochs = _epochs(server, compute_s, counts, steps=steps, played_steps=played_steps)
+        lines.append(_growth_row(epochs, counts, label="busiest part, played", batch_size=batch_size, away_s=compute_s))
     return Illustration(
         batch_size=batch_size,
         rows=Table(rows, title=f"{table.title}; mini-batches of {batch_size}, assumed; the first row is fitted"),

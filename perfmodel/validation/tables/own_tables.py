@@ -9,23 +9,38 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from perfmodel import measurements
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
 from perfmodel.measurements import scaling_tables
 from perfmodel.measurements.kernel_tables import read_collectives
+from perfmodel.measurements.network_tables import network_table_names
 from perfmodel.validation.scores.collectives import collective_report
 from perfmodel.validation.scores.table_report import OwnReport
 from perfmodel.validation.tables import mullapudi
+from perfmodel.validation.tables.best_products import best_products
 from perfmodel.validation.tables.parallel_report import doubling_claims, parallel_report
 from perfmodel.validation.tables.speedup import speedup_report
+from perfmodel.validation.tables.torch_networks import network_report
+
+if TYPE_CHECKING:
+    from perfmodel.validation.protocols.cells import Progress
 
 COLLECTIVES: Final = "collectives"
 """Kind of a table of timed calls of collectives. [-]"""
 
+PRODUCTS: Final = "products"
+"""Kind of a table of the fastest products of accelerators. [-]"""
+
 MANY_DEVICES: Final = "many_devices"
 """Kind of a table of networks on several devices. [-]"""
+
+NETWORKS: Final = "networks"
+"""Kind of a table of steps of the networks of torch packages. [-]"""
+
+_FOLDERS: Final = ("systems", "nets")
+"""Folders, inside one of data, of the files that may be named by how they begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +50,17 @@ class OwnTable:
     name: str
     kind: str
     file: Path
-    score: Callable[[Path], OwnReport]
+    score: Callable[..., OwnReport]
+    tells_progress: bool = False
 
     @property
     def is_shipped(self) -> bool:
         """Whether it comes with perfmodel."""
         return self.file.is_absolute()
 
-    def report(self) -> OwnReport:
+    def report(self, progress: Progress | None = None) -> OwnReport:
         """Score it."""
-        return self.score(self.file)
+        return self.score(self.file, progress=progress) if self.tells_progress else self.score(self.file)
 
 
 def _shipped(kind: str, file: Path, score: Callable[[Path], OwnReport]) -> OwnTable:
@@ -67,7 +83,12 @@ OWN_TABLES: Final[dict[str, OwnTable]] = {
             Path("systems/tensorflow_docs_2017_gce_k80.csv"),
             speedup_report,
         ),
+        OwnTable("matmul_best_shape_bf16", PRODUCTS, Path("kernels/matmul_best_shape_bf16.csv"), best_products),
         OwnTable("nccl_a100_sxm", COLLECTIVES, Path("systems/nccl_a100_sxm.csv"), collective_report),
+        *(
+            OwnTable(name, NETWORKS, Path(f"nets/{name}.csv"), network_report, tells_progress=True)
+            for name in network_table_names()
+        ),
     )
 }
 """Name -> table. Tables whose file is not an absolute path need a folder of data."""
@@ -86,13 +107,14 @@ def table_names() -> tuple[str, ...]:
 
 def help_text() -> str:
     """Return all tables, grouped as in the command line's help."""
-    own = {needs: [table.name for table in OWN_TABLES.values() if table.is_shipped is needs] for needs in (True, False)}
+    shipped = sorted(table.name for table in OWN_TABLES.values() if table.is_shipped)
+    local = sorted(table.name for table in OWN_TABLES.values() if not table.is_shipped)
     lists = {
         "Tables of steps on one device": measurements.names(),
-        "Tables of several devices": sorted(own[True]),
-        "Tables that need --data": sorted(own[False]),
+        "Tables of several devices": shipped,
+        "Tables that need --data": local,
     }
-    return "\n\n".join(f"{told}: {', '.join(names)}." for told, names in lists.items())
+    return "\n\n".join(f"{heading}: {', '.join(names)}." for heading, names in lists.items())
 
 
 def refuse_beside(table: OwnTable, options: Sequence[str]) -> None:
@@ -112,8 +134,8 @@ def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | N
     if known is None:
         path = Path(table)
         if path.suffix == ".csv" and path.is_file():
-            found = tables_of_file(path)
-            return found[0] if len(found) == 1 else None
+            tables = tables_of_file(path)
+            return tables[0] if len(tables) == 1 else None
         if str(table) not in measurements.names() and not path.is_file():
             raise UnknownNameError(kind="measurement table (or path of a CSV)", name=str(table), known=table_names())
         return None
@@ -123,27 +145,28 @@ def own_table(table: str | Path, data: str | Path | None = None) -> OwnTable | N
 
 
 def tables_of_file(path: Path) -> tuple[OwnTable, ...]:
-    """Return the tables that a file of a folder's ``systems/`` holds."""
-    inside = Path("systems") / path.name
-    named = tuple(replace(each, file=path.resolve()) for each in OWN_TABLES.values() if each.file == inside)
-    found = None if named else _collectives(path.resolve())
-    return named if found is None else (found,)
+    """Return the tables that a file of a folder of data holds."""
+    local = [known for known in OWN_TABLES.values() if not known.is_shipped]
+    named = tuple(replace(known, file=path.resolve()) for known in local if known.file.name == path.name)
+    collectives = None if named else _collectives(path.resolve())
+    return named if collectives is None else (collectives,)
 
 
 def _in_folder(name: str, known: OwnTable | None, folder: Path) -> OwnTable:
     if known is not None and (folder / known.file).is_file():
         return replace(known, file=(folder / known.file).resolve())
-    there = {path.stem: path for path in sorted((folder / "systems").glob("*.csv"))}
-    found = [name] if name in there else [stem for stem in there if stem.startswith(name)]
-    tables = tables_of_file(there[found[0]]) if len(found) == 1 else ()
+    there = {path.stem: path for inside in _FOLDERS for path in sorted((folder / inside).glob("*.csv"))}
+    stems = [name] if name in there else [stem for stem in there if stem.startswith(name)]
+    tables = tables_of_file(there[stems[0]]) if len(stems) == 1 else ()
     if len(tables) == 1:
         return tables[0]
-    if len(found) == 1:
-        named = f" but {', '.join(each.name for each in tables)}" if tables else " of its own"
-        message = f"{there[found[0]]}: no table of this file has that name{named}; tools/scoreboard.py scores its steps"
+    if len(stems) == 1:
+        named = f" but {', '.join(listed_table.name for listed_table in tables)}" if tables else " of its own"
+        message = f"{there[stems[0]]}: no table of this file has that name{named}; tools/scoreboard.py scores its steps"
     else:
         listed = ", ".join(there) or "none"
-        message = f"{folder}: one table in systems/ must be named {name}*, but {len(found)} are; there are {listed}"
+        inside = "/ or ".join(_FOLDERS)
+        message = f"{folder}: one table in {inside}/ must be named {name}*, but {len(stems)} are; there are {listed}"
     raise TableError(message)
 
 

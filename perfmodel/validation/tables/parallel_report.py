@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel import zoo
-from perfmodel.framework.profile import load_framework
+from perfmodel.framework.profile import load_framework, without_casts
 from perfmodel.hardware.part_catalogue import load_link
 from perfmodel.measurements.scaling_tables import ParallelRow, ParallelTable, load_parallel, load_scaling
 from perfmodel.parallelism.base import Layout
@@ -21,7 +21,7 @@ from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.presentation.quantities import percent_text
 from perfmodel.presentation.tables import Table
-from perfmodel.sync.collectives import collective
+from perfmodel.sync.registry import collective
 from perfmodel.units import GIGA
 from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
 
@@ -102,17 +102,17 @@ def parallel_report(file: Path) -> RowReport:
 
 def _nearly_full(rows: Sequence[ParallelRow], scores: Sequence[ParallelScore]) -> list[str]:
     """Name the rows that need nearly all of their device's memory, since allocators may leave too little."""
-    found = []
+    notes = []
     for row, score in zip(rows, scores, strict=True):
         target = resolve_target(device=row.device, system=None, threads=None, workers=1)
         capacity_gb = target.capacity_bytes / GIGA
         if score.memory_gb > NEARLY_FULL * capacity_gb:
             share = percent_text(score.memory_gb / capacity_gb)
-            found.append(
+            notes.append(
                 f"memory: {row.label} is predicted to need {score.memory_gb:.2f} GB per device, {share} of the "
                 f"{capacity_gb:.2f} GB that it has; it was measured, so it did fit"
             )
-    return found
+    return notes
 
 
 def _naive(rows: Sequence[ParallelRow], graphs: Sequence[LayerGraph]) -> list[float]:
@@ -132,27 +132,27 @@ def _parts(
 ) -> tuple[PartScore, ...]:
     """Return scores of all rows, then of each part where there are several."""
     names = list(dict.fromkeys(row.part for row in rows))
-    told = {ONE_RATE: 1} if rows[0].measured_s is not None else {}
-    found: list[PartScore] = []
+    fitted = {ONE_RATE: 1} if rows[0].measured_s is not None else {}
+    parts: list[PartScore] = []
     for part in (EVERY_ROW, *(names if len(names) > 1 else ())):
         kept = [index for index, row in enumerate(rows) if part in (EVERY_ROW, row.part)]
         predictions = {
             PERFMODEL: [scores[index].predicted for index in kept],
-            ONE_RATE if told else LINEAR: [naive[index] for index in kept],
+            ONE_RATE if fitted else LINEAR: [naive[index] for index in kept],
         }
         published = [rows[index].published_speedup for index in kept]
         if None not in published:
             predictions[PUBLISHED] = [speedup for speedup in published if speedup is not None]
         worst = max((scores[index] for index in kept), key=lambda score: abs(score.error_percent))
-        found += compared(
+        parts += compared(
             ", ".join(dict.fromkeys(rows[index].device for index in kept)),
             predictions,
             measured=[scores[index].measured for index in kept],
-            fitted=told,
+            fitted=fitted,
             part=part,
             note=f"{part}: worst is {worst.row}, {worst.error_percent:+.1f} %",
         )
-    return tuple(found)
+    return tuple(parts)
 
 
 def _score(table: ParallelTable, row: ParallelRow, graph: LayerGraph, *, naive: float) -> ParallelScore:
@@ -192,10 +192,11 @@ def _step(
     global_batch_size: int,
 ) -> tuple[Prepared, TimedStep]:
     layout = Layout(**sizes)
+    profile = load_framework(table.framework)
     prepared = prepare(
         subject_of_graph(graph, optimizer=table.optimizer, phase="step"),
         target=resolve_target(device=row.device, system=None, threads=None, workers=1),
-        profile=load_framework(table.framework),
+        profile=profile if table.casts else without_casts(profile),
         batch_size=global_batch_size // layout.data_size,
         dtype=table.dtype,
         parallelism=parallelism,

@@ -81,8 +81,8 @@ def framework_of_text(name: str, version: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    found = re.search(r"\d+\.\d+(?:\.\d+)*", version)
-    return () if found is None else tuple(int(part) for part in found.group(0).split("."))
+    match = re.search(r"\d+\.\d+(?:\.\d+)*", version)
+    return () if match is None else tuple(int(part) for part in match.group(0).split("."))
 
 
 def read_system_table(path: str | Path) -> SystemTable | None:
@@ -116,9 +116,9 @@ def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTabl
     """Return the run that a table from the same page states."""
     for table in tables:
         address = table.source.get("url", "").partition("://")[2].removeprefix("www.").rstrip("/")
-        found = next((run for run in table.runs if run.network == network), None)
-        if address and address in source and found is not None:
-            return found
+        same_network = next((run for run in table.runs if run.network == network), None)
+        if address and address in source and same_network is not None:
+            return same_network
     return None
 
 
@@ -216,35 +216,35 @@ def speedup_report(file: Path) -> RowReport:
         message = f"{file}: must have a step of several devices and the same step of one"
         raise TableError(message)
     alone = {(row.network, row.batch_size): row for row in read.measurements.rows}
-    scored = [each for each in read.several if (each.row.network, each.row.batch_size) in alone]
+    scored = [case for case in read.several if (case.row.network, case.row.batch_size) in alone]
     system = load_system(job.system)
     models: dict[str, Wired] = {PERFMODEL: system}
     models |= {f"perfmodel, {name}": load_system(name) for name in job.other_systems}
     models[OWN_CLOCK] = _without_boards(system)
     steps = {model: _steps(job, wired) for model, wired in models.items()}
     speedups = {
-        model: [step(each.run, each.worker_count).samples_per_s / step(each.run, 1).samples_per_s for each in scored]
+        model: [step(case.run, case.worker_count).samples_per_s / step(case.run, 1).samples_per_s for case in scored]
         for model, step in steps.items()
     }
-    own = [steps[PERFMODEL](each.run, each.worker_count) for each in scored]
+    predictions = [steps[PERFMODEL](case.run, case.worker_count) for case in scored]
     measured = [
-        each.worker_count * alone[each.row.network, each.row.batch_size].step_s / each.row.step_s  # type: ignore[operator]
-        for each in scored
+        case.worker_count * alone[case.row.network, case.row.batch_size].step_s / case.row.step_s  # type: ignore[operator]
+        for case in scored
     ]
-    linear = [float(each.worker_count) for each in scored]
+    linear = [float(case.worker_count) for case in scored]
     rows = [
         SpeedupRow(
-            network=each.run.builder,
-            data=_data(each.run),
-            batch_size=each.row.batch_size,
-            workers=each.worker_count,
+            network=case.run.builder,
+            data=_data(case.run),
+            batch_size=case.row.batch_size,
+            workers=case.worker_count,
             measured=truth,
             predicted=predicted,
             error_percent=100 * (predicted / truth - 1),
-            linear_percent=100 * (each.worker_count / truth - 1),
+            linear_percent=100 * (case.worker_count / truth - 1),
             exposed_percent=100 * float(step.exposed_sync_s / step.step_s),
         )
-        for each, truth, predicted, step in zip(scored, measured, speedups[PERFMODEL], own, strict=True)
+        for case, truth, predicted, step in zip(scored, measured, speedups[PERFMODEL], predictions, strict=True)
     ]
     by_model = {PERFMODEL: speedups[PERFMODEL], LINEAR: linear, **speedups}
     return RowReport(
@@ -293,7 +293,7 @@ def _steps(job: SpeedupJob, system: Wired) -> Callable[[Run, int], Prediction]:
 def _parts(
     rows: Sequence[SpeedupRow], by_model: Mapping[str, Sequence[float]], *, measured: Sequence[float], device: str
 ) -> tuple[PartScore, ...]:
-    found = []
+    scores = []
     for part in (EVERY_ROW, SYNTHETIC_DATA, REAL_DATA):
         kept = [place for place, row in enumerate(rows) if part in (EVERY_ROW, row.data)]
         truth = [measured[place] for place in kept]
@@ -301,5 +301,5 @@ def _parts(
             predicted = [speedups[place] for place in kept]
             worst = max(abs(said / was - 1) for said, was in zip(predicted, truth, strict=True))
             line = score(device, model, predicted, measured_s=truth, fitted=0)
-            found.append(PartScore(part=part, score=line, note=f"{part}, {model}: worst {100 * worst:.1f} %"))
-    return tuple(found)
+            scores.append(PartScore(part=part, score=line, note=f"{part}, {model}: worst {100 * worst:.1f} %"))
+    return tuple(scores)

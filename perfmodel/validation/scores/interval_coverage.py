@@ -1,4 +1,4 @@
-"""Residuals of held-out rows, the intervals that they hold, and how often other measured rows lie inside."""
+"""Residuals of held-out rows, intervals made from them, and how often other measured rows lie inside."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from perfmodel.cost.interval import Exposure
+from perfmodel.cost.interval_width import Exposure
 from perfmodel.derived import derived_property
 from perfmodel.errors import TableError
-from perfmodel.fitting.interval_fit import FittedSpread, conformal_quantile, fit_spread
+from perfmodel.fitting.interval_scale_fit import FittedSpread, conformal_quantile, fit_spread
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.fit_file import factors_by_constant
 from perfmodel.hardware.interval_scale import IntervalScale, Seen, SeenRow, load_interval_scale
-from perfmodel.prediction.certainty.interval import exposure_of, mix_of, parameters_of, shrunk_ratio
+from perfmodel.prediction.certainty.prediction_interval import exposure_of, mix_of, parameters_of, shrunk_ratio
 from perfmodel.prediction.certainty.variance import KnownConstants, known_constants, uncertainty_of
 from perfmodel.prediction.device.factors import NO_FACTORS
 from perfmodel.presentation.tables import Table
@@ -169,10 +169,10 @@ def _rows_of(subset: str, cells: Sequence[PredictedCell], ratios: Sequence[Const
     if any(np.isnan(cell.low_s) for cell in cells):
         return []
     predicted = np.log([cell.predicted_s for cell in cells])
-    own = np.array([np.log(cell.high_s / cell.predicted_s) for cell in cells])
+    log_half_width = np.array([np.log(cell.high_s / cell.predicted_s) for cell in cells])
     measured = np.array([cell.measured_s for cell in cells])
-    named = [(OURS, own), *((ratio.name, ratio.log_half_width) for ratio in ratios)]
-    return [_interval_row(subset, name, predicted, width, measured) for name, width in named]
+    named = [(OURS, log_half_width), *((ratio.name, ratio.log_half_width) for ratio in ratios)]
+    return [interval_row(subset, name, predicted, width, measured) for name, width in named]
 
 
 def limited(ratios: Sequence[ConstantRatio], keep: NDArray[np.bool_]) -> tuple[ConstantRatio, ...]:
@@ -187,13 +187,14 @@ def mean_over_cells(rows: Sequence[IntervalRow], score: str) -> float:
     return sum(row.cells * float(getattr(row, score)) for row in ours) / cells if cells else float("nan")
 
 
-def _interval_row(
+def interval_row(
     subset: str,
     name: str,
     log_predicted: NDArray[np.float64],
     log_half_width: NDArray[np.float64],
     measured_s: NDArray[np.float64],
 ) -> IntervalRow:
+    """Score intervals of a half width of ln(time) against measured times."""
     log_low, log_high = log_predicted - log_half_width, log_predicted + log_half_width
     low, high = np.exp(log_low), np.exp(log_high)
     return IntervalRow(
@@ -238,7 +239,7 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
     cells, unknowns = held.cells, held.unknowns
     seen_of_cell = [_seen_of(cell) for cell in cells]
     measured = scale.measured
-    found = []
+    exposures_of_folds = []
     for fold, fit in zip(held.folds, (outcome.fit for outcome in held.outcomes), strict=True):
         seen = measured if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)
         of_fold = []
@@ -263,8 +264,8 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
                     residual_ratio=ratio,
                 )
             )
-        found.append(of_fold)
-    return found
+        exposures_of_folds.append(of_fold)
+    return exposures_of_folds
 
 
 def _seen_of(cell: MeasuredCell) -> SeenRow:
@@ -314,7 +315,7 @@ def with_intervals(
     of_folds, cells = exposures(held, scale=scale), held.cells
     own_table = table in scale.found_on.tables
     foreign = sum(row.key[0] != table for row in residuals.rows) >= ENOUGH
-    found: list[FoldOutcome] = []
+    outcomes: list[FoldOutcome] = []
     widths: dict[str, list[float]] = {SAME_PROTOCOL: [], ALL_PROTOCOLS: []}
     for outcome, fold, of_fold in zip(held.outcomes, held.folds, of_folds, strict=True):
         predicted = list(outcome.predicted)
@@ -327,13 +328,13 @@ def with_intervals(
                 predicted[place] = _with_ends(predicted[place], spread.log_half_width(of_fold[place]))
                 ratios[ALL_PROTOCOLS][place] = others.constant_half_width()
                 ratios[SAME_PROTOCOL][place] = same.constant_half_width() if same.rows else np.nan
-        found.append(replace(outcome, predicted=tuple(predicted)))
+        outcomes.append(replace(outcome, predicted=tuple(predicted)))
         for name, of_cells in ratios.items():
             pairs = zip(of_cells, predicted, strict=True)
             widths[name] += [width for width, cell in pairs if cell.status == "measured"]
-    told = {name: np.array(each) for name, each in widths.items()}
-    return found, tuple(
-        ConstantRatio(name=name, log_half_width=each) for name, each in told.items() if np.isfinite(each).all()
+    log_widths = {name: np.array(width) for name, width in widths.items()}
+    return outcomes, tuple(
+        ConstantRatio(name=name, log_half_width=width) for name, width in log_widths.items() if np.isfinite(width).all()
     )
 
 

@@ -1,0 +1,202 @@
+"""The fastest product that a sweep of shapes found on each accelerator, beside its prediction and one share of peak.
+
+Accelerators in such a table differ in chip and in power limit. A chip whose energy per FLOP was chosen on the table is
+scored with each of its boards left out: a factor on the energy of its family is found on the other boards.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from perfmodel.errors import TableError
+from perfmodel.framework.kernel_table import PROBE_BATCH_SIZES, LayerOperation, build_kernel_table
+from perfmodel.framework.profile import load_framework
+from perfmodel.hardware.catalogue import load_library
+from perfmodel.prediction.device.factors import NO_FACTORS, Factors
+from perfmodel.prediction.device.gpu_clock import sustained_clocks_mhz
+from perfmodel.prediction.device.step_time import group_times
+from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.presentation.tables import Table
+from perfmodel.records import ELEMENT_BYTES, Contraction, Phase
+from perfmodel.units import TERA
+from perfmodel.validation.scores.metrics import mape
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
+
+DEVICES: Final = {
+    "NVIDIA A100 SXM": "a100_80_sxm",
+    "NVIDIA A100 PCIe": "a100_80_pcie",
+    "NVIDIA GH200 SXM": "gh200_144gb",
+    "NVIDIA H100 SXM": "h100_sxm",
+    "NVIDIA B200 SXM": "b200",
+    "NVIDIA B300 SXM": "b300",
+    "NVIDIA GB200 SXM": "gb200",
+    "AMD MI300X": "mi300x",
+    "AMD MI325X": "mi325x",
+    "AMD MI355X": "mi355x",
+    "Intel Gaudi 2": "gaudi2",
+    "Intel Gaudi 3": "gaudi3",
+}
+"""Accelerator as tables name it -> device file. [-]"""
+
+LIBRARIES: Final = {"ampere": "cublas_12_0"}
+"""Architecture -> BLAS, where the table's software is newer than that of bare calls. [-]"""
+
+FRAMEWORK: Final = "library_calls"
+"""Framework file of products that are timed without a network. [-]"""
+
+BOARD_OUT: Final = "leave_one_device_out"
+"""Protocol: energy per FLOP from the other boards of the family. [-]"""
+
+AS_SHIPPED: Final = "as_shipped"
+"""Protocol: all constants as in their files. [-]"""
+
+ONE_SHARE: Final = "one share of peak"
+"""Naive rule: the geometric mean, over the other rows, of rate over stated peak. [-]"""
+
+WORKSPACE_BYTES: Final = 2.0**30
+"""Workspace that a library may use; products need none. [B]"""
+
+STEPS: Final = np.exp(np.linspace(-1, 1, 81))
+"""Factors on the energy that are tried. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestProduct:
+    """A row beside its predictions."""
+
+    accelerator: str
+    device: str
+    shape: str
+    measured_flop_per_s: float
+    predicted_flop_per_s: float
+    error_percent: float
+    shipped_error_percent: float
+    one_share_error_percent: float
+    clock_mhz: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Board:
+    """A row as a kernel on its device."""
+
+    accelerator: str
+    extents: tuple[int, int, int]
+    rate: float
+    peak: float
+    target: Any
+    numbers: Any
+    table: Any
+
+    @property
+    def family(self) -> str:
+        """Architecture without its generation, whose boards share what is known of their energy."""
+        return str(self.target.architecture).rstrip("0123456789")
+
+    def energy(self, factor: float) -> Factors:
+        """Return the factor on the energy of a FLOP."""
+        return {f"devices/{self.target.device.stem}/power.tensor_cores_pj": factor}
+
+    def rate_with(self, factors: Factors = NO_FACTORS) -> float:
+        """Return the predicted rate. [FLOP/s]"""
+        times = group_times(self.table, self.numbers(factors), batch_size=1, workspace_limit_bytes=WORKSPACE_BYTES)
+        m, n, k = self.extents
+        return 2 * m * n * k / float(np.sum(times.compute_s + times.memory_s))
+
+
+def _board(record: dict[str, str], file: Path) -> _Board:
+    name, dtype = record["accelerator"], record["dtype"]
+    if name not in DEVICES:
+        message = f"{file}: accelerator must be one of {', '.join(DEVICES)} (got {name!r})"
+        raise TableError(message)
+    target: Any = resolve_target(device=DEVICES[name], system=None, threads=None)
+    profile = load_framework(FRAMEWORK)
+    libraries = dict(target.libraries(profile, None))
+    if target.architecture in LIBRARIES:
+        libraries["gpu_blas"] = load_library(LIBRARIES[target.architecture])
+    m, n, k = (int(record[extent]) for extent in "mnk")
+    entry = LayerOperation("product", Phase.FORWARD, Contraction(m=m, n=n, k=k))
+    table = build_kernel_table(
+        [[entry]] * len(PROBE_BATCH_SIZES),
+        rules=profile.gpu.lowering.rules(target.support(profile, libraries, dtype=dtype)),
+        element_bytes=ELEMENT_BYTES[dtype],
+        processor=target.processor,
+    )
+    return _Board(
+        name,
+        (m, n, k),
+        TERA * float(record["achieved_tflop_per_s"]),
+        TERA * float(record["peak_tflop_per_s_as_stated"]),
+        target,
+        lambda factors: target.numbers(profile, libraries, dtype=dtype, factors=factors),
+        table,
+    )
+
+
+def factor_from(others: Sequence[_Board]) -> float:
+    """Return the factor on the energy with which other boards come out best; of equal ones the nearest to 1."""
+    if not others:
+        return 1.0
+    errors = [
+        np.mean([abs(np.log(board.rate_with(board.energy(step)) / board.rate)) for board in others]) for step in STEPS
+    ]
+    return float(min(zip(np.round(errors, 4), abs(np.log(STEPS)), STEPS, strict=True))[2])
+
+
+def best_products(file: Path) -> RowReport:
+    """Score a table of the fastest product of each accelerator."""
+    with file.open(newline="", encoding="utf-8") as lines:
+        boards = [_board(record, file) for record in csv.DictReader(lines)]
+    measured = np.array([board.rate for board in boards])
+    shares = np.log(measured / np.array([board.peak for board in boards]))
+    predictions: dict[str, list[float]] = {BOARD_OUT: [], AS_SHIPPED: [], ONE_SHARE: []}
+    for index, board in enumerate(boards):
+        others = [other for other in boards if other is not board]
+        factor = factor_from([other for other in others if other.family == board.family])
+        predictions[BOARD_OUT].append(board.rate_with(board.energy(factor)))
+        predictions[AS_SHIPPED].append(board.rate_with())
+        predictions[ONE_SHARE].append(board.peak * float(np.exp(np.mean(np.delete(shares, index)))))
+    errors = {name: 100 * (np.array(rates) / measured - 1) for name, rates in predictions.items()}
+    rows = [
+        BestProduct(
+            accelerator=board.accelerator,
+            device=board.target.device.stem,
+            shape=" x ".join(map(str, board.extents)),
+            measured_flop_per_s=board.rate,
+            predicted_flop_per_s=predictions[BOARD_OUT][index],
+            error_percent=float(errors[BOARD_OUT][index]),
+            shipped_error_percent=float(errors[AS_SHIPPED][index]),
+            one_share_error_percent=float(errors[ONE_SHARE][index]),
+            clock_mhz=float(sustained_clocks_mhz(board.target.device)["tensor_cores"]),
+        )
+        for index, board in enumerate(boards)
+    ]
+    return RowReport(
+        table=file.stem,
+        rows=Table(rows, title=f"{file.stem}, protocol {BOARD_OUT}"),
+        parts=_parts(predictions, measured),
+    )
+
+
+def _parts(predictions: dict[str, list[float]], measured: Any) -> tuple[PartScore, ...]:
+    """Score both protocols beside the naive rule; rates are compared as times."""
+    seconds = {name: list(1 / np.array(rates)) for name, rates in predictions.items()}
+    parts: list[PartScore] = []
+    for protocol, part in ((BOARD_OUT, EVERY_ROW), (AS_SHIPPED, AS_SHIPPED)):
+        worst = float(np.max(abs(np.array(predictions[protocol]) / measured - 1))) * 100
+        models = {PERFMODEL: seconds[protocol], ONE_SHARE: seconds[ONE_SHARE]}
+        note = f"{protocol}: MAPE {mape(seconds[protocol], measured=1 / measured):.1f} %, largest error {worst:.1f} %"
+        parts += compared(
+            "best shapes",
+            models,
+            measured=list(1 / measured),
+            fitted={PERFMODEL: 1, ONE_SHARE: 1},
+            part=part,
+            note=note,
+        )
+    return tuple(parts)
