@@ -139,7 +139,7 @@ def _of_max(value: Any) -> list[Any]:
     import sympy
 
     value = sympy.sympify(value)
-    return [each for inner in value.args for each in _of_max(inner)] if isinstance(value, sympy.Max) else [value]
+    return [term for inner in value.args for term in _of_max(inner)] if isinstance(value, sympy.Max) else [value]
 
 
 def _scalar_ceiling(value: Any) -> Any:
@@ -182,7 +182,7 @@ def _exact_ceil_ratio(numerator: Any, denominator: Any) -> Any:
 
     def as_fractions(value: Any) -> Any:
         value = sympy.sympify(value)
-        return value.xreplace({each: exact(float(each)) for each in value.atoms(sympy.Float)})
+        return value.xreplace({number: exact(float(number)) for number in value.atoms(sympy.Float)})
 
     return _scalar_ceiling(as_fractions(numerator) / as_fractions(denominator))
 
@@ -214,10 +214,10 @@ def _by_name(name: str, value: Quantity) -> Quantity:
     if not is_symbolic(value):
         return getattr(np, name)(value)
 
-    def of_symbol(each: Any) -> Any:
+    def of_symbol(argument: Any) -> Any:
         import sympy
 
-        return getattr(sympy, name)(each)
+        return getattr(sympy, name)(argument)
 
     return elementwise(of_symbol, value)
 
@@ -317,8 +317,8 @@ def _open_comparison(first: Any, second: Any) -> Any:
     import sympy
 
     first, second = (
-        named(each, "compared") if each.has(sympy.Piecewise) else each  # a choice inside a condition would be unfolded
-        for each in (sympy.sympify(first), sympy.sympify(second))
+        named(side, "compared") if side.has(sympy.Piecewise) else side  # a choice inside a condition would be unfolded
+        for side in (sympy.sympify(first), sympy.sympify(second))
     )
     # Evaluated, sympy would try to prove the sign of the difference, which takes seconds for a large expression.
     return sympy.Gt(first, second, evaluate=first.is_number and second.is_number)
@@ -378,10 +378,10 @@ def running_total(values: NDArray[Any]) -> Quantity:
     """
     if values.dtype != object:
         return np.cumsum(values, axis=0)
-    found = values.copy()
-    for place in range(1, len(found)):
-        found[place] = named(found[place - 1] + values[place], f"sum up to {place}")
-    return found
+    totals = values.copy()
+    for place in range(1, len(totals)):
+        totals[place] = named(totals[place - 1] + values[place], f"sum up to {place}")
+    return totals
 
 
 def first_array_length(values: Iterable[Quantity]) -> int | None:

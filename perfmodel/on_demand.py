@@ -1,4 +1,4 @@
-"""Names of a package that load when they are first used; the stub beside it is the one list of them."""
+"""Names of a package that load on first use; the stub file beside it is the only list of them."""
 
 from __future__ import annotations
 

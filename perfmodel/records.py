@@ -1,4 +1,4 @@
-"""Operations: what has to be computed, told without hardware or framework, as arithmetic and traffic.
+"""Operations: what must be computed, as arithmetic and traffic, without hardware or framework.
 
 A contraction, a convolution, attention, a pass over memory, a recurrence, a gather. An operation counts elements;
 ``work`` turns counts into FLOP and bytes for a given element size. Counting rules (docs/glossary.md): one multiply-add
@@ -20,8 +20,11 @@ from perfmodel.numeric import expanded, share_of
 Quantity = Any
 """A float, an ndarray, or a sympy expression."""
 
-ELEMENT_BYTES: dict[str, int] = {"fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
-"""Bytes of one element in memory by data type; tf32 is stored as fp32. [B]"""
+ELEMENT_BYTES: dict[str, int] = {
+    "fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4": 2, "int8": 2
+}  # fmt: skip
+"""Bytes of one element in memory by a network's data type; tf32 is stored as fp32, and the types of eight bits or fewer
+are recipes that cast operands of linear layers of a 16-bit network. [B]"""
 
 
 class Phase(StrEnum):
@@ -104,6 +107,8 @@ class Contraction:
         Independent products, e.g. one per head or per sample. [1]
     bias_elements : int
         Elements of a bias added to the result in the same pass. [1]
+    has_weights : bool
+        Whether an operand is a layer's weight, or the result its gradient. [-]
     role : Role
         What the product yields. [-]
     """
@@ -114,6 +119,7 @@ class Contraction:
     k: Quantity
     count: Quantity = 1
     bias_elements: int = 0
+    has_weights: bool = True
     role: Role = Role.OUTPUT
 
     @property
@@ -322,6 +328,8 @@ class Convolution:
         to its input would be. [-]
     bias_elements : int
         Elements of a bias added in the same pass (forward only). [1]
+    bank_count : int, ndarray or sympy.Expr
+        Filter banks: 1 for all samples, or one for each; it changes the traffic only. [1]
     role : Role
         OUTPUT, INPUT_GRADIENT or WEIGHT_GRADIENT. [-]
     """
@@ -339,6 +347,7 @@ class Convolution:
     groups: int = 1
     transposed: bool = False
     bias_elements: int = 0
+    bank_count: Quantity = 1
     role: Role = Role.OUTPUT
 
     @property
@@ -362,7 +371,7 @@ class Convolution:
 
     @property
     def weight_elements(self) -> Quantity:
-        """Elements of the filter bank. [1]"""
+        """Elements of a filter bank. [1]"""
         return self.out_channels * share_of(self.in_channels, self.groups) * math.prod(self.kernel_size)
 
     @property
@@ -384,9 +393,9 @@ class Convolution:
     def work(self, *, element_bytes: int) -> Work:
         """Return FLOP and bytes at ``element_bytes`` [B] per element; all three roles do the same arithmetic."""
         flop_count = self.product_flop_count
-        x, w, y = self.input_elements, self.weight_elements, self.output_elements
+        x, w, y = self.input_elements, self.weight_elements * self.bank_count, self.output_elements
         read, written = {
-            Role.OUTPUT: (x + w + self.bias_elements, y),
+            Role.OUTPUT: (x + w + self.bias_elements * self.bank_count, y),
             Role.INPUT_GRADIENT: (y + w, x),
             Role.WEIGHT_GRADIENT: (x + y, w),
         }[self.role]
@@ -417,16 +426,24 @@ class Attention:
         ``materialised``: the matrix of scores goes through memory; ``recomputed``: it stays on chip, tile by tile,
         and back-propagation makes it again (FlashAttention). [-]
     mask_elements : int, ndarray, sympy.Expr or None
-        Elements of a mask that is added to the scores, 1 B each; None where there is none. [1]
+        Elements of a mask of Booleans, 1 B each, or of a bias; None where there is none. [1]
+    adds_bias : bool
+        Whether the mask is a bias: numbers that are added to the scores. [-]
+    writes_scores : bool
+        Whether the gradients of recomputed scores go to memory, for a bias that is trained. [-]
     drops : bool
         Whether probabilities are dropped at random, as in training. [-]
+    softmax_bytes : int or None
+        Size of an element of materialised probabilities where softmax widens them, so that they are cast before their
+        product; None for that of the scores. [B]
     role : Role
         OUTPUT, or INPUT_GRADIENT for the gradients of queries, keys and values together. [-]
 
     Notes
     -----
     With s = batch x heads x queries x keys: forward 2 s (head_size + value_size) FLOP of products and 6 s for
-    scaling and softmax, s for a mask, 2 s for dropout; backward twice the products and 5 s, s for dropout. All scores
+    scaling and softmax, s for a mask, 2 s for dropout; backward twice the products and 5 s, s for dropout. Where scores
+    are materialised, scale and mask are passes of their own, and not counted here. All scores
     count, also those that ``causal`` masks: so do papers and other counters; what a kernel spares or recomputes is
     part of its lowering. Materialised, what was dropped (1 B a score) goes through memory beside the probabilities
     before and after; recomputed, the random numbers are made again.
@@ -443,7 +460,10 @@ class Attention:
     causal: bool = False
     scores: Literal["materialised", "recomputed"] = "recomputed"
     mask_elements: Quantity | None = None
+    adds_bias: bool = False
+    writes_scores: bool = False
     drops: bool = False
+    softmax_bytes: int | None = None
     role: Role = Role.OUTPUT
 
     @property
@@ -473,30 +493,37 @@ class Attention:
         products = 2 * self.score_elements * (self.head_size + self.value_size)
         return products if self.role is Role.OUTPUT else 2 * products
 
+    def mask_bytes(self, *, element_bytes: int) -> Quantity:
+        """Bytes of the mask at ``element_bytes`` [B] per element of a bias. [B]"""
+        elements: Quantity = 0 if self.mask_elements is None else self.mask_elements
+        return (element_bytes if self.adds_bias else 1) * elements
+
     def work(self, *, element_bytes: int) -> Work:
         """Return FLOP and bytes at ``element_bytes`` [B] per element; the statistic of a row is 4 B."""
         n, operands, result = self.score_elements, self.operand_elements, self.output_elements
         forward, drops = self.role is Role.OUTPUT, int(self.drops)
-        mask_bytes: Quantity = 0 if self.mask_elements is None else self.mask_elements
+        is_materialised = self.scores == "materialised"
         if forward:
-            flop_per_score = 6 + (self.mask_elements is not None) + 2 * drops
-            read, written = element_bytes * operands + mask_bytes, element_bytes * result
+            flop_per_score = 5 if is_materialised else 6 + (self.mask_elements is not None)
+            read, written = element_bytes * operands, element_bytes * result
         else:
-            flop_per_score = 5 + drops
+            flop_per_score = 4 if is_materialised else 5
             read, written = element_bytes * (operands + result), element_bytes * operands
-        flop_count = self.product_flop_count + flop_per_score * n
-        if self.scores == "materialised":
+        flop_count = self.product_flop_count + (flop_per_score + drops * (1 + forward)) * n
+        if is_materialised:
             dropped_bytes = drops * n
             read = read + element_bytes * (2 + drops if forward else 5 + drops) * n
             written = written + element_bytes * (2 + drops) * n
             if forward:
                 return Work(flop_count, read, written + dropped_bytes)
             return Work(flop_count, read + dropped_bytes, written)
+        read = read + self.mask_bytes(element_bytes=element_bytes)
         statistics_bytes = STATISTIC_BYTES * self.row_elements
+        written = written + element_bytes * int(self.writes_scores) * n
         if forward:
             return Work(flop_count, read, written + statistics_bytes)
         # the output itself is read for the rows' sums, and the mask for the scores
-        return Work(flop_count, read + element_bytes * result + mask_bytes + statistics_bytes, written)
+        return Work(flop_count, read + element_bytes * result + statistics_bytes, written)
 
 
 Operation = Contraction | Convolution | Attention | MemoryPass | Recurrence | Gather

@@ -1,4 +1,4 @@
-"""Symbols in place of numbers: telling them apart, keeping them exact, and naming what they make.
+"""Symbols in place of numbers: recognise them, keep them exact, and name expressions of them.
 
 sympy itself is imported only when a symbol is met.
 """
@@ -65,10 +65,10 @@ def exact(value: Quantity) -> Quantity:
     (3/4, array([2, 96], dtype=object))
     """
 
-    def fraction(each: Any) -> Any:
+    def fraction(number: Any) -> Any:
         import sympy
 
-        return each if isinstance(each, sympy.Basic) else sympy.Rational(Fraction(each))
+        return number if isinstance(number, sympy.Basic) else sympy.Rational(Fraction(number))
 
     return elementwise(fraction, value)
 
@@ -118,7 +118,7 @@ def named(value: Quantity, name: str) -> Quantity:
         return value
     if not isinstance(value, np.ndarray):
         return namer(value, name, 0)
-    flat = [namer(each, name, place) for place, each in enumerate(value.ravel())]
-    found = np.empty(len(flat), dtype=object)
-    found[:] = flat
-    return found.reshape(value.shape)
+    flat = [namer(entry, name, place) for place, entry in enumerate(value.ravel())]
+    names = np.empty(len(flat), dtype=object)
+    names[:] = flat
+    return names.reshape(value.shape)

@@ -19,6 +19,7 @@ GIB: Final = 2**30
 MILLISECOND: Final = 1e-3
 MICROSECOND: Final = 1e-6
 NANOSECOND: Final = 1e-9
+PICO: Final = 1e-12
 
 BITS_PER_BYTE: Final = 8
 SECONDS_PER_HOUR: Final = 3600

@@ -1,7 +1,7 @@
 """The ``perfmodel`` command: thin, one module per command.
 
 - ``app``: the command line itself, and how it exits on errors.
-- ``predict``, ``validate``, ``validate_live``, ``specs``: the commands.
+- ``predict``, ``planning``, ``calibrate``, ``validate``, ``specs``: the commands.
 - ``output``: text or JSON, to the terminal or a file; progress.
 
 Commands import what they need when they run, so that ``perfmodel --help`` is instant.

@@ -143,8 +143,8 @@ def fit_command(
     from perfmodel.validation.protocols.fit_table import fit
 
     check_writable(save, argument="--save")
-    with progress_bar(f"fitting {table}", shown=progress) as told:
-        calibration = fit(table, only=only, progress=told)
+    with progress_bar(f"fitting {table}", shown=progress) as report_progress:
+        calibration = fit(table, only=only, progress=report_progress)
     if save is not None:
         calibration.save(save)
     return Answer(

@@ -90,14 +90,14 @@ class Command:
         if Command.only_listed:
             return Signature([])
         made: list[Parameter] = []
-        for each in declared:
-            made += map(self._option, self.names) if each.name == "arguments" else [each]
+        for parameter in declared:
+            made += map(self._option, self.names) if parameter.name == "arguments" else [parameter]
         if self.plot is not None:
             made.append(_optional("plot", Annotated[Path | None, typer.Option(metavar="FILE", help=self.plot)]))
         made += [_optional("as_json", JsonOption).replace(default=False), _optional("out", OutOption)]
         if self.takes_arguments and not (self.several or self.only):
             made.append(_optional(OTHERS, Annotated[list[str] | None, OTHERS_OPTION]))
-        return Signature([each.replace(kind=Parameter.KEYWORD_ONLY) for each in made])
+        return Signature([parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in made])
 
     def _option(self, name: str) -> Parameter:
         from perfmodel.prediction.arguments.table import ARGUMENTS
@@ -132,19 +132,19 @@ class Command:
 
     def _arguments(self, typed: dict[str, Any]) -> dict[str, Any]:
         """Take the arguments of ``predict`` out of the typed options."""
-        given = {name: typed.pop(name) for name in self.names}
-        given = {name: value for name, value in given.items() if value is not None}
+        values = {name: typed.pop(name) for name in self.names}
+        values = {name: value for name, value in values.items() if value is not None}
         if not self.several:
             more = named_arguments(typed.pop(OTHERS, None) or [], argument="--set")
-            for name in given.keys() & more.keys():
-                allowed = f"must not be given with --{name.replace('_', '-')} {given[name]}"
+            for name in values.keys() & more.keys():
+                allowed = f"must not be given with --{name.replace('_', '-')} {values[name]}"
                 raise ArgumentError("--set", f"{name}={more[name]}", allowed)
             for name in more.keys() & set(self.own):
                 raise ArgumentError(
                     "--set", f"{name}={more[name]}", "must not name an argument that has its own option"
                 )
-            given = {name: value_as_typed(name, value) for name, value in given.items()} | more
-        return given
+            values = {name: value_as_typed(name, value) for name, value in values.items()} | more
+        return values
 
 
 def _optional(name: str, annotation: Any) -> Parameter:
@@ -228,17 +228,17 @@ def named_arguments(pairs: list[str], *, argument: str, besides: tuple[str, ...]
 
     known = (*ARGUMENTS, *besides)
     spelt = [f"{key.replace('-', '_')}{equals}{text}" for key, equals, text in (pair.partition("=") for pair in pairs)]
-    given = key_values(spelt, argument=argument)
+    values = key_values(spelt, argument=argument)
     kind = f"key of {argument}"
-    for name, value in given.items():
+    for name, value in values.items():
         check_known(kind, name, known)
         if value == "" and name in besides:
             raise ArgumentError(argument, f"{name}=", f"{name}=NAME, because it has no default")
         if value == "":
-            given[name] = ARGUMENTS[name].default
+            values[name] = ARGUMENTS[name].default
         elif name not in besides:
-            given[name] = value_as_typed(name, value)
-    return given
+            values[name] = value_as_typed(name, value)
+    return values
 
 
 def changed_arguments(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def plan_command(
 
     return plan(
         load_graph(graph, options=option or []),
-        candidates=[candidate_as_typed(each) for each in candidate],
+        candidates=[candidate_as_typed(text) for text in candidate],
         sync=sync.split(","),
         purchase=purchase.split(","),
         **{name: number_as_typed(typed[name]) for name in NUMBERS},
@@ -272,14 +272,14 @@ def stragglers_command(
     if mark is not None and plot is None:
         raise ArgumentError("--mark", mark, "must not be given without --plot")
     counts = [number_as_typed(count) for count in workers.split(",")]
-    variations = [number_as_typed(each) for each in cv.split(",")]
+    variations = [number_as_typed(variation) for variation in cv.split(",")]
     asked: dict[str, Any] = {"cv": variations, "distribution": distribution, **arguments}
-    found = straggler_slowdown(workers=counts, **asked)
+    slowdown = straggler_slowdown(workers=counts, **asked)
     if plot is not None:
         marked = None if mark is None else whole_number("mark", number_as_typed(mark))
         drawn = straggler_slowdown(workers=range(1 + sum(arguments.values()), max(counts) + 1), **asked)
         drawn.plot(plot, marked_workers=marked)
-    return found
+    return slowdown
 
 
 Values: TypeAlias = list[str] | None
@@ -356,7 +356,7 @@ def sweep_command(
 
 
 def _words(typed: list[str]) -> list[str]:
-    return [word.strip() for each in typed for word in each.split(",")]
+    return [word.strip() for text in typed for word in text.split(",")]
 
 
 def _values(name: str, typed: list[str]) -> list[Any]:
@@ -364,7 +364,7 @@ def _values(name: str, typed: list[str]) -> list[Any]:
     from perfmodel.planning.sweeps.space import DEFAULTS
 
     if takes_mapping(name):
-        return [None if each.lower() == "none" else value_as_typed(name, each) for each in typed]
+        return [None if text.lower() == "none" else value_as_typed(name, text) for text in typed]
     # "none" is the name of a strategy and of an optimizer
     words = {text: value for text, value in WORDS.items() if value is not None or DEFAULTS.get(name) is None}
     return [words.get(word.lower(), number_as_typed(word)) for word in _words(typed)]
@@ -373,14 +373,14 @@ def _values(name: str, typed: list[str]) -> list[Any]:
 def _axes(typed: list[str], *, besides: dict[str, list[Any]]) -> dict[str, list[Any]]:
     """Return all axes: those from their own options, and those typed by name."""
     axes: dict[str, list[Any]] = {}
-    for each in typed:
-        typed_key, equals, values = each.partition("=")
+    for axis in typed:
+        typed_key, equals, values = axis.partition("=")
         key = typed_key.replace("-", "_")
         if not equals or not key.isidentifier():
-            raise ArgumentError("--axis", each, "KEY=VALUE,VALUE...")
+            raise ArgumentError("--axis", axis, "KEY=VALUE,VALUE...")
         if key in besides:
             raise ArgumentError(
-                "--axis", each, f"must not name an argument that has its own option, --{key.replace('_', '-')}"
+                "--axis", axis, f"must not name an argument that has its own option, --{key.replace('_', '-')}"
             )
         axes.setdefault(key, []).extend(_values(key, [values]))
     return besides | axes

@@ -87,11 +87,11 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
         )
         raise ArgumentError(argument, LARGEST, allowed)
     of_size = {name: arguments[name] for name in names_of("place", "step", "workers") if name in arguments}
-    found = max_batch_size(graph, **of_size)
-    if not found:
+    batch_size = max_batch_size(graph, **of_size)
+    if not batch_size:
         argument, allowed = "--batch-size", "a number; not even one sample fits in memory"
         raise ArgumentError(argument, LARGEST, allowed)
-    return found
+    return batch_size
 
 
 def _text(
@@ -135,7 +135,7 @@ class PredictionBill:
     usd_per_epoch : float or None
         Cost of an epoch; None without a data set. [USD]
     step_j : float or None
-        Energy of a step at thermal design power; None if no file states it. [J]
+        Energy of a step; None if no file states a power. [J]
     """
 
     price: str
@@ -152,7 +152,7 @@ class PredictionBill:
             f"cost    {self.usd_per_step:.3g} USD a step, {self.usd_per_million_samples:,.3g} a million samples{epoch}",
         ]
         if self.step_j is not None:
-            lines.append(f"energy  at most {self.step_j:,.4g} J a step: devices at thermal design power, without hosts")
+            lines.append(f"energy  {self.step_j:,.4g} J a step: devices without hosts")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -162,15 +162,15 @@ class PredictionBill:
 
 def bill_of(p: Prediction, price: str | float) -> PredictionBill:
     """Return the cost of a prediction at a price."""
-    given: InstancePrice | float
+    priced: InstancePrice | float
     if isinstance(price, str):
         from perfmodel.hardware.catalogue import load_instance_price
 
-        given = load_instance_price(price)
-        told = given.describe()
+        priced = load_instance_price(price)
+        price_text = priced.describe()
     else:
-        given, told = price, f"{price:g} USD/h for each device"
-    usd_per_step = p.cost_usd(given)
+        priced, price_text = price, f"{price:g} USD/h for each device"
+    usd_per_step = p.cost_usd(priced)
     path = p.data_path
     dataset = None if path is None else path.dataset
     try:
@@ -178,10 +178,10 @@ def bill_of(p: Prediction, price: str | float) -> PredictionBill:
     except ArgumentError:  # a measured machine states no power
         step_j = None
     return PredictionBill(
-        price=told,
+        price=price_text,
         usd_per_step=usd_per_step,
         usd_per_million_samples=MEGA * usd_per_step / (p.samples_per_s * p.step_s),
-        usd_per_epoch=None if dataset is None else p.cost_usd(given, dataset_size=dataset.example_count),
+        usd_per_epoch=None if dataset is None else p.cost_usd(priced, dataset_size=dataset.example_count),
         step_j=step_j,
     )
 

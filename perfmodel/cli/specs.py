@@ -39,9 +39,7 @@ def _load_framework_with_libraries(path: Path) -> Any:
     from perfmodel.hardware import spec_files
 
     profile = load_framework(path)
-    named = profile.library
-    elsewhere = (name for roles in named.by_architecture.values() for name in roles.values())
-    for name in dict.fromkeys((named.gpu_blas, named.gpu_dnn, named.cpu_blas, *elsewhere)):
+    for name in profile.library.named:
         spec_files.find("libraries", name)
     return profile
 
@@ -139,16 +137,16 @@ def _kind_and_name(kind_or_name: str, name: str | None) -> tuple[str, str]:
         return (folder if folder in spec_files.NOUN_BY_FOLDER else "devices"), kind_or_name
     listed = {folder: spec_files.names(folder) for folder in spec_files.NOUN_BY_FOLDER}
     sought = {kind_or_name, re.sub(r"_x\d+$", "", kind_or_name)}
-    found = [
+    folders = [
         folder for folder, names in listed.items() if kind_or_name in names or (folder == "links" and sought & {*names})
     ]
-    if len(found) > 1:
-        kinds = " or ".join(spec_files.NOUN_BY_FOLDER[folder] for folder in found)
+    if len(folders) > 1:
+        kinds = " or ".join(spec_files.NOUN_BY_FOLDER[folder] for folder in folders)
         raise ArgumentError(argument="name", given=kind_or_name, allowed=f"preceded by its kind: {kinds}")
-    if not found:
-        every = {each for names in listed.values() for each in names}
+    if not folders:
+        every = {known for names in listed.values() for known in names}
         raise UnknownNameError(kind="name of a spec", name=kind_or_name, known=every)
-    return found[0], kind_or_name
+    return folders[0], kind_or_name
 
 
 @specs_app.command("show")
@@ -244,10 +242,10 @@ def check_command(
     faults: dict[str, list[str]] = {}
     for file in files:
         folder = _folder_of(kind) if kind is not None else file.resolve().parent.name
-        if found := faults_of_file(file, folder=folder):
-            faults[str(file)] = found
+        if file_faults := faults_of_file(file, folder=folder):
+            faults[str(file)] = file_faults
     summary = f"{len(files)} {'file' if len(files) == 1 else 'files'} checked, {len(faults) or 'none'} with faults"
-    lines = [f"{file}: {fault}" for file, found in faults.items() for fault in found]
+    lines = [f"{file}: {fault}" for file, file_faults in faults.items() for fault in file_faults]
     emit(
         lambda: "\n".join([*lines, summary]),
         lambda: {"checked": len(files), "faults": faults},
@@ -317,7 +315,7 @@ def call_factory(target: str, *, options: list[str]) -> tuple[Any, Any]:
     members = vars(_executed(Path(file), target))
     factory = members.get(name)
     if not callable(factory):
-        close = nearest_match(name, [each for each, member in members.items() if callable(member)])
+        close = nearest_match(name, [member_name for member_name, member in members.items() if callable(member)])
         hint = f"; did you mean {close!r}?" if close else ""
         raise ArgumentError("target", target, f"a function of {file}; there is no {name!r}{hint}")
     values: Mapping[str, Any] = key_values(options, argument="--option")
@@ -338,13 +336,13 @@ def _executed(file: Path, target: str) -> ModuleType:
 
     if not file.is_file():
         raise ArgumentError("target", target, f"a function of an existing Python file; there is no {file}")
-    found = spec_from_file_location(file.stem, file)
-    if found is None or found.loader is None:
+    spec = spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
         raise ArgumentError("target", target, f"a function of a Python file; {file} is not one")
-    module = module_from_spec(found)
+    module = module_from_spec(spec)
     sys.path.insert(0, str(file.parent.resolve()))  # so that it can import the files beside it
     try:
-        found.loader.exec_module(module)
+        spec.loader.exec_module(module)
     except Exception as error:
         raise ArgumentError(
             "target", target, f"a function of a Python file that runs; this one fails: {error}"

@@ -45,12 +45,12 @@ FITTED_SUBSETS = ("gpu", "cpu")
 """Subsets that ``--sensitivity`` covers by default."""
 
 
-def percent_bound(given: float | None) -> float | None:
+def percent_bound(percent: float | None) -> float | None:
     """Return a typed bound [%]; reject one that no error can exceed or meet."""
-    if given is not None and not 0 <= given < math.inf:
-        message = f"must be a finite percentage of at least 0 (got {given:g})"
+    if percent is not None and not 0 <= percent < math.inf:
+        message = f"must be a finite percentage of at least 0 (got {percent:g})"
         raise typer.BadParameter(message)
-    return given
+    return percent
 
 
 TableArgument: TypeAlias = Annotated[
@@ -111,7 +111,7 @@ def validate_command(
 
     check_writable(out, argument="--out")
     check_plot(plot)
-    answer, mape = _own(table, data, given=_given(context), max_mape=max_mape)
+    answer, mape = _own(table, data, options=_given(context), max_mape=max_mape, progress=progress)
     if answer is None and (sensitivity or protocol == EVERY_PROTOCOL):
         _refuse_together(fit=fit, plot=plot, max_mape=max_mape, rows=rows)
         with progress_bar(f"validating {table}", shown=progress) as done:
@@ -127,15 +127,18 @@ def validate_command(
     _check_error(mape, max_mape)
 
 
-def _own(name: str, data: Path | None, *, given: dict[str, str], max_mape: float | None) -> tuple[Any, float | None]:
+def _own(
+    name: str, data: Path | None, *, options: dict[str, str], max_mape: float | None, progress: bool | None
+) -> tuple[Any, float | None]:
     """Return the report and the error [%] of a table with its own kind of score; None for other tables."""
     from perfmodel.validation.tables.own_tables import own_table, refuse_beside
 
     table = own_table(name, data)
     if table is None:
         return None, None
-    refuse_beside(table, [option for parameter, option in given.items() if parameter not in BESIDE_OWN])
-    report = table.report()
+    refuse_beside(table, [option for parameter, option in options.items() if parameter not in BESIDE_OWN])
+    with progress_bar(f"predicting {name}", shown=progress if table.tells_progress else False) as done:
+        report = table.report(done)
     if max_mape is not None and report.mape is None:
         raise ArgumentError("--max-mape", max_mape, f"must not be given with {name}, which is not scored")
     return report, report.mape
@@ -146,8 +149,8 @@ def _all_of(tables: list[Table[Any]]) -> Answer:
     from perfmodel.validation.scores.table_report import score_lines
 
     return Answer(
-        text=lambda: "\n\n".join(score_lines(each).to_text() for each in tables),
-        content=lambda: {each.title: [asdict(row) for row in each] for each in tables},
+        text=lambda: "\n\n".join(score_lines(table).to_text() for table in tables),
+        content=lambda: {table.title: [asdict(row) for row in table] for table in tables},
     )
 
 
@@ -180,9 +183,9 @@ def _given(context: typer.Context) -> dict[str, str]:
 
 def _refuse_together(**options: Any) -> None:
     """Reject options that need a single score if many are printed."""
-    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False)]
-    if given:
-        raise ArgumentError("options", ", ".join(given), "must not be given with --sensitivity or --protocol all")
+    options_set = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False)]
+    if options_set:
+        raise ArgumentError("options", ", ".join(options_set), "must not be given with --sensitivity or --protocol all")
 
 
 def _tables(

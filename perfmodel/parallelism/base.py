@@ -208,9 +208,7 @@ def placement_of_phase(placement: Placement, phase: Phase) -> Placement:
             return Phase.BACKWARD in phase.parts and exchange.kind != "all_gather"
         return exchange.phase in phase.parts
 
-    stages = tuple(
-        replace(stage, exchanges=tuple(each for each in stage.exchanges if happens(each))) for stage in placement.stages
-    )
+    stages = tuple(replace(stage, exchanges=tuple(filter(happens, stage.exchanges))) for stage in placement.stages)
     return replace(placement, stages=stages)
 
 
@@ -221,7 +219,7 @@ def with_repeated_exchanges(stage: StageGraph, *, recompute: str | None) -> Stag
     Like operations, exchanges are repeated only if back-propagation reads their result: the sum that gives the next
     checkpoint is not.
     """
-    inside = [each for each in stage.exchanges if each.group == "tensor" and each.phase is Phase.FORWARD]
+    inside = [sent for sent in stage.exchanges if sent.group == "tensor" and sent.phase is Phase.FORWARD]
     if not inside:
         return replace(stage)
     again = _again(stage.graph, len(stage.graph.layers), stage.input_gradient, recompute)

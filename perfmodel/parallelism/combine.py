@@ -1,4 +1,4 @@
-"""Tensor groups, pipeline stages and data-parallel copies (with ZeRO) combined, in this order."""
+"""Combine tensor groups, pipeline stages and data-parallel copies (with ZeRO), in this order."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _placed(
 @derived
 def shared_as(stage: StageGraph, **sizes: int) -> StageGraph:
     """Change what data-parallel workers share in a stage."""
-    within = tuple(each for each in stage.exchanges if each.group != "data")
+    within = tuple(exchange for exchange in stage.exchanges if exchange.group != "data")
     return replace(stage, exchanges=(*within, *gradient_exchanges(stage.graph, **sizes)))
 
 
@@ -193,7 +193,7 @@ def _copies(graph: LayerGraph, stages: Sequence[StageGraph], *, element_bytes: i
     for index, stage in enumerate(stages):
         for name in stage.copied:
             for parameter, (owner, _) in graph.node(name).usage.shared_parameters.items():
-                owner_index = next(place for place, each in enumerate(stages) if owner in each.graph)
+                owner_index = next(place for place, other in enumerate(stages) if owner in other.graph)
                 if owner_index == index or parameter not in stage.graph.node(name).parameter_shapes:
                     continue
                 shape = stage.graph.node(name).parameter_shapes[parameter]

@@ -1,4 +1,4 @@
-"""The parallelisms, each a class and an entry of a list, and a function that places a network by one of them."""
+"""The list of parallelisms, and a function that places a network by one of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from perfmodel.parallelism.base import (
     in_order,
 )
 from perfmodel.parallelism.combine import combined, cut_places, gradient_exchanges
-from perfmodel.parallelism.stages import Cut, cuts_of, part_of
+from perfmodel.parallelism.stages import Cut, cuts_of, layers_between, part_of
 from perfmodel.parallelism.tensor_split import tensor_split
 from perfmodel.records import Phase
 
@@ -130,7 +130,7 @@ class HybridParallelism(Parallelism):
             return (StageGraph(graph=graph),)
         cut = _before_dense_layers(graph)
         (first, _), (second, _) = (
-            part_of(graph, graph.layers[start:end], name=f"{graph.name}, {part}")
+            part_of(graph, layers_between(graph, start, end), name=f"{graph.name}, {part}")
             for (start, end), part in zip(
                 pairwise((0, cut.place, len(graph.layers))), ("samples of its own", "all samples"), strict=True
             )
@@ -184,8 +184,8 @@ def _first_product(shard: StageGraph) -> str:
 
 
 PARALLELISMS: dict[str, Parallelism] = {
-    each.name: each()
-    for each in (DataParallelism, ModelParallelism, PipelineParallelism, TensorParallelism, HybridParallelism)
+    kind.name: kind()
+    for kind in (DataParallelism, ModelParallelism, PipelineParallelism, TensorParallelism, HybridParallelism)
 }
 """Name -> parallelism: the only dispatch on the name."""
 

@@ -28,8 +28,8 @@ MOST_PARTS: Final = 1024
 def part_of(graph: LayerGraph, nodes: Sequence[Node], *, name: str) -> tuple[LayerGraph, dict[str, int]]:
     """Make a graph from some layers of another; tensors from the other layers become its inputs."""
     names = {node.name for node in nodes}
-    read = dict.fromkeys(each for node in nodes for each in node.input_names if each not in names)
-    inputs = {each: graph.shape(each) for each in read}
+    read = dict.fromkeys(name_read for node in nodes for name_read in node.input_names if name_read not in names)
+    inputs = {name_read: graph.shape(name_read) for name_read in read}
     part = LayerGraph(name, inputs=inputs, fixed_batch_size=graph.fixed_batch_size)
     copied: dict[str, int] = {}
     owners: dict[tuple[str, str], tuple[str, str]] = {}
@@ -101,7 +101,7 @@ class Cut:
 
 
 def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
-    """Places in a graph that only one tensor crosses.
+    """Places in a graph that only one tensor crosses, besides inputs and what every stage can make of them.
 
     Examples
     --------
@@ -120,6 +120,7 @@ def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
     for place, node in enumerate(nodes):
         last_reader.update(dict.fromkeys(node.input_names, place))
     crossing = {name for name in graph.input_shapes if name in last_reader}
+    made_anywhere = {*graph.input_shapes, *_made_of_inputs(graph)}
     cuts = []
     for place, node in enumerate(nodes[:-1]):
         if node.layer.is_loss:
@@ -129,12 +130,35 @@ def cuts_of(graph: LayerGraph) -> tuple[Cut, ...]:
         crossing = {name for name in crossing if last_reader[name] > place}
         following = nodes[place + 1].usage.recomputed_in
         is_inside = following is not None and following == node.usage.recomputed_in
-        if len(crossing) == 1 and not is_inside:
-            (tensor,) = crossing
+        sent = crossing if len(crossing) == 1 else crossing - made_anywhere
+        if len(sent) == 1 and not is_inside:
+            (tensor,) = sent
             shape = graph.shape(tensor)
             if tensor not in graph.input_shapes and not isinstance(shape, SharedShape):
                 cuts.append(Cut(place + 1, tensor, int(np.prod(shape, dtype=object)), wanted[tensor]))
     return tuple(cuts)
+
+
+def _made_of_inputs(graph: LayerGraph) -> set[str]:
+    """Tensors that no parameter has a part in, like the mask of an attention or shifted labels."""
+    made: set[str] = set()
+    for node in graph.layers:
+        if not node.parameter_shapes and all(name in made or name in graph.input_shapes for name in node.input_names):
+            made.add(node.name)
+    return made
+
+
+def layers_between(graph: LayerGraph, start: int, end: int) -> tuple[Node, ...]:
+    """Layers from place ``start`` [1] to before ``end`` [1], behind the earlier ones that a stage has to run again."""
+    nodes, before = graph.layers[start:end], graph.layers[:start]
+    read = {name for node in nodes for name in node.input_names}
+    made = _made_of_inputs(graph) if len(read.intersection(node.name for node in before)) > 1 else set()
+    again: list[Node] = []
+    for node in reversed(before):
+        if node.name in read and node.name in made:
+            again.append(node)
+            read.update(node.input_names)
+    return (*reversed(again), *nodes)
 
 
 def layer_weights(graph: LayerGraph) -> dict[str, float]:
@@ -236,7 +260,7 @@ def stage_between(graph: LayerGraph, first: Cut | None, last: Cut | None, *, ele
     """Layers of a network between two cuts, as a graph whose input is the tensor that crosses."""
     start = 0 if first is None else first.place
     end = len(graph.layers) if last is None else last.place
-    nodes = graph.layers[start:end]
+    nodes = layers_between(graph, start, end)
     part, copied = part_of(graph, nodes, name=f"{graph.name}, layers {start + 1} to {end}")
     exchanges = []
     if last is not None:
@@ -245,11 +269,9 @@ def stage_between(graph: LayerGraph, first: Cut | None, last: Cut | None, *, ele
             Exchange(kind="send", group="pipeline", phase=Phase.FORWARD, after_layer=last.tensor, bytes_per_sample=size)
         )
     if first is not None and first.wanted:
-        size = element_bytes * first.elements
+        of_first, size = graph.layers[start].name, element_bytes * first.elements
         exchanges.append(
-            Exchange(
-                kind="send", group="pipeline", phase=Phase.BACKWARD, after_layer=nodes[0].name, bytes_per_sample=size
-            )
+            Exchange(kind="send", group="pipeline", phase=Phase.BACKWARD, after_layer=of_first, bytes_per_sample=size)
         )
     return StageGraph(
         graph=part,

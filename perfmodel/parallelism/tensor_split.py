@@ -18,7 +18,8 @@ from perfmodel.records import Phase
 Role = Literal["column", "row", "between", "heads", "table", "scores", "loss"]
 POINTWISE: Final = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Dropout)
 """Layers that treat every element alike."""
-IN_HEADS: Final = (*POINTWISE, nn.Reshape, nn.Transpose, nn.RotaryEmbedding)
+SEQUENCE_AXES: Final = 2
+IN_HEADS: Final = (*POINTWISE, nn.Slice, nn.Rearrange, nn.Reshape, nn.Transpose, nn.RotaryEmbedding)
 """Layers that treat every head alike, between projections and attention."""
 BY_CHANNEL: Final = (
     *POINTWISE,
@@ -28,6 +29,9 @@ BY_CHANNEL: Final = (
     nn.AdaptiveAveragePool,
     nn.AdaptiveMaxPool,
     nn.Flatten,
+    nn.Unary,
+    nn.Add,
+    nn.Binary,
 )
 """Layers that treat every channel alike, allowed between a product split by outputs and one split by inputs."""
 
@@ -59,6 +63,7 @@ def roles_of(graph: LayerGraph, *, tensor_size: int) -> dict[str, Role]:
     fewer rows than features, or if it also serves as weights that are not split.
     """
     readers = _readers(graph)
+    order = {node.name: place for place, node in enumerate(graph.layers)}
     shares = {of[0] for node in graph.layers for of in node.usage.shared_parameters.values()}
     roles: dict[str, Role] = {}
     for node in graph.layers:
@@ -71,28 +76,36 @@ def roles_of(graph: LayerGraph, *, tensor_size: int) -> dict[str, Role]:
             _check_heads(node, tensor_size)
             roles[node.name] = "heads"
         elif _outputs(node.layer) is not None and not node.usage.shared_parameters and node.name not in shares:
-            chain = _chain(node, readers)
+            chain = _chain(node, readers, order)
             if chain is not None and not chain[-1].usage.shared_parameters and chain[-1].name not in shares:
                 _check_width(node, tensor_size)
                 roles[node.name], roles[chain[-1].name] = "column", "row"
-                roles |= dict.fromkeys([each.name for each in chain[:-1]], "between")
+                roles |= dict.fromkeys([node.name for node in chain[:-1]], "between")
     roles |= _words(graph, roles, readers)
     return roles
 
 
-def _chain(node: Node, readers: Mapping[str, list[Node]]) -> list[Node] | None:
-    """Layers from a product to the next one, inclusive; None if the graph branches or mixes channels before that."""
-    chain = []
-    while len(readers.get(node.name, ())) == 1:
-        (node,) = readers[node.name]
-        chain.append(node)
-        if len(node.input_names) != 1:
+def _chain(node: Node, readers: Mapping[str, list[Node]], order: Mapping[str, int]) -> list[Node] | None:
+    """Layers from a product to the next one, inclusive; None if one mixes channels, or others read or are read."""
+    chain, inside = [], {node.name}
+    waiting = {each.name: each for each in readers.get(node.name, ())}
+    while waiting:
+        each = waiting.pop(min(waiting, key=order.__getitem__))
+        chain.append(each)
+        if not inside.issuperset(each.input_names):
             return None
-        if _outputs(node.layer) is not None:
-            return chain
-        if not isinstance(node.layer, BY_CHANNEL):
+        if _outputs(each.layer) is not None:
+            return None if waiting else chain
+        if not isinstance(each.layer, BY_CHANNEL):
             return None
+        inside.add(each.name)
+        waiting |= {reader.name: reader for reader in readers.get(each.name, ())}
     return None
+
+
+def _is_cut(readers: list[Node]) -> bool:
+    """Tell whether a tensor is only cut into parts, like queries, keys and values of one product."""
+    return all(isinstance(each.layer, nn.Slice) and each.layer.is_joined for each in readers)
 
 
 def _joined(graph: LayerGraph, node: Node, readers: Mapping[str, list[Node]], *, tensor_size: int) -> dict[str, Role]:
@@ -103,15 +116,15 @@ def _joined(graph: LayerGraph, node: Node, readers: Mapping[str, list[Node]], *,
     before: list[Node] = []
     products: list[Node] = []
     for name in node.input_names:
-        while name not in graph.input_shapes and len(readers[name]) == 1:
-            each = graph.node(name)
-            if isinstance(each.layer, nn.Dense):
-                products.append(each)
+        while name not in graph.input_shapes and (len(readers[name]) == 1 or _is_cut(readers[name])):
+            node_before = graph.node(name)
+            if isinstance(node_before.layer, nn.Dense):
+                products.append(node_before)
                 break
-            if not isinstance(each.layer, IN_HEADS):
+            if not isinstance(node_before.layer, IN_HEADS):
                 return {}
-            before.append(each)
-            name = each.input_names[0]
+            before.append(node_before)
+            name = node_before.input_names[0]
         else:
             return {}
     after = []
@@ -121,17 +134,25 @@ def _joined(graph: LayerGraph, node: Node, readers: Mapping[str, list[Node]], *,
         if isinstance(last.layer, nn.Dense) or not isinstance(last.layer, IN_HEADS):
             break
         after.append(last)
-    alone = not any(each.usage.shared_parameters for each in (*products, last))
-    if not isinstance(last.layer, nn.Dense) or not alone or len({each.input_names for each in products}) != 1:
+    alone = not any(product.usage.shared_parameters for product in (*products, last))
+    parts = {between.name for between in before}
+    alone &= all(
+        len(readers_of := readers[product.name]) == 1 or parts.issuperset(reader.name for reader in readers_of)
+        for product in products
+    )
+    if not isinstance(last.layer, nn.Dense) or not alone or len({product.input_names for product in products}) != 1:
         return {}
-    for each in products:
-        _check_width(each, tensor_size)
-    for each in (*before, *after):
-        if isinstance(each.layer, nn.Reshape) and each.layer.shape[1] % tensor_size:
-            allowed = f"a divisor of the {each.layer.shape[1]} heads of layer {each.name!r}"
+    for between in (*before, *after):
+        if (
+            isinstance(between.layer, nn.Reshape)
+            and (heads := between.layer.shape[_heads_axis(between.layer)]) % tensor_size
+        ):
+            allowed = f"a divisor of the {heads} heads of layer {between.name!r}"
             raise ArgumentError("tensor_size", tensor_size, allowed)
-    names: dict[str, Role] = dict.fromkeys([each.name for each in products], "column")
-    return names | dict.fromkeys([each.name for each in (*before, node, *after)], "between") | {last.name: "row"}
+    for product in products:
+        _check_width(product, tensor_size)
+    names: dict[str, Role] = dict.fromkeys([product.name for product in products], "column")
+    return names | dict.fromkeys([between.name for between in (*before, node, *after)], "between") | {last.name: "row"}
 
 
 def _words(graph: LayerGraph, roles: Mapping[str, Role], readers: Mapping[str, list[Node]]) -> dict[str, Role]:
@@ -180,10 +201,18 @@ def _check_width(node: Node, tensor_size: int) -> None:
 def _between(node: Node, tensor_size: int) -> nn.Layer:
     """Copy a layer between shared products; a layer that states the number of heads gets its share of them."""
     layer = node.layer
-    if not isinstance(layer, nn.Reshape):
+    if not isinstance(layer, nn.Reshape | nn.Slice | nn.Rearrange):
         return layer
-    positions, heads, *rest = layer.shape
-    return replace(layer, shape=(positions, heads // tensor_size, *rest))
+    shape, axis = list(layer.shape), _heads_axis(layer)
+    shape[axis] //= tensor_size
+    return replace(layer, shape=tuple(shape))
+
+
+def _heads_axis(layer: nn.Reshape | nn.Slice | nn.Rearrange) -> int:
+    """Axis of the heads: the first of (heads, positions, features), else the one before the features, or their own."""
+    if not isinstance(layer, nn.Reshape) and len(layer.shape) > SEQUENCE_AXES:
+        return 0
+    return len(layer.shape) - (2 if len(layer.shape) > SEQUENCE_AXES else 1)
 
 
 def _rows_of(rows: int, tensor_size: int) -> int:
@@ -243,7 +272,6 @@ def replicated_count(node: Node, role: Role | None) -> int:
 
 BY_POSITION: Final = (*POINTWISE, nn.Add, nn.Binary, nn.Dense, nn.LayerNorm, nn.RMSNorm, nn.PositionalEmbedding)
 """Layers that treat every position of a sequence alike."""
-SEQUENCE_AXES: Final = 2
 LOSS_SUMS: Final = 3
 """Numbers per row that devices exchange for a loss over divided scores: maximum, sum of exponentials, the label's
 score [1] (Shoeybi et al., arXiv:1909.08053, section 3)."""
@@ -283,7 +311,7 @@ class _Split:
 
     def has_part(self, node: Node) -> bool:
         """Whether a layer reads a tensor of which this device holds only some positions."""
-        return any(self.names.get(each, each) in self.scattered for each in node.input_names)
+        return any(self.names.get(name, name) in self.scattered for name in node.input_names)
 
     def gathered(self, tensor: str, *, summed: bool) -> str:
         """Gather a tensor; with ``summed``, its readers each yield only a share of its gradient."""
@@ -409,10 +437,10 @@ def _add(split: _Split, node: Node) -> None:
     layer = shard_of(node, role, tensor_size=split.tensor_size)
     shared_input = role in ("column", "heads", "scores")
     if role is None and isinstance(node.layer, BY_POSITION) and split.has_part(node):
-        reads = [split.part(each) for each in node.input_names]
+        reads = [split.part(name) for name in node.input_names]
         split.scattered.add(name)
     else:
-        reads = [split.gathered(each, summed=shared_input) for each in node.input_names]
+        reads = [split.gathered(name, summed=shared_input) for name in node.input_names]
     split.shard.add(name, layer, inputs=reads, **node.usage.options)
     split.names[name] = name
     if shared_input:

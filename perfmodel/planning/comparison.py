@@ -252,9 +252,9 @@ def compare(first: Prediction, second: Prediction, *, per: str | None = None) ->
     >>> round(sum(row.change_s for row in c.terms) - (second.step_s - first.step_s), 12)
     0.0
     """
-    for name, given in (("first", first), ("second", second)):
-        if not isinstance(given, Prediction):
-            raise ArgumentError(name, given, "a Prediction, as predict() returns it")
+    for name, prediction in (("first", first), ("second", second)):
+        if not isinstance(prediction, Prediction):
+            raise ArgumentError(name, prediction, "a Prediction, as predict() returns it")
     if per is None:
         samples = [p.counted_workers * p.batch_size for p in (first, second)]
         per = "step" if samples[0] == samples[1] else "sample"
@@ -375,12 +375,12 @@ def _field_changes(name: str, first: Mapping[str, Any], second: Mapping[str, Any
     """Return the fields in which two tables of a spec file differ, nested ones by their path."""
     rows = []
     for key in dict.fromkeys([*first, *second]):
-        own, other = first.get(key), second.get(key)
+        first_value, second_value = first.get(key), second.get(key)
         path = f"{name}.{key}" if ":" in name else f"{name}: {key}"
-        if isinstance(own, Mapping) and isinstance(other, Mapping):
-            rows += _field_changes(path, own, other)
+        if isinstance(first_value, Mapping) and isinstance(second_value, Mapping):
+            rows += _field_changes(path, first_value, second_value)
         else:
-            rows.append(InputChange(path, own, other))
+            rows.append(InputChange(path, first_value, second_value))
     return rows
 
 
@@ -407,9 +407,9 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):  # a numpy value
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
+        return {name: plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(entry) for entry in value]
     if value is None or isinstance(value, str | int | float | bool):
         return str(value) if isinstance(value, float) and math.isinf(value) else value
     return str(getattr(value, "name", value))

@@ -1,4 +1,4 @@
-"""Arguments of reports over many predictions: lists of values, and the options that are passed on to ``predict``."""
+"""Arguments of reports over many predictions: lists of values, and options passed on to ``predict``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfmodel.prediction.job.agreement_options import refuse_unused, taken
 from perfmodel.prediction.job.straggler import straggler_of, straggler_of_job
 
 
-def listed(argument: str, given: Any) -> list[Any]:
+def listed(argument: str, values: Any) -> list[Any]:
     """Return a list of the different values in an argument that may also be a single value.
 
     Examples
@@ -19,9 +19,9 @@ def listed(argument: str, given: Any) -> list[Any]:
     >>> listed("workers", 4), listed("sync", ("downpour", "downpour"))
     ([4], ['downpour'])
     """
-    entries = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    entries = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     if not entries:
-        raise ArgumentError(argument, given, "must have at least one value")
+        raise ArgumentError(argument, values, "must have at least one value")
     return list(dict.fromkeys(entries))
 
 

@@ -64,7 +64,7 @@ class _Question:
     """Everything that is the same in every row, and the single worker as the base of comparison."""
 
     graph: LayerGraph | Run
-    given: dict[str, Any]
+    arguments: dict[str, Any]
     options: dict[str, Any]
     dataset_size: int | None
     usd_per_hour: float | None
@@ -78,13 +78,13 @@ class _Question:
         if options.get("straggler") is not None:
             options = taken(options, NO_SYNC)  # a single worker has no backups
             options["straggler"] = straggler_of(options["straggler"]).as_predicted
-        return predict(self.graph, workers=1, sync=NO_SYNC, **self.given, **options)
+        return predict(self.graph, workers=1, sync=NO_SYNC, **self.arguments, **options)
 
     def row(self, sync: str, workers: int) -> ScalingRow:
         """Return one row; an impossible one carries the reason."""
         options = options_of(self.options, sync, workers)
         try:
-            p = predict(self.graph, workers=workers, sync=sync, **self.given, **options)
+            p = predict(self.graph, workers=workers, sync=sync, **self.arguments, **options)
         except ArgumentError as error:
             return ScalingRow(sync=sync, workers=workers, reason=str(error))
         if not p.memory.fits:
@@ -126,8 +126,8 @@ class _Question:
         """Return the caveats printed below the table."""
         straggler = self.options.get("straggler")
         unequal = straggler is not None and straggler_of(straggler).times.lasting_count is not None
-        own = ", with a relative time of 1" if unequal else ""
-        notes = [f"speed-up is over one worker that exchanges nothing and updates by itself{own}"]
+        with_pace = ", with a relative time of 1" if unequal else ""
+        notes = [f"speed-up is over one worker that exchanges nothing and updates by itself{with_pace}"]
         if not self.alone.memory.fits:
             notes.append(f"that worker could not run, its time counts all the same. {fit_sentence(self.alone)}")
         if self.dataset_size is not None and self.usd_per_hour is None:
@@ -256,7 +256,7 @@ def scaling(
         raise ArgumentError("usd_per_hour", usd_per_hour, "must not be given without dataset_size=")
     question = _Question(
         graph=graph,
-        given={"system": system, "batch_size": batch_size, "global_batch_size": global_batch_size},
+        arguments={"system": system, "batch_size": batch_size, "global_batch_size": global_batch_size},
         options=options,
         dataset_size=None if dataset_size is None else whole_number("dataset_size", dataset_size),
         usd_per_hour=None if usd_per_hour is None else positive("usd_per_hour", usd_per_hour),

@@ -279,10 +279,10 @@ def _matching(topology: Topology, name: str) -> list[str]:
     """Return the devices that match a pattern; a plain name stays as it is."""
     if not any(letter in name for letter in "*?["):
         return [name]
-    found = [device for device in topology.devices() if fnmatchcase(device, name)]
-    if not found:
+    devices = [device for device in topology.devices() if fnmatchcase(device, name)]
+    if not devices:
         raise ArgumentError("copies", name, f"a pattern that matches a device: {', '.join(topology.devices())}")
-    return found
+    return devices
 
 
 def _copy(
@@ -327,26 +327,26 @@ def _flows(topology: Topology, copies: list[_Copy]) -> tuple[list[tuple[str, ...
     capacity = {name: channel.capacity_bytes_per_s for name, channel in topology.channels.items()}
     ways = []
     for copy in copies:
-        own = []
+        copy_channels = []
         rate = copy.pace[1]
         if rate < copy.route.capacity_bytes_per_s:
-            own.append(f"{copy.name} {'in chunks' if len(copy.legs) > 1 else 'from or to pageable memory'}")
-            capacity[own[-1]] = rate
+            copy_channels.append(f"{copy.name} {'in chunks' if len(copy.legs) > 1 else 'from or to pageable memory'}")
+            capacity[copy_channels[-1]] = rate
         for leg in copy.legs:
             device, channel = _engine_of(topology, leg)
             if device and topology.copy_engine_count(device) == 1:
-                own.append(f"{device} copy engine")
-                capacity[own[-1]] = max(capacity.get(own[-1], 0.0), channel)
-        ways.append((*copy.route.channel_names, *own))
+                copy_channels.append(f"{device} copy engine")
+                capacity[copy_channels[-1]] = max(capacity.get(copy_channels[-1], 0.0), channel)
+        ways.append((*copy.route.channel_names, *copy_channels))
     return ways, capacity
 
 
 def _engine_of(topology: Topology, leg: Route) -> tuple[str, float]:
     """Return the device whose copy engine moves a leg (the source between two devices), and its link's rate [B/s]."""
     ends = ((leg.nodes[0], leg.channels[0]), (leg.nodes[-1], leg.channels[-1]))
-    found = [(name, channel.capacity_bytes_per_s) for name, channel in ends if topology.places[name].kind == "device"]
+    engines = [(name, channel.capacity_bytes_per_s) for name, channel in ends if topology.places[name].kind == "device"]
     crosses = topology.places[leg.nodes[0]].node != topology.places[leg.nodes[-1]].node
-    return found[0] if found and not crosses else ("", math.inf)
+    return engines[0] if engines and not crosses else ("", math.inf)
 
 
 def _row(copy: _Copy, *, time_s: float, bound_by: str) -> TransferRow:
@@ -531,13 +531,13 @@ def _gpu(device: Any) -> Gpu:
     return loaded
 
 
-def _bandwidth(given: float | None, gpu: Gpu | None, slot: Any) -> tuple[float, tuple[str, ...]]:
+def _bandwidth(stated_bytes_per_s: float | None, gpu: Gpu | None, slot: Any) -> tuple[float, tuple[str, ...]]:
     """Return the bandwidth of the shared link, and remarks on it."""
-    if given is not None and slot is not None:
+    if stated_bytes_per_s is not None and slot is not None:
         raise ArgumentError("link", slot, "must not be given with bandwidth_bytes_per_s=")
     card = None if gpu is None else load_link(gpu.host_link.link_name)
-    if given is not None:
-        bandwidth = positive("bandwidth_bytes_per_s", given)
+    if stated_bytes_per_s is not None:
+        bandwidth = positive("bandwidth_bytes_per_s", stated_bytes_per_s)
         remarks = []
         if gpu is not None and card is not None and bandwidth > card.bandwidth_bytes_per_s:
             real = byte_rate_text(card.bandwidth_bytes_per_s)

@@ -44,7 +44,7 @@ def rows_of(bars: Iterable[LaneBar]) -> dict[str, list[list[LaneBar]]]:
     of_lane: dict[str, list[LaneBar]] = {}
     for bar in bars:
         of_lane.setdefault(bar.lane, []).append(bar)
-    return {lane: _rows(found) for lane, found in of_lane.items()}
+    return {lane: _rows(bars_of_lane) for lane, bars_of_lane in of_lane.items()}
 
 
 def _rows(bars: list[LaneBar]) -> list[list[LaneBar]]:

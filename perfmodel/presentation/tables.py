@@ -109,7 +109,7 @@ class Table(Sequence[Row], Generic[Row]):
         astray = {*map(type, self.rows)} - {self.row_type}
         if astray:
             allowed = f"every row must be a {self.row_type.__name__}"  # type: ignore[union-attr]
-            raise ArgumentError("rows", sorted(each.__name__ for each in astray), allowed)
+            raise ArgumentError("rows", sorted(kind.__name__ for kind in astray), allowed)
 
     def __len__(self) -> int:
         return len(self.rows)

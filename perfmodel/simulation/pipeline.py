@@ -253,12 +253,12 @@ def pipeline_schedule_tasks(
     times = {"forward": forward_s, "backward": backward_s}
     hops = {"forward": forward_hops, "backward": backward_hops}
     chunk_count = 1 + max(turn.chunk for order in orders for turn in order)
-    for argument, given, count in (
+    for argument, values, count in (
         *((f"{phase}_s", values, chunk_count) for phase, values in times.items()),
         *((f"{phase}_hops", values, chunk_count - 1) for phase, values in hops.items()),
     ):
-        if len(given) != count:
-            raise ArgumentError(argument, len(given), f"{count} of them for {chunk_count} chunks")
+        if len(values) != count:
+            raise ArgumentError(argument, len(values), f"{count} of them for {chunk_count} chunks")
     lanes = stage_lanes(len(orders)) if names is None else names
     if len(lanes) != len(orders):
         raise ArgumentError("names", len(lanes), f"{len(orders)} of them, one for each device")
@@ -307,9 +307,9 @@ def stage_lanes(device_count: int) -> list[str]:
     return [f"stage{device}" for device in range(device_count)]
 
 
-def ending(own: str, turn: Turn, pieces: Mapping[Turn, Sequence[Piece]]) -> str:
+def ending(task: str, turn: Turn, pieces: Mapping[Turn, Sequence[Piece]]) -> str:
     """Name of the last task of a turn."""
-    return f"{own}/{len(pieces[turn]) - 1}" if turn in pieces else own
+    return f"{task}/{len(pieces[turn]) - 1}" if turn in pieces else task
 
 
 def _link_name(names: Sequence[str], phase: str, boundary: int) -> str:

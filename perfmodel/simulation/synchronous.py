@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from perfmodel.cost.pipeline_order import Orders, Turn
     from perfmodel.hardware.topology import Route
-    from perfmodel.sync.collectives import LibraryCollective
     from perfmodel.sync.placed import Placed, PlacedRound
+    from perfmodel.sync.registry import LibraryCollective
 
 
 MOST_CHUNKS: Final = 64
@@ -76,21 +76,21 @@ def _rounds(placed: Placed, size_bytes: float, *, name: str, after: tuple[str, .
     ready: dict[int, tuple[str, ...]] = defaultdict(lambda: after)
     tasks: list[Task] = []
     number = 0
-    for each in placed.rounds:
-        for _ in range(each.repeat):
-            tasks += _one_round(each, size_bytes, placed.reduce_s_per_byte, name=f"{name}/{number}", ready=ready)
+    for round_ in placed.rounds:
+        for _ in range(round_.repeat):
+            tasks += _one_round(round_, size_bytes, placed.reduce_s_per_byte, name=f"{name}/{number}", ready=ready)
             number += 1
     return tasks
 
 
 def _one_round(
-    each: PlacedRound, size_bytes: float, reduce_s_per_byte: float, *, name: str, ready: dict[int, tuple[str, ...]]
+    round_: PlacedRound, size_bytes: float, reduce_s_per_byte: float, *, name: str, ready: dict[int, tuple[str, ...]]
 ) -> list[Task]:
     tasks: list[Task] = []
     done: dict[int, list[str]] = defaultdict(list)
     received: dict[int, float] = defaultdict(float)
     seen: dict[str, int] = defaultdict(int)
-    for message, route in zip(each.messages, each.routes, strict=True):
+    for message, route in zip(round_.messages, round_.routes, strict=True):
         label = f"{name}/{message.source}>{message.sink}"
         seen[label] += 1
         label += f" ({seen[label]})" if seen[label] > 1 else ""  # a ring of two is the same both ways
@@ -101,7 +101,7 @@ def _one_round(
             done[rank].append(label)
     for rank, names in done.items():
         ready[rank] = tuple(names)
-        added_s = received[rank] * size_bytes * reduce_s_per_byte if each.reduced_share else 0.0
+        added_s = received[rank] * size_bytes * reduce_s_per_byte if round_.reduced_share else 0.0
         if added_s:
             tasks.append(Task(f"{name}/add{rank}", duration_s=added_s, after=tuple(names), kind="add"))
             ready[rank] = (f"{name}/add{rank}",)
@@ -121,8 +121,8 @@ class _Pipeline:
         self.trees = two_trees(len(placed.order))
         self.routes = {
             (message.source, message.sink): route
-            for each in placed.rounds
-            for message, route in zip(each.messages, each.routes, strict=True)
+            for round_ in placed.rounds
+            for message, route in zip(round_.messages, round_.routes, strict=True)
         }
         chunk_count = placed.chunk_count or best_chunk_count(placed, size_bytes)
         self.per_tree = max(1, round(chunk_count / 2))
@@ -173,7 +173,7 @@ class _Pipeline:
 
 def best_chunk_count(placed: Placed, size_bytes: float) -> int:
     """Best whole number of chunks for a pipelined algorithm. [1]"""
-    latency_s = max(latency for each in placed.rounds for latency, _ in each.lines)
+    latency_s = max(latency for round_ in placed.rounds for latency, _ in round_.lines)
     if not latency_s:
         return MOST_CHUNKS
     streamed_s = placed.seconds_per_byte * size_bytes
@@ -315,7 +315,7 @@ def synchronous_tasks(
     workers = list(step.lanes)
     for number, factors in enumerate(relative.tolist()):
         if number and together:
-            before = tuple(f"{each}/compute/{number - 1}" for each in workers)
+            before = tuple(f"{worker}/compute/{number - 1}" for worker in workers)
             yield Task(f"sync/{number}/start", after=before, kind="sync")
         for worker in workers:
             started = f"sync/{number}/start" if together else f"{worker}/compute/{number - 1}"
@@ -360,8 +360,8 @@ class _Turns:
             pieces = self._pieces(index, names)
             yield from pipeline_schedule_tasks(
                 self.step.orders,
-                forward_s=[self.factor * sum(each) for each in self.step.forward_s],
-                backward_s=[self.factor * sum(each) for each in self.step.backward_s],
+                forward_s=[self.factor * sum(pieces_s) for pieces_s in self.step.forward_s],
+                backward_s=[self.factor * sum(pieces_s) for pieces_s in self.step.backward_s],
                 forward_hops=[replace(hop, duration_s=self.factor * hop.duration_s) for hop in self.step.forward_hops],
                 backward_hops=[
                     replace(hop, duration_s=self.factor * hop.duration_s) for hop in self.step.backward_hops
@@ -413,7 +413,7 @@ class _Turns:
                     turn = of_phase["backward"][-1]
                     pieces_of[turn] = _backward_pieces(self.step.backward_s[chunk], ready if self.step.overlap else {})
                     last_turn = names(lane, turn)
-                    self.ready |= {(place, each): f"{last_turn}/{piece}" for piece, each in enumerate(ready)}
+                    self.ready |= {(place, reduction): f"{last_turn}/{piece}" for piece, reduction in enumerate(ready)}
         return {
             turn: [replace(piece, seconds=self.factor * piece.seconds) for piece in pieces]
             for turn, pieces in pieces_of.items()
@@ -468,14 +468,14 @@ def _exchanged(
         served = []
         earlier: tuple[str, ...] = ()
         if not step.overlap:
-            yield Task(last, after=tuple(each.last[place] for each in turns), kind="sync")
+            yield Task(last, after=tuple(worker.last[place] for worker in turns), kind="sync")
             earlier = (last,)
         for index, size_bytes in enumerate(device.sizes_bytes):
             name = f"{bucket}{index}"
             ready = earlier
             if step.overlap:
                 ready = (f"{name}/ready",)
-                yield Task(ready[0], after=(*(each.ready[place, index] for each in turns), *earlier), kind="sync")
+                yield Task(ready[0], after=(*(worker.ready[place, index] for worker in turns), *earlier), kind="sync")
             yield from exchange.gathered(size_bytes, name=name, after=ready, workers=peers)
             yield from exchange.served(size_bytes, name=f"{name}/served", after=(name,))
             earlier = (name,)

@@ -81,8 +81,8 @@ class Task:
             )
         for field in ("after", "channels"):
             if isinstance(getattr(self, field), str):
-                given = getattr(self, field)
-                raise TaskError(self.name, f"{field} must be a tuple of names, e.g. ({given!r},) (got {given!r})")
+                names = getattr(self, field)
+                raise TaskError(self.name, f"{field} must be a tuple of names, e.g. ({names!r},) (got {names!r})")
 
 
 NO_LANE: Final = "(waiting)"
@@ -161,7 +161,7 @@ class Timeline(Drawn):
             for lane, start_s, end_s in span.lanes():
                 intervals.setdefault(lane, []).append((start_s, end_s))
         return {
-            lane: (_covered_s(found), sum(end - start for start, end in found)) for lane, found in intervals.items()
+            lane: (_covered_s(spans), sum(end - start for start, end in spans)) for lane, spans in intervals.items()
         }
 
     @property

@@ -147,7 +147,7 @@ def _in_step(numbers: AsynchronousNumbers) -> Quantity:
     ranks = [np.minimum(rank, counts) for rank in range(1, int(counts.max()) + 1)]
     relative = [1.0 if numbers.times is None else numbers.times.order_statistic(rank=k, count=counts) for k in ranks]
     served_s = served_in_step_time(
-        arrival_s=[numbers.compute_s * each for each in relative],
+        arrival_s=[numbers.compute_s * pace for pace in relative],
         service_s=sum(numbers.station_s),
         worker_count=None if counts.ndim == 0 else counts,
         server_count=numbers.server_count,
@@ -231,7 +231,7 @@ class Mixed(AsynchronousScheme):
 
 
 SCHEMES: Final[dict[str, AsynchronousScheme]] = {
-    each.name: each for each in (Downpour(), DelayCompensated(), BoundedStaleness(), Mixed())
+    scheme.name: scheme for scheme in (Downpour(), DelayCompensated(), BoundedStaleness(), Mixed())
 }
 """Name -> scheme."""
 

@@ -137,7 +137,7 @@ def unequal_pace(numbers: AsynchronousNumbers) -> UnequalPace:
         raise ArgumentError("service_variation", numbers.service_variation, allowed)
     counts, relative = zip(*numbers.kinds, strict=True)
     away_s = numbers.group_sync_s + numbers.on_the_way_s
-    think_s = [numbers.compute_s * each + away_s for each in relative]
+    think_s = [numbers.compute_s * pace + away_s for pace in relative]
     rates = queueing.unequal_workers(
         worker_counts=counts, think_s=think_s, station_s=numbers.station_s, server_count=numbers.server_count
     )
@@ -145,8 +145,8 @@ def unequal_pace(numbers: AsynchronousNumbers) -> UnequalPace:
     service_s = sum(numbers.station_s)
     alone = sum(count / (seconds + service_s) for count, seconds in zip(counts, think_s, strict=True))
     periods = queueing.mean_staleness(worker_count=2, push_period=numbers.push_period, pull_period=numbers.pull_period)
-    each = [rate for count, rate in zip(counts, rates, strict=True) for _ in range(count)]
-    stale = queueing.staleness_of_rates(rates_per_s=each)
+    worker_rates = [rate for count, rate in zip(counts, rates, strict=True) for _ in range(count)]
+    stale = queueing.staleness_of_rates(rates_per_s=worker_rates)
     firsts = np.cumsum((0, *counts[:-1]))
     computed = sum(n * rate * factor for n, rate, factor in zip(counts, rates, relative, strict=True))
     return UnequalPace(
@@ -290,7 +290,7 @@ class AsynchronousNumbers:
     def part_sharers(self) -> tuple[Quantity, Quantity, Quantity]:
         """Visitors that share each of these parts. [1]"""
         inwards, outwards = (
-            self.visitors if given is None else given for given in (self.push_sharers, self.pull_sharers)
+            self.visitors if sharers is None else sharers for sharers in (self.push_sharers, self.pull_sharers)
         )
         return inwards, self.visitors, outwards
 
@@ -351,14 +351,14 @@ class AsynchronousNumbers:
         return self.group_compute_s + self.group_sync_s + self.on_the_way_s
 
 
-def _require(name: str, given: Quantity, *, least: int, whole: bool = True) -> None:
-    if is_symbolic(given):
+def _require(name: str, value: Quantity, *, least: int, whole: bool = True) -> None:
+    if is_symbolic(value):
         return
-    values = np.asarray(given)
+    values = np.asarray(value)
     fits = values.dtype.kind in "iuf" and np.all(np.isfinite(values) & (values >= least))
     if not fits or (whole and np.any(values % 1 != 0)):
         kind = "whole numbers" if whole else "finite numbers"
-        raise ArgumentError(name, given, f"{kind} >= {least}")
+        raise ArgumentError(name, value, f"{kind} >= {least}")
 
 
 class AsynchronousScheme(ABC):

@@ -138,13 +138,13 @@ class Collective(ABC):
         ArgumentError
             If there is no such option; suggests the nearest.
         """
-        for given in options:
-            if given not in self.option_names:
-                nearest = nearest_match(given, self.option_names)
+        for option in options:
+            if option not in self.option_names:
+                nearest = nearest_match(option, self.option_names)
                 known = ", ".join(self.option_names) or "none (it has no options)"
                 hint = f"; did you mean {nearest!r}?" if nearest else ""
                 argument = f"option of {self.name}"
-                raise ArgumentError(argument, given, f"one of {known}{hint}")
+                raise ArgumentError(argument, option, f"one of {known}{hint}")
 
     def rounds(self, worker_count: int, **options: Any) -> tuple[Round, ...]:
         """Return the rounds of messages.
@@ -186,10 +186,10 @@ class Collective(ABC):
     def wire_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:
         """Most bytes that any worker or server sends or receives: a lower bound on the time. [B]"""
         sent: Counter[tuple[str, int]] = Counter()
-        for each in self.rounds(worker_count, **options):
-            for message in each.messages:
-                sent["sent", message.source] += each.repeat * message.share  # type: ignore[assignment]
-                sent["received", message.sink] += each.repeat * message.share  # type: ignore[assignment]
+        for round_ in self.rounds(worker_count, **options):
+            for message in round_.messages:
+                sent["sent", message.source] += round_.repeat * message.share  # type: ignore[assignment]
+                sent["received", message.sink] += round_.repeat * message.share  # type: ignore[assignment]
         # an adding switch has a port for each worker, and each carries no more than that worker's own port
         loads = [load for (_, rank), load in sent.items() if rank >= 0 or self.server_kind != "switch"]
         return size_bytes * max(loads, default=0.0)
@@ -197,7 +197,7 @@ class Collective(ABC):
     def sent_bytes(self, size_bytes: Quantity, worker_count: int, **options: Any) -> Quantity:
         """Bytes of all messages together. [B]"""
         rounds = self.rounds(worker_count, **options)
-        return size_bytes * sum(each.repeat * message.share for each in rounds for message in each.messages)
+        return size_bytes * sum(round_.repeat * message.share for round_ in rounds for message in round_.messages)
 
 
 def check_rank_count(worker_count: Quantity) -> None:

@@ -153,7 +153,7 @@ class RecursiveDoubling(Collective):
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         left, before, after = folding(worker_count)
         distances = [2**step for step in range(len(left).bit_length() - 1)]
-        return (*before, *(exchange(left, distance=each, share=1.0, reduces=True) for each in distances), *after)
+        return (*before, *(exchange(left, distance=hop, share=1.0, reduces=True) for hop in distances), *after)
 
 
 class HalvingDoubling(Collective):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.cost.collective import pipelined_time
+from perfmodel.cost.collective_time import pipelined_time
 from perfmodel.cost.transfer import longest_byte_time, max_min_rates
 from perfmodel.derived import derived, derived_property, kept
 from perfmodel.errors import ArgumentError
@@ -162,13 +162,13 @@ class Placed:
     @property
     def rank_count(self) -> int:
         """Devices that take part, including those of simultaneous groups. [1]."""
-        ranks = [max(message.source, message.sink) for each in self.rounds for message in each.messages]
+        ranks = [max(message.source, message.sink) for round_ in self.rounds for message in round_.messages]
         return 1 + max(ranks, default=len(self.order) - 1)
 
     @derived_property
     def reduced_share(self) -> float:
         """Part of the n bytes that the busiest rank adds up. [1]."""
-        return sum(each.repeat * each.reduced_share for each in self.rounds)
+        return sum(round_.repeat * round_.reduced_share for round_ in self.rounds)
 
     def time(self, size_bytes: Quantity) -> Quantity:
         """Time of a collective of this many bytes. [s]
@@ -181,8 +181,8 @@ class Placed:
         """
         added = self.reduce_s_per_byte * self.reduced_share * size_bytes
         if self.fill_rounds:
-            latency_s = largest(each.latency_s for each in self.rounds)
-            stream = sum(each.seconds_per_byte for each in self.rounds)
+            latency_s = largest(round_.latency_s for round_ in self.rounds)
+            stream = sum(round_.seconds_per_byte for round_ in self.rounds)
             pipelined = pipelined_time(
                 fill_s=self.fill_rounds * latency_s,
                 stream_s=stream * size_bytes,
@@ -190,7 +190,7 @@ class Placed:
                 chunk_count=self.chunk_count,
             )
             return pipelined + added
-        return sum((each.repeat * each.time(size_bytes) for each in self.rounds), 0.0 * size_bytes) + added
+        return sum((round_.repeat * round_.time(size_bytes) for round_ in self.rounds), 0.0 * size_bytes) + added
 
     def call(self, size_bytes: float) -> Call:
         """Return the collective of this many bytes [B] as it is run."""
@@ -199,11 +199,11 @@ class Placed:
     def with_latencies(self, factor: float) -> Placed:
         """Scale the latency of every message by a factor [1]."""
 
-        def slowed(each: PlacedRound) -> PlacedRound:
-            routes = tuple(replace(route, latency_s=factor * route.latency_s) for route in each.routes)
-            return replace(each, routes=routes)
+        def slowed(round_: PlacedRound) -> PlacedRound:
+            routes = tuple(replace(route, latency_s=factor * route.latency_s) for route in round_.routes)
+            return replace(round_, routes=routes)
 
-        return replace(self, rounds=tuple(slowed(each) for each in self.rounds))
+        return replace(self, rounds=tuple(slowed(round_) for round_ in self.rounds))
 
     @property
     def latency_s(self) -> Quantity:
@@ -214,20 +214,20 @@ class Placed:
     @property
     def seconds_per_byte(self) -> Quantity:
         """Time of each further byte of a large one, B of T = A + B n. [s/B]."""
-        slopes = [each.repeat * each.seconds_per_byte for each in self.rounds]
+        slopes = [round_.repeat * round_.seconds_per_byte for round_ in self.rounds]
         return sum(slopes) + self.reduce_s_per_byte * self.reduced_share
 
     def sent_bytes(self, size_bytes: Quantity) -> Quantity:
         """Bytes of all messages together, including those of simultaneous groups. [B]"""
-        return size_bytes * sum(each.repeat * message.share for each in self.rounds for message in each.messages)
+        return size_bytes * sum(round_.repeat * message.share for round_ in self.rounds for message in round_.messages)
 
     def channel_bytes(self, size_bytes: Quantity) -> Mapping[str, Quantity]:
         """Bytes over each channel. [B]"""
         shares: dict[str, float] = {}
-        for each in self.rounds:
-            for message, route in zip(each.messages, each.routes, strict=True):
+        for round_ in self.rounds:
+            for message, route in zip(round_.messages, round_.routes, strict=True):
                 for name in route.channel_names if message.share else ():
-                    shares[name] = shares.get(name, 0.0) + each.repeat * message.share
+                    shares[name] = shares.get(name, 0.0) + round_.repeat * message.share
         return {name: share * size_bytes for name, share in shares.items()}
 
 
@@ -281,7 +281,7 @@ def place(
     Eight A100 on NVSwitch, 12 x 25 GB/s each way at 85 % efficiency and packets of 256 of 272 bytes:
 
     >>> from perfmodel.hardware.catalogue import load_system
-    >>> from perfmodel.sync.collectives import collective
+    >>> from perfmodel.sync.registry import collective
     >>> topology = load_system("dgx_a100").topology
     >>> ring = place(collective("ring_all_reduce"), topology, topology.devices())
     >>> round(1.75 / ring.seconds_per_byte / 1e9)  # bus bandwidth, GB/s
@@ -304,30 +304,30 @@ def place(
         rounds = collective.schedule(1, **options)
     needed = collective.server_count_of(**options) if rounds else 0
     hosts = [tuple(servers) or _default_servers(collective, topology, order, needed) for order in orders]
-    for given in hosts:
-        if len(given) != needed:
-            raise ArgumentError("servers", given, f"{needed} nodes: one for each server of {collective.name}")
+    for nodes in hosts:
+        if len(nodes) != needed:
+            raise ArgumentError("servers", nodes, f"{needed} nodes: one for each server of {collective.name}")
     names = dict(enumerate(name for order in orders for name in order))
-    names |= {SERVER - index: name for index, name in enumerate(name for given in hosts for name in given)}
+    names |= {SERVER - index: name for index, name in enumerate(name for nodes in hosts for name in nodes)}
     return Placed(
         collective=collective,
         order=orders[0],
         servers=hosts[0],
         rounds=tuple(
             _placed(
-                _of_groups(each, len(orders), rank_count=len(ranks), server_count=needed),
+                _of_groups(round_, len(orders), rank_count=len(ranks), server_count=needed),
                 topology,
                 names,
                 through_host=through_host,
             )
-            for each in rounds
+            for round_ in rounds
         ),
         reduce_s_per_byte=reduce_s_per_byte,
         chunk_count=options.get("chunk_count"),
     )
 
 
-def _of_groups(each: Round, group_count: int, *, rank_count: int, server_count: int) -> Round:
+def _of_groups(round_: Round, group_count: int, *, rank_count: int, server_count: int) -> Round:
     """Merge the rounds of simultaneous groups; ranks and servers are numbered on."""
 
     def end(rank: int, group: int) -> int:
@@ -336,17 +336,17 @@ def _of_groups(each: Round, group_count: int, *, rank_count: int, server_count: 
     messages = tuple(
         Message(end(message.source, group), end(message.sink, group), message.share)
         for group in range(group_count)
-        for message in each.messages
+        for message in round_.messages
     )
-    return each if group_count == 1 else replace(each, messages=messages)
+    return round_ if group_count == 1 else replace(round_, messages=messages)
 
 
-def _placed(each: Round, topology: Topology, names: Mapping[int, str], *, through_host: bool) -> PlacedRound:
+def _placed(round_: Round, topology: Topology, names: Mapping[int, str], *, through_host: bool) -> PlacedRound:
     routes = tuple(
         way_between(topology, names[message.source], names[message.sink], through_host=through_host)
-        for message in each.messages
+        for message in round_.messages
     )
-    flows = [index for index, message in enumerate(each.messages) if message.share]
+    flows = [index for index, message in enumerate(round_.messages) if message.share]
     channels = {channel.name: channel.capacity_bytes_per_s for index in flows for channel in routes[index].channels}
     rates = np.full(len(routes), np.inf)
     if flows and has_open_links(routes):
@@ -360,11 +360,11 @@ def _placed(each: Round, topology: Topology, names: Mapping[int, str], *, throug
                 uses[row, column[name]] += 1
         rates[flows] = max_min_rates(capacity=list(channels.values()), uses=uses)
     return PlacedRound(
-        messages=each.messages,
+        messages=round_.messages,
         routes=routes,
         rates_bytes_per_s=tuple(rates.tolist()),
-        reduced_share=each.reduced_share,
-        repeat=each.repeat,
+        reduced_share=round_.reduced_share,
+        repeat=round_.repeat,
     )
 
 

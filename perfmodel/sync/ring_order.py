@@ -1,4 +1,4 @@
-"""Ring order: a tour of the ranks that prefers wide routes and, among equally wide ones, fast routes."""
+"""Ring order: a tour of the ranks over the widest routes and, among equally wide ones, the fastest."""
 
 from __future__ import annotations
 

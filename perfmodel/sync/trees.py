@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from perfmodel.cost.collective import pipelined_time
+from perfmodel.cost.collective_time import pipelined_time
 from perfmodel.symbolic import Quantity
 from perfmodel.sync.base import Collective, Hockney, Message, Round, levels
 
@@ -18,8 +18,8 @@ def broadcast_rounds(worker_count: int) -> tuple[Round, ...]:
     [1, 2, 2]
     """
     return tuple(
-        Round(tuple(Message(rank, rank + 2**step, 1.0) for rank in range(min(2**step, worker_count - 2**step))))
-        for step in range(levels(worker_count))
+        Round(tuple(Message(rank, rank + 2**round_, 1.0) for rank in range(min(2**round_, worker_count - 2**round_))))
+        for round_ in range(levels(worker_count))
     )
 
 
@@ -81,8 +81,8 @@ class BinomialTree(Collective):
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         down = broadcast_rounds(worker_count)
         up = tuple(
-            Round(tuple(Message(each.sink, each.source, 1.0) for each in step.messages), reduced_share=1.0)
-            for step in reversed(down)
+            Round(tuple(Message(message.sink, message.source, 1.0) for message in round_.messages), reduced_share=1.0)
+            for round_ in reversed(down)
         )
         return (*up, *down)
 
@@ -125,17 +125,17 @@ def colours(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
     for start in range(len(edges)):
         waiting = [(start, 0 if start < worker_count - 1 else 1)]
         while waiting:
-            place, own = waiting.pop()
+            place, colour_of_edge = waiting.pop()
             if place in colour:
                 continue
-            colour[place] = own
+            colour[place] = colour_of_edge
             # in the graph from senders to receivers, every node has at most two edges, so that its cycles are even
             waiting += [
-                (other, 1 - own)
+                (other, 1 - colour_of_edge)
                 for other, (parent, child) in enumerate(edges)
                 if other != place and (parent == edges[place][0] or child == edges[place][1])
             ]
-    return tuple(tuple(edge for place, edge in enumerate(edges) if colour[place] == own) for own in (0, 1))  # type: ignore[return-value]
+    return tuple(tuple(edge for place, edge in enumerate(edges) if colour[place] == tree) for tree in (0, 1))  # type: ignore[return-value]
 
 
 class DoubleBinaryTree(Collective):
@@ -178,8 +178,8 @@ class DoubleBinaryTree(Collective):
 
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         both = colours(worker_count)
-        up = [Round(tuple(Message(child, parent, 0.5) for parent, child in each), reduced_share=0.5) for each in both]
-        return (*up, *(Round(tuple(Message(parent, child, 0.5) for parent, child in each)) for each in both))
+        up = [Round(tuple(Message(child, parent, 0.5) for parent, child in edges), reduced_share=0.5) for edges in both]
+        return (*up, *(Round(tuple(Message(parent, child, 0.5) for parent, child in edges)) for edges in both))
 
     def fill_rounds(self, worker_count: int) -> int:  # noqa: D102
         return 4 * int(levels(worker_count))

@@ -1,4 +1,4 @@
-"""The job that changes start from; changes of batch size, micro-batches, accumulation, recomputation, sharing."""
+"""The job to be changed; and changes of batch size, micro-batches, accumulation, recomputation and sharding."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ class Situation:
     @property
     def folder(self) -> Path:
         """Folder of the system's file, which its relative paths start from."""
-        given = self["system"]
-        if isinstance(given, str | Path):
-            return spec_files.find("systems", given).parent
+        system = self["system"]
+        if isinstance(system, str | Path):
+            return spec_files.find("systems", system).parent
         return spec_files.shipped_folder() / "systems"
 
     @property
@@ -240,11 +240,11 @@ def _needs_devices(now: Situation) -> None:
 def _sizes(now: Situation, size: str) -> tuple[list[int], list[int]]:
     """Return the other sizes that the same devices allow, and those of them that do not divide the samples."""
     shared = now.base.worker_count * now[size]
-    sizes = [each for each in range(1, shared + 1) if not shared % each and each != now[size]]
+    sizes = [tried for tried in range(1, shared + 1) if not shared % tried and tried != now[size]]
     now.needs(sizes, f"a single worker has all devices, with {size} = 1")
     samples = now.base.batch_size * now.base.worker_count
-    uneven = [each for each in sizes if samples % (shared // each)]
-    return [each for each in sizes if each not in uneven], uneven
+    uneven = [tried for tried in sizes if samples % (shared // tried)]
+    return [tried for tried in sizes if tried not in uneven], uneven
 
 
 def _spread(now: Situation, size: str, count: int) -> dict[str, Any]:
@@ -280,7 +280,7 @@ def stages(now: Situation) -> Iterator[Change]:
             continue
         samples = now.base.batch_size * now.base.worker_count // workers
         divisors = [parts for parts in range(1, samples + 1) if not samples % parts]
-        for parts in sorted({max(each for each in divisors if each <= times * count) for times in MICRO_BATCHES}):
+        for parts in sorted({max(size for size in divisors if size <= times * count) for times in MICRO_BATCHES}):
             what = f"{_of_workers(workers)} {count} stages, {parts} micro-batch{'es' if parts > 1 else ''}"
             yield Change(what=what, changes=changes | {"micro_batches": parts}, presumes=PIPELINE)
     now.needs(not uneven, f"samples cannot be shared evenly with stages = {', '.join(map(str, uneven))}")
@@ -339,10 +339,10 @@ def of_one_argument(name: str) -> Callable[[Situation], Iterator[Change]]:
 
     def changes(now: Situation) -> Iterator[Change]:
         _needs_one_of(now, takers)
-        found = tries(now, now[name])
-        if isinstance(found, str):
-            raise NotApplicableError(found)
-        for value, what in found.items():
+        values = tries(now, now[name])
+        if isinstance(values, str):
+            raise NotApplicableError(values)
+        for value, what in values.items():
             yield Change(what=what, changes={name: value})
 
     return changes
@@ -419,5 +419,5 @@ def foreign_library(p: Prediction, known: Sequence[LibraryProfile]) -> str:
 
 def _may_run(library: LibraryProfile, architecture: str, known: Sequence[LibraryProfile]) -> bool:
     for_it = [other for other in known if architecture in other.architecture and other.kind == library.kind]
-    own = set(library.architecture) - {ANY_ARCHITECTURE}
-    return not for_it or any(own & set(other.architecture) for other in for_it)
+    architectures = set(library.architecture) - {ANY_ARCHITECTURE}
+    return not for_it or any(architectures & set(other.architecture) for other in for_it)

@@ -49,7 +49,7 @@ def device(now: Situation) -> Iterator[Change]:
         if spec_files.kind_of(spec_files.find("devices", name)) != "gpu":
             continue
         if now.system_part is None:
-            place: dict[str, Any] = {"device": name} | {each: None for each in ("system", "threads") if now[each]}
+            place: dict[str, Any] = {"device": name} | {key: None for key in ("system", "threads") if now[key]}
             yield Change(what=name, changes=place)
         elif name != now.gpu.stem:
             system = rewired(now.system, partial(with_gpu, device=name), what=f"with {name}", folder=now.folder)
@@ -122,8 +122,8 @@ def _peer_names(system: Wired) -> set[str]:
 
 def _as_wide(family: str, link: Link) -> str | None:
     """Return the link of a family with the same number of lanes; for the widest link, the family's widest."""
-    names, own = names_of_family(family), names_of_family(f"{link.family.protocol}_{link.family.generation}")
-    if link.name == own[-1]:
+    names, link_names = names_of_family(family), names_of_family(f"{link.family.protocol}_{link.family.generation}")
+    if link.name == link_names[-1]:
         return names[-1]
     return next((name for name in names if load_link(name).lane_count == link.lane_count), None)
 

@@ -50,15 +50,15 @@ UNKNOWN: Final = Bounds(np.float64(-np.inf), np.float64(np.inf), -np.inf, np.inf
 """Bounds of an unknown value: everything."""
 
 
-def _widened(found: Bounds) -> Bounds:
+def _widened(bounds: Bounds) -> Bounds:
     """Replace NaN bounds by infinite ones."""
-    ends = zip(found[:4], UNKNOWN[:4], strict=True)
+    ends = zip(bounds[:4], UNKNOWN[:4], strict=True)
     sure: list[Any] = [np.where(np.isnan(end), widest, end) if np.isnan(end).any() else end for end, widest in ends]
-    return Bounds(sure[0], sure[1], sure[2], sure[3], found.jumps)
+    return Bounds(sure[0], sure[1], sure[2], sure[3], bounds.jumps)
 
 
-def _is_number(each: Bounds) -> bool:
-    return np.ndim(each.low) == 0 and bool(each.low == each.high)
+def _is_number(bounds: Bounds) -> bool:
+    return np.ndim(bounds.low) == 0 and bool(bounds.low == bounds.high)
 
 
 def _span(corners: Sequence[Any]) -> tuple[Any, Any]:
@@ -78,8 +78,8 @@ def _over(one: tuple[Any, Any], other: tuple[Any, Any]) -> tuple[Any, Any]:
 
 
 def _add(terms: Sequence[Bounds]) -> Bounds:
-    low, high, slope_low, slope_high = (sum(each[place] for each in terms) for place in range(4))
-    return Bounds(low, high, slope_low, slope_high, reduce(operator.or_, (each.jumps for each in terms)))
+    low, high, slope_low, slope_high = (sum(term[place] for term in terms) for place in range(4))
+    return Bounds(low, high, slope_low, slope_high, reduce(operator.or_, (term.jumps for term in terms)))
 
 
 def _product(one: Bounds, other: Bounds) -> Bounds:
@@ -89,16 +89,16 @@ def _product(one: Bounds, other: Bounds) -> Bounds:
 
 
 def _multiply(factors: Sequence[Bounds]) -> Bounds:
-    numbers = [each for each in factors if _is_number(each)]
-    moving = [each for each in factors if not _is_number(each)]
-    scale = float(np.prod([each.low for each in numbers]))
+    numbers = [factor for factor in factors if _is_number(factor)]
+    moving = [factor for factor in factors if not _is_number(factor)]
+    scale = float(np.prod([factor.low for factor in numbers]))
     if not moving or scale == 0:
         return constant(scale)
-    found = reduce(_product, moving)
+    product = reduce(_product, moving)
     if scale < 0:
-        found, scale = -found, -scale
-    low, high, slope_low, slope_high = (scale * each for each in found[:4])
-    return Bounds(low, high, slope_low, slope_high, found.jumps)
+        product, scale = -product, -scale
+    low, high, slope_low, slope_high = (scale * end for end in product[:4])
+    return Bounds(low, high, slope_low, slope_high, product.jumps)
 
 
 def _powers(base: Bounds, exponent: float) -> tuple[Any, Any]:
@@ -153,18 +153,18 @@ def _steps(rounded: Callable[[Any], Any]) -> Callable[[Sequence[Bounds]], Bounds
 
 def _hull(pieces: Sequence[tuple[Any, Bounds]]) -> tuple[Any, Any, Any]:
     """Return slope bounds of the branches that may be active, and whether one of them may jump."""
-    slope_low = reduce(np.minimum, (np.where(may, each.slope_low, np.inf) for may, each in pieces))
-    slope_high = reduce(np.maximum, (np.where(may, each.slope_high, -np.inf) for may, each in pieces))
-    return slope_low, slope_high, reduce(operator.or_, (may & each.jumps for may, each in pieces))
+    slope_low = reduce(np.minimum, (np.where(may, piece.slope_low, np.inf) for may, piece in pieces))
+    slope_high = reduce(np.maximum, (np.where(may, piece.slope_high, -np.inf) for may, piece in pieces))
+    return slope_low, slope_high, reduce(operator.or_, (may & piece.jumps for may, piece in pieces))
 
 
 def _largest(arguments: Sequence[Bounds]) -> Bounds:
-    low, high = (reduce(np.maximum, (each[place] for each in arguments)) for place in (0, 1))
-    return Bounds(low, high, *_hull([(each.high >= low, each) for each in arguments]))
+    low, high = (reduce(np.maximum, (argument[place] for argument in arguments)) for place in (0, 1))
+    return Bounds(low, high, *_hull([(argument.high >= low, argument) for argument in arguments]))
 
 
 def _smallest(arguments: Sequence[Bounds]) -> Bounds:
-    return -_largest([-each for each in arguments])
+    return -_largest([-argument for argument in arguments])
 
 
 Sureness = tuple[Any, Any]
@@ -208,8 +208,8 @@ def _condition(node: Any, sides: list[Any]) -> Callable[[Sequence[Bounds]], Sure
         holds = np.bool_(bool(node))
         return lambda bounds: (holds, holds)
     if type(node) in _JOINED:
-        inner, joined = [_condition(each, sides) for each in node.args], _JOINED[type(node)]
-        return lambda bounds: joined([each(bounds) for each in inner])
+        inner, joined = [_condition(part, sides) for part in node.args], _JOINED[type(node)]
+        return lambda bounds: joined([condition(bounds) for condition in inner])
     if getattr(node, "rel_op", None) not in _COMPARED:
         return lambda bounds: (np.True_, np.False_)
     place, compared = len(sides), _COMPARED[node.rel_op]
@@ -227,8 +227,8 @@ def _chosen(conditions: Sequence[Callable[[Sequence[Bounds]], Sureness]], argume
         pieces.append((open_still & may, value))
         open_still = open_still & ~np.asarray(must)
     pieces.append((open_still, UNKNOWN))
-    low = reduce(np.minimum, (np.where(may, each.low, np.inf) for may, each in pieces))
-    high = reduce(np.maximum, (np.where(may, each.high, -np.inf) for may, each in pieces))
+    low = reduce(np.minimum, (np.where(may, piece.low, np.inf) for may, piece in pieces))
+    high = reduce(np.maximum, (np.where(may, piece.high, -np.inf) for may, piece in pieces))
     slope_low, slope_high, jumps = _hull(pieces)
     several = sum(np.asarray(may).astype(int) for may, _ in pieces) > 1
     return Bounds(low, high, slope_low, slope_high, jumps | several)
@@ -256,10 +256,10 @@ class Bounded:
     ) -> None:
         self._steps: list[tuple[int, Callable[[Sequence[Bounds]], Bounds], tuple[int, ...]]] = []
         self._known: dict[int, Bounds] = {1 + place: constant(value) for place, value in enumerate(at.values())}
-        self._places: dict[Any, int] = {symbol: 0} | {each: 1 + place for place, each in enumerate(at)}
+        self._places: dict[Any, int] = {symbol: 0} | {symbol_at: 1 + place for place, symbol_at in enumerate(at)}
         with np.errstate(all="ignore"):
-            for name, each in definitions.needed_for([expression]).expressions.items():
-                self._places[name] = self._placed(each)
+            for name, definition in definitions.needed_for([expression]).expressions.items():
+                self._places[name] = self._placed(definition)
             self._wanted = self._placed(sympy.sympify(expression))
 
     def _placed(self, node: Any) -> int:
@@ -275,19 +275,19 @@ class Bounded:
         if type(node) not in _RULES:
             return self._put(node, None, (), UNKNOWN)
         inner = node.args[0].as_numer_denom() if isinstance(node, sympy.ceiling | sympy.floor) else node.args
-        return self._put(node, _RULES[type(node)], tuple(self._placed(each) for each in inner))
+        return self._put(node, _RULES[type(node)], tuple(self._placed(argument) for argument in inner))
 
     def _piecewise(self, node: Any) -> int:
         sides: list[Any] = []
         conditions = [_condition(condition, sides) for _, condition in node.args]
-        inner = tuple(self._placed(each) for each in (*(value for value, _ in node.args), *sides))
+        inner = tuple(self._placed(argument) for argument in (*(value for value, _ in node.args), *sides))
         return self._put(node, partial(_chosen, conditions), inner)
 
     def _put(self, node: Any, rule: Any, arguments: tuple[int, ...], known: Bounds | None = None) -> int:
         place = self._places[node] = len(self._places)
-        if known is None and all(each in self._known for each in arguments):
-            found = _widened(rule([self._known[each] for each in arguments]))
-            known = constant(float(found.low)) if found.low == found.high else UNKNOWN
+        if known is None and all(argument in self._known for argument in arguments):
+            bounds = _widened(rule([self._known[argument] for argument in arguments]))
+            known = constant(float(bounds.low)) if bounds.low == bounds.high else UNKNOWN
         if known is None:
             self._steps.append((place, rule, arguments))
         else:
@@ -298,15 +298,15 @@ class Bounded:
         """Return the bounds over intervals. [unit of the expression]"""
         ones = np.ones_like(low)
         values = {**self._known, 0: Bounds(low, high, ones, ones, np.zeros(len(low), dtype=bool))}
-        last = {each: step for step, (_, _, arguments) in enumerate(self._steps) for each in arguments}
+        last = {argument: step for step, (_, _, arguments) in enumerate(self._steps) for argument in arguments}
         with np.errstate(all="ignore"):
             for step, (place, rule, arguments) in enumerate(self._steps):
-                values[place] = _widened(rule([values[each] for each in arguments]))
-                for each in set(arguments):
-                    if last[each] == step and each != self._wanted:
-                        values.pop(each)
-        found = values[self._wanted]
-        return Bounds(*(np.broadcast_to(each, np.shape(low)) for each in found))
+                values[place] = _widened(rule([values[argument] for argument in arguments]))
+                for argument in set(arguments):
+                    if last[argument] == step and argument != self._wanted:
+                        values.pop(argument)
+        bounds = values[self._wanted]
+        return Bounds(*(np.broadcast_to(end, np.shape(low)) for end in bounds))
 
 
 SAME: Final = 1e-13
@@ -345,8 +345,8 @@ class Search:
 
     def signs(self, places: Any) -> Any:
         """Return the sign of the difference at places; 0 within rounding. [1]"""
-        found, scale = self.difference(places)
-        return np.where(np.abs(found) <= SAME * scale, 0.0, np.sign(found))
+        difference, scale = self.difference(places)
+        return np.where(np.abs(difference) <= SAME * scale, 0.0, np.sign(difference))
 
     def first_turn(self, places: Any) -> Turn | None:
         """Return the first place at which the sign differs from that at the start."""
@@ -387,11 +387,11 @@ class Search:
 
     def _proven(self, low: Any, high: Any, start: float) -> Any:
         """Tell which cells provably have the starting sign throughout."""
-        found = np.zeros(len(low), dtype=bool)
+        proven = np.zeros(len(low), dtype=bool)
         for first in range(0, len(low), AT_ONCE):
             part = slice(first, first + AT_ONCE)
-            found[part] = self._stays(low[part], high[part], start)
-        return found
+            proven[part] = self._stays(low[part], high[part], start)
+        return proven
 
     def _stays(self, low: Any, high: Any, start: float) -> Any:
         bounds = self.bounds(low, high)

@@ -84,12 +84,12 @@ def elasticities(formula: Formula, at: Mapping[str, float] | None) -> Elasticiti
     step_s = point.value(formula.named_parts["step_s"])
     slopes = point.gradient(formula.named_parts[formula.quantity])
     of_parts = {part: point.gradient(formula.named_parts[part]) for part in PARTS}
-    found = []
+    rows = []
     for name, symbol in formula.symbols.items():
         here = point.at[symbol]
         gain = _gain(formula, point, name, value)
         shares = {part: here * slope[symbol] / step_s for part, slope in of_parts.items() if slope[symbol]}
-        found.append(
+        rows.append(
             Elasticity(
                 symbol=name,
                 total=here * slopes[symbol] / value if value else 0.0,
@@ -98,12 +98,12 @@ def elasticities(formula: Formula, at: Mapping[str, float] | None) -> Elasticiti
                 sentence=_sentence(formula, name, gain, shares),
             )
         )
-    return Elasticities(Table(sorted(found, key=lambda row: -abs(row.total)), row_type=Elasticity))
+    return Elasticities(Table(sorted(rows, key=lambda row: -abs(row.total)), row_type=Elasticity))
 
 
 def _gain(formula: Formula, point: AtPoint, name: str, value: float) -> float:
     """Return how much the quantity falls with 10 % more of a number; NaN if more is not possible. [1]"""
-    more = {each: point.at[symbol] for each, symbol in formula.symbols.items()}
+    more = {other: point.at[symbol] for other, symbol in formula.symbols.items()}
     more[name] *= 1 + MORE
     limits = formula.opened.ranges.get(name)
     if limits is not None and not limits.holds(np.array(more[name])):
@@ -370,7 +370,7 @@ class Formula(Result):
         """
         from perfmodel.planning.formulas.solutions import solved
 
-        sides = [each if isinstance(each, Formula) else self.of(each) for each in (first, second)]
+        sides = [side if isinstance(side, Formula) else self.of(side) for side in (first, second)]
         if symbol is None and len(self.symbols) != 1:
             raise ArgumentError("symbol", None, f"one of {', '.join(self.symbols)}")
         return solved(sides[0], sides[1], symbol or next(iter(self.symbols)), target=0.0, at=at, between=between)
@@ -407,18 +407,18 @@ class _Function:
         names = list(self.formula.symbols)
         if len(values) > len(names):
             raise ArgumentError("values", len(values), f"at most {len(names)}: {', '.join(names)}")
-        given = checked_point(self.formula, dict(zip(names, values, strict=False)))
+        point = checked_point(self.formula, dict(zip(names, values, strict=False)))
         for name, value in checked_point(self.formula, by_name).items():
-            if name in given:
+            if name in point:
                 raise ArgumentError(name, value, "must not be given both by position and by name")
-            given[name] = value
-        refuse_fractions(self.formula.opened, given)
-        merged = {name: given.get(name, self.formula.stated[name]) for name in names}
+            point[name] = value
+        refuse_fractions(self.formula.opened, point)
+        merged = {name: point.get(name, self.formula.stated[name]) for name in names}
         shape = common_shape(merged)
         numbers = [np.asarray(value, dtype=float) for value in merged.values()]
         with np.errstate(all="ignore"):  # both sides of a choice are computed
-            (found,) = self.formula._function(*numbers)
-        return np.broadcast_to(np.asarray(found, dtype=float), shape).copy() if shape else float(found)
+            (result,) = self.formula._function(*numbers)
+        return np.broadcast_to(np.asarray(result, dtype=float), shape).copy() if shape else float(result)
 
 
 def known_quantity(quantity: str) -> str:
@@ -515,12 +515,12 @@ def _composed(opened: Opened, definitions: Definitions) -> dict[str, sympy.Expr]
         except NoForm:
             assert opened.system is not None
             raise opened.system.refusal from None
-        found = {name: sympy.sympify(getattr(step, name)) for name in (*PARTS, *TOTALS)}
-        total = sympy.Add(*(definitions(found[name], name, 0) for name in PARTS))
-        waits = found["exposed_transfer_s"] + found["input_wait_s"]
+        composed = {name: sympy.sympify(getattr(step, name)) for name in (*PARTS, *TOTALS)}
+        total = sympy.Add(*(definitions(composed[name], name, 0) for name in PARTS))
+        waits = composed["exposed_transfer_s"] + composed["input_wait_s"]
         samples = opened.symbols.get("workers", opened.prepared.counted_workers) * opened.prepared.batch_size
         rate = samples / definitions(total, "step_s", 0)
     if opened.system is not None:
         at = {symbol: opened.stated[name] for name, symbol in opened.symbols.items()}
-        opened.system.hold(definitions, found, factors=opened.factors, at=at)
-    return found | {"step_s": total, "device_s": total - waits, "samples_per_s": rate}
+        opened.system.hold(definitions, composed, factors=opened.factors, at=at)
+    return composed | {"step_s": total, "device_s": total - waits, "samples_per_s": rate}

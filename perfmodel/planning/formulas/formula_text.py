@@ -35,29 +35,29 @@ OF_ALTERNATIVES: Final = frozenset(("alternative", "allowed alternative"))
 
 @lru_cache(maxsize=16)
 def _layers_of_groups(table: KernelTable) -> tuple[str, ...]:
-    found: dict[int, list[str]] = {}
-    for each in table.occurrences:
-        found.setdefault(each.group, []).append(f"{each.layer} {each.phase.value}")
+    layers: dict[int, list[str]] = {}
+    for occurrence in table.occurrences:
+        layers.setdefault(occurrence.group, []).append(f"{occurrence.layer} {occurrence.phase.value}")
     return tuple(
-        found[group][0] + (f" (and {len(found[group]) - 1} alike)" if len(found[group]) > 1 else "")
+        layers[group][0] + (f" (and {len(layers[group]) - 1} alike)" if len(layers[group]) > 1 else "")
         for group in range(len(table.multiplicity))
     )
 
 
 @lru_cache(maxsize=16)
 def _groups_of_alternatives(table: KernelTable) -> dict[int, int]:
-    return {int(each): group for choices in table.choices for group, each in reversed(list(enumerate(choices)))}
+    return {int(place): group for choices in table.choices for group, place in reversed(list(enumerate(choices)))}
 
 
 @lru_cache(maxsize=16)
 def _alternatives_of_rows(table: KernelTable) -> dict[int, tuple[int, ...]]:
     """Return the algorithms that a kernel belongs to, by its row."""
     ends = [*table.alternative_starts[1:].tolist(), len(table.row_order)]
-    found: dict[int, tuple[int, ...]] = {}
-    for each, (start, end) in enumerate(zip(table.alternative_starts.tolist(), ends, strict=True)):
+    alternatives: dict[int, tuple[int, ...]] = {}
+    for alternative, (start, end) in enumerate(zip(table.alternative_starts.tolist(), ends, strict=True)):
         for row in table.row_order[start:end].tolist():
-            found[row] = (*found.get(row, ()), each)
-    return found
+            alternatives[row] = (*alternatives.get(row, ()), alternative)
+    return alternatives
 
 
 class Chosen:
@@ -104,15 +104,15 @@ def where_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen | None = Non
             what = "algorithm" if meaning.name == "chosen" else meaning.name
             return f"{what} of {layers[meaning.place]}"
     met = [
-        (each.part, alternative)
-        for each in definitions.alike[symbol]
-        if each.part is not None
-        for alternative in _alternatives(each)
-        if alternative in _groups_of_alternatives(each.part)
+        (definition.part, alternative)
+        for definition in definitions.alike[symbol]
+        if definition.part is not None
+        for alternative in _alternatives(definition)
+        if alternative in _groups_of_alternatives(definition.part)
     ]
     if not met:
         return meaning.name
-    table, alternative = next((each for each in met if chosen is not None and chosen.count(*each)), met[0])
+    table, alternative = next((pair for pair in met if chosen is not None and chosen.count(*pair)), met[0])
     layer = _layers_of_groups(table)[_groups_of_alternatives(table)[alternative]]
     return f"{meaning.name} of {layer} ({table.alternative_names[alternative]})"
 
@@ -120,9 +120,9 @@ def where_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen | None = Non
 def kernels_of(formula: Formula, symbol: sympy.Symbol, chosen: Chosen) -> int:
     """Return the number of kernels to which a named expression applies, for the chosen algorithms."""
     count = 0
-    for each in formula.definitions.alike[symbol]:
-        if each.name == "kernel" and each.part is not None:
-            count += sum([chosen.count(each.part, alternative) for alternative in _alternatives(each)])
+    for definition in formula.definitions.alike[symbol]:
+        if definition.name == "kernel" and definition.part is not None:
+            count += sum([chosen.count(definition.part, alternative) for alternative in _alternatives(definition)])
     return count
 
 
@@ -134,8 +134,8 @@ SHOWN_NAMES: Final = 12
 
 def _parts(formula: Formula) -> dict[str, sympy.Expr]:
     """Return the parts that are not zero, and the quantity itself unless it is one of them."""
-    found = {name: formula.named_parts[name] for name in PARTS if not formula.named_parts[name].is_zero}
-    return {formula.quantity: formula.named_parts[formula.quantity]} if formula.quantity in PARTS else found
+    parts = {name: formula.named_parts[name] for name in PARTS if not formula.named_parts[name].is_zero}
+    return {formula.quantity: formula.named_parts[formula.quantity]} if formula.quantity in PARTS else parts
 
 
 def _opened(formula: Formula, expression: Any) -> Any:
@@ -158,7 +158,7 @@ def _text_of(expression: sympy.Expr, names: dict[Any, str]) -> str:
 
 
 def _rounded(expression: sympy.Expr) -> dict[sympy.Float, sympy.Float]:
-    return {each: sympy.Float(each, 4) for each in expression.atoms(sympy.Float)}
+    return {number: sympy.Float(number, 4) for number in expression.atoms(sympy.Float)}
 
 
 def _label(quantity: str) -> str:
@@ -169,12 +169,12 @@ def _label(quantity: str) -> str:
 
 def _quantities(formula: Formula) -> dict[Any, str]:
     """Return the names that are whole quantities and are printed as such."""
-    found = {}
-    for symbol, each in formula.definitions.expressions.items():
+    quantities = {}
+    for symbol, expression in formula.definitions.expressions.items():
         for quantity in ("step_s", *PARTS):
-            if formula.named_parts[quantity] in (symbol, each):
-                found[symbol] = quantity
-    return found
+            if formula.named_parts[quantity] in (symbol, expression):
+                quantities[symbol] = quantity
+    return quantities
 
 
 def _on_branch(formula: Formula, parts: dict[str, sympy.Expr], names: dict[Any, str]) -> list[str]:
@@ -182,8 +182,8 @@ def _on_branch(formula: Formula, parts: dict[str, sympy.Expr], names: dict[Any, 
     point = formula.point()
     there = ", ".join(f"{names[symbol]} = {point.at[symbol]:.4g}" for symbol in formula.symbols.values())
     lines = [rf"&\text{{while the branches that count at }} {there} \text{{ do:}}"]
-    for name, each in parts.items():
-        leading = leading_terms(point, each)
+    for name, expression in parts.items():
+        leading = leading_terms(point, expression)
         written = [_text_of(term, names) for term in leading.terms]
         if leading.others:
             what = "others" if written else "terms that cancel one another"
@@ -195,9 +195,9 @@ def _on_branch(formula: Formula, parts: dict[str, sympy.Expr], names: dict[Any, 
 def _line_on_names(formula: Formula, written: list[str], symbols: list[Any]) -> str:
     """Return a line on the names that are used but not defined: their kinds and layers."""
     kinds = Counter(formula.definitions.meanings[symbol].name for symbol in symbols)
-    told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()).replace("_", r"\_")
+    counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()).replace("_", r"\_")
     first = [*written[:SHOWN_TERMS], *([r"\ldots"] if len(written) > SHOWN_TERMS else [])]
-    return rf"{', '.join(first)} &: \text{{all other names, in definitions: {told}}}"
+    return rf"{', '.join(first)} &: \text{{all other names, in definitions: {counted}}}"
 
 
 def latex(formula: Formula) -> str:
@@ -212,14 +212,14 @@ def latex(formula: Formula) -> str:
     lines += [*_on_branch(formula, parts, names), r"&\text{with all branches:}"]
     explained: dict[Any, None] = {}
     with sympy.evaluate(False):
-        own = (
+        quantity_of_formula = (
             {} if formula.quantity in ("step_s", *parts) else {formula.quantity: formula.named_parts[formula.quantity]}
         )
-        for name, each in (own | parts).items():
-            short, left_out = _shortened(_opened(formula, each))
+        for name, expression in (quantity_of_formula | parts).items():
+            short, left_out = _shortened(_opened(formula, expression))
             more = rf" + \cdots\ (\text{{{left_out} more terms}})" if left_out else ""
             lines.append(f"{_label(name)} &= {_text_of(short, names)}{more}")
-            explained |= dict.fromkeys(each for each in _in_order(formula, short))
+            explained |= dict.fromkeys(explained_symbol for explained_symbol in _in_order(formula, short))
         shown = [symbol for symbol in explained if symbol not in quantities][:SHOWN_NAMES]
         for symbol in shown:
             short, left_out = _shortened(formula.definitions.expressions[symbol])
@@ -228,11 +228,11 @@ def latex(formula: Formula) -> str:
             lines.append(rf"{names[symbol]} &= {_text_of(short, names)}{more} && \text{{{what}}}")
             explained |= dict.fromkeys(_in_order(formula, short))
     if further := [symbol for symbol in explained if symbol not in shown and symbol not in quantities]:
-        lines.append(_line_on_names(formula, [names[each] for each in further], further))
+        lines.append(_line_on_names(formula, [names[further_symbol] for further_symbol in further], further))
     for name, symbol in formula.symbols.items():
         unit = FREE[name].unit if name in FREE else "as its file states it"
-        told = f"{words_of(name)} [{unit}]" if name in FREE else f"{name} [{unit}]".replace("_", r"\_")
-        lines.append(rf"{names[symbol]} &: \text{{{told}}}")
+        meaning = f"{words_of(name)} [{unit}]" if name in FREE else f"{name} [{unit}]".replace("_", r"\_")
+        lines.append(rf"{names[symbol]} &: \text{{{meaning}}}")
     return "$$\\begin{aligned}\n" + " \\\\\n".join(lines) + "\n\\end{aligned}$$"
 
 
@@ -245,13 +245,13 @@ def plain_text(formula: Formula) -> str:
     """Return the formula in plain text, part by part, at the stated values of its symbols."""
     point = formula.point()
     lines = [repr(formula)]
-    own = {formula.quantity: formula.named_parts[formula.quantity]}
-    for name, each in (own | _parts(formula)).items():
-        count = len(sympy.Add.make_args(_opened(formula, each)))
+    quantity_of_formula = {formula.quantity: formula.named_parts[formula.quantity]}
+    for name, expression in (quantity_of_formula | _parts(formula)).items():
+        count = len(sympy.Add.make_args(_opened(formula, expression)))
         terms = "1 term" if count == 1 else f"{count} terms"
         unit = formula.unit if name == formula.quantity else "s"
-        lines.append(f"  {name}: {terms}, {point.value(each):.6g} {unit} where nothing else is said")
-        leading = leading_terms(point, each) if name in (*PARTS, *TOTALS) else None
+        lines.append(f"  {name}: {terms}, {point.value(expression):.6g} {unit} where nothing else is said")
+        leading = leading_terms(point, expression) if name in (*PARTS, *TOTALS) else None
         if leading is not None and leading.terms:
             written = [str(term.xreplace(_rounded(term))) for term in leading.terms]
             rest = [f"{leading.value_of_others:.3g} of {leading.others} others"] if leading.others else []
@@ -281,7 +281,7 @@ class Branch:
     kernel_count: int = 0
 
     def __str__(self) -> str:
-        others = ", ".join(_shown(each) for each in self.others[:3])
+        others = ", ".join(_shown(other) for other in self.others[:3])
         more = f" and {len(self.others) - 3} more" if len(self.others) > 3 else ""
         return f"{self.where}: {self.wins} ({_shown(self.value)}, not {others}{more})"
 
@@ -311,18 +311,18 @@ class ActiveBranches(Result):
     def __str__(self) -> str:
         lines = []
         for part, value in self.values.items():
-            own = self.of(part)
-            if not value and not own:
+            in_part = self.of(part)
+            if not value and not in_part:
                 continue
             lines.append(f"{part} = {seconds_text(value)}")
             kernels: Counter[str] = Counter()
-            for row in own:
+            for row in in_part:
                 kernels[row.wins] += row.kernel_count
             lines += [f"  {count} kernels bound by {what}" for what, count in kernels.most_common() if count]
-            first = sorted(own, key=lambda row: (not row.where.startswith("kernel"), abs(row.value) >= LONGEST))
+            first = sorted(in_part, key=lambda row: (not row.where.startswith("kernel"), abs(row.value) >= LONGEST))
             lines += [f"  {row}" for row in first[:SHOWN]]
-            if len(own) > SHOWN:
-                lines.append(f"  and {len(own) - SHOWN} more, in rows")
+            if len(in_part) > SHOWN:
+                lines.append(f"  and {len(in_part) - SHOWN} more, in rows")
         return "\n".join(lines)
 
 
@@ -335,11 +335,11 @@ def words_of_argument(formula: Formula, argument: Any) -> str:
     for name, symbol in formula.symbols.items():
         if argument == symbol:
             return words_of(name)
-    inner = [each for each in argument.free_symbols if each in formula.definitions.meanings]
+    inner = [inner_symbol for inner_symbol in argument.free_symbols if inner_symbol in formula.definitions.meanings]
     text = str(argument)
     if len(text) <= 40 and not inner:
         return text
-    names = dict.fromkeys(formula.definitions.meanings[each].name for each in sorted(inner, key=str))
+    names = dict.fromkeys(formula.definitions.meanings[inner_symbol].name for inner_symbol in sorted(inner, key=str))
     return f"by {' and '.join(list(names)[:3])}" if names else "the other side"
 
 
@@ -365,8 +365,8 @@ def live(point: AtPoint, expression: Any) -> Iterator[tuple[sympy.Symbol | None,
             yield owner, node
         else:
             # in a zero product only the zero factor counts: it excludes a kernel from other parts
-            nothing = [each for each in node.args if point.value(each) == 0] if isinstance(node, sympy.Mul) else []
-            open_ends += [(owner, each) for each in reversed(nothing or node.args)]
+            nothing = [inner for inner in node.args if point.value(inner) == 0] if isinstance(node, sympy.Mul) else []
+            open_ends += [(owner, inner) for inner in reversed(nothing or node.args)]
 
 
 def _arguments(node: Any) -> list[Any]:
@@ -376,11 +376,11 @@ def _arguments(node: Any) -> list[Any]:
     arguments: list[Any] = []
     open_ends = [node]
     while open_ends:
-        each = open_ends.pop()
-        if isinstance(each, type(node)):
-            open_ends += reversed(each.args)
+        end = open_ends.pop()
+        if isinstance(end, type(node)):
+            open_ends += reversed(end.args)
         else:
-            arguments.append(each)
+            arguments.append(end)
     return arguments
 
 
@@ -390,7 +390,7 @@ def _winner(point: AtPoint, node: Any) -> tuple[Any, tuple[float, ...], int]:
     if isinstance(node, sympy.Piecewise):
         return taken.argument, taken.values, taken.place
     arguments = _arguments(node)
-    values = tuple(point.value(each) for each in arguments)
+    values = tuple(point.value(argument) for argument in arguments)
     place = values.index(taken.values[taken.place])
     return arguments[place], values, place
 
@@ -453,7 +453,7 @@ def _group_of(formula: Formula, symbol: sympy.Symbol | None, node: Any) -> Meani
 def _choice(formula: Formula, point: AtPoint, part: str, symbol: sympy.Symbol, node: Any, chosen: Chosen) -> Branch:
     """Return the choice of an algorithm, which compares times of the whole operation."""
     condition = node.args[0][1]
-    best, other = sorted(point.value(each) for each in (condition.lhs, condition.rhs))
+    best, other = sorted(point.value(side) for side in (condition.lhs, condition.rhs))
     return Branch(
         part=part,
         where=where_of(formula, symbol, chosen),
@@ -468,7 +468,8 @@ def _words_of_winner(formula: Formula, symbol: sympy.Symbol | None, node: Any, p
     """Return the winning argument in words; a kernel bound without a symbol is named after the other bound."""
     argument = _arguments(node)[place]
     if symbol is not None and formula.definitions.meanings[symbol].name == "kernel" and argument.is_number:
-        named = {formula.definitions.meanings[each].name for each in node.args if each in formula.definitions.meanings}
+        meanings = formula.definitions.meanings
+        named = {meanings[argument].name for argument in node.args if argument in meanings}
         for one, other in (BOUNDS, BOUNDS[::-1]):
             if named == {one}:
                 return other
@@ -479,7 +480,7 @@ def changed_branches(formula: Formula, one: AtPoint, other: AtPoint) -> list[str
     """Return the branches that differ between two points, in words, and the number of ceilings that differ."""
     wanted = formula.named_parts[formula.quantity]
     sides = [{node: symbol for symbol, node in live(point, wanted)} for point in (one, other)]
-    found: dict[str, None] = {}
+    changes: dict[str, None] = {}
     stepped = 0
     for node, symbol in (sides[0] | sides[1]).items():
         for point in (one, other):
@@ -490,7 +491,7 @@ def changed_branches(formula: Formula, one: AtPoint, other: AtPoint) -> list[str
             place = formula.quantity if symbol is None else where_of(formula, symbol)
             words = [words_of_argument(formula, _winner(point, node)[0]) for point in (one, other)]
             if words[0] != words[1]:
-                found[f"{place}: {words[0]} below, {words[1]} above"] = None
+                changes[f"{place}: {words[0]} below, {words[1]} above"] = None
             else:
-                found[f"{place}: another entry"] = None
-    return [*found, *([f"{stepped} ceilings, of tiles and of units that share them, step"] if stepped else [])]
+                changes[f"{place}: another entry"] = None
+    return [*changes, *([f"{stepped} ceilings, of tiles and of units that share them, step"] if stepped else [])]

@@ -62,24 +62,24 @@ class Definitions:
 
     def needed_for(self, wanted: Iterable[Any]) -> Definitions:
         """Return the definitions that some expressions need, directly or indirectly."""
-        needed = set().union(*(sympy.sympify(each).free_symbols for each in wanted))
+        needed = set().union(*(sympy.sympify(expression).free_symbols for expression in wanted))
         for symbol in reversed(self.expressions):
             if symbol in needed:
                 needed |= self.expressions[symbol].free_symbols
-        kept = {symbol: each for symbol, each in self.expressions.items() if symbol in needed}
+        kept = {symbol: expression for symbol, expression in self.expressions.items() if symbol in needed}
         return Definitions(kept, {symbol: self.meanings[symbol] for symbol in kept})
 
     def written_out(self, expression: Any) -> sympy.Expr:
         """Return an expression with all names replaced by their definitions, unevaluated."""
         full: dict[sympy.Basic, sympy.Basic] = {}
-        for symbol, each in self.needed_for([expression]).expressions.items():
-            full[symbol] = _rebuilt(each, full)
+        for symbol, expression_of_symbol in self.needed_for([expression]).expressions.items():
+            full[symbol] = _rebuilt(expression_of_symbol, full)
         return _rebuilt(sympy.sympify(expression), full)
 
     def function(self, symbols: Sequence[sympy.Symbol], wanted: Sequence[Any]) -> Callable[..., list[Any]]:
         """Return a numpy function of free symbols for some expressions; each named one is computed once."""
         pairs = list(self.needed_for(wanted).expressions.items())
-        reduced = [sympy.sympify(each) for each in wanted]
+        reduced = [sympy.sympify(expression) for expression in wanted]
 
         def names_first(_: Any, **unused: Any) -> tuple[list[Any], list[Any]]:
             del unused
@@ -96,7 +96,7 @@ def _rebuilt(node: Any, full: Mapping[sympy.Basic, sympy.Basic]) -> Any:
         return full[node]
     if not node.args:
         return node
-    arguments = [_rebuilt(each, full) for each in node.args]
+    arguments = [_rebuilt(argument, full) for argument in node.args]
     if isinstance(node, sympy.Piecewise | ExprCondPair):
         return sympy.Basic.__new__(type(node), *arguments)
     return node.func(*arguments, evaluate=False)
@@ -112,7 +112,7 @@ class _Printer(NumPyPrinter):  # type: ignore[misc]
         del settings
 
     def _pairwise(self, function: str, arguments: Sequence[Any]) -> str:
-        printed = [str(self._print(each)) for each in arguments]
+        printed = [str(self._print(argument)) for argument in arguments]
         return reduce(lambda left, right: f"{function}({left}, {right})", printed)
 
     def _print_Max(self, expr: Any) -> str:
@@ -229,7 +229,7 @@ class AtPoint:
     def gradient(self, expression: Any) -> dict[sympy.Symbol, float]:
         """Return an expression's derivative by each free symbol. [unit of the expression over that of the symbol]"""
         derivatives = self.pair(sympy.sympify(expression))[1]
-        return dict(zip(self.at, (float(each) for each in derivatives), strict=True))
+        return dict(zip(self.at, (float(derivative) for derivative in derivatives), strict=True))
 
     def pair(self, node: Any) -> Pair:
         """Return value and derivatives of a node; names are looked up, because they are evaluated first."""
@@ -250,7 +250,7 @@ class AtPoint:
 
     def _other(self, node: Any) -> Pair:
         """Return value and derivatives of a node without a rule, computed by sympy."""
-        pairs = [self.pair(each) for each in node.args]
+        pairs = [self.pair(argument) for argument in node.args]
         places = [sympy.Dummy(real=True) for _ in pairs]
         function, at = node.func(*places), {place: value for place, (value, _) in zip(places, pairs, strict=True)}
         slopes = (
@@ -262,17 +262,17 @@ class AtPoint:
         return self.pair(without_mod(node))
 
     def _add(self, node: Any) -> Pair:
-        pairs = [self.pair(each) for each in node.args]
+        pairs = [self.pair(argument) for argument in node.args]
         return _total(value for value, _ in pairs), sum((slope for _, slope in pairs), self._flat)
 
     def _multiply(self, node: Any) -> Pair:
         def times(left: Pair, right: Pair) -> Pair:
             return left[0] * right[0], left[0] * right[1] + right[0] * left[1]
 
-        return reduce(times, [self.pair(each) for each in node.args])
+        return reduce(times, [self.pair(argument) for argument in node.args])
 
     def _power(self, node: Any) -> Pair:
-        (base, of_base), (exponent, of_exponent) = (self.pair(each) for each in node.args)
+        (base, of_base), (exponent, of_exponent) = (self.pair(argument) for argument in node.args)
         value = float(np.float64(base) ** exponent)
         if not base:
             return value, self._flat
@@ -287,12 +287,12 @@ class AtPoint:
         return float(np.log(value)), slope / value
 
     def _rounded(self, node: Any) -> Pair:
-        numerator, denominator = (self.pair(each)[0] for each in node.args[0].as_numer_denom())
+        numerator, denominator = (self.pair(part)[0] for part in node.args[0].as_numer_denom())
         whole = np.ceil if isinstance(node, sympy.ceiling) else np.floor
         return float(whole(np.float64(numerator) / denominator)), self._flat
 
     def _extreme(self, node: Any) -> Pair:
-        pairs = [self.pair(each) for each in node.args]
+        pairs = [self.pair(argument) for argument in node.args]
         values = tuple(value for value, _ in pairs)
         place = values.index(max(values) if isinstance(node, sympy.Max) else min(values))
         self.taken[node] = Taken(node, place, values)
@@ -309,7 +309,7 @@ class AtPoint:
         if condition in (sympy.true, sympy.false):
             return bool(condition)
         if type(condition) in _JOINED:
-            return _JOINED[type(condition)]([self.holds(each) for each in condition.args])
+            return _JOINED[type(condition)]([self.holds(argument) for argument in condition.args])
         return _RELATIONS[condition.rel_op](self.value(condition.lhs), self.value(condition.rhs))
 
 
@@ -352,10 +352,10 @@ def on_branch(point: AtPoint, expression: Any, *, only: sympy.Symbol | None = No
     known: dict[Any, Any] = {}
     if only is not None:
         known = {symbol: sympy.Float(value) for symbol, value in point.at.items() if symbol != only}
-    for name, each in point.definitions.needed_for([expression]).expressions.items():
-        known[name] = _taken(point, each, known, keep_ceilings=only is None)
-    found = _taken(point, expression, known, keep_ceilings=only is None)
-    return sympy.expand(found, power_base=False, power_exp=False)
+    for name, expression_of_symbol in point.definitions.needed_for([expression]).expressions.items():
+        known[name] = _taken(point, expression_of_symbol, known, keep_ceilings=only is None)
+    taken = _taken(point, expression, known, keep_ceilings=only is None)
+    return sympy.expand(taken, power_base=False, power_exp=False)
 
 
 def _taken(point: AtPoint, node: Any, known: dict[Any, Any], *, keep_ceilings: bool) -> Any:
@@ -368,7 +368,7 @@ def _taken(point: AtPoint, node: Any, known: dict[Any, Any], *, keep_ceilings: b
         elif rounded and not keep_ceilings:
             known[node] = sympy.Float(point.value(node))
         else:
-            arguments = [_taken(point, each, known, keep_ceilings=keep_ceilings) for each in node.args]
+            arguments = [_taken(point, argument, known, keep_ceilings=keep_ceilings) for argument in node.args]
             known[node] = node.func(*arguments, evaluate=False) if rounded else node.func(*arguments)
     return known[node]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import sympy
 
-from perfmodel.cost.collective import pipelined_time
+from perfmodel.cost.collective_time import pipelined_time
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system
@@ -28,7 +28,7 @@ from perfmodel.prediction.device.system_part import SystemPart
 from perfmodel.prediction.job.agreement import AllReduced, Synchronous, ThroughServer
 from perfmodel.prediction.job.agreements import Crowded
 from perfmodel.symbolic import is_symbolic, named, naming
-from perfmodel.sync.collectives import LibraryCollective
+from perfmodel.sync.registry import LibraryCollective
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -56,7 +56,7 @@ def in_stretches(symbol: sympy.Symbol, counts: Sequence[int], numbers: Sequence[
     pieces, start = [], 0
     while start < len(p):
         stretches = [_stretch(p[start:], values[start:], powers) for powers in BASES]
-        length, factors, powers = max(stretches, key=lambda each: each[0])  # the simplest of equally long ones
+        length, factors, powers = max(stretches, key=lambda stretch: stretch[0])  # the simplest of equally long ones
         form = sum(factor * symbol**power for factor, power in zip(factors, powers, strict=True))
         start += length
         pieces.append((form, symbol <= counts[start - 1]))
@@ -69,13 +69,13 @@ def _stretch(
     """Return how many leading numbers fit one sum of powers, and its factors."""
     basis = np.stack([p**power for power in powers], axis=1)
     factors: NDArray[np.floating[Any]] = np.zeros(len(powers))
-    found = 0
+    fitted_count = 0
     for end in range(1 if powers == (0,) else len(powers) + 1, len(p) + 1):
         fitted = np.linalg.lstsq(basis[:end], values[:end], rcond=None)[0]
         if (np.abs(basis[:end] @ fitted - values[:end]) > TOLERANCE * np.abs(values[:end])).any():
             break
-        found, factors = end, fitted
-    return found, [_rounded(factor, np.abs(factors).max()) for factor in factors], powers
+        fitted_count, factors = end, fitted
+    return fitted_count, [_rounded(factor, np.abs(factors).max()) for factor in factors], powers
 
 
 def _rounded(factor: float, scale: float) -> Any:
@@ -91,16 +91,16 @@ def in_workers(symbol: sympy.Symbol, counts: Sequence[int], values: Sequence[Any
         return values[0]
     joins = sympy.Max if any(isinstance(value, sympy.Max) for value in values) else sympy.Add
     factors = [_factors(value, joins) for value in values]
-    terms = dict.fromkeys(term for each in factors for term in each)
-    forms = [in_stretches(symbol, counts, [each.get(term, 0.0) for each in factors]) * term for term in terms]
+    terms = dict.fromkeys(term for row in factors for term in row)
+    forms = [in_stretches(symbol, counts, [row.get(term, 0.0) for row in factors]) * term for term in terms]
     return reduce(maximum, forms) if joins is sympy.Max else sympy.Add(*forms)
 
 
 def _factors(value: Any, joins: Any) -> dict[Any, float]:
     """Return the factor of each term of a sum or a maximum."""
     if isinstance(value, joins):
-        inner = [_factors(each, joins) for each in value.args]
-        return {term: factor for each in inner for term, factor in each.items()}
+        inner = [_factors(argument, joins) for argument in value.args]
+        return {term: factor for factors in inner for term, factor in factors.items()}
     factor, term = value.as_coeff_Mul()
     return {term: float(factor)} if factor else {}
 
@@ -157,7 +157,7 @@ class InWorkers:
 
     @derived_property
     def _form(self) -> Any:
-        there = [(count, each) for count, each in zip(self.counts, self.placed, strict=True) if each is not None]
+        there = [(count, placed) for count, placed in zip(self.counts, self.placed, strict=True) if placed is not None]
         if not there:
             return None
         first = there[0][1]
@@ -165,32 +165,32 @@ class InWorkers:
             if not isinstance(first, LibraryCollective):
                 return self._algorithm(there)
             algorithms = range(len(first.algorithms))
-            forms = [self._algorithm([(count, each.algorithms[at]) for count, each in there]) for at in algorithms]
+            forms = [self._algorithm([(count, placed.algorithms[at]) for count, placed in there]) for at in algorithms]
         except (ArgumentError, ZeroDivisionError):
             return None  # its formula needs more than a number of workers, e.g. a group size
         return replace(first, algorithms=tuple(forms))  # type: ignore[arg-type]
 
     def _algorithm(self, there: Sequence[tuple[int, Placed]]) -> Form:
-        placed, counts = [each for _, each in there], [count for count, _ in there]
+        placed, counts = [one for _, one in there], [count for count, _ in there]
         last = placed[-1]
-        if last.collective.server_kind or any(len(each.order) != count for count, each in there):
-            if len({_schedule(each) for each in placed}) > 1:
+        if last.collective.server_kind or any(len(one.order) != count for count, one in there):
+            if len({_schedule(one) for one in placed}) > 1:
                 raise ArgumentError("workers", counts, "numbers for which the collective has the same rounds")
             costs = [_by_rounds(last)] * (len(placed) + 1)
         else:
             costs = [_by_formula(last, count) for count in (*counts, self.symbol)]
             costs[-1](1.0, 1.0, 1.0)  # raises if it needs more than a number of workers
-        ports = [_port(each, cost) for each, cost in zip(placed, costs, strict=False)]
-        latency_s, per_byte = (in_workers(self.symbol, counts, of_each) for of_each in zip(*ports, strict=True))
+        ports = [_port(one, cost) for one, cost in zip(placed, costs, strict=False)]
+        latency_s, per_byte = (in_workers(self.symbol, counts, numbers) for numbers in zip(*ports, strict=True))
         return Form(cost=costs[-1], port=(latency_s, per_byte), fill_rounds=last.fill_rounds)
 
     def _holds(self, form: Any, probes: NDArray[np.float64]) -> bool:
         """Tell whether a form gives the times of some messages at every number of workers."""
         points, answers = self._answers(probes)
-        wanted = [sympy.sympify(each) for each in np.atleast_1d(form)]
+        wanted = [sympy.sympify(value) for value in np.atleast_1d(form)]
         with np.errstate(all="ignore"):
-            found = Definitions().function([self.symbol, *self.links], wanted)(*points)
-        columns = np.stack([np.broadcast_to(np.asarray(each, dtype=float), len(answers)) for each in found], axis=1)
+            values = Definitions().function([self.symbol, *self.links], wanted)(*points)
+        columns = np.stack([np.broadcast_to(np.asarray(value, dtype=float), len(answers)) for value in values], axis=1)
         return bool((np.abs(columns - answers) <= TOLERANCE * np.abs(answers)).all())
 
     def _answers(self, probes: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -198,8 +198,8 @@ class InWorkers:
         ratios = np.array(list(itertools.product(PROBED_RATIOS, repeat=len(self.links))))
         links = ratios * np.array(list(self.links.values()))
         points, answers = [], []
-        for count, each in zip(self.counts, self.placed, strict=True):
-            taken = np.zeros(len(probes)) if each is None else each.time(probes)
+        for count, placed in zip(self.counts, self.placed, strict=True):
+            taken = np.zeros(len(probes)) if placed is None else placed.time(probes)
             if is_symbolic(taken):
                 taken = np.stack(
                     np.broadcast_arrays(*Definitions().function(list(self.links), list(taken))(*links.T)), 1
@@ -213,11 +213,11 @@ class InWorkers:
         if not self.links:
             _, answers = self._answers(probes)
             if not is_symbolic(size_bytes):
-                found = np.empty(len(probes), dtype=object)
-                found[:] = [in_stretches(self.symbol, self.counts, column) for column in answers.T]
-                return found if np.ndim(size_bytes) else found[0]
-            lines = [(0.0, 0.0) if each is None else (each.latency_s, each.seconds_per_byte) for each in self.placed]
-            latency_s, per_byte = (in_stretches(self.symbol, self.counts, each) for each in zip(*lines, strict=True))
+                forms = np.empty(len(probes), dtype=object)
+                forms[:] = [in_stretches(self.symbol, self.counts, column) for column in answers.T]
+                return forms if np.ndim(size_bytes) else forms[0]
+            lines = [(0.0, 0.0) if one is None else (one.latency_s, one.seconds_per_byte) for one in self.placed]
+            latency_s, per_byte = (in_stretches(self.symbol, self.counts, terms) for terms in zip(*lines, strict=True))
             if self._holds(latency_s + per_byte * probes, probes):
                 return latency_s + per_byte * size_bytes
         raise NoForm
@@ -233,7 +233,7 @@ def _unnamed(value: Any, name: str, place: int, part: object = None) -> Any:
 
 
 def _schedule(placed: Placed) -> tuple[Any, ...]:
-    return tuple((each.repeat, max(message.share for message in each.messages)) for each in placed.rounds)
+    return tuple((round_.repeat, max(message.share for message in round_.messages)) for round_ in placed.rounds)
 
 
 def _by_formula(placed: Placed, count: Any) -> Callable[..., Any]:
@@ -260,7 +260,7 @@ def _by_rounds(placed: Placed) -> Callable[..., Any]:
 
 def _port(placed: Placed, cost: Callable[..., Any]) -> tuple[Any, Any]:
     """Return latency [s] and seconds per byte [s/B] of a message: equal in all rounds, or the average."""
-    latencies_s, byte_times = ({getattr(each, name) for each in placed.rounds} for name in ("latency_s", "byte_s"))
+    latencies_s, byte_times = ({getattr(round_, name) for round_ in placed.rounds} for name in ("latency_s", "byte_s"))
     share = cost(1.0, 0.0, 1.0)
     mean_s = placed.seconds_per_byte / share if share else 0.0
     return (
@@ -294,8 +294,8 @@ def most_workers(arguments: Mapping[str, Any]) -> int:
     loaded = system if isinstance(system, Wired) else load_system(system)
     if not loaded.devices:
         raise ArgumentError("free", "workers", f"left out on {loaded.name}, which has no GPUs")
-    of_each = arguments.get("stages", 1) * arguments.get("tensor_size", 1)
-    return int(SystemPart(system=loaded, worker_count=1).alike_count // of_each)
+    worker_size = arguments.get("stages", 1) * arguments.get("tensor_size", 1)
+    return int(SystemPart(system=loaded, worker_count=1).alike_count // worker_size)
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,29 +335,29 @@ class OpenSystem:
         return self.job.replace(**asked)
 
     @derived_property
-    def each(self) -> tuple[Prepared, ...]:
+    def by_count(self) -> tuple[Prepared, ...]:
         """The prepared job at every number of workers, with symbols for links."""
         ratios = [self.links[name] / self.numbers[name] if name in self.links else 1.0 for name in (BANDWIDTH, LATENCY)]
-        found = []
+        jobs = []
         for count in self.counts:
             try:
-                found.append(self._job(count, *ratios).prepared)
+                jobs.append(self._job(count, *ratios).prepared)
             except ArgumentError as wrong:
                 if WORKERS not in self.symbols:
                     raise
                 allowed = f"left out here: no single formula holds for every number of workers; at {count}, {wrong}"
                 raise ArgumentError("free", WORKERS, allowed) from wrong
-        if any(each.target.processor_spec != found[0].target.processor_spec for each in found):
+        if any(job.target.processor_spec != jobs[0].target.processor_spec for job in jobs):
             allowed = "left out here: devices that share a board slow each other down"
             raise ArgumentError("free", WORKERS, allowed)
-        if any(_of_a_worker(each, beside=found[-1]) != _of_a_worker(found[-1], beside=each) for each in found):
+        if any(_of_a_worker(job, beside=jobs[-1]) != _of_a_worker(jobs[-1], beside=job) for job in jobs):
             allowed = "left out here: the part of the network on each device depends on the number of workers"
             raise ArgumentError("free", WORKERS, allowed)
-        return tuple(found)
+        return tuple(jobs)
 
     def prepared(self) -> Prepared:
         """Return the prepared job with symbols."""
-        last = self.each[-1]
+        last = self.by_count[-1]
         if WORKERS not in self.symbols:
             return last
         agreement: Any = last.agreement
@@ -365,11 +365,11 @@ class OpenSystem:
             assert isinstance(agreement, Synchronous)
             reductions = tuple(self._reduction(place) for place in range(len(agreement.reductions)))
             agreement = replace(agreement, reductions=reductions, worker_count=self.symbols[WORKERS])
-        beside = [[each.stages[at] for each in self.each] for at in range(len(last.stages))]
-        stages = [replace(of_each[-1], target=self._copying([stage.target for stage in of_each])) for of_each in beside]
+        beside = [[job.stages[at] for job in self.by_count] for at in range(len(last.stages))]
+        stages = [replace(stages[-1], target=self._copying([stage.target for stage in stages])) for stages in beside]
         return replace(
             last,
-            target=self._copying([each.target for each in self.each]),
+            target=self._copying([job.target for job in self.by_count]),
             stages=tuple(stages),
             exchanges=_OpenExchanges(self),  # type: ignore[arg-type]
             agreement=agreement,
@@ -382,7 +382,7 @@ class OpenSystem:
         """Return the closed form of a collective from its values at every number of workers."""
         last = placed[-1]
         if isinstance(last, Crowded):
-            inner = {name: self.collective([getattr(each, name) for each in placed]) for name in ("alone", "together")}
+            inner = {name: self.collective([getattr(pair, name) for pair in placed]) for name in ("alone", "together")}
             return replace(last, **inner)
         links = {symbol: self.numbers[name] for name, symbol in self.links.items()}
         return InWorkers(symbol=self.symbols[WORKERS], counts=self.counts, placed=tuple(placed), links=links)
@@ -392,22 +392,22 @@ class OpenSystem:
         target = copy.copy(targets[-1])
         if target is None:
             return None
-        target.copy_latency_s = self._in_workers([each.copy_latency_s for each in targets])
-        target.shared_bytes_per_s = 1 / self._in_workers([1 / each.shared_bytes_per_s for each in targets])
+        target.copy_latency_s = self._in_workers([one.copy_latency_s for one in targets])
+        target.shared_bytes_per_s = 1 / self._in_workers([1 / one.shared_bytes_per_s for one in targets])
         return target
 
     def _reduction(self, place: int) -> Reduction:
         """Return how the gradients of one device of each worker are reduced."""
-        agreements: list[Any] = [each.agreement for each in self.each]
-        every = [None if each is None else each.reductions[place] for each in agreements]
-        there: list[Any] = [each for each in every if each is not None]
+        agreements: list[Any] = [job.agreement for job in self.by_count]
+        every = [None if agreement is None else agreement.reductions[place] for agreement in agreements]
+        there: list[Any] = [reduction for reduction in every if reduction is not None]
         last = there[-1]
 
         def of(name: str) -> Any:
-            return self.collective([None if each is None else getattr(each, name) for each in every])
+            return self.collective([None if reduction is None else getattr(reduction, name) for reduction in every])
 
         def number(name: str) -> Any:  # of one worker, who exchanges nothing, any number is right
-            return self._in_workers([getattr(there[0] if each is None else each, name) for each in every])
+            return self._in_workers([getattr(there[0] if one is None else one, name) for one in every])
 
         if isinstance(last, ThroughServer):
             return replace(last, push=of("push"), pull=of("pull"), server_s_per_byte=number("server_s_per_byte"))
@@ -428,9 +428,9 @@ class OpenSystem:
             points.append(list(point.values()))
             answers.append([float(getattr(step, name)) for name in (*wanted, "step_s")])
         with np.errstate(all="ignore"):
-            found = definitions.function(list(at), [parts[name] for name in wanted])(*np.array(points).T)
+            totals = definitions.function(list(at), [parts[name] for name in wanted])(*np.array(points).T)
         *expected, step_s = np.array(answers).T
-        for of_formula, of_numbers in zip(found, expected, strict=True):
+        for of_formula, of_numbers in zip(totals, expected, strict=True):
             if (np.abs(of_formula - of_numbers) > TOLERANCE * (np.abs(of_numbers) + ROUNDING * step_s)).any():
                 raise self.refusal
 
@@ -439,7 +439,7 @@ class OpenSystem:
         """The job at every number of workers, with link bandwidths and latencies as ratios to the stated ones [1]."""
         ratios = RATIOS if len(self.symbols) == 1 else FEW_RATIOS
         of_links = [ratios if name in self.symbols else (1.0,) for name in (BANDWIDTH, LATENCY)]
-        return [(each, *scaled) for each in self.each for scaled in itertools.product(*of_links)]  # type: ignore[misc]
+        return [(job, *scaled) for job in self.by_count for scaled in itertools.product(*of_links)]  # type: ignore[misc]
 
     @property
     def refusal(self) -> ArgumentError:
@@ -456,9 +456,9 @@ class _OpenExchanges:
 
     def __call__(self, exchange: Exchange, size_bytes: Any, stage: StageGraph) -> Any:
         """Return the time to exchange a number of bytes [B] of a stage. [s]"""
-        of_each: list[Any] = [each.exchanges for each in self.system.each]
-        placed = [None if each is None else each.placed(exchange, stage) for each in of_each]
-        if all(each is None for each in placed):
+        exchanges_by_count: list[Any] = [job.exchanges for job in self.system.by_count]
+        placed = [None if exchanges is None else exchanges.placed(exchange, stage) for exchanges in exchanges_by_count]
+        if all(one is None for one in placed):
             return 0.0
         return self.system.collective(placed).time(size_bytes)
 
@@ -471,7 +471,7 @@ def _of_a_worker(prepared: Prepared, *, beside: Prepared) -> list[Any]:
             stage.placed.graph.fingerprint,
             stage.placed.device,
             stage.placed.batch_factor,
-            [each for each in stage.placed.exchanges if not (alone and each.group == "data")],
+            [exchange for exchange in stage.placed.exchanges if not (alone and exchange.group == "data")],
         )
         for stage in prepared.stages
     ]

@@ -69,8 +69,8 @@ class _Question:
     at: Mapping[str, float]
 
     def of(self, side: Formula, values: Any) -> Any:
-        own = {name: value for name, value in self.at.items() if name in side.symbols}
-        return side(**own, **{self.name: values})
+        point = {name: value for name, value in self.at.items() if name in side.symbols}
+        return side(**point, **{self.name: values})
 
     @property
     def unit(self) -> int:
@@ -94,16 +94,16 @@ class _Question:
             return Bounded(side.definitions, expression, side.symbols[self.name], at)
 
         one, other = self.first, self.second
-        own = one.named_parts[one.quantity]
+        quantity = one.named_parts[one.quantity]
         if other is None:
-            return [bounded(one, own)]
+            return [bounded(one, quantity)]
         if one.opened is other.opened:  # common terms cancel
-            return [bounded(one, own - one.named_parts[other.quantity])]
-        return [bounded(one, own), bounded(other, other.named_parts[other.quantity])]
+            return [bounded(one, quantity - one.named_parts[other.quantity])]
+        return [bounded(one, quantity), bounded(other, other.named_parts[other.quantity])]
 
     def bounds(self, low: Any, high: Any) -> Bounds:
         """Return bounds of the difference over intervals of the symbol."""
-        one, *other = (each(low, high) for each in self._bounded)
+        one, *other = (bounds_of(low, high) for bounds_of in self._bounded)
         if other:
             return one + -other[0]
         return one if self.second is not None else one + constant(-self.target)
@@ -134,13 +134,13 @@ def solved(
     if second is None and not (isinstance(target, int | float | np.number) and np.isfinite(target)):
         raise ArgumentError("target", target, f"a finite number [{first.unit}]")
     sides = [first] if second is None else [first, second]
-    given: dict[str, float] = {}
+    point: dict[str, float] = {}
     for key, value in by_names(at).items():
         owner = next((side for side in sides if str(key) in side.symbols or key in side.symbols.values()), first)
-        given |= single_values(checked_point(owner, {key: value}))
-    if name in given:
+        point |= single_values(checked_point(owner, {key: value}))
+    if name in point:
         raise ArgumentError("at", dict(at or {}), f"values of the other symbols only: {name} is solved for")
-    question = _Question(first=first, second=second, name=name, target=float(target), at=given)
+    question = _Question(first=first, second=second, name=name, target=float(target), at=point)
     met = _met(question, _places(first, name, between, unit=question.unit))
     return _whole(question, met) if question.unit else _real(question, met)
 
@@ -258,7 +258,7 @@ def _in_words(question: _Question, met: _Met, value: float, how: str) -> str:
 
 def _whole(question: _Question, met: _Met) -> Solution:
     low, high = met.turn.low, met.turn.high
-    before, after = (float(question.difference(each)) + question.target for each in (low, high))
+    before, after = (float(question.difference(end)) + question.target for end in (low, high))
     first = "whole number" if question.unit == 1 else f"multiple of {question.unit}"
     how = f"the first {first} there; {before:.6g} at {low:g}, {after:.6g} at {high:g}"
     return Solution(
@@ -280,8 +280,8 @@ def _changes(question: _Question, low: float, high: float) -> tuple[str, ...]:
     if low == high:
         return ()
     pairs = zip(question.points(low), question.points(high), strict=True)
-    found = [change for (side, one), (_, other) in pairs for change in changed_branches(side, one, other)]
-    return tuple(dict.fromkeys(found))
+    changes = [change for (side, one), (_, other) in pairs for change in changed_branches(side, one, other)]
+    return tuple(dict.fromkeys(changes))
 
 
 def _real(question: _Question, met: _Met) -> Solution:
@@ -292,7 +292,7 @@ def _real(question: _Question, met: _Met) -> Solution:
         expression, value = _closed(question, root, *beside)
     method = "bracketed" if expression is None else "closed"
     how = "closed: one branch counts around it" if expression is not None else "bracketed"
-    before, after = (float(question.difference(each)) + question.target for each in (beside[0], value))
+    before, after = (float(question.difference(end)) + question.target for end in (beside[0], value))
     if expression is None and question.second is None and abs(after - question.target) > NEAR * abs(question.target):
         # a kernel moves between parts as a whole, so values in between do not occur
         method, how = "jump", f"jumps past it, from {before:.6g} to {after:.6g}"
@@ -323,8 +323,8 @@ def _closed(question: _Question, root: float, low: float, high: float) -> tuple[
     numerator = sympy.numer(sympy.together(left))
     if not numerator.has(x) or sympy.degree(numerator, x) > 2:
         return None, root
-    for found in sympy.solve(numerator, x):
-        value = found.subs(TARGET, question.target)
+    for root_expression in sympy.solve(numerator, x):
+        value = root_expression.subs(TARGET, question.target)
         if value.is_real and low * (1 - 1e-9) <= value <= high * (1 + 1e-9):
-            return found, float(value)
+            return root_expression, float(value)
     return None, root

@@ -90,7 +90,7 @@ class Opened:
     @property
     def largest(self) -> dict[str, float]:
         """Largest value of each limited symbol. [unit of each]"""
-        return {name: each.largest for name, each in self.ranges.items() if each.largest < math.inf}
+        return {name: span.largest for name, span in self.ranges.items() if span.largest < math.inf}
 
     def unit_of(self, name: str) -> int:
         """Return the unit whose whole multiples a symbol takes; 0 if any number is allowed. [1]"""
@@ -107,7 +107,7 @@ class Opened:
     def factor_of(self, constant: str, symbol: sympy.Symbol) -> float:
         """Return the factor on a constant; reject a constant that another symbol already replaces."""
         factor = sympy.sympify(self.factors.get(constant, 1.0))
-        before = [name for name, each in self.symbols.items() if each in factor.free_symbols]
+        before = [name for name, other in self.symbols.items() if other in factor.free_symbols]
         if before:
             allowed = f"a list without repeats: {before[0]} and {symbol.name} both stand for {constant}"
             raise ArgumentError("free", symbol.name, allowed)
@@ -233,14 +233,14 @@ NOT_THE_FIELD: Final[Mapping[str, str]] = {
 def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
     """Replace numbers by symbols."""
     prepared = opened.prepared
-    for each in free:
-        given = each.name if isinstance(each, sympy.Symbol) else str(each)
-        known = FREE.get(given)
-        name = given if known else _constant_name(given, prepared)
+    for asked in free:
+        stated = asked.name if isinstance(asked, sympy.Symbol) else str(asked)
+        known = FREE.get(stated)
+        name = stated if known else _constant_name(stated, prepared)
         if name in opened.symbols:
-            raise ArgumentError("free", given, "a list without repeats")
+            raise ArgumentError("free", stated, "a list without repeats")
         whole = bool(known and known.whole)
-        symbol = each if isinstance(each, sympy.Symbol) else sympy.Symbol(name, positive=True, integer=whole or None)
+        symbol = asked if isinstance(asked, sympy.Symbol) else sympy.Symbol(name, positive=True, integer=whole or None)
         opened.stated[name] = known.put(opened, symbol) if known else _constant(opened, name, symbol)
         opened.symbols[name] = symbol
     if opened.of_system:
@@ -249,20 +249,20 @@ def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
     return opened
 
 
-def _constant_name(given: str, prepared: Prepared) -> str:
+def _constant_name(stated: str, prepared: Prepared) -> str:
     """Return the full name of a constant; the last part is enough if it is unique."""
     names = prepared.constant_names
-    if given in names:
-        return given
-    ending = [name for name in names if name.rsplit(".", 1)[-1] == given or name.endswith(f"/{given}")]
+    if stated in names:
+        return stated
+    ending = [name for name in names if name.rsplit(".", 1)[-1] == stated or name.endswith(f"/{stated}")]
     if len(ending) == 1:
         return ending[0]
     if ending:
-        raise ArgumentError("free", given, f"a full name: {' or '.join(ending)}")
+        raise ArgumentError("free", stated, f"a full name: {' or '.join(ending)}")
     kind, known = "free symbol", (*FREE, *names)
-    if nearest_match(given, known) is None:
+    if nearest_match(stated, known) is None:
         known = (*FREE,)
-    raise UnknownNameError(kind, given, known)
+    raise UnknownNameError(kind, stated, known)
 
 
 def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
@@ -273,13 +273,13 @@ def _constant(opened: Opened, name: str, symbol: sympy.Symbol) -> float:
     opened.factor_of(name, symbol)
     if ".".join(name.split(".")[:-1]) == f"devices/{device.stem}/peak_tflop_per_s":
         _limit_peak(opened, name, name.rsplit(".", 1)[-1], unit=TERA)
-    found = stated_constant(name, prepared.specs, dtype=prepared.dtype)
-    if found is None or isinstance(found.value, tuple):
+    constant = stated_constant(name, prepared.specs, dtype=prepared.dtype)
+    if constant is None or isinstance(constant.value, tuple):
         raise ArgumentError("free", name, "a single number, not a list of which the formula takes the best")
-    if not found.value or name.endswith(".overlap_exponent"):
+    if not constant.value or name.endswith(".overlap_exponent"):
         allowed = "a constant that is neither 0 nor an exponent, because the symbol scales the stated value"
         raise ArgumentError("free", name, allowed)
-    return opened.scale(name, symbol, float(found.value))
+    return opened.scale(name, symbol, float(constant.value))
 
 
 def refuse_fractions(opened: Opened, values: Mapping[str, Any]) -> None:
@@ -308,8 +308,8 @@ def latex_of(name: str) -> str:
 
 def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
     """Return the name of a free symbol, given by name or as the symbol itself."""
-    for name, each in formula.symbols.items():
-        if symbol in (name, each) or str(symbol) == each.name:
+    for name, own_symbol in formula.symbols.items():
+        if symbol in (name, own_symbol) or str(symbol) == own_symbol.name:
             return name
     kind = "free symbol of this formula"
     raise UnknownNameError(kind, str(symbol), tuple(formula.symbols))
@@ -335,9 +335,9 @@ def common_shape(point: Mapping[str, Any]) -> tuple[int, ...]:
 
 def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, Any]:
     """Return the values of a point by names of symbols; each must be above zero."""
-    found = {}
-    for given, value in by_names(at).items():
-        name = known_symbol(formula, given)
+    point = {}
+    for stated, value in by_names(at).items():
+        name = known_symbol(formula, stated)
         try:
             numbers = np.asarray(value, dtype=float)
         except (TypeError, ValueError):
@@ -347,8 +347,8 @@ def checked_point(formula: Formula, at: Mapping[Any, Any] | None) -> dict[str, A
         limits = formula.opened.ranges.get(name)
         if limits is not None and not limits.holds(numbers):
             raise ArgumentError(name, value, limits.allowed)
-        found[name] = value
-    return found
+        point[name] = value
+    return point
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,11 +363,11 @@ class NoClosedForm:
 
 
 def _has(argument: str, *values: object) -> Callable[[set[str], Arguments], bool]:
-    return lambda free, given: given.get(argument) in values
+    return lambda free, arguments: arguments.get(argument) in values
 
 
-def _of_a_system(free: set[str], given: Arguments) -> bool:
-    return "workers" in free or (bool(LINKS & free) and given.get("system") is not None)
+def _of_a_system(free: set[str], arguments: Arguments) -> bool:
+    return "workers" in free or (bool(LINKS & free) and arguments.get("system") is not None)
 
 
 LINKS: Final = frozenset({"link_bandwidth_bytes_per_s", "link_latency_s"})
@@ -379,21 +379,21 @@ NO_CLOSED_FORM: Final = (
         why="their waits for the server are a recursion over the workers of a closed queueing network, and depend on "
         "the busiest link",
         instead="a synchronous strategy, unless workers and links are fixed",
-        applies=lambda free, given: given.get("sync") in SCHEMES and _of_a_system(free, given),
+        applies=lambda free, arguments: arguments.get("sync") in SCHEMES and _of_a_system(free, arguments),
     ),
     NoClosedForm(
         argument="straggler",
         what="stragglers among workers whose number is free",
         why="the expected slowest of n is an order statistic, an integral for each n",
         instead="None with workers free; a fixed number of workers allows it",
-        applies=lambda free, given: "workers" in free and given.get("straggler") is not None,
+        applies=lambda free, arguments: "workers" in free and arguments.get("straggler") is not None,
     ),
     NoClosedForm(
         argument="global_batch_size",
         what="a batch shared among workers whose number is free",
         why="the kernels change with the number of workers, and only some numbers divide the batch",
         instead="batch_size, per worker, with workers free",
-        applies=lambda free, given: "workers" in free and given.get("global_batch_size") is not None,
+        applies=lambda free, arguments: "workers" in free and arguments.get("global_batch_size") is not None,
     ),
     NoClosedForm(
         argument="bucket_bytes",
@@ -407,14 +407,14 @@ NO_CLOSED_FORM: Final = (
         what="varying times to prepare mini-batches",
         why="the mean of the longest of several random times is an order statistic",
         instead="0 in a formula",
-        applies=lambda free, given: bool(given.get("input_variation")),
+        applies=lambda free, arguments: bool(arguments.get("input_variation")),
     ),
     NoClosedForm(
         argument="dataset",
         what="reading and decoding with workers or links of a system free",
         why="storage, links and cores are shared host by host, which no single expression covers",
         instead="None with workers or a system's links free",
-        applies=lambda free, given: given.get("dataset") is not None and _of_a_system(free, given),
+        applies=lambda free, arguments: arguments.get("dataset") is not None and _of_a_system(free, arguments),
     ),
 )
 """All cases without a closed form."""
@@ -423,7 +423,7 @@ MEASURED: Final = "a device of the catalogue: kernels of a measured machine are 
 
 def refuse_open_ended(free: Iterable[Any], arguments: Arguments, *, prepared: Prepared | None = None) -> None:
     """Reject anything that has no closed form."""
-    names = {str(each) for each in free}
+    names = {str(symbol) for symbol in free}
     for limit in NO_CLOSED_FORM:
         if limit.applies(names, arguments):
             allowed = f"{limit.instead}; no closed form exists of {limit.what}: {limit.why}"

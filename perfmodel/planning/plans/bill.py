@@ -246,8 +246,8 @@ def spot_terms(
     restart_s: Any,
 ) -> dict[str, Any]:
     """Read the interruptions of spot instances and the storage of checkpoints."""
-    given = {"interruptions_per_hour": interruptions_per_hour, "checkpoint_to": checkpoint_to}
-    for name, value in given.items():
+    spot_terms = {"interruptions_per_hour": interruptions_per_hour, "checkpoint_to": checkpoint_to}
+    for name, value in spot_terms.items():
         if is_asked and value is None:
             allowed = "set with purchase='spot': " + (
                 "no file states how often an instance is interrupted"

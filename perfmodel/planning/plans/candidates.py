@@ -19,7 +19,7 @@ from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Terms, Worklo
 from perfmodel.planning.plans.report import MEMORY, Limits, PlanRow, with_front
 from perfmodel.planning.predict_options import listed, options_of
 from perfmodel.prediction.arguments.checks import NO_SYNC, positive, whole_number
-from perfmodel.prediction.bill import check_processors, host_count_of, instances_of, processors_of
+from perfmodel.prediction.bill import check_processors, host_count_of, instances_of, mean_power_of, processors_of
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.job.data_path import HOST_MEMORY
 from perfmodel.prediction.predict import predict
@@ -115,7 +115,7 @@ class Question:
             instance_count=count,
             host_count=host_count_of(p),
             device_count=processors_of(p),
-            device_w=getattr(p.basis.prepared.target.processor_spec, "tdp_w", None),
+            device_w=mean_power_of(p),
         )
         return Entry(row=self._billed(row, p, hired), candidate=candidate, hired=hired, prediction=p)
 
@@ -171,8 +171,8 @@ def _with_remedy(error: ArgumentError) -> ArgumentError:
     """Add to an error how to state for a plan how examples are read and decoded."""
     if error.argument not in FEED or error.given is not None:
         return error
-    own = "set it per candidate, as in {'price': ..., 'input_from': 'object_store', 'decode_cores': 8}"
-    return ArgumentError(error.argument, None, f"{error.allowed}; {own}, or use a system with drives")
+    remedy = "set it per candidate, as in {'price': ..., 'input_from': 'object_store', 'decode_cores': 8}"
+    return ArgumentError(error.argument, None, f"{error.allowed}; {remedy}, or use a system with drives")
 
 
 def _at_fault(error: ArgumentError | UnknownNameError) -> str:
@@ -252,15 +252,15 @@ class Candidate:
         return (f"one of the {price.device_count} devices of {self.name} works and all are paid: {why}",)
 
 
-def read_candidates(given: Any, *, devices_per_worker: int = 1) -> list[Candidate]:
+def read_candidates(stated: Any, *, devices_per_worker: int = 1) -> list[Candidate]:
     """Read the caller's candidates."""
-    if isinstance(given, str | Path | Mapping | InstancePrice):
-        given = [given]
-    if not isinstance(given, Iterable):
-        raise ArgumentError("candidates", given, "a list of prices, or of mappings with price= and hardware")
-    entries = list(given)
+    if isinstance(stated, str | Path | Mapping | InstancePrice):
+        stated = [stated]
+    if not isinstance(stated, Iterable):
+        raise ArgumentError("candidates", stated, "a list of prices, or of mappings with price= and hardware")
+    entries = list(stated)
     if not entries:
-        raise ArgumentError("candidates", given, "must have at least one candidate")
+        raise ArgumentError("candidates", stated, "must have at least one candidate")
     return [_candidate(entry, devices_per_worker) for entry in entries]
 
 
@@ -295,12 +295,12 @@ def _name(stated: Mapping[str, Any]) -> str:
 
 def _hardware(stated: Mapping[str, Any], price: InstancePrice | float) -> dict[str, Any]:
     """Return the device or system of a candidate: the stated one, else that of its price."""
-    given = {key: stated[key] for key in ("device", "system") if stated.get(key) is not None}
-    if len(given) == 2:
+    hardware = {key: stated[key] for key in ("device", "system") if stated.get(key) is not None}
+    if len(hardware) == 2:
         raise ArgumentError("candidates", dict(stated), "mappings with device= or system=, not both")
-    if given:
-        _check_devices(given, price)
-        return _loaded(given)
+    if hardware:
+        _check_devices(hardware, price)
+        return _loaded(hardware)
     if isinstance(price, InstancePrice) and price.system is not None:
         return _loaded({"system": price.system})
     if isinstance(price, InstancePrice) and price.accelerators is not None:

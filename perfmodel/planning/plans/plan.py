@@ -65,7 +65,9 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
         notes.append(f"prices hold since {days[0]}")
     notes += _notes_on_prices(question, purchases, rows)
     if any(row.energy_kwh is not None for row in rows):
-        notes.append("kWh of devices at their thermal design power all the time, without hosts: an upper bound")
+        notes.append(
+            "kWh of devices without hosts: GPUs by what works in a step, CPUs at thermal design power, an upper bound"
+        )
     if any((row.mean_staleness or 0) > 0 for row in rows):
         penalty = question.staleness_penalty
         more = (
@@ -86,10 +88,10 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
 
 def _notes_on_prices(question: Question, purchases: list[str], rows: list[PlanRow]) -> list[str]:
     """Return notes on prices whose source nobody read, and on prices that fall with use."""
-    prices = {each.name: each.price for each in question.candidates if isinstance(each.price, InstancePrice)}
+    prices = {bought.name: bought.price for bought in question.candidates if isinstance(bought.price, InstancePrice)}
     fields = [field for how, field in PRICE_FIELDS.items() if how in purchases]
     sources = {name: [price.source_of(field) for field in fields] for name, price in prices.items()}
-    unread = [name for name, told in sources.items() if any(each is not None and not each.is_verified for each in told)]
+    unread = [name for name, cited in sources.items() if any(source and not source.is_verified for source in cited)]
     notes = [f"list price from memory, not read from a source: {', '.join(unread)}"] if unread else []
     lower = {
         row.candidate: None
@@ -109,7 +111,7 @@ def _is_sustained(price: InstancePrice | None, hours: float) -> bool:
 
 def _days_of(question: Question, purchases: list[str]) -> list[date]:
     """Return the first days of the rows' on-demand or spot prices, oldest first."""
-    prices = [each.price for each in question.candidates if isinstance(each.price, InstancePrice)]
+    prices = [candidate.price for candidate in question.candidates if isinstance(candidate.price, InstancePrice)]
     days = {price.valid_from for price in prices} if ON_DEMAND in purchases else set()
     if SPOT in purchases:
         days |= {price.spot_valid_from for price in prices if price.spot_valid_from is not None}
@@ -257,9 +259,9 @@ def _devices_per_worker(options: Mapping[str, Any]) -> int:
     return math.prod(whole_number(name, options.get(name, 1)) for name in ("stages", "tensor_size"))
 
 
-def _sizes(**given: Any) -> dict[str, Any]:
+def _sizes(**sizes: Any) -> dict[str, Any]:
     """Return the batch size as predict takes it; reject one that no row could run."""
-    return {name: None if size is None else whole_number(name, size) for name, size in given.items()}
+    return {name: None if size is None else whole_number(name, size) for name, size in sizes.items()}
 
 
 def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> Plan:
@@ -345,10 +347,10 @@ class Verdict:
         """Return the best row with one limit lifted, if it is better than the present best."""
         limits = self.limits if name == MEMORY else self.limits.without(name)
         rows = self.too_large if name == MEMORY else self.running
-        found, best = limits.best_of(rows), self.best
-        if found is None or best is None:
-            return found
-        return found if self.limits.order(found) < self.limits.order(best) else None
+        row, best = limits.best_of(rows), self.best
+        if row is None or best is None:
+            return row
+        return row if self.limits.order(row) < self.limits.order(best) else None
 
     def binding(self) -> tuple[str, ...]:
         """Return each limit that changes the choice if lifted alone; if nothing fits, all limits that are missed."""
@@ -366,7 +368,7 @@ class Verdict:
             for entry in self.entries
             if entry.row.can_run and entry.hired is not None
         ]
-        share, row = max(shares, key=lambda each: each[0], default=(0.0, None))
+        share, row = max(shares, key=lambda miss: miss[0], default=(0.0, None))
         return None if row is None or share == 0 else (row, 1 / share)
 
     def _share_that_fits(self, hired: Hired) -> float:
@@ -383,12 +385,12 @@ class Verdict:
     def changes(self) -> tuple[Change, ...]:
         """Return the changes that would give another choice, or a first one."""
         finders = {DEADLINE: self._of_deadline, BUDGET: self._of_budget, MEMORY: self._of_memory}
-        found: list[Change | None] = [finder() for name, finder in finders.items() if self._better(name) is not None]
+        changes: list[Change | None] = [finder() for name, finder in finders.items() if self._better(name) is not None]
         if self.best is None:
-            found += self._of_work()
-            if not found and self.too_large and not self.running:
-                found.append(self._of_memory())
-        return tuple(change for change in found if change is not None)
+            changes += self._of_work()
+            if not changes and self.too_large and not self.running:
+                changes.append(self._of_memory())
+        return tuple(change for change in changes if change is not None)
 
     def _lifted(self, name: str) -> PlanRow:
         """Return the best row with a limit lifted; if nothing fits, the nearest miss."""
@@ -420,13 +422,13 @@ class Verdict:
         if nearest is None:
             return []
         row, speedup = nearest
-        found = [_change("speed", speedup, row, f"steps {_at_least(speedup)} times as fast on {row.describe()}", None)]
+        work = [_change("speed", speedup, row, f"steps {_at_least(speedup)} times as fast on {row.describe()}", None)]
         entry = next(entry for entry in self.entries if entry.row is row)
         what, count = self.question.workload.amount
         fewer = self._less_work(entry, 1 / speedup)
         if fewer:
-            found.append(_change(what, fewer, row, f"{fewer:,} {what} instead of {count:,} on {row.describe()}", None))
-        return found
+            work.append(_change(what, fewer, row, f"{fewer:,} {what} instead of {count:,} on {row.describe()}", None))
+        return work
 
     def _less_work(self, entry: Entry, share: float) -> int:
         """Return the most epochs or samples, in whole steps, within a share of the work; 0 for none."""

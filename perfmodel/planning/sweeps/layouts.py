@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.space import Space
     from perfmodel.prediction.device.step_time import StepTime
     from perfmodel.prediction.job.compose import DeviceWork, Turned
-    from perfmodel.prediction.job.prepared import Prepared
 
     Ints = NDArray[np.int64]
 
@@ -203,7 +202,7 @@ class Layouts:
         fed = None
         if units[0].prepared.data_path is not None and units[0].prepared.data_path.dataset is not None:
             fed = partial(stack.fed, of_unit=of_unit, batch=batch)
-        copies_s = tuple(parts * each for each in taken(stack.copies_s, at))
+        copies_s = tuple(parts * each for each in taken(stack.copies_s, stack.alone[at]))
         composed = fed_with(composed, agreement=agreement, copies_s=copies_s, fed=fed)
         memory_bytes, capacity_bytes = stack.memory(layout, at, parts)
         names = [str(unit.prepared.target.processor_spec.stem) for unit in units]
@@ -224,9 +223,6 @@ class Layouts:
             )[of_unit],
         )
         return Answer(places=places, outcome=outcome, devices=names, device_of_row=of_unit)
-
-    def _epoch_size(self, prepared: Prepared) -> int:
-        return epoch_size(self.dataset_size, None if prepared.data_path is None else prepared.data_path.dataset)
 
 
 def _in_order(layout: Layout) -> Layout:
@@ -328,11 +324,15 @@ class _Stack:
         self.units = units
         self.counts = [len(unit.sizes) for unit in units]
         self.starts = np.cumsum([0, *self.counts[:-1]])
-        self.worker = stacked([unit.worker for unit in units], self.counts)
+        first = {id(unit.alone): unit for unit in reversed(units)}  # sharing among workers does not change the rest
+        alone_starts = dict(zip(first, np.cumsum([0, *(len(unit.sizes) for unit in first.values())]), strict=False))
+        self.alone = np.concatenate([alone_starts[id(unit.alone)] + np.arange(len(unit.sizes)) for unit in units])
+        counts = [len(unit.sizes) for unit in first.values()]
+        self.worker = stacked([unit.worker for unit in first.values()], counts)
         turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "there_s", "back_s"), ())
         self.without_turns = replace(self.worker, **turns)
         self.devices = stacked([unit.memory for unit in units], self.counts)
-        self.copies_s = stacked([unit.copies_s for unit in units], self.counts)
+        self.copies_s = stacked([unit.copies_s for unit in first.values()], counts)
         prepared = [unit.prepared for unit in units]
         self.shares = np.array([1 / each.layout.data_size if each.layout.shard_stage else 1.0 for each in prepared])
         self.exchanged = None
@@ -354,7 +354,7 @@ class _Stack:
         """Return the joint steps of rows, without copies and input."""
         orders = self.orders(layout)
         used, at = np.unique(at, return_inverse=True)  # many rows share a few micro-batch sizes
-        turns = turned(taken(self.worker, used), orders)
+        turns = turned(taken(self.worker, self.alone[used]), orders)
         if self.exchanged is None:
             exchanged = self._exchanged(turns, np.searchsorted(used, [*self.starts, sum(self.counts)]), used)
         else:
@@ -362,7 +362,7 @@ class _Stack:
         agreement = self.units[0].agreement
         count = layout.micro_batches * passes
         own, between = stepped(
-            taken(self.without_turns, used[at]),
+            taken(self.without_turns, self.alone[used[at]]),
             taken(turns, at),
             exchanged=None
             if agreement is None

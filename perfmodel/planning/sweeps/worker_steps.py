@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,7 @@ from perfmodel.records import Phase
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.hardware.cpu import Cpu
     from perfmodel.hardware.gpu import Gpu
     from perfmodel.hardware.wiring import Wired
     from perfmodel.planning.sweeps.space import Space
@@ -69,7 +70,7 @@ class WorkerKind:
 
     def one_input_bytes(self, footprint: MemoryFootprint) -> Any:
         """Return the size of one mini-batch of a footprint that may hold two. [B]"""
-        ahead_bytes = self.prepared.stage_copies(self.prepared.stages[0])[1].copied_bytes
+        ahead_bytes = self.prepared.stage_copy(self.prepared.stages[0], ahead=True).copied_bytes
         return footprint.input_bytes / (1 + bool(np.any(ahead_bytes)))
 
     @property
@@ -129,13 +130,11 @@ class Section:
     @derived_property
     def own(self) -> StepTime:
         """Step of each worker alone. [s]"""
-        of_kinds = {
-            part.name: [getattr(kind.timed.parts, part.name) for kind in self.kinds] for part in fields(StepTime)
-        }
-        nothing = {
-            name for name, values in of_kinds.items() if all(np.ndim(each) == 0 and each == 0 for each in values)
-        }
-        return StepTime(**{name: 0.0 if name in nothing else self.joined(values) for name, values in of_kinds.items()})
+
+        def joined(values: tuple[Any, ...]) -> Any:
+            return 0.0 if all(np.ndim(each) == 0 and each == 0 for each in values) else self.joined(values)
+
+        return StepTime._make(map(joined, zip(*(kind.timed.parts for kind in self.kinds), strict=True)))
 
     @property
     def whole(self) -> StepTime:
@@ -198,9 +197,8 @@ class Section:
 def _slower(kind: WorkerKind) -> WorkerKind:
     target = kind.target
     assert isinstance(target, GpuTarget)
-    prepared = replace(
-        kind.prepared, target=GpuTarget(target.device.beside_working_dies(), system_part=target.system_part)
-    )
+    slower = GpuTarget(target.device.beside_working_dies(), host=target.host, system_part=target.system_part)
+    prepared = replace(kind.prepared, target=slower)
     return replace(kind, prepared=prepared, timed=prepared.step())
 
 
@@ -218,7 +216,7 @@ class Workers:
     """Times the workers of tasks, and caches intermediate results for later tasks."""
 
     space: Space
-    _devices: list[Gpu] = field(default_factory=list)
+    _processors: list[tuple[Gpu, Cpu | None]] = field(default_factory=list)
     _kept: dict[Any, Any] = field(default_factory=dict)
 
     def block(self, codes: Mapping[str, NDArray[np.int64]], count: int) -> Block:
@@ -283,6 +281,7 @@ class Workers:
             library=space.value("library", codes.get("library", 0)),
             pinned=space.value("pinned", codes.get("pinned", 0)),
             recompute=space.value("recompute", codes.get("recompute", 0)),
+            image_layout=space.value("image_layout", codes.get("image_layout", 0)),
         )
         prepared = replace(prepared, batch_size=np.array(sizes, dtype=float))  # type: ignore[arg-type]
         same = (*((name, code) for name, code in codes.items() if name not in ("device", "system", "link", "pinned")),)
@@ -305,11 +304,12 @@ class Workers:
         """Return a key that processors with the same times share."""
         if not isinstance(target, GpuTarget):
             return tuple((name, codes.get(name)) for name in ("device", "system"))
-        for index, known in enumerate(self._devices):
-            if known is target.device or known == target.device:
+        processor = target.device, target.host
+        for index, known in enumerate(self._processors):
+            if all(one is other or one == other for one, other in zip(known, processor, strict=True)):
                 return index
-        self._devices.append(target.device)
-        return len(self._devices) - 1
+        self._processors.append(processor)
+        return len(self._processors) - 1
 
     def _alike(self, kind: WorkerKind) -> Alike:
         """Return the key of the section that workers belong to."""
@@ -550,12 +550,7 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
     found = [_composed(section.some(np.array([index])), agreement) for index in range(len(section.batch_size))]
 
     def joined(steps: list[StepTime]) -> StepTime:
-        return StepTime(
-            **{
-                each.name: np.array([float(np.ravel(getattr(step, each.name))[0]) for step in steps])
-                for each in fields(StepTime)
-            }
-        )
+        return StepTime._make(np.array([[float(np.ravel(part)[0]) for part in step] for step in steps]).T)
 
     return replace(found[0], parts=joined([each.parts for each in found]), own=joined([each.own for each in found]))
 

@@ -1,4 +1,4 @@
-"""The registry of collective algorithms, and libraries that choose among them."""
+"""The list of collective algorithms, and libraries that choose among them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.cost.collective import protocol_time, units_taken_share
+from perfmodel.cost.collective_time import protocol_time, units_taken_share
 from perfmodel.errors import UnknownNameError
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
 
 ALL_REDUCES: Final[dict[str, Collective]] = {
-    each.name: each
-    for each in (
+    strategy.name: strategy
+    for strategy in (
         OneToAll(),
         ParameterServer(),
         RingAllReduce(),
@@ -40,7 +40,7 @@ ALL_REDUCES: Final[dict[str, Collective]] = {
 }
 """Algorithms that give every worker the sum, by name."""
 COLLECTIVES: Final[dict[str, Collective]] = ALL_REDUCES | {
-    each.name: each for each in (ReduceScatter(), AllGather(), AllToAll(), Broadcast(), SendReceive())
+    strategy.name: strategy for strategy in (ReduceScatter(), AllGather(), AllToAll(), Broadcast(), SendReceive())
 }
 """All algorithms by name."""
 
@@ -120,7 +120,7 @@ class LibraryCollective:
 
     def taken_share(self, *, unit_count: int) -> Quantity:
         """Share of a device that messages occupy. [1]"""
-        rates = [rate for placed in self.algorithms for each in placed.rounds for rate in each.rates_bytes_per_s]
+        rates = [rate for placed in self.algorithms for round_ in placed.rounds for rate in round_.rates_bytes_per_s]
         if self.blocks is None or not rates:
             return 0.0
         share = units_taken_share(
@@ -230,7 +230,7 @@ def place_library(
     """
     how = library.operation_named(operation)
     placed = []
-    for each in map(collective, how.algorithms):
-        options: dict[str, Any] = {"at_once": True} if how.at_once and "at_once" in each.option_names else {}
-        placed.append(place(each, topology, ranks, beside=beside, **options))
+    for algorithm in map(collective, how.algorithms):
+        options: dict[str, Any] = {"at_once": True} if how.at_once and "at_once" in algorithm.option_names else {}
+        placed.append(place(algorithm, topology, ranks, beside=beside, **options))
     return LibraryCollective(algorithms=tuple(placed), protocols=protocols_of(library), blocks=library.blocks)
