@@ -12,11 +12,18 @@ def class_of(operation):
     return measured_kernel(operation, element_bytes=4).efficiency
 
 
+SINCE_NAMED = {"transpose": "rearrange", "transpose_backward": "rearrange_backward"}
+"""Name of a kernel in older records -> its name now."""
+
+
 def recorded_operations(record):
     """Data type and operation of every point of a record."""
     content = read_journal(record)
     benchmarks = benchmark_table(content["header"]["backend"])
-    return [(point.dtype, benchmarks[point.name].operation(point.sizes)) for point in content["points"]]
+    return [
+        (point.dtype, benchmarks[SINCE_NAMED.get(point.name, point.name)].operation(point.sizes))
+        for point in content["points"]
+    ]
 
 
 def live_operations(*, processor="cpu", dtype="fp32"):

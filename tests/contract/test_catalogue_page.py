@@ -10,27 +10,30 @@ import pytest
 import perfmodel as pm
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.gpu import Gpu
+from perfmodel.prediction.device.gpu_clock import sustained_clocks_mhz
 
 PAGE = Path(__file__).parents[2] / "docs" / "catalogue.md"
-TENSOR_TYPES = ("tf32", "fp16", "bf16", "fp8")
-ESTIMATED_EVERYWHERE = ("launch.", "context_mib", "host_link.")
+TENSOR_TYPES = ("tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4", "int8")
+ESTIMATED_EVERYWHERE = ("launch.", "context_mib", "host_link.", "idle_w", "clock_max_mhz", "power.")
 
 
 def gpu_lines():
     gpus = {name: pm.load_device(name) for name in spec_files.names("devices")}
     gpus = {name: gpu for name, gpu in gpus.items() if isinstance(gpu, Gpu)}
     lines = [
-        "| name | GPU | architecture | units | fp32 [TFLOP/s] | others [TFLOP/s] | memory [GiB] | [GB/s] | unread |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| name | GPU | architecture | units | fp32 [TFLOP/s] | others [TFLOP/s] | in products [MHz] | memory [GiB] "
+        "| [GB/s] | unread |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, gpu in sorted(gpus.items(), key=lambda item: (item[1].launch_date, item[0])):
         peaks = gpu.peak_tflop_per_s
         others = ", ".join(f"{dtype} {getattr(peaks, dtype):g}" for dtype in TENSOR_TYPES if getattr(peaks, dtype))
         fields = [field for source in gpu.source if source.verified is False for field in source.fields]
         unverified = sum(not field.startswith(ESTIMATED_EVERYWHERE) for field in fields)
+        clocks = ", ".join(f"{clock:.0f}" for clock in sustained_clocks_mhz(gpu).values())
         lines.append(
             f"| `{name}` | {gpu.name} | {gpu.architecture} | {gpu.unit_count} | {peaks.fp32:g} | {others or '-'} | "
-            f"{gpu.memory.capacity_gib:g} | {gpu.memory.bandwidth_gb_per_s:g} | {unverified} |"
+            f"{clocks} | {gpu.memory.capacity_gib:g} | {gpu.memory.bandwidth_gb_per_s:g} | {unverified} |"
         )
     return lines
 

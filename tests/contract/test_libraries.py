@@ -22,7 +22,7 @@ def test_it_loads_with_a_source_for_everything(path):
     library = pm.load_library(path)
     assert library == pm.load_library(path.stem)
     assert library.source
-    assert f"{library.processor}_{library.kind}" in ("gpu_blas", "gpu_dnn", "cpu_blas")
+    assert f"{library.processor}_{library.kind}" in ("gpu_blas", "gpu_dnn", "gpu_attention", "cpu_blas")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -66,7 +66,7 @@ def test_a_board_that_throttles_keeps_it_to_itself():
             pm.predict(graph, device=board, dtype=dtype, **asked).compute_s * board.peak_flop_per_s(dtype)
             for board in boards
         )
-        assert t4 > 1.2 * other
+        assert t4 > 1.1 * other
 
 
 def test_tensor_cores_serve_the_types_that_the_device_has():

@@ -9,8 +9,8 @@ import perfmodel as pm
 from contention import contends
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, UnknownNameError
-from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import place
+from perfmodel.sync.registry import collective
 
 SYSTEMS = {"survey_fig5": 1, "survey_fig6": 2, "dgx_a100": 2}
 """System -> data-parallel workers beside a group of four devices."""

@@ -4,7 +4,7 @@ import pytest
 
 import perfmodel as pm
 from perfmodel.prediction.job.straggler import DISTRIBUTIONS
-from perfmodel.sync.collectives import LibraryCollective
+from perfmodel.sync.registry import LibraryCollective
 from pipeline_closed_forms import gpipe_time
 
 PIPELINE = {"parallelism": "pipeline", "stages": 2, "micro_batches": 4}

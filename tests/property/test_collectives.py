@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.topology import Place, Topology, Wire
-from perfmodel.sync.collectives import ALL_REDUCES, COLLECTIVES, collective
 from perfmodel.sync.placed import place
+from perfmodel.sync.registry import ALL_REDUCES, COLLECTIVES, collective
 from played_collectives import play_collective
 
 EXACT = 1e-9

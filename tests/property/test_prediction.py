@@ -1,5 +1,6 @@
 """What must hold for every framework, network, processor and batch size."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,10 +16,12 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.kernels import Matmul
 from perfmodel.layers import load_optimizer
+from perfmodel.layers.passes import one_pass
+from perfmodel.prediction.device.gpu_clock import sustained_peak_flop_per_s
 from perfmodel.prediction.device.step_time import PARTS, step_time
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.job.lowered import lowered_graph
-from perfmodel.records import Phase
+from perfmodel.records import Phase, Role
 
 FRAMEWORKS = spec_files.names("frameworks")
 GRAPHS = {name: pm.zoo.build(name) for name in pm.zoo.names()}
@@ -69,6 +72,18 @@ def test_parts_are_not_negative_and_sum_to_the_step_and_to_the_rows(framework, n
     assert p.step_s >= p.dispatch_s * (1 - 1e-12)
 
 
+def with_gradient_buffers(graph, backward):
+    """Yield the operations of back-propagation; after a layer's last, each gradient is cleared, and added to."""
+    shapes = {node.name: node.trained_shapes.values() for node in graph.layers}
+    last = {layer: place for place, (layer, _) in enumerate(backward)}
+    for place, (layer, operation) in enumerate(backward):
+        yield layer, operation
+        for shape in shapes.get(layer, ()) if last[layer] == place else ():
+            size, role = math.prod(shape), Role.WEIGHT_GRADIENT
+            yield layer, one_pass("clear", read=0, written=size, role=role)
+            yield layer, one_pass("gradient_sum", read=2 * size, written=size, flop=size, role=role)
+
+
 @FEW
 @given(framework=frameworks, network=networks, processor=st.sampled_from(("gpu", "cpu")), batch_size=batch_sizes)
 def test_the_table_is_the_direct_lowering_at_any_batch_size(framework, network, processor, batch_size):
@@ -84,6 +99,9 @@ def test_the_table_is_the_direct_lowering_at_any_batch_size(framework, network, 
         for phase in (Phase.FORWARD, Phase.BACKWARD)
         for layer, operation in graph.operations(batch_size=batch_size, phase=phase, input_gradient=False)
     ]
+    if lowering.gradient_accumulation == "apart":
+        forward_count = len(graph.operations(batch_size=batch_size, phase=Phase.FORWARD, input_gradient=False))
+        direct = direct[:forward_count] + list(with_gradient_buffers(graph, direct[forward_count:]))
     direct += load_optimizer("momentum").layer_operations(graph.parameter_counts, batch_size=batch_size)
     assert [each.layer for each in table.occurrences] == [layer for layer, _ in direct]
     ends = np.append(table.alternative_starts[1:], len(table.row_order))
@@ -164,7 +182,7 @@ def test_a_faster_gpu_is_never_slower(framework, network, batch_size, faster, fi
 def test_no_kernel_beats_peak_or_bandwidth(framework, network, device, batch_size):
     p = pm.predict(GRAPHS[network], batch_size=batch_size, framework=framework, device=device)
     spec = pm.load_device(device)
-    peak, bandwidth = spec.sustained_peak_flop_per_s("fp32"), spec.memory_bandwidth_bytes_per_s
+    peak, bandwidth = sustained_peak_flop_per_s(spec, "fp32"), spec.memory_bandwidth_bytes_per_s
     for row in p.layers:
         assert row.seconds >= row.flop_count / peak * (1 - 1e-9), row
         assert row.seconds >= row.bytes / bandwidth * (1 - 1e-9), row

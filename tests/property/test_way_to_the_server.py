@@ -13,8 +13,8 @@ from perfmodel.hardware.catalogue import load_system
 from perfmodel.simulation.asynchronous import play_asynchronous
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
-from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import place
+from perfmodel.sync.registry import collective
 
 JOBS = (
     ("survey_fig6", 4),

@@ -13,6 +13,7 @@ import pytest
 import perfmodel as pm
 from perfmodel.framework.convolution import ALGORITHMS
 from perfmodel.hardware.spec_files import shipped_folder
+from perfmodel.prediction.device.gpu_clock import sustained_peak_flop_per_s
 
 TOLERANCE = 0.3
 VGG = pm.zoo.vgg16()
@@ -62,7 +63,8 @@ def test_each_version_gains_what_its_winograd_kernels_gain():
     ],
 )
 def test_mixed_precision_training(device, dtype, images_per_s):
-    p = pm.predict(RESNET, batch_size=256, device=device, dtype=dtype, optimizer="momentum")
+    layout = "channels_last" if dtype == "fp16" else "channels_first"  # as that container ran them
+    p = pm.predict(RESNET, batch_size=256, device=device, dtype=dtype, optimizer="momentum", image_layout=layout)
     assert p.samples_per_s == pytest.approx(images_per_s, rel=TOLERANCE)
 
 
@@ -101,12 +103,13 @@ def test_groups_run_in_one_launch_since_version_7():
 
 def test_boards_of_one_architecture_share_its_factor_and_differ_by_their_clocks():
     library = pm.load_library("cudnn_7")
-    assert library.constants_for("turing")["architecture_factor"] > 1
+    assert (
+        library.constants_for("turing")["architecture_factor"] == library.constants_for("volta")["architecture_factor"]
+    )
     shares = [
-        board.sustained_peak_flop_per_s() / board.peak_flop_per_s()
-        for board in map(pm.load_device, ("t4", "titan_rtx"))
+        sustained_peak_flop_per_s(board) / board.peak_flop_per_s() for board in map(pm.load_device, ("t4", "titan_rtx"))
     ]
-    assert shares[0] < 0.6 < shares[1] == 1
+    assert shares[0] < 0.6 < 0.85 < shares[1] < 1  # 70 and 280 W
 
 
 @pytest.mark.parametrize("name", ["cudnn_7", "cudnn_8"])

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from perfmodel import measurements
-from perfmodel.fitting.interval_fit import conformal_quantile
+from perfmodel.fitting.interval_scale_fit import conformal_quantile
 from perfmodel.hardware.interval_scale import load_interval_scale
-from perfmodel.validation.scores.intervals import ENOUGH, Residuals, path_of, read_residuals
+from perfmodel.validation.scores.interval_coverage import ENOUGH, Residuals, path_of, read_residuals
 from perfmodel.validation.scores.metrics import coverage, interval_score, median_ratio
 from perfmodel.validation.validate import validate_steps as validate
 

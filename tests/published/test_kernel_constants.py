@@ -19,9 +19,9 @@ from perfmodel.records import Convolution, Role
 
 TOLERANCE, CONVOLUTION_TOLERANCE = 0.2, 0.3
 M40 = {"peak_flop_per_s": 6.844e12, "unit_count": 24, "bandwidth_bytes_per_s": 288.4e9}
-CLOCKS = {6.844e12: 1.114e9, 9.34e12: 1.303e9, 10.974e12: 1.531e9}
+CLOCKS = {6.844e12: 1.114e9, 9.34e12: 1.303e9, 11.827e12: 1.65e9}  # the clock that each keeps
 P100 = {"peak_flop_per_s": 9.34e12, "unit_count": 56, "bandwidth_bytes_per_s": 732e9}
-TITAN_X = {"peak_flop_per_s": 10.974e12, "unit_count": 28, "bandwidth_bytes_per_s": 480.4e9}
+TITAN_X = {"peak_flop_per_s": 11.827e12, "unit_count": 28, "bandwidth_bytes_per_s": 480.4e9}
 FLOOR_S = 5e-6
 ROLES = (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
 CONVOLUTION_LIBRARIES = ("cudnn_4", "cudnn_5", "cudnn_5_1", "cudnn_6", "cudnn_7", "cudnn_8")

@@ -114,7 +114,7 @@ def test_predictions_follow_the_hardware_and_are_no_look_up(tmp_path, monkeypatc
     # by more than two, and on the whole by a good part of it.
     text = (shipped_folder() / "devices/gtx_980.toml").read_text()
     pattern = {
-        "peak": r"^(clock_(?:base|boost)_mhz = |fp\d\d = )([\d.]+)",
+        "peak": r"^(clock_(?:base|boost|max)_mhz = |fp\d\d = )([\d.]+)",
         "bandwidth": r"^(bandwidth_gb_per_s = )([\d.]+)",
     }[what]
     slowed, changes = re.subn(pattern, lambda found: found[1] + str(factor * float(found[2])), text, flags=re.MULTILINE)

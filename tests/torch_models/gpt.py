@@ -1,11 +1,18 @@
 """GPT-2: Radford, Wu, Child, Luan, Amodei, Sutskever, 2019, with the parameters of its published checkpoints."""
 
+import math
+
 import torch
 from torch import nn
 
 from perfmodel.validation.live.modules import attend, join_heads, split_heads
 
 SIZES = {"small": (12, 768, 12), "medium": (24, 1024, 16), "large": (36, 1280, 20), "xl": (48, 1600, 25)}
+
+
+def gelu(x):
+    """GELU approximated with a tanh, in the passes of the published code."""
+    return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * torch.pow(x, 3))))
 
 
 class Block(nn.Module):
@@ -17,14 +24,13 @@ class Block(nn.Module):
         self.attention_norm, self.norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.operands, self.output = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.activation = nn.GELU(approximate="tanh")
         self.attention_dropout, self.dropout = nn.Dropout(dropout), nn.Dropout(dropout)
 
     def forward(self, x):
         operands = (split_heads(part, self.heads) for part in self.operands(self.attention_norm(x)).chunk(3, -1))
         y = join_heads(attend(*operands, causal=True, dropout=self.rate))
         x = x + self.attention_dropout(self.output(y))
-        return x + self.dropout(self.down(self.activation(self.up(self.norm(x)))))
+        return x + self.dropout(self.down(gelu(self.up(self.norm(x)))))
 
 
 class GPT(nn.Module):

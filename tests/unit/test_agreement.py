@@ -13,7 +13,7 @@ from perfmodel.cli.app import run
 from perfmodel.cost.overlap import arrival_stall, bucket_sums, buckets, ends
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.sync.asynchronous import SCHEMES
-from perfmodel.sync.collectives import ALL_REDUCES
+from perfmodel.sync.registry import ALL_REDUCES
 from played_collectives import play_collective
 
 SYSTEMS = {"survey_fig5": 4, "survey_fig6": 16, "dgx_a100": 8, "p2_16xlarge": 16}

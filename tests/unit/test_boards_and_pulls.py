@@ -10,6 +10,7 @@ import perfmodel as pm
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_device, load_system
+from perfmodel.prediction.device.gpu_clock import sustained_peak_flop_per_s
 from perfmodel.prediction.device.system_part import SystemPart
 
 K80, EIGHT = "tesla_k80_gk210", "gce_n1_standard_32_k80_x8"
@@ -87,8 +88,8 @@ def test_a_step_is_slower_beside_a_working_die_by_no_more_than_the_clock_and_it_
 def test_a_network_spread_over_a_board_runs_at_its_lower_clock(alexnet):
     job = {"stages": 2, "parallelism": "pipeline", "sync": "ring_all_reduce", "framework": "generic"}
     spread = step(alexnet, 1, system="k80_card", **job)
-    assert spread.peak_flop_per_s == pytest.approx(SystemPart(system=load_system("k80_card"), worker_count=2)
-                                                   .device.sustained_peak_flop_per_s("fp32"))  # fmt: skip
+    die = SystemPart(system=load_system("k80_card"), worker_count=2).device
+    assert spread.peak_flop_per_s == pytest.approx(sustained_peak_flop_per_s(die, "fp32"))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8])

@@ -15,8 +15,8 @@ from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.library import load_collective_library
 from perfmodel.hardware.topology import Place, Topology
 from perfmodel.measurements.kernel_tables import read_collectives, read_data_folder
-from perfmodel.sync.collectives import collective, place_library
 from perfmodel.sync.placed import place
+from perfmodel.sync.registry import collective, place_library
 from perfmodel.validation.scores.collectives import (
     CONSTANT,
     INTERPOLATED,

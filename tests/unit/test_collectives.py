@@ -10,7 +10,7 @@ import sympy
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.sync.base import SERVER, group_count
-from perfmodel.sync.collectives import ALL_REDUCES, COLLECTIVES, collective
+from perfmodel.sync.registry import ALL_REDUCES, COLLECTIVES, collective
 from perfmodel.sync.trees import colours, two_trees
 
 RESNET50_BYTES = 102_228_128

@@ -50,7 +50,7 @@ def basis() -> Basis:
 
 
 def stated(**changes: Any) -> StatedPrediction:
-    fields: dict[str, Any] = {
+    read: dict[str, Any] = {
         "subject": "toynet",
         "target": "NVIDIA GeForce GTX 1080",
         "framework": "Caffe",
@@ -74,16 +74,12 @@ def stated(**changes: Any) -> StatedPrediction:
         "step_overhead_s": 0.0,
         "peak_flop_per_s": 8e12,
         "memory_bandwidth_bytes_per_s": 320e9,
-        "basis": basis(),
-    }
-    made_when_asked: dict[str, Any] = {
         "memory": MemoryFootprint(1e9, 1e9, 0.0, 3e9, 5e8, 1e6, 2e8, 8e9),
         "remarks": ("the library has no native kernels for <pascal>",),
         "sources": (load_device("gtx_1080"),),
     }
-    made_when_asked |= {name: changes.pop(name) for name in tuple(changes) if name in made_when_asked}
-    stated = StatedPrediction(**(fields | changes))
-    vars(stated).update(made_when_asked)
+    stated = StatedPrediction(basis=changes.pop("basis", basis()))
+    vars(stated).update(read | changes)
     return stated
 
 

@@ -112,7 +112,7 @@ def test_a_free_dispatch_alone_leaves_every_choice_as_it_is(constant):
     p = pm.predict(**how)
     assert f() == pytest.approx(p.step_s, rel=1e-9)
     (name,) = f.stated
-    assert f(3 * f.stated[name]) > 1.005 * f()
+    assert f(3 * f.stated[name]) > 1.004 * f()
     if constant == "dispatch_us":
         slower = profile.gpu.constants | {"dispatch_us": 3 * profile.gpu.constants["dispatch_us"]}
         changed = profile.model_copy(update={"gpu": profile.gpu.model_copy(update={"constants": slower})})

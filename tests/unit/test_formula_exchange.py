@@ -15,8 +15,8 @@ from perfmodel.hardware.link import Link
 from perfmodel.hardware.spec_files import shipped_folder
 from perfmodel.hardware.wiring import with_links_scaled
 from perfmodel.planning.formulas.open_system import in_stretches
-from perfmodel.sync.collectives import collective
 from perfmodel.sync.placed import place
+from perfmodel.sync.registry import collective
 from perfmodel.sync.rings import RingAllReduce
 
 GRAPH = pm.zoo.alexnet()
@@ -169,7 +169,7 @@ def test_copies_that_a_step_waits_for_keep_their_share_of_the_link(monkeypatch, 
     f = pm.formula(graph=GRAPH, system="survey_fig5", workers=4, free=LINKS[0], **how)
     stated = f.stated[LINKS[0]]
     for name in ("effective_bandwidth_bytes_per_s", "pageable_bandwidth_bytes_per_s"):
-        own = getattr(Link, name).fget
+        own = getattr(Link, name).derive
         monkeypatch.setattr(Link, name, property(lambda link, own=own: ratio * own(link)))
     p = pm.predict(GRAPH, system=with_links_scaled(pm.load_system("survey_fig5"), "pcie_3", ratio), workers=4, **how)
     assert p.exposed_transfer_s > 0

@@ -137,8 +137,9 @@ def test_the_cut_of_stages_is_that_of_the_batch_size_it_was_made_at():
     at = f.prediction
     assert f() == pytest.approx(at.step_s, rel=1e-12)
     names = [[layer.name for layer in stage.placed.graph.layers] for stage in at.basis.prepared.stages]
-    other = pm.predict(GRAPH, batch_size=400, **how_of("pipeline", "ring_all_reduce"))
-    assert f(batch_size=400) >= other.step_s * (1 - 1e-9)  # the best cut there takes no longer
+    # the best cut takes no longer, where kernels take longer than the host needs to issue them
+    other = pm.predict(GRAPH, batch_size=40_000, **how_of("pipeline", "ring_all_reduce"))
+    assert f(batch_size=40_000) >= other.step_s * (1 - 1e-9)
     assert len(names) == 2
 
 

@@ -119,7 +119,7 @@ def test_parameters_are_the_published_ones(config, published):
         (GPT2 | {"n_layer": 12, "n_head": 12, "n_embd": 768}, lambda: pm.zoo.gpt2()),
         (bert_of(12, 768, 12), lambda: pm.zoo.bert()),
         (LLAMA_3_8B, lambda: pm.zoo.llama(size="llama3_8b")),
-        (VIT_BASE, lambda: pm.zoo.vit()),
+        (VIT_BASE, lambda: pm.zoo.vit(operands="separate")),
     ],
 )
 def test_work_is_that_of_the_zoo(config, other):

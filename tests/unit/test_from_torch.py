@@ -678,3 +678,93 @@ def test_the_bound_holds_where_samples_meet():
 def test_a_joint_of_one_tensor_is_a_copy():
     graph = pm.from_torch(Of(lambda net, x: torch.cat([net.fc(x)])), torch.empty(4, 8))
     assert [node.layer.kind for node in graph.layers] == ["dense", "copy"]
+
+
+class RelativePositions(torch.nn.Module):
+    """Attention with a trained bias for each pair of positions, from a table, and kept between calls in eval."""
+
+    def __init__(self):
+        super().__init__()
+        self.operands, self.table = torch.nn.Linear(8, 24), torch.nn.Parameter(torch.zeros(2, 9))
+        self.register_buffer("places", torch.zeros(5, 5, dtype=torch.long))
+        self.cache = {}
+
+    def bias(self):
+        if self.training:
+            return self.table[:, self.places]
+        if "bias" not in self.cache:
+            self.cache["bias"] = self.table[:, self.places]
+        return self.cache["bias"]
+
+    def forward(self, x):
+        query, key, value = self.operands(x).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        mixed = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=self.bias())
+        return mixed.transpose(1, 2).flatten(2)
+
+
+def test_gradients_flow_through_an_attention_bias():
+    module, x = RelativePositions(), torch.empty(2, 5, 8)
+    assert pm.audit(module, x).matches
+    graph = pm.from_torch(module, x)
+    backward = {layer for layer, _ in graph.operations(batch_size=2, phase="backward")}
+    (looked_up,) = [node.name for node in graph.layers if node.layer.kind == "take"]
+    assert looked_up in backward
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_a_module_that_caches_is_left_as_it_was(is_training):
+    module, cached = RelativePositions().train(is_training), []
+    module.cache["other"] = cached
+    graph = pm.from_torch(module, torch.empty(2, 5, 8), training=False)
+    assert graph.fixed_batch_size is None
+    assert list(module.cache) == ["other"]
+    assert module.cache["other"] is cached
+    assert module.training is is_training
+    module.eval()(torch.zeros(3, 5, 8))  # with a bias of its own, not one without content
+    assert type(module.cache["bias"]) is torch.Tensor
+
+
+def test_writes_to_nothing_are_nothing():
+    class Masked(torch.nn.Module):
+        def forward(self, x):
+            mask = x.new_zeros(4, 6)
+            mask[0:0, :] = 1
+            mask[1:3, :] = 2
+            return x * mask
+
+    graph = pm.from_torch(Masked(), torch.empty(2, 4, 6))
+    assert [node.layer.kind for node in graph.layers].count("overwrite") == 1
+
+
+def test_filters_of_each_sample_count_as_convolutions():
+    class Conditional(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bank, self.route = torch.nn.Parameter(torch.zeros(4, 8 * 6 * 9)), torch.nn.Linear(6, 4)
+
+        def forward(self, x):
+            n, channels, height, width = x.shape
+            filters = (self.route(x.mean((2, 3))) @ self.bank).view(n * 8, channels, 3, 3)
+            y = torch.nn.functional.conv2d(x.reshape(1, n * channels, height, width), filters, padding=1, groups=n)
+            return y.view(n, 8, height, width)
+
+    assert pm.audit(Conditional(), torch.empty(2, 6, 9, 9)).matches
+
+
+def test_an_imported_network_is_cut_past_its_labels_and_masks():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = torch.nn.Embedding(20, 8)
+            self.blocks = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(4))
+
+        def forward(self, tokens):
+            hidden = (tokens == 0).unsqueeze(-1)
+            x = self.embed(tokens)
+            for block in self.blocks:
+                x = block(x).masked_fill(hidden, 0.0)
+            return torch.nn.functional.cross_entropy(x.flatten(0, -2), tokens.flatten() % 8)
+
+    graph = pm.from_torch(Net(), torch.zeros(2, 5, dtype=torch.long))
+    job = {"batch_size": 8, "system": "dgx_a100", "parallelism": "pipeline", "micro_batches": 4}
+    assert pm.predict(graph, stages=2, **job).step_s > 0

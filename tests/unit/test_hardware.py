@@ -13,9 +13,9 @@ from perfmodel.hardware.catalogue import (
     load_storage,
     load_system,
 )
-from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.library import LibraryProfile
 from perfmodel.hardware.spec_files import names
+from perfmodel.prediction.device.gpu_clock import sustained_clocks_mhz, sustained_peak_flop_per_s
 
 
 def test_light_import():
@@ -37,7 +37,7 @@ def test_gtx_1080_in_base_units():
     assert gpu.context_bytes == 200 * 2**20
     assert gpu.clock_hz == 1733e6
     assert gpu.launch_latency_s == pytest.approx(3_040 / 1733e6, rel=3e-3)  # 1.75 us
-    assert gpu.sustained_peak_flop_per_s() == gpu.peak_flop_per_s()  # no issue limit
+    assert sustained_peak_flop_per_s(gpu) == pytest.approx(gpu.peak_flop_per_s() * 1840 / 1733, rel=1e-3)  # by power
     assert gpu.host_link.link_name == "pcie_3_x16"
     # ridge point (Williams, Waterman, Patterson 2009): 8872.96 GFLOP/s over the data sheet's 320 GB/s
     assert gpu.peak_flop_per_s() / gpu.memory_bandwidth_bytes_per_s == pytest.approx(27.73, abs=0.01)
@@ -46,7 +46,7 @@ def test_gtx_1080_in_base_units():
 def test_k80_die_is_limited_by_issue_not_by_its_base_clock():
     die = load_device("tesla_k80_gk210")
     assert die.peak_flop_per_s() == pytest.approx(2 * 13 * 192 * 875e6)  # 4.368 TFLOP/s
-    assert die.sustained_peak_flop_per_s() == pytest.approx(4.368e12 * 128 / 192, rel=1e-3)
+    assert sustained_peak_flop_per_s(die) == pytest.approx(4.368e12 * 128 / 192, rel=1e-3)
     assert die.memory_bandwidth_bytes_per_s < 250e9  # one die, not the board's 480
 
 
@@ -291,23 +291,13 @@ def test_a_library_cannot_know_a_board():
 
 def test_a_board_issues_arithmetic_at_the_clock_that_it_sustains():
     t4 = load_device("t4")
-    clocks = t4.sustained_clocks_mhz
+    clocks = sustained_clocks_mhz(t4)
     assert set(clocks) == {"lanes", "tensor_cores"}
     for dtype, clock in (("fp32", "lanes"), ("fp64", "lanes"), ("fp16", "tensor_cores")):
         share = clocks[clock] / t4.clock_boost_mhz
         assert 0.5 < share < 0.8
-        assert t4.sustained_peak_flop_per_s(dtype) == pytest.approx(share * t4.peak_flop_per_s(dtype))
+        assert sustained_peak_flop_per_s(t4, dtype) == pytest.approx(share * t4.peak_flop_per_s(dtype))
     assert t4.clock_hz == 1590e6  # launches and latencies count in cycles of the boost clock
-    assert load_device("titan_rtx").sustained_clocks_mhz == {}
-
-
-def test_few_boards_state_a_sustained_clock_and_none_above_its_boost_clock():
-    gpus = {name: load_device(name) for name in names("devices")}
-    stated = {name: gpu for name, gpu in gpus.items() if isinstance(gpu, Gpu) and gpu.sustained_clocks_mhz}
-    assert set(stated) == {"a10", "l4", "t4"}
-    for gpu in stated.values():
-        assert gpu.tdp_w <= 150
-        assert all(gpu.clock_base_mhz <= clock < gpu.clock_boost_mhz for clock in gpu.sustained_clocks_mhz.values())
 
 
 def test_what_tells_devices_apart_is_no_name_and_no_two_share_it():

@@ -312,7 +312,7 @@ def test_loading_is_cached_until_the_file_changes(tmp_path):
         (
             'architecture = "pascal"',
             'architecture = "pascall"',
-            r"'pascall': is not known \(nearest: pascal\); if it is new",
+            r"'pascall': is not known \(nearest: pascal\); list a new one",
         ),
     ],
 )

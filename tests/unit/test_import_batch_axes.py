@@ -50,6 +50,25 @@ def test_a_network_that_is_another_at_another_batch_size_holds_for_one(otherwise
     assert [node.layer.kind for node in graph.layers] == ["dense", "relu"]
 
 
+class LastChannels(nn.Module):
+    """Convolves an image whose channels lie last in memory; pooling does more where they still do afterwards."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.pool = nn.Conv2d(6, 4, 1), nn.AdaptiveAvgPool2d(1)
+
+    def forward(self, x):
+        return self.pool(self.conv(x.permute(0, 3, 1, 2)))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_processors_kernels_for_many_samples_are_no_difference_between_batch_sizes(training):
+    few, many = (pm.from_torch(LastChannels(), torch.empty(n, 8, 8, 6), training=training) for n in (8, 16))
+    assert few.fixed_batch_size is None
+    assert [node.layer.kind for node in few.layers] == [node.layer.kind for node in many.layers]
+    assert torch._C._get_nnpack_enabled()
+
+
 def test_a_network_that_does_the_same_by_another_path_is_free():
     graph = pm.from_torch(ByBatch(torch.relu, torch.relu), torch.empty(4, 6))
     assert graph.fixed_batch_size is None

@@ -1,6 +1,7 @@
 """Attention and embeddings: counts equal torch's own; bytes and what is kept by hand and by a published figure."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import sympy
@@ -110,9 +111,9 @@ FORWARD_PRODUCTS = 2 * S * (8 + 6)
 
 
 def work(layer, shapes, role):
-    (operation,) = layer.operations(shapes, batch_size=N, phase="forward" if role is Role.OUTPUT else "backward")
-    assert operation.role is role
-    return operation.work(element_bytes=4)
+    operations = layer.operations(shapes, batch_size=N, phase="forward" if role is Role.OUTPUT else "backward")
+    assert {operation.role for operation in operations} == {role}
+    return sum((operation.work(element_bytes=4) for operation in operations), Work(0, 0, 0))
 
 
 def test_recomputed_scores_do_not_go_through_memory():
@@ -132,14 +133,17 @@ def test_recomputed_scores_do_not_go_through_memory():
 
 def test_materialised_scores_do():
     layer, shapes = ScaledDotProductAttention(scores="materialised"), (QUERY, KEY, VALUE)
-    # forward the scores are written, read and written by the softmax, and read by the second product
+    # forward the scores are written, read and written by scale and softmax, and read by the second product
     assert work(layer, shapes, Role.OUTPUT) == Work(
-        FORWARD_PRODUCTS + 6 * S, 4 * (INPUTS + 2 * S), 4 * (OUTPUT + 2 * S)
+        FORWARD_PRODUCTS + 6 * S, 4 * (INPUTS + 3 * S), 4 * (OUTPUT + 3 * S)
     )
-    # probabilities for dV and the softmax, their gradient for the softmax, the scores' gradient for dQ and dK
+    # probabilities for dV and the softmax, their gradient for the softmax, the scores' gradient for the scale, dQ, dK
     assert work(layer, shapes, Role.INPUT_GRADIENT) == Work(
-        2 * FORWARD_PRODUCTS + 5 * S, 4 * (INPUTS + OUTPUT + 5 * S), 4 * (INPUTS + 2 * S)
+        2 * FORWARD_PRODUCTS + 5 * S, 4 * (INPUTS + OUTPUT + 6 * S), 4 * (INPUTS + 3 * S)
     )
+    # the mask of causal attention is added in a pass that reads scores and mask
+    more, less = (work(each, shapes, Role.OUTPUT) for each in (replace(layer, causal=True), layer))
+    assert (more.flop_count - less.flop_count, more.moved_bytes - less.moved_bytes) == (S, 4 * (2 * S + 9 * 5))
     assert layer.saved_bytes(shapes, batch_size=N, element_bytes=4) == 4 * S
     assert not layer.keeps_output
 
@@ -167,6 +171,28 @@ def test_a_mask_is_read_once_and_has_no_gradient(mask, elements):
     masked, plain = (work(layer, (QUERY, KEY, VALUE, *given), Role.OUTPUT) for given in ((mask,), ()))
     assert (masked.flop_count - plain.flop_count, masked.read_bytes - plain.read_bytes) == (S, elements)
     assert layer.differentiable(4) == (True, True, True, False)
+
+
+@pytest.mark.parametrize("scores", ["recomputed", "materialised"])
+def test_the_gradient_of_a_bias_is_that_of_the_scores(scores):
+    layer, operands = ScaledDotProductAttention(adds_bias=True, scores=scores), (QUERY, KEY, VALUE)
+    own, shared = (4, 9, 5), SharedShape((4, 9, 5))  # of every sample, or of all
+
+    def gradients(bias, *, wanted=True):
+        wants = [True, True, True, wanted]
+        operations = layer.gradient_operations((*operands, bias), batch_size=N, wanted=wants)
+        return sum((operation.work(element_bytes=4) for operation in operations), Work(0, 0, 0))
+
+    assert layer.differentiable(4) == (True, True, True, True)
+    assert layer.gradient_operations((*operands, own), batch_size=N, wanted=[False] * 4) == ()
+    # recomputed scores leave the kernel only for the bias; materialised ones are in memory anyhow
+    more = gradients(own).written_bytes - gradients(own, wanted=False).written_bytes
+    assert more == (4 * S if scores == "recomputed" else 0)
+    summed = Work(S, 4 * S, 4 * 4 * 9 * 5)
+    read_again = 4 * (S - 4 * 9 * 5) if scores == "recomputed" else 0  # by the kernel, where samples have their own
+    assert gradients(own) + summed == gradients(shared) + Work(0, read_again, 0)
+    product, *_ = layer.forward_operations((*operands, own), batch_size=N)
+    assert product.mask_bytes(element_bytes=2) == 2 * S
 
 
 def test_heads_side_by_side_are_the_same_heads():

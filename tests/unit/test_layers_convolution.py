@@ -310,6 +310,40 @@ def test_computed_filters_become_an_input():
     assert translated(LAYERS.values(), other) is None
 
 
+@pytest.mark.parametrize("role", [Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT])
+def test_filters_of_every_sample_are_read_apart(role):
+    layer = PLAIN[2](out_channels=6, kernel_size=3, bias=False)
+    maps, filters = (1, 4, 9, 9), (6, 4, 3, 3)
+    apart, of_all = (layer.convolution((maps, kind(filters)), batch_size=5, role=role) for kind in (tuple, SharedShape))
+    assert apart.product_flop_count == of_all.product_flop_count
+    works = [convolution.work(element_bytes=2) for convolution in (apart, of_all)]
+    moved = [work.read_bytes + work.written_bytes for work in works]
+    assert moved[0] - moved[1] == 2 * (5 - 1) * 6 * 4 * 9  # four more banks
+
+
+class OwnFilters(torch.nn.Module):
+    """Mixes filters for every sample, as CondConv does, and lays the samples side by side as channels."""
+
+    def __init__(self):
+        super().__init__()
+        self.mixes, self.experts = torch.nn.Linear(4, 3), torch.nn.Parameter(torch.empty(3, 6 * 4 * 9))
+
+    def forward(self, x):
+        filters = (self.mixes(x.mean((2, 3))) @ self.experts).view(-1, 4, 3, 3)
+        maps = torch.nn.functional.conv2d(x.reshape(1, -1, 9, 9), filters, groups=len(x))
+        return maps.view(len(x), 6, 7, 7)
+
+
+def test_a_network_that_mixes_filters_for_every_sample_predicts():
+    graph = pm.from_torch(OwnFilters(), torch.empty(2, 4, 9, 9))
+    assert graph.fixed_batch_size is None
+    (node,) = (node for node in graph.layers if node.layer.kind == "convolution_2d")
+    operations = node.layer.operations(node.input_shapes, batch_size=7, phase="forward_backward")
+    assert [operation.bank_count for operation in operations] == [7, 7, 7]
+    for framework in ("pytorch_2", "pytorch_1_0"):
+        assert pm.predict(graph, batch_size=64, device="gtx_1080", framework=framework).step_s > 0
+
+
 # ---- sizes left open
 
 

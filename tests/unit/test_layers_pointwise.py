@@ -308,10 +308,10 @@ def test_layer_norm():
     n, rows = N * 30, N * 5
     assert layer.parameter_shapes((shape,)) == {"gamma": (6,), "beta": (6,)}
     # 3 for the sums of x and x^2, 2 to normalise, 2 for gamma and beta; mean and deviation of each row are written
-    assert forward(layer, shape) == Work(7 * n, 4 * (2 * n + 12), 4 * (n + 2 * rows))
+    assert forward(layer, shape) == Work(7 * n, 4 * (n + 12), 4 * (n + 2 * rows))
     to_input, to_parameters = gradients(layer, shape)
     # x^ (2) and dy gamma (1) twice; two sums (3); x^ c, subtract, subtract, divide (4): 13
-    assert to_input == Work(13 * n, 4 * (4 * n + 2 * rows + 6), 4 * n)
+    assert to_input == Work(13 * n, 4 * (2 * n + 2 * rows + 6), 4 * n)
     # x^ (2), times dy, added; dy added: 5
     assert to_parameters == Work(5 * n, 4 * (2 * n + 2 * rows), 4 * 12)
     assert gradients(layer, shape, wanted=[False]) == [to_parameters]
@@ -322,9 +322,9 @@ def test_rms_norm_subtracts_no_mean():
     layer, shape = RMSNorm(), (5, 6)
     n, rows = N * 30, N * 5
     assert layer.parameter_shapes((shape,)) == {"gamma": (6,)}
-    assert forward(layer, shape) == Work(4 * n, 4 * (2 * n + 6), 4 * (n + rows))
+    assert forward(layer, shape) == Work(4 * n, 4 * (n + 6), 4 * (n + rows))
     to_input, to_parameters = gradients(layer, shape)
-    assert to_input == Work(9 * n, 4 * (4 * n + rows + 6), 4 * n)
+    assert to_input == Work(9 * n, 4 * (2 * n + rows + 6), 4 * n)
     assert to_parameters == Work(3 * n, 4 * (2 * n + rows), 4 * 6)
 
 

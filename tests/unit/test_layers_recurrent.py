@@ -1,12 +1,16 @@
 """Recurrent layers: counts equal torch's own, by direction, depth and which gradients are wanted; calls are read."""
 
+from dataclasses import replace
+
 import pytest
 import sympy
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import perfmodel as pm
+from perfmodel.errors import FixedBatchWarning
 from perfmodel.layers import GRU, LSTM, RNN, CrossEntropy, Dense, RecurrentState, SharedShape
+from perfmodel.layers.shapes import ShapeMismatchError
 from perfmodel.layers.translation import Operand, OperatorCall
 from perfmodel.records import Role
 
@@ -53,6 +57,76 @@ def test_products_are_those_torch_counts(kind, layers, bidirectional, input_want
     assert products(layer.forward_operations(shapes, batch_size=N)) == forward
     wanted = [input_wanted, *[bool(state_wanted)] * state_count]
     assert products(layer.gradient_operations(shapes, batch_size=N, wanted=wanted)) == backward
+
+
+class Rows(torch.nn.Module):
+    """Reads every row of an image as a sequence, as Sequencer2D does; or joins the samples to one sequence."""
+
+    def __init__(self, kind, *, batch_first, joins_samples=False):
+        super().__init__()
+        self.cells = KINDS[kind][1](X, H, num_layers=2, bidirectional=True, batch_first=batch_first)
+        self.batch_first, self.joins_samples = batch_first, joins_samples
+
+    def forward(self, image):
+        samples, rows, columns, features = image.shape
+        shape = (1, -1, features) if self.joins_samples else (samples * rows, columns, features)
+        sequences = image.reshape(shape)
+        if self.batch_first:
+            y, _ = self.cells(sequences)
+        else:
+            y = self.cells(sequences.transpose(0, 1))[0].transpose(0, 1)
+        return y.reshape(samples, rows, columns, 2 * H)
+
+
+@every_kind
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_a_sample_may_hold_several_sequences(kind, batch_first):
+    module = Rows(kind, batch_first=batch_first).to("meta")
+    image = torch.empty(N, 3, T, X, device="meta", requires_grad=True)
+    forward, output = flop_count(lambda: module(image))
+    backward, _ = flop_count(lambda: output.sum().backward())
+    graph = pm.from_torch(torch.nn.Sequential(torch.nn.Identity(), module), image)
+    assert graph.fixed_batch_size is None
+    (node,) = (node for node in graph.layers if node.layer.kind == kind)
+    rows, one = node.input_shapes, ((T, X), *[(4, H)] * (len(node.input_shapes) - 1))
+    assert sorted(rows[0]) == sorted((3, T, X))
+    assert node.layer.steps_first is not batch_first
+    assert products(node.layer.forward_operations(rows, batch_size=N)) == forward
+    wanted = [True, *[False] * (len(rows) - 1)]
+    assert products(node.layer.gradient_operations(rows, batch_size=N, wanted=wanted)) == backward
+    alone = KINDS[kind][0](hidden_size=H, layer_count=2, bidirectional=True, bias_vectors=2)
+    for phase in ("forward", "backward"):
+        ours = node.layer.operations(rows, batch_size=N, phase=phase)
+        assert ours == alone.operations(one, batch_size=3 * N, phase=phase)
+    sizes = {"element_bytes": 4}
+    assert node.layer.saved_bytes(rows, batch_size=N, **sizes) == alone.saved_bytes(one, batch_size=3 * N, **sizes)
+
+
+def test_samples_joined_to_one_sequence_are_not_several():
+    module = Rows("gru", batch_first=True, joins_samples=True)
+    with pytest.warns(FixedBatchWarning):
+        graph = pm.from_torch(module, torch.empty(N, 3, T, X))
+    assert "gru" not in {node.layer.kind for node in graph.layers}
+
+
+@pytest.mark.parametrize(("layout", "axes"), [(1, ((3, T, X), (3, 2, H))), (0, ((T, 3, X), (2, 3, H)))])
+def test_nodes_of_onnx_may_hold_several_sequences_a_sample(layout, axes):
+    x, h = (tensor(name, shape, (0, 1, 2)) for name, shape in zip("xh", axes, strict=True))
+    for merged, is_read in ((1 - layout, True), (layout, False)):
+        call = onnx_call("gru", 3, directions=2, layout=layout, **{"0": replace(x, merged_axis=merged), "5": h})
+        translation = GRU.onnx_operators["GRU"](call)
+        assert (translation is not None) is is_read
+        if translation is not None:
+            output = (3, T, 2, H) if layout else (T, 2, 3, H)
+            assert translation.layer.output_shape(axes) == output
+            assert RecurrentState(shape=axes[1]).output_shape((output,)) == axes[1]
+            last = replace(translation.layer, return_sequences=False)
+            assert last.output_shape(axes) == ((3, 2, H) if layout else (2, 3, H))
+
+
+def test_states_of_several_sequences_must_be_as_many():
+    with pytest.raises(ShapeMismatchError, match="2x2x7"):
+        LSTM(hidden_size=H, layer_count=2).output_shape(((3, T, X), (2, 2, H)))
 
 
 @every_kind

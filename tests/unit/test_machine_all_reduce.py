@@ -103,14 +103,14 @@ def test_processes_that_do_not_meet_are_ended_in_time(monkeypatch):
 
 def test_it_is_measured_where_the_budget_is_long_enough_to_start_processes():
     long, short = Reducing(), Reducing()
-    assert _session(long, PROCESSES_BUDGET_S).journal.found["all_reduce"] == [TOLD]
-    assert "all_reduce" not in _session(short, PROCESSES_BUDGET_S - 1).journal.found
+    assert _session(long, PROCESSES_BUDGET_S).journal.surroundings["all_reduce"] == [TOLD]
+    assert "all_reduce" not in _session(short, PROCESSES_BUDGET_S - 1).journal.surroundings
     assert (long.asked, short.asked) == (1, 0)
 
 
 def test_processes_that_fail_are_a_note_and_no_end():
     session = _session(Reducing(fails=True), PROCESSES_BUDGET_S)
-    assert session.journal.found["all_reduce"] == []
+    assert session.journal.surroundings["all_reduce"] == []
     assert session.notes == ["no all-reduce: processes did not meet"]
     assert session.journal.points
 

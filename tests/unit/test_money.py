@@ -302,7 +302,7 @@ def test_a_p3dn_holds_what_a_p3_does_not():
     one_of_eight = {"price": "p3dn.24xlarge", "workers": 1}
     p3, p3dn = pm.plan(pm.zoo.resnet50(), candidates=["p3.2xlarge", one_of_eight], **job).rows
     assert (p3.limited_by, p3dn.limited_by) == ("memory", None)
-    assert p3dn.step_s == p3.step_s
+    assert p3dn.step_s == pytest.approx(p3.step_s, rel=1e-3)  # another host issues the kernels
 
 
 def test_each_list_price_has_a_source_that_was_read_or_says_that_none_was():
@@ -322,7 +322,8 @@ def test_each_list_price_has_a_source_that_was_read_or_says_that_none_was():
 
 def test_energy_is_power_times_time(alexnet):
     p = pm.predict(alexnet, batch_size=64, system="p2_16xlarge", workers=3)
-    assert p.energy_j() == pytest.approx(3 * 150 * p.step_s)
+    assert p.energy_j(utilisation=1) == pytest.approx(3 * 150 * p.step_s)
+    assert 0.2 * 3 * 150 * p.step_s < p.energy_j() < 3 * 150 * p.step_s  # by what works
     assert p.energy_j(utilisation=0.5, idle_w=30) == pytest.approx(3 * 90 * p.step_s)
     assert p.energy_j(utilisation=0.5, idle_w=0) == pytest.approx(3 * 75 * p.step_s)
     for wrong in (-1, float("nan"), "0", 151):
@@ -345,8 +346,8 @@ def test_costs_that_cannot_be_are_refused(alexnet):
             p.cost_usd(*given)
     with pytest.raises(ArgumentError, match="no spot price of n1-standard-4 \\+ 1 V100"):
         p.cost_usd("gce_n1_standard_4_v100_2018", spot=True)
-    with pytest.raises(ArgumentError, match="idle_w"):
-        p.energy_j(utilisation=0.5)
+    with pytest.raises(ArgumentError, match="idle_w"):  # the file of a CPU states none
+        pm.predict(alexnet, batch_size=4, device="xeon_e5_2630_v3").energy_j(utilisation=0.5)
     with pytest.raises(ArgumentError, match="power_usage_effectiveness"):
         p.energy_j(power_usage_effectiveness=0.5)
     many = pm.predict(alexnet, batch_size=64, system="p2_16xlarge", workers=9)

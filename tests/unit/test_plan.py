@@ -59,14 +59,16 @@ def test_rows_on_demand_are_predictions_times_prices(resnet, many):
     assert (row.step_s, row.sync, row.instances) == (p.step_s, "none", 1)
     assert row.hours == pytest.approx(job_s(p) / 3600)
     assert row.usd == pytest.approx(3.06 * row.hours)
-    assert row.energy_kwh == pytest.approx(0.3 * row.hours)
+    assert row.energy_kwh == pytest.approx(p.energy_j() / p.step_s / 1000 * row.hours)
+    assert 0.04 * row.hours < row.energy_kwh < 0.3 * row.hours
     for workers in (2, 16):
         p = pm.predict(resnet, batch_size=32, system="p2_16xlarge", workers=workers)
         row = find(many, "aws_p2_16xlarge_2016", workers=workers, sync="ring_all_reduce")
         assert row.step_s == p.step_s
         assert row.hours == pytest.approx(job_s(p) / 3600)
         assert row.usd == pytest.approx(14.4 * row.hours)  # the whole instance, however many of its dies work
-        assert row.energy_kwh == pytest.approx(workers * 0.15 * row.hours)
+        assert row.energy_kwh == pytest.approx(p.energy_j() / p.step_s / 1000 * row.hours)
+        assert row.energy_kwh < workers * 0.15 * row.hours
 
 
 def test_what_does_not_wait_is_priced_beside_what_does(resnet, many):
@@ -382,8 +384,9 @@ def test_all_devices_of_an_instance_work_unless_told(resnet, name):
     p = pm.predict(resnet, batch_size=32, system=price.system, workers=price.device_count)
     assert row.step_s == p.step_s
     assert row.usd == pytest.approx(price.usd_per_hour * job_s(p) / 3600)
-    alone = pm.predict(resnet, batch_size=32, device=price.accelerators.device)
-    assert p.step_s > alone.step_s  # they do agree, and it takes time
+    # against the same machine, whose processor may issue kernels faster than the unnamed host of a lone device
+    silent = pm.predict(resnet, batch_size=32, system=price.system, workers=price.device_count, sync="none")
+    assert p.step_s > silent.step_s  # they do agree, and it takes time
     assert pm.load_device(price.accelerators.device).stem in {
         device.stem for _, device in pm.load_system(price.system).devices
     }
@@ -407,7 +410,7 @@ def test_a_machine_of_ones_own_pays_for_electricity_and_storage_is_paid_by_the_m
     extra = {"usd_per_kwh": 0.3, "storage_price": "gce_local_ssd_2015", "storage_gb": 375}
     one, four, cloud = pm.plan(resnet, candidates=candidates, power_usage_effectiveness=1.5, **extra, **JOB).rows
     assert (one.candidate, one.purchase, four.instances) == ("survey_fig5", "own", 4)
-    assert four.energy_kwh == pytest.approx(1.5 * 4 * 0.18 * four.hours)
+    assert 1.5 * 4 * 0.01 * four.hours < four.energy_kwh < 1.5 * 4 * 0.18 * four.hours
     assert four.energy_usd == pytest.approx(0.3 * four.energy_kwh)
     assert four.usd == pytest.approx(4 * 0.4 * four.hours + four.energy_usd + four.storage_usd)
     assert four.storage_usd == pytest.approx(81.75 * four.hours / 730)  # its four devices are in one machine
@@ -564,7 +567,7 @@ def test_a_run_a_pipeline_and_shards(resnet):
     p = pm.predict(resnet, batch_size=32, system="aws_p4d_24xlarge", workers=2, **spread)
     assert (row.workers, row.step_s) == (2, p.step_s)  # eight devices, four for each worker
     assert row.hours == pytest.approx(job_s(p) / 3600)
-    assert row.energy_kwh == pytest.approx(8 * 0.4 * row.hours)
+    assert row.energy_kwh == pytest.approx(p.energy_j() / p.step_s / 1000 * row.hours)
 
 
 def test_a_socket_and_a_measured_machine_are_hired_too(resnet):

@@ -17,7 +17,7 @@ from perfmodel.hardware.fit_file import Factor, FitFile, FittedConstant, FittedO
 from perfmodel.hardware.interval_scale import KINDS_OF_OPERATION, Seen, SeenRow, load_interval_scale
 from perfmodel.hardware.spec_files import names, shipped_folder
 from perfmodel.prediction.certainty import variance as uncertainty
-from perfmodel.prediction.certainty.interval import interval_of, mix_of
+from perfmodel.prediction.certainty.prediction_interval import interval_of, mix_of
 from perfmodel.prediction.certainty.variance import extended_covariance, prior_covariance
 
 PLACE = {"batch_size": 16, "device": "gtx_1080", "framework": "torch_423cfba"}
@@ -76,7 +76,7 @@ def test_a_prediction_does_not_wait_for_it(alexnet, monkeypatch):
         asked.append(1)
         return original(*arguments, **options)
 
-    monkeypatch.setattr("perfmodel.prediction.certainty.interval.uncertainty_of", counting)
+    monkeypatch.setattr("perfmodel.prediction.certainty.prediction_interval.uncertainty_of", counting)
     p = pm.predict(alexnet, **PLACE)
     assert (p.step_s, p.memory.fits, asked) == (p.step_s, True, [])
     first = p.interval_s
@@ -300,7 +300,7 @@ def test_mixes_are_of_the_kinds_that_are_lowered():
     assert max(mix, key=mix.__getitem__) == "recurrence"
 
 
-SYNC_JOB = {"batch_size": 8, "system": "dgx_a100", "workers": 8, "framework": "pytorch_2"}
+SYNC_JOB = {"batch_size": 128, "system": "dgx_a100", "workers": 8, "framework": "pytorch_2"}
 
 
 def exchange_variance_of(**job):

@@ -25,7 +25,7 @@ SIGNATURE = {
     "interleave": 1, "tensor_size": 1, "sequence_parallel": False, "shard_stage": 0, "accumulation_steps": 1,
     "backup_workers": 0, "push_period": 1, "pull_period": 1, "straggler": None, "library": None, "dataset": None,
     "input_from": None, "prefetch": 1, "pinned": True, "decode_cores": None, "input_variation": 0.0,
-    "calibration": None,
+    "calibration": None, "image_layout": None,
 }  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def test_a_data_type_the_device_lacks(device, dtype):
 
 
 def test_a_library_of_the_other_kind_of_processor():
-    with pytest.raises(ArgumentError, match=r"^library must.*gpu_blas or gpu_dnn\), not cpu_blas"):
+    with pytest.raises(ArgumentError, match=r"^library must.*gpu_blas or gpu_dnn or gpu_attention\), not cpu_blas"):
         pm.predict(GRAPH, **GOOD, library="openblas_0_2_18")
     alexnet = pm.zoo.alexnet()
     # cuDNN v5 has Winograd, which v4 lacks, for AlexNet's 3 x 3 layers

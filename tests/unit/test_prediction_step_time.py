@@ -39,6 +39,7 @@ class Toy:
     overlap_exponent: float = math.inf
     configuration_count: None = None
     queued: bool = False
+    issuer_dispatch_s: None = None
 
     def matmul_times(self, columns, efficiency):
         flop_count = 2 * columns["m"] * columns["n"] * columns["k"] * columns["count"]

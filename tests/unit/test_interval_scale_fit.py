@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from perfmodel.cost.interval import (
+from perfmodel.cost.interval_width import (
     WAYS_TO_EXTRAPOLATE,
     Exposure,
     SpreadParameters,
@@ -12,7 +12,7 @@ from perfmodel.cost.interval import (
     regime_of,
 )
 from perfmodel.errors import CalibrationError
-from perfmodel.fitting.interval_fit import conformal_quantile, fit_spread, stacked
+from perfmodel.fitting.interval_scale_fit import conformal_quantile, fit_spread, stacked
 from perfmodel.hardware.interval_scale import Unseen
 from perfmodel.validation.scores.metrics import coverage, interval_score
 

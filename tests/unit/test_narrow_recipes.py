@@ -1,0 +1,96 @@
+"""Recipes of eight bits and fewer: linear layers alone are narrow, and pay for casts."""
+
+import pytest
+
+import perfmodel as pm
+from perfmodel import layers as nn
+from perfmodel.framework.narrow import RECIPES, narrow_product, takes_narrow
+from perfmodel.kernels import Matmul
+from perfmodel.records import Contraction, Role
+
+LLAMA = pm.zoo.llama(layers=2, sequence_length=2048)
+ASKED = {"batch_size": 4, "optimizer": "adam"}
+
+
+def step(dtype, *, device="h100_sxm", graph=LLAMA, **how):
+    return pm.predict(graph, device=device, dtype=dtype, **ASKED | how)
+
+
+def test_a_step_does_not_take_half_the_time():
+    # Llama 3 8B with torch.compile on H100: 5,760 to 7,186 tokens/s (pytorch/torchtitan, commit 7a04053), 1.25 times
+    gain = step("bf16").step_s / step("fp8").step_s
+    assert 1.1 < gain < 1.4
+    # a network of small layers loses: passes and launches cost more than the products give
+    small = pm.zoo.gpt(layers=2, width=256, heads=4, sequence_length=128, vocabulary=1024)
+    assert step("bf16", graph=small).step_s < step("fp8", graph=small).step_s
+
+
+def test_everything_but_linear_layers_is_as_in_bf16():
+    wide, narrow = ({(row.layer, row.phase, row.role): row for row in step(dtype).layers} for dtype in ("bf16", "fp8"))
+    assert wide.keys() == narrow.keys()
+    changed = [key for key in wide if narrow[key].seconds != pytest.approx(wide[key].seconds)]
+    assert {narrow[key].kernel for key in changed} == {"gemm"}
+    assert len(changed) < len(wide)
+    assert step("fp8").memory.total_bytes == step("bf16").memory.total_bytes
+
+
+def test_what_a_product_of_a_linear_layer_casts():
+    def kernels(role, recipe="fp8"):
+        op = Contraction(m=64, n=32, k=16, role=role)
+        product = Matmul(m=64, n=32, k=16, read_bytes=2 * (64 * 16 + 16 * 32), written_bytes=2 * 64 * 32)
+        return narrow_product(op, product, recipe=RECIPES[recipe], element_bytes=2)
+
+    left, right = 64 * 16, 16 * 32
+    largest, cast, product = kernels(Role.OUTPUT)
+    assert (largest.read_bytes, cast.read_bytes, cast.written_bytes) == (2 * (left + right),) * 2 + (left + right,)
+    assert (product.read_bytes, product.written_bytes) == (left + right, 2 * 64 * 32)
+    assert product.efficiency == "gemm_narrow"
+    # gradients are cast in both directions; the weights' own scale is known
+    largest, cast, _ = kernels(Role.INPUT_GRADIENT)
+    assert (largest.read_bytes, cast.written_bytes) == (2 * left, 2 * left + right)
+    assert len(kernels(Role.WEIGHT_GRADIENT)) == 2
+    # blocks of 32 values with a scale of 1 B each, found while they are cast
+    cast, _ = kernels(Role.OUTPUT, "mxfp8")
+    assert cast.written_bytes == (left + right) * 33 / 32
+    # the framework dispatches one call
+    assert [each.launches - each.library_launches for each in kernels(Role.OUTPUT)] == [1, 0, 0]
+
+
+def test_which_products_are_narrow():
+    assert takes_narrow(Contraction(m=7, n=32, k=16))
+    assert not takes_narrow(Contraction(m=7, n=50257, k=16))  # no multiple of 16
+    assert not takes_narrow(Contraction(m=50257, n=16, k=64, role=Role.WEIGHT_GRADIENT))
+    assert not takes_narrow(Contraction(m=64, n=64, k=64, has_weights=False))
+    graph = pm.LayerGraph("two activations", inputs={"a": (64, 64), "b": (64, 64)})
+    graph.add("product", nn.MatMul(), inputs=["a", "b"])
+    forward = {dtype: step(dtype, graph=graph, phase="forward", optimizer="sgd").step_s for dtype in ("bf16", "fp8")}
+    assert forward["fp8"] == forward["bf16"]
+
+
+@pytest.mark.parametrize(("dtype", "device"), [("fp8", "h100_sxm"), ("int8", "h100_sxm"), ("nvfp4", "b200")])
+def test_the_recipe_is_told_and_no_convolutions_are(dtype, device):
+    remarks = " ".join(step(dtype, device=device).remarks)
+    assert f"{dtype} is a recipe: linear layers run in {dtype}" in remarks
+    assert "has no" not in remarks.replace("has no values", "")
+
+
+def test_fewer_bits_are_faster_on_blackwell():
+    steps = [step(dtype, device="b200").step_s for dtype in ("bf16", "fp8", "mxfp8", "nvfp4")]
+    assert steps == sorted(steps, reverse=True)
+    # a clock without throttling would give four times the rate; people see 1.28 with mxfp8 (torchao, B200)
+    assert 1.1 < steps[0] / steps[2] < 1.5
+
+
+def test_numbers_arrays_and_symbols_go_the_same_way():
+    asked = {"device": "h100_sxm", "dtype": "fp8", "optimizer": "adam"}
+    formula = pm.formula("step_s", graph=LLAMA, batch_size=4, free="batch_size", **asked)
+    table = pm.sweep(LLAMA, batch_size=[2, 4], **asked)
+    for row in table.rows:
+        expected = pm.predict(LLAMA, batch_size=row.batch_size, **asked).step_s
+        assert row.step_s == pytest.approx(expected)
+        assert float(formula(batch_size=row.batch_size)) == pytest.approx(expected)
+
+
+def test_advice_tells_what_eight_bits_bring():
+    advice = str(pm.advise(LLAMA, device="h100_sxm", dtype="bf16", **ASKED))
+    assert "beware of dtype fp8: fp8 is a recipe" in advice

@@ -1,0 +1,139 @@
+"""The clock under a power limit, and the energy of what works."""
+
+import numpy as np
+import pytest
+import sympy
+
+import perfmodel as pm
+from perfmodel.cost.power import clock_under_power, work_energy
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware import spec_files
+from perfmodel.hardware.gpu import Gpu
+from perfmodel.layers import Dense
+from perfmodel.prediction.device.gpu_clock import BUSY_IN_CONVOLUTIONS, clock_ratios, sustained_clocks_mhz
+
+GPUS = [gpu for gpu in map(pm.load_device, spec_files.names("devices")) if isinstance(gpu, Gpu)]
+
+
+def products(device, **arguments):
+    graph = pm.LayerGraph("square", input_shape=(8192,))
+    graph.add("product", Dense(units=8192), inputs=graph.input)
+    return pm.predict(graph, batch_size=8192, device=device, phase="forward", framework="library_calls", **arguments)
+
+
+def test_the_formula_takes_floats_arrays_and_symbols():
+    known = {"limit_w": 400.0, "resting_w": 85.0, "arithmetic_w": 406.0}
+    clock = clock_under_power(**known)
+    assert clock**3 * 406 + 85 == pytest.approx(400)  # what is drawn is the limit
+    assert clock_under_power(**{**known, "arithmetic_w": 100.0}, highest=1.05) == 1.05
+    limits = np.array([200.0, 300.0, 400.0])
+    each = [clock_under_power(**{**known, "limit_w": limit}) for limit in limits]
+    assert clock_under_power(**{**known, "limit_w": limits}) == pytest.approx(each)
+    limit_w = sympy.Symbol("P", positive=True)
+    expression = clock_under_power(**{**known, "limit_w": limit_w})
+    assert float(expression.subs(limit_w, 300.0)) == pytest.approx(each[1])
+
+
+def test_energy_is_the_sum_of_what_works_and_never_above_the_limit():
+    assert work_energy(duration_s=2.0, idle_w=10.0, arithmetic_j=5.0, memory_j=1.0, limit_w=100.0) == 26.0
+    assert work_energy(duration_s=2.0, idle_w=10.0, arithmetic_j=500.0, memory_j=1.0, limit_w=100.0) == 200.0
+
+
+@pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.stem)
+def test_every_board_says_what_its_work_costs_and_holds_a_clock_below_its_limit(gpu):
+    assert gpu.power is not None
+    assert gpu.idle_w is not None
+    assert gpu.idle_w < 0.25 * gpu.tdp_w
+    for kind, clock_mhz in sustained_clocks_mhz(gpu).items():
+        assert 0.5 * gpu.clock_boost_mhz < clock_mhz <= gpu.highest_clock_ratio * gpu.clock_boost_mhz + 1e-9
+        assert clock_ratios(gpu, busy_share=BUSY_IN_CONVOLUTIONS)[kind] >= clock_ratios(gpu)[kind]
+    assert 1 <= gpu.highest_clock_ratio < 1.2
+
+
+def test_energy_of_one_chip_does_not_depend_on_the_board():
+    """Two boards of a chip differ in limit, rest and boost clock alone: a FLOP at one clock costs the same."""
+    by_chip = {}
+    for gpu in GPUS:
+        if "tensor_cores" not in gpu.powered_types:
+            continue
+        peak = gpu.peak_flop_per_s(gpu.powered_types["tensor_cores"])
+        per_cycle = peak / gpu.unit_count / 1e6
+        at_one_gigahertz = gpu.power.tensor_cores_pj / (peak / gpu.unit_count) ** 2
+        by_chip.setdefault((gpu.architecture, gpu.l2_bytes, gpu.unit_count), []).append((at_one_gigahertz, per_cycle))
+    alike = [energies for energies in by_chip.values() if len(energies) > 1]
+    assert len(alike) >= 3
+    for energies in alike:
+        found = [energy for energy, _ in energies]
+        assert max(found) < 1.02 * min(found)
+
+
+def test_a_limited_board_is_slower_in_products_by_the_cube_root_and_as_fast_in_passes():
+    board = pm.load_device("a100_80_sxm")
+    limited = board.with_power_limit(330)
+    whole, less = products(board, dtype="bf16"), products(limited, dtype="bf16")
+    resting_w = board.idle_w + board.memory_w_in_products
+    ratio = ((330 - resting_w) / (400 - resting_w)) ** (1 / 3)
+    assert whole.peak_flop_per_s * ratio == pytest.approx(less.peak_flop_per_s)
+    assert 1 < less.step_s / whole.step_s < 1.01 / ratio
+    assert products(board).step_s == products(limited).step_s  # fp32 does not reach either limit
+    assert board.with_power_limit(400).power_limit_w == 400
+    assert products(board.with_power_limit(400), dtype="bf16").step_s == whole.step_s
+    assert limited.identity != board.identity
+    steps = [products(board.with_power_limit(watts), dtype="bf16").step_s for watts in (200, 250, 300, 350, 400)]
+    assert steps == sorted(steps, reverse=True)
+
+
+@pytest.mark.parametrize("watts", [0, -5, 60, 601, float("nan"), "330", True, None])
+def test_a_limit_that_cannot_be_is_refused(watts):
+    with pytest.raises(ArgumentError, match="power_limit_w must be a number above"):
+        pm.load_device("a100_80_sxm").with_power_limit(watts)
+
+
+def test_a_file_without_energies_keeps_its_clock_and_cannot_be_limited(tmp_path):
+    text = spec_files.find("devices", "gtx_1080").read_text(encoding="utf-8")
+    head, rest = text.split("[power]", 1)
+    rest = "[memory]" + rest.split("[memory]", 1)[1]
+    rest = rest.replace('fields = ["idle_w", "power.memory_pj"]', 'fields = ["idle_w"]')
+    sources = [part for part in rest.split("[[source]]") if '"power.lanes_pj"' not in part]
+    path = tmp_path / "plain.toml"
+    path.write_text(head + "[[source]]".join(sources), encoding="utf-8")
+    plain = pm.load_device(path)
+    assert clock_ratios(plain)["lanes"] == pytest.approx(1850 / 1733)
+    with pytest.raises(ArgumentError, match=r"\[power\]"):
+        plain.with_power_limit(100)
+    p = products(plain)
+    assert p.energy_j() == pytest.approx(180 * p.step_s)  # the bound that is left
+    with pytest.raises(ArgumentError, match="part must"):
+        p.energy_j(part="idle")
+
+
+def test_parts_of_the_energy_sum_and_follow_what_works():
+    p = products("a100_80_sxm", dtype="bf16")
+    parts = {part: p.energy_j(part=part) for part in ("idle", "arithmetic", "memory")}
+    assert sum(parts.values()) == pytest.approx(p.energy_j())
+    assert parts["idle"] == pytest.approx(55 * p.step_s)
+    assert parts["arithmetic"] > 5 * parts["memory"]
+    assert p.energy_j() / p.step_s <= 400 + 1e-6
+    assert p.energy_j() / p.step_s > 330  # throttled by power, so it draws about the limit
+    passes = pm.predict(pm.zoo.resnet50(), batch_size=64, device="a100_80_sxm", dtype="bf16")
+    assert passes.energy_j() / passes.step_s < 0.75 * 400
+    with pytest.raises(ArgumentError, match="part must be one of idle, arithmetic, memory"):
+        p.energy_j(part="fans")
+    limited = products(pm.load_device("a100_80_sxm").with_power_limit(250), dtype="bf16")
+    assert limited.energy_j() < p.energy_j()  # slower and cheaper
+
+
+def test_a_sweep_and_a_fit_follow_the_energy():
+    from perfmodel.framework.profile import load_framework
+    from perfmodel.prediction.device.gpu_target import GpuTarget
+
+    target = GpuTarget(pm.load_device("a100_80_sxm"))
+    profile = load_framework("library_calls")
+    libraries = target.libraries(profile, None)
+    name = "devices/a100_80_sxm/power.tensor_cores_pj"
+    factors = np.array([0.5, 1.0, 2.0])
+    rates = target.numbers(profile, libraries, dtype="bf16", factors={name: factors}).peak_flop_per_s
+    plain = target.numbers(profile, libraries, dtype="bf16").peak_flop_per_s
+    assert rates[1] == pytest.approx(plain)
+    assert rates[2] == pytest.approx(plain / 2 ** (1 / 3))
+    assert plain < rates[0] <= 312e12
