@@ -92,7 +92,7 @@ class Ablated(Prepared):
 def without(cell: MeasuredCell, term: Term) -> MeasuredCell:
     """Return a measured cell whose predictions do without a term."""
     prepared = cell.prepared if term.prepared is None else term.prepared(cell.prepared)
-    stated = {each.name: getattr(prepared, each.name) for each in fields(Prepared)}
+    stated = {entry.name: getattr(prepared, entry.name) for entry in fields(Prepared)}
     return replace(cell, prepared=Ablated(**stated, term=term))
 
 
@@ -333,12 +333,12 @@ def _log_ratios(cells: Sequence[MeasuredCell], *, subset: str, protocol: str) ->
     everything = tuple(range(len(cells)))
     if protocol == NOTHING_FITTED:
         folds = [Fold("none", everything, everything)]
-        found = [np.zeros(len(problem.unknowns))]
+        log_factors_of_folds = [np.zeros(len(problem.unknowns))]
     else:
         folds = folds_of(protocol, cells)
-        found = [fit.log_factors for fit in fit_folds(problem, [fold.trained for fold in folds])]
+        log_factors_of_folds = [fit.log_factors for fit in fit_folds(problem, [fold.trained for fold in folds])]
     errors = []
-    for fold, log_factors in zip(folds, found, strict=True):
+    for fold, log_factors in zip(folds, log_factors_of_folds, strict=True):
         times, _ = problem.log_times(log_factors, fold.scored)
         errors.append(times - problem.log_measured[list(fold.scored)])
     return np.concatenate(errors)

@@ -10,7 +10,7 @@ from board_records import KERNELS, KINDS, STEPS, SYSTEMS, BoardScore, Scoreboard
 from perfmodel.presentation.quantities import seconds_text
 from perfmodel.presentation.tables import Block, Bullets, Grid, Heading, Paragraph, Picture
 from perfmodel.validation.scores.table_report import PERFMODEL, WITH_SET_ASIDE
-from perfmodel.validation.tables.own_tables import COLLECTIVES, MANY_DEVICES
+from perfmodel.validation.tables.own_tables import COLLECTIVES, MANY_DEVICES, NETWORKS, PRODUCTS
 from score_kernels import MEAN_OF_BOARDS
 
 SUBSET_TEXT: Final = {
@@ -50,11 +50,14 @@ MOST_FIGURES: Final = 2000
 def page_blocks(board: Scoreboard, *, pictures: Sequence[str]) -> list[Block]:
     """Return the page of a scoreboard."""
     blocks: list[Block] = [Heading("Scoreboard", 1), Paragraph(INTRODUCTION), *_tables(board)]
-    for table in sorted(board.tables, key=lambda each: KINDS.index(each.kind)):
-        own = board.of_table(table.name)
+    for table in sorted(board.tables, key=lambda shown: KINDS.index(shown.kind)):
+        rows = board.of_table(table.name)
         shown = [path for path in pictures if Path(path).name.startswith(f"{table.name}_")]
         kind = _KINDS[table.kind]
-        blocks += [Heading(f"{table.name}{'' if table.is_shipped else ' (not in this repository)'}"), *kind(own, table)]
+        blocks += [
+            Heading(f"{table.name}{'' if table.is_shipped else ' (not in this repository)'}"),
+            *kind(rows, table),
+        ]
         blocks += [Picture(path, f"predicted against measured: {Path(path).stem}") for path in shown]
     return blocks
 
@@ -95,11 +98,11 @@ def _steps(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
 
 def _protocols(scores: Sequence[BoardScore]) -> Grid:
     aside = {score.protocol: score for score in scores if score.model == WITH_SET_ASIDE}
-    own = [score for score in scores if score.model == PERFMODEL]
+    scored = [score for score in scores if score.model == PERFMODEL]
     head = ("protocol", *(name for name, _ in METRICS), "90 % interval of MAPE", *INTERVAL_COLUMNS)
     head = (*head, "with the cells set aside") if aside else head
     rows = []
-    for score in own:
+    for score in scored:
         with_aside = aside.get(score.protocol)
         extra = f"{with_aside.mape:.1f}, {with_aside.typical_factor_percent:.1f}" if with_aside else "-"
         cells = (score.protocol, *(text(score) for _, text in METRICS), _interval(score), *_intervals(score))
@@ -114,31 +117,31 @@ def _interval(score: BoardScore) -> str:
 
 
 def _intervals(score: BoardScore) -> tuple[str, str, str]:
-    covered, width, own = score.interval_coverage_percent, score.interval_width, score.interval_score
+    covered, width, log_score = score.interval_coverage_percent, score.interval_width, score.interval_score
     constant = score.constant_interval_score
-    if covered is None or width is None or own is None:
+    if covered is None or width is None or log_score is None:
         return "-", "-", "-"
-    return f"{covered:.0f}", f"{width:.2f}", f"{own:.2f}, {'-' if constant is None else f'{constant:.2f}'}"
+    return f"{covered:.0f}", f"{width:.2f}", f"{log_score:.2f}, {'-' if constant is None else f'{constant:.2f}'}"
 
 
 def _naive_rules(scores: Sequence[BoardScore]) -> Grid:
     """Return MAPE and typical error of every naive rule, a line for each protocol."""
     naive = [score for score in scores if not score.model.startswith(PERFMODEL)]
     rules = list(dict.fromkeys(score.model for score in naive))
-    found = {(score.protocol, score.model): score for score in naive}
+    by_rule = {(score.protocol, score.model): score for score in naive}
     protocols = dict.fromkeys(score.protocol for score in scores)
-    own = {score.protocol: score for score in scores if score.model == PERFMODEL}
+    perfmodel = {score.protocol: score for score in scores if score.model == PERFMODEL}
     rows = []
     for protocol in protocols:
-        of_rules = [found.get((protocol, rule)) for rule in rules]
-        rows.append((protocol, *(_both(each, own[protocol]) for each in (own[protocol], *of_rules))))
+        of_rules = [by_rule.get((protocol, rule)) for rule in rules]
+        rows.append((protocol, *(_both(score, perfmodel[protocol]) for score in (perfmodel[protocol], *of_rules))))
     return Grid(("protocol: MAPE, log error", PERFMODEL, *rules), rows)
 
 
-def _both(score: BoardScore | None, own: BoardScore) -> str:
+def _both(score: BoardScore | None, perfmodel: BoardScore) -> str:
     if score is None:
         return "-"
-    fewer = f" ({score.cells} cells)" if score.cells != own.cells else ""
+    fewer = f" ({score.cells} cells)" if score.cells != perfmodel.cells else ""
     return f"{score.mape:.1f}, {score.typical_factor_percent:.1f}{fewer}"
 
 
@@ -161,18 +164,18 @@ def _kernels(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
 
 
 def _kernel_grid(scores: Sequence[BoardScore]) -> Grid:
-    own = [score for score in scores if score.model == PERFMODEL]
+    scored = [score for score in scores if score.model == PERFMODEL]
     naive = {(score.subset, score.part): score for score in scores if score.model != PERFMODEL}
-    noted = any(score.note for score in own)
+    noted = any(score.note for score in scored)
     head = ("board", "rows", *(name for name, _ in METRICS), "roofline: median", "its MAPE")
     head = (*head, "note") if noted else head
     rows = []
-    for score in own:
+    for score in scored:
         other = naive[score.subset, score.part]
         cells = (score.subset, score.part, *(text(score) for _, text in METRICS))
         cells = (*cells, f"{other.median_ape:.1f}", f"{other.mape:.1f}")
         rows.append((*cells, score.note or "-") if noted else cells)
-    strong = frozenset(place for place, score in enumerate(own) if score.subset.startswith(MEAN_OF_BOARDS))
+    strong = frozenset(place for place, score in enumerate(scored) if score.subset.startswith(MEAN_OF_BOARDS))
     return Grid(head, rows, strong=strong)
 
 
@@ -191,8 +194,9 @@ def _many_devices(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
         return
     data = "" if table.is_shipped else " --data FOLDER"
     yield Paragraph(
-        f"Each row is a network on several devices; `perfmodel validate {table.name}{data}` prints them. Beside each "
-        "score of perfmodel stands a naive rule on the same rows."
+        f"Each row is {'a product on one device' if table.kind == PRODUCTS else 'a network on several devices'}; "
+        f"`perfmodel validate {table.name}{data}` prints them. Beside each score of perfmodel stands a naive rule on "
+        "the same rows."
     )
     yield _own_grid(board)
     notes = tuple(score.note for score in board.scores if score.note)
@@ -200,9 +204,25 @@ def _many_devices(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
         yield Bullets(notes)
 
 
-def _own_grid(board: Scoreboard) -> Grid:
-    head = ("systems", "rows", "predictions", *(name for name, _ in METRICS))
-    rows = [(score.subset, score.part, score.model, *(text(score) for _, text in METRICS)) for score in board.scores]
+def _networks(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
+    yield Paragraph(
+        "Each row is a step of a network that a torch package defines; `perfmodel validate "
+        f"{table.name} --data FOLDER` predicts them with the constants of the files, `as_shipped`: "
+        "[validation.md](validation.md) says which of these were chosen while looking at the table. A row that cannot "
+        "be imported or predicted counts 100 %. The naive rule is told the answers: one efficiency for each cell of "
+        "device, phase and layout or type."
+    )
+    yield _own_grid(board, with_intervals=True)
+    yield Bullets(tuple(score.note for score in board.scores if score.note))
+
+
+def _own_grid(board: Scoreboard, *, with_intervals: bool = False) -> Grid:
+    more = INTERVAL_COLUMNS if with_intervals else ()
+    head = ("systems", "rows", "predictions", *(name for name, _ in METRICS), *more)
+    rows = [
+        (score.subset, score.part, score.model, *(text(score) for _, text in METRICS), *_intervals(score)[: len(more)])
+        for score in board.scores
+    ]
     strong = frozenset(place for place, score in enumerate(board.scores) if score.model == PERFMODEL)
     return Grid(head, rows, strong=strong)
 
@@ -211,6 +231,8 @@ _KINDS: Final[dict[str, Callable[[Scoreboard, ScoredTable], Iterator[Block]]]] =
     STEPS: _steps,
     KERNELS: _kernels,
     SYSTEMS: _steps,
+    NETWORKS: _networks,
+    PRODUCTS: _many_devices,
     COLLECTIVES: _collectives,
     MANY_DEVICES: _many_devices,
 }

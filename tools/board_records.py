@@ -12,15 +12,16 @@ from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import TableError
 from perfmodel.fitting.fit import code_fingerprint, fingerprint
-from perfmodel.validation.tables.own_tables import COLLECTIVES, MANY_DEVICES
+from perfmodel.validation.tables.own_tables import COLLECTIVES, MANY_DEVICES, NETWORKS, PRODUCTS
 
 STEPS: Final = "steps"
 KERNELS: Final = "kernels"
 SYSTEMS: Final = "systems"
 
-KINDS: Final = (STEPS, KERNELS, SYSTEMS, COLLECTIVES, MANY_DEVICES)
+KINDS: Final = (STEPS, KERNELS, SYSTEMS, NETWORKS, PRODUCTS, COLLECTIVES, MANY_DEVICES)
 """Kinds of tables, in the order of the page: steps on one device that come with perfmodel; timed calls of kernels;
-steps that do not come with it; calls of collectives; networks on several devices. [-]"""
+steps that do not come with it; steps of the networks of torch packages; fastest products; calls of collectives;
+networks on several devices. [-]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +165,7 @@ class Scoreboard:
 
     def with_kept(self, kept: Scoreboard) -> Scoreboard:
         """Return this board with the tables and terms of another one that it lacks itself."""
-        own = {table.name for table in self.tables}
+        names = {table.name for table in self.tables}
         merged: dict[str, Any] = {}
         for name in LISTS:
             others = getattr(kept, name)
@@ -172,9 +173,9 @@ class Scoreboard:
                 newer = {(row.table, row.subset, row.protocol) for row in self.terms}
                 others = [row for row in others if (row.table, row.subset, row.protocol) not in newer]
             elif name == "tables":
-                others = [table for table in others if table.name not in own]
+                others = [table for table in others if table.name not in names]
             else:
-                others = [row for row in others if row.table not in own]
+                others = [row for row in others if row.table not in names]
             merged[name] = (*getattr(self, name), *others)
         place = {table.name: index for index, table in enumerate(kept.tables)}
         for name in LISTS:  # as the kept results have it, so that a change can be read
@@ -186,12 +187,12 @@ class Scoreboard:
         newer: dict[tuple[str, str, str], list[BoardScore]] = {}
         for score in self.scores:
             newer.setdefault((score.table, score.subset, score.protocol), []).append(score)
-        own = {table.name for table in self.tables if table.rows}
+        with_rows = {table.name for table in self.tables if table.rows}
         computed = set(newer)
         merged: list[BoardScore] = []
         for score in kept.scores:
             job = (score.table, score.subset, score.protocol)
-            if score.table in own:
+            if score.table in with_rows:
                 merged += newer.pop(job, []) if job in computed else [score]
         merged += [score for scores in newer.values() for score in scores]
         described = {(table.name, table.sha256): table for table in kept.tables}
@@ -203,9 +204,9 @@ class Scoreboard:
     def of_table(self, name: str) -> Scoreboard:
         """Return the records of one table."""
         kept: dict[str, Any] = {
-            each: tuple(row for row in getattr(self, each) if getattr(row, "table", None) == name)
-            for each in LISTS
-            if each != "tables"
+            list_name: tuple(row for row in getattr(self, list_name) if getattr(row, "table", None) == name)
+            for list_name in LISTS
+            if list_name != "tables"
         }
         return replace(self, tables=tuple(table for table in self.tables if table.name == name), **kept)
 

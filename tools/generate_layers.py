@@ -29,11 +29,11 @@ besides the tensors named. Gradients are those of the input and of the parameter
 """
 
 
-def _size(given: Any) -> Any:
+def _size(value: Any) -> Any:
     """Replace single capital letters by symbols, also in a shape."""
-    if isinstance(given, str) and len(given) == 1 and given.isupper():
-        return sympy.Symbol(given, positive=True, integer=True)
-    return tuple(map(_size, given)) if isinstance(given, tuple) else given
+    if isinstance(value, str) and len(value) == 1 and value.isupper():
+        return sympy.Symbol(value, positive=True, integer=True)
+    return tuple(map(_size, value)) if isinstance(value, tuple) else value
 
 
 def _formula(count: object) -> str:
@@ -56,15 +56,13 @@ def _kept(layer: Layer, input_count: int, saved_bytes: object) -> str:
 
 
 def _example_text(options: dict[str, object], shapes: tuple[tuple[Any, ...], ...]) -> str:
-    given = ", ".join(f"{name}={value}" for name, value in options.items())
-    return (
-        (f"`{given}`" if given else "no options") + " on " + " and ".join(f"`{shape_text(shape)}`" for shape in shapes)
-    )
+    text = ", ".join(f"{name}={value}" for name, value in options.items())
+    return (f"`{text}`" if text else "no options") + " on " + " and ".join(f"`{shape_text(shape)}`" for shape in shapes)
 
 
 def _summary(kind: type[Layer]) -> str:
     """First paragraph of a layer's docstring as Markdown, with links to the classes that it inherits from."""
-    bases = {each.__name__: each for each in kind.__mro__}
+    bases = {base.__name__: base for base in kind.__mro__}
 
     def markdown(name: re.Match[str]) -> str:
         if name[1] not in bases:
@@ -106,7 +104,7 @@ def page() -> str:
     lines = [INTRODUCTION]
     for family in sorted(families):
         lines += [f"## {family}", ""]
-        for kind in sorted(families[family], key=lambda each: each.kind):
+        for kind in sorted(families[family], key=lambda layer: layer.kind):
             lines += _section(kind)
     return "\n".join(lines).rstrip() + "\n"
 

@@ -162,7 +162,7 @@ def roofline_of_kernels(
         def residuals(log_unknowns: NDArray[np.float64]) -> NDArray[np.float64]:
             return np.asarray(np.log(times(log_unknowns, rows) / measured[rows]))
 
-        found = least_squares(
+        solution = least_squares(
             residuals,
             np.log(START),
             bounds=(np.log(LOWEST), np.log(HIGHEST)),
@@ -170,7 +170,7 @@ def roofline_of_kernels(
             f_scale=0.05,
             diff_step=[0.01] * PARAMETER_COUNT,
         )
-        return np.asarray(found.x)
+        return np.asarray(solution.x)
 
     everything = np.ones(len(measured), dtype=bool)
     if folds is None:
@@ -234,10 +234,10 @@ def kernel_scores(table: KernelMeasurements, *, progress: Callable[[int, int], N
     for done, protocol in enumerate(protocols):
         scopes = [fitted] if protocol.together else [(board,) for board in fitted]
         for place, scope in enumerate(scopes):
-            others = [board for board in fitted if board.device not in {each.device for each in scope}]
+            others = [board for board in fitted if board.device not in {scored.device for scored in scope}]
             outcomes += _in_folds(scope, protocol, plan=plan, key=table.sha256, others=others)
             progress_of_part(progress, done, len(protocols))(place + 1, len(scopes))
-    scores = [each for outcome in outcomes for each in _scores(outcome)]
+    scores = [score for outcome in outcomes for score in _scores(outcome)]
     return ScoredKernels(
         scores=(*scores, *_means(scores, {_label(board) for board in fitted})),
         left_out=left_out,
@@ -274,14 +274,14 @@ def fitted_on(board: KernelBoard) -> tuple[str, ...]:
     """Return the libraries whose sources say that their constants were fitted on rows of a board."""
     words = set(board.device.split("_")) - FORM_FACTORS
     collection = board.kind.collection.lower()
-    found = []
+    stems = []
     for role in ROLES[board.kind.name]:
         library = board.libraries[role]
         titles = [source.title.lower() for source in library.source if collection in source.title.lower()]
         of_subject = [title for title in titles if any(subject in title for subject in board.kind.subjects)]
         if any(words <= _words(title) for title in of_subject):
-            found.append(library.stem)
-    return tuple(found)
+            stems.append(library.stem)
+    return tuple(stems)
 
 
 def _words(text: str) -> set[str]:
@@ -312,12 +312,12 @@ def _in_folds(
         _Outcome(
             board=board,
             protocol=protocol.name,
-            predicted_s=predicted_s[own.start : own.stop],
-            naive_s=naive_s[own.start : own.stop],
+            predicted_s=predicted_s[place.start : place.stop],
+            naive_s=naive_s[place.start : place.stop],
             fitted=max(fit.parameter_count for fit in fits),
         )
         for index, board in enumerate(boards)
-        for own in (problem.rows_of(index),)
+        for place in (problem.rows_of(index),)
     ]
 
 
@@ -332,8 +332,8 @@ def of_others(
     first = sum(len(board.rows) for board in boards)
     rows = tuple(range(first, len(problem.log_measured)))
     (fit,) = _fits(problem, [rows], key=(key, [_label(board) for board in together], plan))
-    found = dict(zip((unknown.name for unknown in problem.unknowns), fit.log_factors, strict=True))
-    return {unknown.name: float(found[unknown.name]) for unknown in problem.unknowns if unknown.from_others}
+    log_factors = dict(zip((unknown.name for unknown in problem.unknowns), fit.log_factors, strict=True))
+    return {unknown.name: float(log_factors[unknown.name]) for unknown in problem.unknowns if unknown.from_others}
 
 
 def _fits(problem: KernelProblem, trained: Sequence[tuple[int, ...]], *, key: Any) -> list[Fit]:
@@ -360,7 +360,7 @@ def _naive(boards: Sequence[KernelBoard], *, folds: list[Hashable] | None) -> ND
 def _scores(outcome: _Outcome) -> list[PartScore]:
     board = outcome.board
     everything = {EVERY_ROW: lambda row: True, **PARTS[board.kind.name]}
-    found = []
+    parts = []
     for part, belongs in everything.items():
         mask = np.array([belongs(row) for row in board.rows])
         if not mask.any():
@@ -370,16 +370,16 @@ def _scores(outcome: _Outcome) -> list[PartScore]:
             (ROOFLINE_OF_KERNELS, outcome.naive_s, PARAMETER_COUNT),
         ):
             row = score(_label(board), model, times[mask], measured_s=board.measured_s[mask], fitted=fitted)
-            found.append(PartScore(protocol=outcome.protocol, part=part, score=row, note=outcome.note))
-    return found
+            parts.append(PartScore(protocol=outcome.protocol, part=part, score=row, note=outcome.note))
+    return parts
 
 
 def _means(scores: Sequence[PartScore], boards: set[str]) -> list[PartScore]:
     """Return the mean over the fitted boards of each protocol, part and model, where there are several."""
     groups: dict[tuple[str, str, str], list[ScoreRow]] = {}
-    for each in scores:
-        if each.score.subset in boards:
-            groups.setdefault((each.protocol, each.part, each.score.model), []).append(each.score)
+    for part in scores:
+        if part.score.subset in boards:
+            groups.setdefault((part.protocol, part.part, part.score.model), []).append(part.score)
     return [
         PartScore(protocol=protocol, part=part, score=_mean(rows))
         for (protocol, part, _), rows in groups.items()

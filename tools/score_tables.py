@@ -28,7 +28,14 @@ from board_records import (
     WorstCell,
 )
 from perfmodel import measurements, zoo
-from perfmodel.errors import CalibrationError, PerfmodelError, TableError, check_known, nearest_hint
+from perfmodel.errors import (
+    CalibrationError,
+    MissingPackageError,
+    PerfmodelError,
+    TableError,
+    check_known,
+    nearest_hint,
+)
 from perfmodel.fitting.kernel_boards import boards_of, dtype_of_text, operations_of
 from perfmodel.hardware.library import device_of_text
 from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash, read_collectives
@@ -47,7 +54,7 @@ from perfmodel.validation.protocols.cells import (
 from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED
 from perfmodel.validation.scores.collectives import HELD_OUT
 from perfmodel.validation.scores.table_report import PERFMODEL, PartScore
-from perfmodel.validation.tables.own_tables import COLLECTIVES, OWN_TABLES, OwnTable, tables_of_file
+from perfmodel.validation.tables.own_tables import COLLECTIVES, OWN_TABLES, PRODUCTS, OwnTable, tables_of_file
 from perfmodel.validation.tables.speedup import COLUMNS, framework_of_text, read_system_table
 from perfmodel.validation.validate import checked_table
 from score_kernels import AS_SHIPPED, FIVE_FOLD, kernel_scores
@@ -55,6 +62,7 @@ from score_kernels import AS_SHIPPED, FIVE_FOLD, kernel_scores
 if TYPE_CHECKING:
     from perfmodel.measurements.table import MeasurementTable, Run
     from perfmodel.prediction.prediction import Prediction
+    from perfmodel.validation.scores.interval_coverage import IntervalRow
     from perfmodel.validation.scores.report import ValidationReport
 
 
@@ -220,8 +228,8 @@ def score_steps(
     unfit = f"Nothing is left to fit under {left}." if left else ""
     collected.add(replace(entry, not_scored=" ".join(filter(None, (entry.not_scored, unfit)))))
     for subset, protocol, report in protocol_reports(table, jobs, progress=progress):
-        for label, each in reports_apart(report, protocol):
-            collected.add(*_scores(each, table=table.key, protocol=label))
+        for label, part in reports_apart(report, protocol):
+            collected.add(*_scores(part, table=table.key, protocol=label))
         collected.say(f"{table.key}, {subset}, {protocol}: MAPE {report.mape:.1f} %")
         if protocol in PICTURED[subset] and len(report.cells) >= FEWEST_POINTS:
             title = f"{report.table}, {subset}, {report.protocol}: MAPE {report.mape:.1f} %"
@@ -243,16 +251,19 @@ def _scores(report: ValidationReport, *, table: str, protocol: str) -> Iterator[
 
 def _interval_figures(report: ValidationReport) -> dict[str, float]:
     """Return the scores of a report's intervals; nothing where none was made."""
-    own = [row for row in report.intervals if row.intervals == PERFMODEL]
+    rows = [row for row in report.intervals if row.intervals == PERFMODEL]
     constant = [row.log_score for row in report.intervals if row.intervals != PERFMODEL]
-    if not own or not math.isfinite(own[0].coverage_percent):
+    if not rows or not math.isfinite(rows[0].coverage_percent):
         return {}
-    figures = {
-        "interval_coverage_percent": own[0].coverage_percent,
-        "interval_width": own[0].median_ratio,
-        "interval_score": own[0].log_score,
+    return _interval_scores(rows[0]) | ({"constant_interval_score": min(constant)} if constant else {})
+
+
+def _interval_scores(row: IntervalRow) -> dict[str, float]:
+    return {
+        "interval_coverage_percent": row.coverage_percent,
+        "interval_width": row.median_ratio,
+        "interval_score": row.log_score,
     }
-    return figures | ({"constant_interval_score": min(constant)} if constant else {})
 
 
 def _describe_unfitted(table: MeasurementTable, subset: str, report: ValidationReport, collected: Collected) -> None:
@@ -262,8 +273,8 @@ def _describe_unfitted(table: MeasurementTable, subset: str, report: ValidationR
     ranges: dict[tuple[str, str], list[float]] = {}
     for cell in report.cells:
         ranges.setdefault((cell.network, cell.framework), []).append(cell.ratio)
-    for (network, framework), found in ranges.items():
-        ends = {"lowest": min(found), "highest": max(found)}
+    for (network, framework), values in ranges.items():
+        ends = {"lowest": min(values), "highest": max(values)}
         collected.add(RatioRange(table=table.key, subset=subset, network=network, framework=framework, **ends))
     share, pairs = report.rank_order
     errors = [100 * abs(cell.ratio - 1) for cell in report.cells if not cell.is_recurrent]
@@ -283,9 +294,9 @@ ONE_FITTED: Final = "one_row_fitted"
 """Protocol: some rows fix what the table does not state; the others are scored. [-]"""
 
 
-def collect_own(table: OwnTable, collected: Collected, *, is_shipped: bool) -> None:
+def collect_own(table: OwnTable, collected: Collected, *, is_shipped: bool, progress: Progress | None = None) -> None:
     """Score a table that is scored in a way of its own, and add the records."""
-    report = table.report()
+    report = table.report(progress)
     files = (table.file, *(path for path in [table.file.with_suffix(".toml")] if path.is_file()))
     collected.add(
         ScoredTable(
@@ -298,16 +309,18 @@ def collect_own(table: OwnTable, collected: Collected, *, is_shipped: bool) -> N
         )
     )
     unlike = HELD_OUT if table.kind == COLLECTIVES else ONE_FITTED
-    fitted = any(each.score.fitted for each in report.parts if each.score.model == PERFMODEL)
+    fitted = any(part.score.fitted for part in report.parts if part.score.model == PERFMODEL)
     protocol = unlike if fitted else NOTHING_FITTED
-    collect_parts(table.name, [replace(each, protocol=protocol) for each in report.parts], collected)
+    collect_parts(table.name, [replace(part, protocol=part.protocol or protocol) for part in report.parts], collected)
 
 
 def collect_parts(table: str, parts: Sequence[PartScore], collected: Collected) -> None:
     """Add the scores of a table on parts of its rows."""
-    for each in parts:
-        about: dict[str, Any] = {"table": table, "part": each.part, "protocol": each.protocol, "note": each.note}
-        collected.add(BoardScore(**about, **asdict(each.score)))
+    for part in parts:
+        about: dict[str, Any] = {"table": table, "part": part.part, "protocol": part.protocol, "note": part.note}
+        if part.intervals is not None:
+            about |= _interval_scores(part.intervals)
+        collected.add(BoardScore(**about, **asdict(part.score)))
     collected.say(f"{table}: {len(parts)} scores")
 
 
@@ -336,7 +349,7 @@ def score_shipped(collected: Collected, *, protocols: Protocols | None, progress
     """Score every table of steps that comes with perfmodel."""
     names = measurements.names()
     for done, name in enumerate(names):
-        told = progress_of_part(progress, done, len(names))
+        progress_of_table = progress_of_part(progress, done, len(names))
         table = checked_table(name)
         assert table.path is not None
         entry = ScoredTable(
@@ -349,7 +362,7 @@ def score_shipped(collected: Collected, *, protocols: Protocols | None, progress
         )
         asked = protocols if name in FITTED else UNFITTED
         try:
-            score_steps(table, entry, collected, protocols=asked, progress=told)
+            score_steps(table, entry, collected, protocols=asked, progress=progress_of_table)
         except CalibrationError as error:
             collected.forget(name)
             collected.add(replace(entry, rows=0, not_scored=f"all of it: {error}"))
@@ -372,8 +385,8 @@ def _set_aside_text(table: MeasurementTable) -> str:
 def score_terms(collected: Collected, *, table: str = "shi2016", progress: Progress | None = None) -> None:
     """Score the headline protocols with all physical terms, then without each of them."""
     for done, (subset, protocols) in enumerate(ABLATED.items()):
-        told = progress_of_part(progress, done, len(ABLATED))
-        rows = ablation(table, protocols=protocols, only=subset, progress=told)
+        progress_of_term = progress_of_part(progress, done, len(ABLATED))
+        rows = ablation(table, protocols=protocols, only=subset, progress=progress_of_term)
         collected.add(*(TermScore(table=table, **asdict(row)) for row in rows))
         collected.say(f"{table}, {subset}: {len(rows) - 1} terms left out, one by one")
 
@@ -387,11 +400,18 @@ def score_folder(
     """Score the tables of a folder."""
     things: list[KernelMeasurements | Path] = [*folder.kernels, *folder.systems]
     for done, thing in enumerate(things):
-        told = progress_of_part(progress, done, len(things))
+        progress_of_thing = progress_of_part(progress, done, len(things))
         if not isinstance(thing, KernelMeasurements):
-            _score_system(thing, collected, kinds=kinds, progress=told)
+            _score_system(thing, collected, kinds=kinds, progress=progress_of_thing)
         elif KERNELS in kinds:
-            _score_kernels(thing, collected, progress=told)
+            _score_kernels(thing, collected, progress=progress_of_thing)
+
+
+def score_products(data: Path, collected: Collected, *, kinds: Collection[str]) -> None:
+    """Score the tables of fastest products, which lie beside those of kernels."""
+    for table in OWN_TABLES.values():
+        if table.kind == PRODUCTS and PRODUCTS in kinds and (data / table.file).is_file():
+            collect_own(replace(table, file=(data / table.file).resolve()), collected, is_shipped=False)
 
 
 def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress: Progress) -> None:
@@ -417,9 +437,12 @@ def _score_kernels(table: KernelMeasurements, collected: Collected, *, progress:
 
 
 def _score_system(path: Path, collected: Collected, *, kinds: Collection[str], progress: Progress) -> None:
-    for own in tables_of_file(path):
-        if own.kind in kinds:
-            collect_own(own, collected, is_shipped=False)
+    for measured in tables_of_file(path):
+        if measured.kind in kinds:
+            try:
+                collect_own(measured, collected, is_shipped=False, progress=progress)
+            except MissingPackageError as error:
+                collected.say(f"{measured.name} stays as it was: {error}")
     table = None if SYSTEMS not in kinds or read_collectives(path) is not None else read_system_table(path)
     if table is None:
         progress(1, 1)
@@ -442,7 +465,7 @@ def check_hashes(folder: DataFolder, kept: Scoreboard) -> None:
     known = {table.name: table.sha256 for table in kept.tables if not table.is_shipped}
     present = {table.name: table.sha256 for table in folder.kernels}
     present |= {path.stem: content_hash(path) for path in folder.systems}
-    wrong = [name for name, found in present.items() if known.get(name, found) != found]
+    wrong = [name for name, digest in present.items() if known.get(name, digest) != digest]
     if wrong:
         lines = "; ".join(f"{name}: SHA-256 {present[name][:16]} where {known[name][:16]} was scored" for name in wrong)
         message = f"tables are not those of the committed results: {lines}; --new-tables scores them all the same"
@@ -498,9 +521,9 @@ def _check_system(path: Path) -> None:
             faults += _name_faults(record, number=number)
     if faults:
         raise table_error(path, faults)
-    found = _faults(partial(_read_whole, path), place="")
-    if found:
-        raise table_error(path, found)
+    faults = _faults(partial(_read_whole, path), place="")
+    if faults:
+        raise table_error(path, faults)
 
 
 def _name_faults(record: Mapping[str, str], *, number: int) -> list[str]:

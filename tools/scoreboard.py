@@ -91,14 +91,14 @@ def unfitted(board: Scoreboard) -> str:
     return "\n".join(lines)
 
 
-def best_naive(scores: list[BoardScore], own: BoardScore) -> BoardScore | None:
+def best_naive(scores: list[BoardScore], perfmodel: BoardScore) -> BoardScore | None:
     """Return the naive rule with the least log error among those that cover nearly all cells of a score."""
     rules = [
         score
         for score in scores
-        if (score.subset, score.protocol) == (own.subset, own.protocol)
+        if (score.subset, score.protocol) == (perfmodel.subset, perfmodel.protocol)
         and not score.model.startswith(PERFMODEL)
-        and score.cells >= COVERS * own.cells
+        and score.cells >= COVERS * perfmodel.cells
     ]
     return min(rules, key=lambda score: score.typical_factor_percent, default=None)
 
@@ -134,15 +134,15 @@ def protocols(board: Scoreboard) -> str:
 
 def ratios(board: Scoreboard) -> str:
     """Return the lowest and highest predicted / measured of each network and framework, nothing fitted."""
-    found = {
+    by_cell = {
         (row.subset, row.network, row.framework): row
         for row in board.ratios
         if row.table == QUOTED and row.subset != "cpu_oversubscribed"
     }
-    frameworks = sorted({framework for _, _, framework in found})
+    frameworks = sorted({framework for _, _, framework in by_cell})
     lines = head("cells", "network", *frameworks)
-    for subset, network in dict.fromkeys((subset, network) for subset, network, _ in found):
-        rows = [found.get((subset, network, framework)) for framework in frameworks]
+    for subset, network in dict.fromkeys((subset, network) for subset, network, _ in by_cell):
+        rows = [by_cell.get((subset, network, framework)) for framework in frameworks]
         texts = [f"{row.lowest:.2f} to {row.highest:.2f}" if row else "-" for row in rows]
         lines.append(line(SUBSET_TEXT[subset], network, *texts))
     return "\n".join(lines)
@@ -252,6 +252,7 @@ def write_scoreboard(
             score_tables.score_shipped(collected, protocols=score_tables.QUICK if quick else None, progress=show)
         if folder is not None:
             score_tables.score_folder(folder, collected, kinds=kinds, progress=show)
+            score_tables.score_products(Path(data or ""), collected, kinds=kinds)
         if terms:
             score_tables.score_terms(collected, progress=show)
     board = collected.board()
@@ -314,8 +315,8 @@ def main(
         )
     board = load_scoreboard(to / RECORDS)
     if released:
-        own = tuple(score for score in board.scores if score.model == PERFMODEL)
-        save_scoreboard(Scoreboard(version=board.version, code=board.code, tables=board.tables, scores=own), RELEASED)
+        ours = tuple(score for score in board.scores if score.model == PERFMODEL)
+        save_scoreboard(Scoreboard(version=board.version, code=board.code, tables=board.tables, scores=ours), RELEASED)
     write_pages(board, to)
     for page in PAGES if to.resolve() == DOCS else ():
         (ROOT / page).write_text(page_text(page, board), encoding="utf-8", newline="\n")
