@@ -169,7 +169,8 @@ def show_command(
     if faults:
         raise SpecError(path, faults)
     text = f"# {path}\n{path.read_text(encoding='utf-8').rstrip()}"
-    content = {"file": str(path), **spec_files.read_toml(path)}
+    heirs_of = folder if folder == "frameworks" else ""
+    content = {"file": str(path), **spec_files.tables_of(path, heirs_of=heirs_of)}
     if isinstance(spec, Wired):
         parts = Table(spec.parts(), row_type=Part)
         heading = "# parts, links, and what large copies reach over them"

@@ -97,13 +97,14 @@ class MixedPrecisionTable(spec.SpecTable):
     """Automatic mixed precision; see :class:`perfmodel.framework.mixed_precision.MixedPrecisionRules`."""
 
     dtypes: tuple[Literal["fp16", "bf16"], ...]
-    single: frozenset[spec.Identifier]
-    widening: frozenset[spec.Identifier]
-    keeps_type: frozenset[spec.Identifier]
+    single: tuple[spec.Identifier, ...]
+    widening: tuple[spec.Identifier, ...]
+    keeps_type: tuple[spec.Identifier, ...]
 
     def rules(self) -> MixedPrecisionRules:
         """Return the rules in the form that the lowering takes."""
-        return MixedPrecisionRules(**self.model_dump())
+        kinds = {name: frozenset(listed) for name, listed in self.model_dump(exclude={"dtypes"}).items()}
+        return MixedPrecisionRules(dtypes=self.dtypes, **kinds)
 
 
 class LoweringTable(spec.SpecTable):
@@ -315,4 +316,4 @@ def load_framework(name_or_path: str | Path | FrameworkProfile) -> FrameworkProf
 
 @kept_while_unchanged(spec_files.folders_asked_for)
 def _profile_of(name_or_path: str | Path) -> FrameworkProfile:
-    return spec_files.load(spec_files.find("frameworks", name_or_path), FrameworkProfile)
+    return spec_files.load(spec_files.find("frameworks", name_or_path), FrameworkProfile, heirs_of="frameworks")

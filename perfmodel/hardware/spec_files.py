@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextvars import ContextVar
 from datetime import date
-from functools import lru_cache, wraps
+from functools import lru_cache, reduce, wraps
 from inspect import isclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, get_args
@@ -369,10 +369,25 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise SpecError(path, [f"not valid TOML: {error}"]) from error
 
 
-def load(path: str | Path, model_class: type[Spec]) -> Spec:
-    """Read and validate a spec file; each file is validated once."""
-    path = Path(path).absolute()
-    return cast("Spec", _load_once(path, changed_ns(path), model_class))
+def load(path: str | Path, model_class: type[Spec], *, heirs_of: str = "") -> Spec:
+    """Read and validate a spec file; it may inherit the tables of another of its kind folder ``heirs_of``."""
+    return cast("Spec", _load_once(_lineage(Path(path).absolute(), heirs_of), model_class))
+
+
+def _lineage(path: Path, kind_folder: str) -> tuple[tuple[Path, int], ...]:
+    """Return a file and those that it inherits from, each with the time of its last change. [ns]"""
+    lineage: dict[Path, int] = {}
+    while path not in lineage:
+        lineage[path] = changed_ns(path)
+        parent = _tables(path, lineage[path]).get("inherits") if kind_folder else None
+        if parent is None:
+            return tuple(lineage.items())
+        if not isinstance(parent, str):
+            raise SpecError(
+                path, [_line(("inherits",), parent, f"must be the name of a {NOUN_BY_FOLDER[kind_folder]}")]
+            )
+        heir, path = path, find(kind_folder, from_folder(path.parent, parent)).absolute()
+    raise SpecError(heir, [_line(("inherits",), parent, "must not close a circle")])
 
 
 def load_by_kind(path: str | Path, class_by_kind: Mapping[str, type[Spec]]) -> Spec:
@@ -397,14 +412,36 @@ def _tables(path: Path, changed_ns: int) -> dict[str, Any]:
     return read_toml(path)
 
 
+def tables_of(path: str | Path, *, heirs_of: str = "") -> dict[str, Any]:
+    """Return the tables of a spec file and what they inherit from other files of the kind folder ``heirs_of``."""
+    return _tables_of(_lineage(Path(path).absolute(), heirs_of))
+
+
+def _tables_of(lineage: tuple[tuple[Path, int], ...]) -> dict[str, Any]:
+    tables = reduce(_inherited, (_tables(*file) for file in lineage))
+    return {key: value for key, value in tables.items() if len(lineage) == 1 or key != "inherits"}
+
+
 @lru_cache(maxsize=1024)
-def _load_once(path: Path, changed_ns: int, model_class: type[SpecFile]) -> SpecFile:
+def _load_once(lineage: tuple[tuple[Path, int], ...], model_class: type[SpecFile]) -> SpecFile:
     from pydantic import ValidationError
 
+    path = lineage[0][0]
     try:
-        return model_class.model_validate(_tables(path, changed_ns)).loaded_from(path.stem)
+        return model_class.model_validate(_tables_of(lineage)).loaded_from(path.stem)
     except ValidationError as error:
         raise SpecError(path, faults_of(error, model_class)) from None
+
+
+def _inherited(own: Mapping[str, Any], parent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a file's tables with what it does not state taken from its parent; its own sources come last and win."""
+    merged = {**parent, **own}
+    for key in own.keys() & parent.keys():
+        if isinstance(own[key], dict) and isinstance(parent[key], dict):
+            merged[key] = _inherited(own[key], parent[key])
+    if "source" in own and "source" in parent:
+        merged["source"] = [*parent["source"], *own["source"]]
+    return merged
 
 
 def toml_entries(table: dict[str, Any]) -> list[str]:

@@ -1,10 +1,14 @@
 """Spec files as a new user would write them: each mistake gives one message that names the remedy."""
 
+import json
 import os
+import re
 
 import pytest
 
-from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
+import perfmodel as pm
+from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError
+from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_device, load_link, load_storage, load_system
 
@@ -348,3 +352,49 @@ def test_a_misnamed_folder_of_ones_own_is_named(tmp_path, monkeypatch):
 def test_the_name_of_another_kind_is_told_so():
     with pytest.raises(ArgumentError, match=r"device must be .*this one is a link"):
         load_device("pcie_3_x16")
+
+
+HEIR = 'schema_version = 1\ninherits = "pytorch_2"\nname = "slow host"\n[gpu.constants]\ndispatch_us = 70.0\n'
+SOURCE = '[[source]]\nfields = ["gpu.constants.dispatch_us"]\ntitle = "estimate"\nnote = "a slow host"\n'
+
+
+def test_a_profile_inherits_all_that_it_does_not_state(tmp_path):
+    heir = tmp_path / "slow_host.toml"
+    heir.write_text(HEIR + SOURCE, encoding="utf-8")
+    slow, usual = load_framework(heir), load_framework("pytorch_2")
+    stated = {"name": "slow host", "gpu": usual.to_dict()["gpu"]}
+    stated["gpu"]["constants"]["dispatch_us"] = 70.0
+    assert slow.to_dict() == usual.to_dict() | stated | {"source": slow.to_dict()["source"]}
+    assert slow.source_of("gpu.constants.dispatch_us").note == "a slow host"
+    assert slow.source_of("gpu.constants.recording_us") == usual.source_of("gpu.constants.recording_us")
+    steps = [
+        pm.predict(pm.zoo.resnet50(), device="h100_sxm", batch_size=1, framework=each).step_s for each in (heir, usual)
+    ]
+    assert steps[0] > 1.3 * steps[1]
+
+
+def test_a_profile_follows_a_change_of_its_parent(tmp_path, monkeypatch):
+    (tmp_path / "frameworks").mkdir()
+    monkeypatch.setenv("PERFMODEL_SPECS", str(tmp_path))
+    parent, heir = (tmp_path / "frameworks" / f"{name}.toml" for name in ("parent", "heir"))
+    parent.write_text(HEIR + SOURCE, encoding="utf-8")
+    heir.write_text('schema_version = 1\ninherits = "parent"\nname = "heir"\n', encoding="utf-8")
+    assert load_framework("heir").gpu.constants["dispatch_us"] == 70.0
+    parent.write_text(HEIR.replace("70.0", "90.0") + SOURCE, encoding="utf-8")
+    os.utime(parent, ns=(1, 1))
+    assert load_framework("heir").gpu.constants["dispatch_us"] == 90.0
+
+
+@pytest.mark.parametrize(
+    ("parent", "fault"),
+    [
+        ("pytorch2", "pytorch_2"),
+        (7, "inherits: value 7: must be the name of a framework"),
+        ("./slow_host.toml", "inherits: value './slow_host.toml': must not close a circle"),
+    ],
+)
+def test_a_parent_that_cannot_be_is_named(tmp_path, parent, fault):
+    heir = tmp_path / "slow_host.toml"
+    heir.write_text((HEIR + SOURCE).replace('"pytorch_2"', json.dumps(parent)), encoding="utf-8")
+    with pytest.raises(PerfmodelError, match=re.escape(fault)):
+        load_framework(heir)
