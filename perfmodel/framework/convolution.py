@@ -20,7 +20,7 @@ from typing import Any
 
 from perfmodel.errors import UnknownNameError
 from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
-from perfmodel.records import Convolution, Role
+from perfmodel.records import ELEMENT_BYTES, Convolution, Role
 
 FFT_LARGEST_EXTENT = 256
 """Largest padded input extent of ``fft``. [1]"""
@@ -34,10 +34,11 @@ WINOGRAD_PATCH = (8, 16)
 run at half the rate of 14 x 14 ones and 8 x 8 blocks would not explain it. [1]"""
 
 
-def _is_plain(operation: Convolution) -> bool:
-    """Return whether a convolution is 2-d, ungrouped, with stride 1, as transform algorithms require."""
+def _can_transform(operation: Convolution, *, element_bytes: int) -> bool:
+    """Return whether a convolution is 2-d, ungrouped, with stride 1 and not in fp64, as transforms require."""
     return (
-        len(operation.kernel_size) == 2
+        element_bytes <= ELEMENT_BYTES["fp32"]
+        and len(operation.kernel_size) == 2
         and operation.groups == 1
         and all(step == 1 for step in (*operation.stride, *operation.dilation))
     )
@@ -88,11 +89,12 @@ def _transformed(
     )
 
 
-def _fft_suits(operation: Convolution) -> bool:
+def _fft_suits(operation: Convolution, *, element_bytes: int) -> bool:
     filters_exceed_padding = all(
         taps > max(padding) for taps, padding in zip(operation.kernel_size, operation.padding, strict=True)
     )
-    return _is_plain(operation) and filters_exceed_padding and math.prod(operation.kernel_size) > 1
+    can = _can_transform(operation, element_bytes=element_bytes)
+    return can and filters_exceed_padding and math.prod(operation.kernel_size) > 1
 
 
 def _of_fft(operation: Convolution, **sizes: Any) -> Alternative:
@@ -102,7 +104,7 @@ def _of_fft(operation: Convolution, **sizes: Any) -> Alternative:
 
 def fft(operation: Convolution, *, element_bytes: int) -> Alternative | None:
     """Lower to a transform of whole images, padded to a power of two: stride 1, at most 256 wide."""
-    if not _fft_suits(operation):
+    if not _fft_suits(operation, element_bytes=element_bytes):
         return None
     padded = [size + sum(pad) for size, pad in zip(operation.input_size, operation.padding, strict=True)]
     if max(padded) > FFT_LARGEST_EXTENT:
@@ -114,7 +116,8 @@ def fft(operation: Convolution, *, element_bytes: int) -> Alternative | None:
 
 def fft_tiling(operation: Convolution, *, element_bytes: int) -> Alternative | None:
     """Lower to transforms of overlapping 32 x 32 tiles: stride 1; not offered for weight gradients."""
-    if not _fft_suits(operation) or operation.role is Role.WEIGHT_GRADIENT or max(operation.kernel_size) > FFT_TILE:
+    suits = _fft_suits(operation, element_bytes=element_bytes)
+    if not suits or operation.role is Role.WEIGHT_GRADIENT or max(operation.kernel_size) > FFT_TILE:
         return None
     extents = operation.output_size if operation.role is Role.OUTPUT else operation.input_size
     tiles = math.prod(
@@ -141,7 +144,8 @@ def _winograd_fused_tiles(operation: Convolution) -> Quantity:
 
 def winograd(operation: Convolution, *, element_bytes: int) -> Alternative | None:
     """Lower to fused F(2x2, 3x3): 16 products per 4 results; 3 x 3, stride 1, no weight gradient."""
-    if not _is_plain(operation) or operation.kernel_size != (3, 3) or operation.role is Role.WEIGHT_GRADIENT:
+    suits = _can_transform(operation, element_bytes=element_bytes) and operation.kernel_size == (3, 3)
+    if not suits or operation.role is Role.WEIGHT_GRADIENT:
         return None
     n, k = operation.out_channels, operation.in_channels
     if operation.role is Role.INPUT_GRADIENT:
@@ -162,7 +166,7 @@ def winograd(operation: Convolution, *, element_bytes: int) -> Alternative | Non
 
 def winograd_nonfused(operation: Convolution, *, element_bytes: int) -> Alternative | None:
     """Lower to F(4x4, 3x3) with transforms through memory: 36 products per 16 results; 3 x 3, stride 1."""
-    if not _is_plain(operation) or operation.kernel_size != (3, 3):
+    if not _can_transform(operation, element_bytes=element_bytes) or operation.kernel_size != (3, 3):
         return None
     narrow = min(operation.in_channels, operation.out_channels) < WINOGRAD_LEAST_CHANNELS
     if operation.role is Role.WEIGHT_GRADIENT and narrow:
@@ -393,8 +397,8 @@ def convolution_alternatives(
 
     Notes
     -----
-    Valid for: cuDNN's algorithm set and its shape rules. Grouped convolutions run one launch per group, as
-    cuDNN did before version 7. Ignores: Winograd of 5 x 5 filters.
+    Valid for: cuDNN's algorithm set and its shape rules; it has no transforms in fp64. Grouped convolutions run one
+    launch per group, as cuDNN did before version 7. Ignores: Winograd of 5 x 5 filters.
 
     Examples
     --------

@@ -85,6 +85,10 @@ class IntervalScale(spec.SpecFile):
         """Devices, frameworks, data types and mixes of operations in the residuals of all tables. [-]"""
         return Seen.together(self.seen.values())
 
+    def measured_without(self, table: str) -> Seen:
+        """Return the same of all tables but one. [-]"""
+        return Seen.together(seen for name, seen in self.seen.items() if name != table)
+
 
 def load_interval_scale(name_or_path: str | Path | IntervalScale) -> IntervalScale:
     """Load an interval scale."""

@@ -192,3 +192,15 @@ def test_every_algorithm_moves_bytes_and_computes():
             assert kernel.read_bytes > 0
             assert kernel.written_bytes > 0
             assert math.isfinite(kernel.flop_count)
+
+
+def test_double_precision_has_no_transforms():
+    names = [
+        [
+            each.name
+            for each in convolution_alternatives(convolution(taps=3, pad=1), algorithms=EVERY, element_bytes=size)
+        ]
+        for size in (4, 8)
+    ]
+    assert set(names[0]) - set(names[1]) == {"fft", "fft_tiling", "winograd", "winograd_nonfused"}
+    assert names[1]

@@ -235,13 +235,13 @@ def key_of(cell: MeasuredCell) -> CellKey:
 
 
 def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
-    """Compute the exposure of each prediction of each fold."""
+    """Compute the exposure of each prediction of each fold; without a fit, only other tables have been seen."""
     cells, unknowns = held.cells, held.unknowns
     seen_of_cell = [_seen_of(cell) for cell in cells]
-    measured = scale.measured
+    foreign, measured = scale.measured_without(cells[0].row.table), scale.measured
     exposures_of_folds = []
     for fold, fit in zip(held.folds, (outcome.fit for outcome in held.outcomes), strict=True):
-        seen = measured if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)
+        seen = foreign if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)
         of_fold = []
         for index in fold.scored:
             prepared = cells[index].prepared
@@ -260,7 +260,7 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
                     timed,
                     uncertainty=uncertainty,
                     seen=seen,
-                    measured_architectures=measured.architectures,
+                    measured_architectures=foreign.architectures if fit is None else measured.architectures,
                     residual_ratio=ratio,
                 )
             )
