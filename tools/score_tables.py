@@ -27,6 +27,7 @@ from board_records import (
     TermScore,
     WorstCell,
 )
+from network_ablation import NOTHING, TERMS, network_ablation
 from perfmodel import measurements, zoo
 from perfmodel.errors import (
     CalibrationError,
@@ -54,7 +55,7 @@ from perfmodel.validation.protocols.cells import (
 from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED
 from perfmodel.validation.scores.collectives import HELD_OUT
 from perfmodel.validation.scores.table_report import PERFMODEL, PartScore
-from perfmodel.validation.tables.own_tables import COLLECTIVES, OWN_TABLES, PRODUCTS, OwnTable, tables_of_file
+from perfmodel.validation.tables.own_tables import COLLECTIVES, NETWORKS, OWN_TABLES, PRODUCTS, OwnTable, tables_of_file
 from perfmodel.validation.tables.speedup import COLUMNS, framework_of_text, read_system_table
 from perfmodel.validation.validate import checked_table
 from score_kernels import AS_SHIPPED, FIVE_FOLD, kernel_scores
@@ -390,6 +391,24 @@ def score_terms(collected: Collected, *, table: str = "shi2016", progress: Progr
         collected.add(*(TermScore(table=table, **asdict(row)) for row in rows))
         collected.say(f"{table}, {subset}: {len(rows) - 1} terms left out, one by one")
 
+
+def score_network_terms(data: Path, collected: Collected) -> None:
+    """Score the tables of networks with all terms, then without each; a term that a part does not have is left out."""
+    for table in OWN_TABLES.values():
+        if table.kind == NETWORKS and (data / table.file).is_file():
+            rows = network_ablation(data / table.file)
+            collected.add(
+                *(
+                    TermScore(table=table.name, **asdict(row))
+                    for row in rows
+                    if row.without == NOTHING or abs(row.change) >= LEAST_CHANGE
+                )
+            )
+            collected.say(f"{table.name}: {len(TERMS) - 1} terms left out, one by one")
+
+
+LEAST_CHANGE: Final = 0.05
+"""Change of the log error below which a table of networks does not tell a term. [percentage points]"""
 
 PICTURED_KERNELS: Final = (AS_SHIPPED, FIVE_FOLD)
 

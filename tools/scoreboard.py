@@ -11,7 +11,7 @@ figures, and the changelog to both.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +19,16 @@ import typer
 
 import score_tables
 from board_page import SUBSET_TEXT, page_blocks
-from board_records import KINDS, STEPS, BoardScore, Collected, Scoreboard, load_scoreboard, save_scoreboard
+from board_records import (
+    KINDS,
+    STEPS,
+    BoardScore,
+    Collected,
+    Scoreboard,
+    TermScore,
+    load_scoreboard,
+    save_scoreboard,
+)
 from perfmodel.atomic_write import replacement_of
 from perfmodel.cli.output import ProgressOption, progress_bar
 from perfmodel.errors import ArgumentError, PerfmodelError
@@ -29,6 +38,7 @@ from perfmodel.presentation.figures import parity_plot, save
 from perfmodel.presentation.tables import html_page, markdown_page
 from perfmodel.validation.protocols.board import COVERS
 from perfmodel.validation.scores.table_report import PERFMODEL
+from perfmodel.validation.tables.own_tables import NETWORKS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -161,18 +171,22 @@ def factors(board: Scoreboard) -> str:
 
 def terms(board: Scoreboard) -> str:
     """Tabulate the worth of each physical term."""
-    lines = head("cells", "protocol", "without", "MAPE", "100 (exp(mean abs ln) - 1)", "change")
+    return _terms(
+        ("cells", "protocol"),
+        [(row, SUBSET_TEXT[row.subset], row.protocol) for row in board.terms if row.table == QUOTED],
+    )
+
+
+def network_terms(board: Scoreboard) -> str:
+    """Tabulate the worth of each term of today's processors."""
+    return _terms(("table", "part"), [(row, row.table, row.subset) for row in board.terms if row.table != QUOTED])
+
+
+def _terms(keys: tuple[str, str], rows: Sequence[tuple[TermScore, str, str]]) -> str:
+    lines = head(*keys, "without", "MAPE", "100 (exp(mean abs ln) - 1)", "change")
     lines += [
-        line(
-            SUBSET_TEXT[row.subset],
-            row.protocol,
-            row.without,
-            f"{row.mape:.1f}",
-            f"{row.typical_factor_percent:.1f}",
-            f"{row.change:+.1f}",
-        )
-        for row in board.terms
-        if row.table == QUOTED
+        line(*names, row.without, f"{row.mape:.1f}", f"{row.typical_factor_percent:.1f}", f"{row.change:+.1f}")
+        for row, *names in rows
     ]
     return "\n".join(lines)
 
@@ -199,11 +213,12 @@ BLOCKS: dict[str, Callable[[Scoreboard], str]] = {
     "ratios": ratios,
     "factors": factors,
     "terms": terms,
+    "network-terms": network_terms,
     "kernels": kernels,
 }
 PAGES = {
     "docs/accuracy.md": ("scoreboard", "protocols", "ratios", "factors", "kernels"),
-    "docs/physics.md": ("terms", "kernels"),
+    "docs/physics.md": ("terms", "network-terms", "kernels"),
 }
 
 
@@ -253,8 +268,10 @@ def write_scoreboard(
         if folder is not None:
             score_tables.score_folder(folder, collected, kinds=kinds, progress=show)
             score_tables.score_products(Path(data or ""), collected, kinds=kinds)
-        if terms:
+        if terms and STEPS in kinds:
             score_tables.score_terms(collected, progress=show)
+        if terms and NETWORKS in kinds and data is not None:
+            score_tables.score_network_terms(data, collected)
     board = collected.board()
     if kept is not None:
         board = board.with_slow_scores(kept) if quick else board

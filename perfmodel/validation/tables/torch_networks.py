@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -86,19 +86,12 @@ def network_report(file: Path, *, progress: Progress | None = None) -> RowReport
     A row that cannot be imported or predicted counts as predicted at twice its time, which is an error of 100 %.
     """
     table = read_network_table(file)
-    versions = torch_zoos.versions(table.zoo)
-    profile = load_framework(table.framework)
-    if not table.is_fed:
-        profile = profile.model_copy(update={"feed": profile.feed.model_copy(update={"mode": "resident"})})
+    versions, profile = torch_zoos.versions(table.zoo), profile_of(table)
     scores: dict[int, NetworkScore] = {}
-    by_graph = sorted(table.rows, key=_graph_key)
-    for _, alike in groupby(by_graph, key=_graph_key):
-        rows = list(alike)
-        graph = _graph_of(table, rows[0])
-        for row in rows:
-            scores[row.row_number] = _score(row, graph, profile)
+    for row, graph in rows_with_graphs(table):
+        scores[row.row_number] = _score(row, graph, profile)
         if progress is not None:
-            progress(len(scores), len(by_graph))
+            progress(len(scores), len(table.rows))
     ordered = [scores[row.row_number] for row in table.rows]
     missed = [f"{row.network} ({row.cell}): {row.not_predicted}" for row in ordered if row.not_predicted]
     built = f"networks as {versions} builds them; {len(missed)} of {len(ordered)} rows without a prediction"
@@ -108,6 +101,27 @@ def network_report(file: Path, *, progress: Progress | None = None) -> RowReport
         parts=_parts([row.cell for row in table.rows], ordered, about=built),
         caveats=(*table.caveats, *missed[:MOST_NAMED]),
     )
+
+
+def profile_of(table: NetworkTable) -> FrameworkProfile:
+    """Return the framework of a table; images that stay on the device are not fed."""
+    profile = load_framework(table.framework)
+    if table.is_fed:
+        return profile
+    return profile.model_copy(update={"feed": profile.feed.model_copy(update={"mode": "resident"})})
+
+
+def rows_with_graphs(table: NetworkTable) -> Iterator[tuple[NetworkRow, LayerGraph | str]]:
+    """Yield each row with its network, imported once for all rows alike, or with why there is none."""
+    for _, alike in groupby(sorted(table.rows, key=_graph_key), key=_graph_key):
+        rows = list(alike)
+        graph = _graph_of(table, rows[0])
+        yield from ((row, graph) for row in rows)
+
+
+def job_of(row: NetworkRow, graph: LayerGraph, **how: Any) -> Job:
+    """Return the job that a row timed; ``framework`` among ``how`` is the table's."""
+    return Job(graph, **{"batch_size": row.batch_size, "device": row.device, **row.arguments, **how})
 
 
 def _graph_key(row: NetworkRow) -> tuple[str, int, bool]:
@@ -133,7 +147,7 @@ def _score(row: NetworkRow, graph: LayerGraph | str, profile: FrameworkProfile) 
     reason = graph if isinstance(graph, str) else ""
     if not isinstance(graph, str):
         try:
-            job = Job(graph, batch_size=row.batch_size, device=row.device, framework=profile, **row.arguments)
+            job = job_of(row, graph, framework=profile)
             prediction = job.predict()
             predicted_s, (low_s, high_s) = float(prediction.step_s), map(float, prediction.interval_s)
             roofline_s = _roofline_s(job)
