@@ -55,6 +55,7 @@ class LayerTypes(NamedTuple):
     """Size of an element in a layer's kernels, and the tensors cast before them. [B], [elements]"""
 
     element_bytes: int
+    result_bytes: int
     cast_inputs: tuple[int, ...]
     casts_weights: bool
 
@@ -111,6 +112,7 @@ def layer_types(
         types[node.name] = LayerTypes(
             # of a tensor read and one written, on average
             element_bytes=(narrow_bytes + SINGLE_BYTES) // 2 if widens else computed,
+            result_bytes=computed,
             cast_inputs=tuple(place for place, size in values.items() if converts and size != computed),
             casts_weights=node.name in products,
         )

@@ -36,6 +36,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class TensorTypes:
+    """Sizes of elements where they differ from tensor to tensor."""
+
+    result_bytes: Mapping[str, int]
+    cast_inputs: Mapping[str, tuple[int, ...]]
+    parameter_bytes: int
+    copied_weight_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRules:
     """Rules for sizes of tensors and for sharing memory."""
@@ -44,6 +54,22 @@ class MemoryRules:
     index_bytes: int = INDEX_BYTES
     in_place_kinds: Collection[str] = ()
     recompute: str | None = None
+    types: TensorTypes | None = None
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Size of an element of a parameter and of its gradient. [B]"""
+        return self.element_bytes if self.types is None else self.types.parameter_bytes
+
+    def bytes_of(self, name: str) -> int:
+        """Size of an element of a layer's result, or of an input of the network. [B]"""
+        return self.element_bytes if self.types is None else self.types.result_bytes.get(name, self.parameter_bytes)
+
+    def cast_inputs(self, node: Node) -> tuple[str, ...]:
+        """Return the inputs of which a layer reads a copy in another type."""
+        if self.types is None:
+            return ()
+        return tuple(node.input_names[place] for place in self.types.cast_inputs.get(node.name, ()))
 
     def among(self, kinds: Collection[str]) -> MemoryRules:
         """Return the same rules for layers of some kinds only; hashable."""
@@ -126,7 +152,7 @@ class _Step:
         self.shapes = dict(input_shapes) | {node.name: node.output_shape for node in nodes}
         self.nodes, self.wanted, self.rules = nodes, wanted, rules
         self.parts = parts
-        kept = kept_tensors(nodes, wanted=wanted)
+        kept = kept_tensors(nodes, wanted=wanted, copied=rules.cast_inputs)
         self.source = shared_storage(
             nodes,
             in_place_kinds=rules.in_place_kinds,
@@ -139,11 +165,12 @@ class _Step:
         self.timeline.begin("", Phase.FORWARD)
         self.place = {name: self.timeline.new(NOTHING) for name in input_shapes}
         self.saved: dict[str, _Storage] = {}
+        self.copies: dict[tuple[str, str], _Storage] = {}
         self.gradients: dict[str, _Storage] = {}
         self.weight_gradients: dict[tuple[str, str], _Storage] = {}
 
     def size(self, name: str) -> Bytes:
-        element_bytes = MASK_BYTES if name in self.masks else self.rules.element_bytes
+        element_bytes = MASK_BYTES if name in self.masks else self.rules.bytes_of(name)
         return tensor_bytes(self.shapes[name], element_bytes=element_bytes)
 
     def compute(self, node: Node, phase: Phase) -> None:
@@ -161,9 +188,13 @@ class _Step:
             moment.first, moment.is_held = 0, True
         moment.is_held |= node.name not in self.read and phase is Phase.FORWARD
         # always allocated, and freed at once without back-propagation
+        element_bytes = self.rules.bytes_of(node.name)
         self.saved[node.name] = self.timeline.new(
-            saved_bytes(node, element_bytes=self.rules.element_bytes, index_bytes=self.rules.index_bytes)
+            saved_bytes(node, element_bytes=element_bytes, index_bytes=self.rules.index_bytes)
         )
+        for name in self.rules.cast_inputs(node):
+            size = tensor_bytes(self.shapes[name], element_bytes=element_bytes)
+            self.copies[node.name, name] = self.timeline.new(size)
 
     def differentiate(self, node: Node) -> None:
         """Make the gradients of a layer's inputs and parameters from its output's gradient and the tensors kept."""
@@ -172,7 +203,7 @@ class _Step:
             return
         self.timeline.begin(node.name, Phase.BACKWARD)
         of_output = self.gradients.pop(node.name, None) or self.timeline.new(self.size(node.name))
-        kept = [self.place[name] for name in kept_inputs(node, wanted=self.wanted)]
+        kept = [self.copies.get((node.name, name), self.place[name]) for name in kept_inputs(node, wanted=self.wanted)]
         if node.layer.keeps_output:
             kept.append(self.place[node.name])
         for storage in (of_output, self.saved[node.name], *kept):
@@ -189,7 +220,7 @@ class _Step:
             lambda batch_size: node.layer.backward_scratch_bytes(
                 node.input_shapes,
                 batch_size=node.runs(batch_size),
-                element_bytes=self.rules.element_bytes,
+                element_bytes=self.rules.bytes_of(node.name),
                 wanted=wanted,
             )
         )
@@ -209,7 +240,7 @@ class _Step:
         """Make the gradients of parameters: kept if new, else added to the existing ones and freed."""
         for parameter, shape in node.trained_shapes.items():
             owner = node.usage.shared_parameters.get(parameter, (node.name, parameter))
-            size = tensor_bytes(SharedShape(shape), element_bytes=self.rules.element_bytes)
+            size = tensor_bytes(SharedShape(shape), element_bytes=self.rules.parameter_bytes)
             if owner in self.weight_gradients:
                 self.timeline.new(size)
             else:

@@ -71,11 +71,18 @@ def kept_inputs(node: Node, *, wanted: Mapping[str, bool]) -> list[str]:
     return [name for name, is_kept in zip(node.input_names, kept, strict=True) if is_kept]
 
 
-def kept_tensors(nodes: Iterable[Node], *, wanted: Mapping[str, bool]) -> set[str]:
-    """Return the tensors whose values back-propagation reads."""
+def _no_copies(node: Node) -> tuple[str, ...]:
+    del node
+    return ()
+
+
+def kept_tensors(
+    nodes: Iterable[Node], *, wanted: Mapping[str, bool], copied: Callable[[Node], tuple[str, ...]] = _no_copies
+) -> set[str]:
+    """Return the tensors whose values back-propagation reads, not those of which a layer keeps a copy."""
     kept: set[str] = set()
     for node in nodes:
-        kept.update(kept_inputs(node, wanted=wanted))
+        kept.update(set(kept_inputs(node, wanted=wanted)).difference(copied(node)))
         if wanted[node.name] and node.layer.keeps_output:
             kept.add(node.name)
     return kept

@@ -146,7 +146,7 @@ class Section:
         """Not available: workers of a sweep hold the whole network. [s]"""
         raise AssertionError
 
-    backward = update = forward
+    backward = update = adding = forward
 
     @derived_property
     def gradients(self) -> GradientSchedule:

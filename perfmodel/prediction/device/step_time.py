@@ -171,6 +171,9 @@ class StepTime(NamedTuple):
         return self.step_s - self.exposed_transfer_s - self.input_wait_s
 
 
+NO_TIME = StepTime(0.0, 0.0, 0.0, 0.0)
+"""Nothing. [s]"""
+
 _EXCLUSIVE = 9
 """Fields of StepTime that sum to the step, the first ones. [1]"""
 

@@ -51,6 +51,10 @@ class PhaseTimes(Protocol):
         """The update, once for all micro-batches; zero if there is none. [s]"""
 
     @property
+    def adding(self) -> StepTime:
+        """Adding the gradients of one micro-batch to those of the micro-batches before. [s]"""
+
+    @property
     def gradients(self) -> GradientSchedule:
         """Times at which the gradients of its layers are ready. [s]"""
 
@@ -115,10 +119,12 @@ class WorkerWork:
     works_s: tuple[Quantity, ...]
     updates: tuple[tuple[Quantity, Quantity], ...]
     tied_s: tuple[Quantity, ...]
+    adding_s: tuple[Quantity, ...]
     longest: int
     longest_places: Quantity
     once: StepTime
     update: StepTime
+    adding: StepTime
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,7 +210,8 @@ def compose(
     Notes
     -----
     Valid for: equal workers, passes that each fill and drain the pipeline, gradients exchanged in the last backward
-    phase. Ignores: that exchanges of several devices of a worker may share a link.
+    phase. Ignores: that exchanges of several devices of a worker may share a link; that gradients of micro-batches are
+    added up between turns, not after the last.
     """
     composed = agreed(
         stages,
@@ -297,6 +304,7 @@ def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
     updates = [reduce(StepTime.__add__, [stage.times.update for stage in own]) for own in chunks]
     once = [_exchanging(reduce(StepTime.__add__, [stage.computed for stage in own]), own) for own in chunks]
     tied_s = [sum(stage.tied_s for stage in own) for own in chunks]
+    adding = [reduce(StepTime.__add__, [stage.times.adding for stage in own]) for own in chunks]
     longest = Longest(works_s)
     return WorkerWork(
         device_of_chunk=tuple(stage.device for stage in stages),
@@ -307,10 +315,12 @@ def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
         works_s=tuple(works_s),
         updates=tuple((each.step_s - each.update_s, each.update_s) for each in updates),
         tied_s=tuple(tied_s),
+        adding_s=tuple(each.step_s for each in adding),
         longest=longest.first,
         longest_places=longest.places,
         once=longest.step(once),
         update=longest.step(updates),
+        adding=longest.step(adding),
     )
 
 
@@ -464,13 +474,17 @@ def stepped(
     longest, count = Longest.again(worker), micro_batches * passes
     alone = worker.once if isinstance(count, int) and count == 1 else worker.once.times(count)
     alone = _tied(alone + worker.update.times(update_share), longest.of(worker.tied_s))
+    if not (isinstance(count, int) and count == 1):
+        alone = alone + worker.adding.times(count - 1)
     if exchanged is None:
         exchanged = [(0.0, 0.0)] * len(worker.works_s)
     if turns.ends is None or turns.free is None:
         return alone, exchanged[0]
     tails_s = [
-        tied_s + exposed_s + update_share * (overhead_s if served else overhead_s + update_s)
-        for tied_s, (overhead_s, update_s), (_, exposed_s) in zip(worker.tied_s, worker.updates, exchanged, strict=True)
+        tied_s + (count - 1) * adding_s + exposed_s + update_share * (overhead_s if served else overhead_s + update_s)
+        for tied_s, adding_s, (overhead_s, update_s), (_, exposed_s) in zip(
+            worker.tied_s, worker.adding_s, worker.updates, exchanged, strict=True
+        )
     ]
     ends_s, free_s = (
         [(passes - 1) * each.latest_s + end for end in each.device_s] for each in (turns.ends, turns.free)

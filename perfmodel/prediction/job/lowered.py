@@ -17,15 +17,17 @@ from perfmodel.framework.kernel_table import (
 )
 from perfmodel.framework.mixed_precision import (
     SINGLE_BYTES,
+    LayerTypes,
     MixedPrecisionRules,
     cast_passes,
     layer_types,
     with_wide_softmax,
 )
+from perfmodel.graph.liveness import TensorTypes
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import one_pass
 from perfmodel.prediction.memory.footprint import GraphMemory, graph_memory
-from perfmodel.records import ELEMENT_BYTES, Phase, Role
+from perfmodel.records import ELEMENT_BYTES, MemoryPass, Phase, Role
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
@@ -47,11 +49,15 @@ class LoweredGraph:
         The lowered graph. [-]
     memory_rules : mapping of str to object
         Further arguments of ``graph_memory``. [-]
+    adding_rules : mapping of str to object or None
+        Further arguments of ``build_kernel_table`` for adding gradients; None where back-propagation adds them. [-]
     """
 
     table: KernelTable
     memory_rules: Mapping[str, Any]
+    adding_rules: Mapping[str, Any] | None = None
     _memory: list[GraphMemory] = field(default_factory=list)
+    _adding: list[KernelTable | None] = field(default_factory=list)
 
     def memory(self, graph: LayerGraph) -> GraphMemory:
         """Memory of the step, computed on first use.
@@ -69,6 +75,23 @@ class LoweredGraph:
         if not self._memory:
             self._memory.append(graph_memory(graph, self.table, **self.memory_rules))
         return self._memory[0]
+
+    def adding(self, graph: LayerGraph) -> KernelTable | None:
+        """Kernels that add one micro-batch's gradients to those before; None if there are none."""
+        if not self._adding:
+            passes = [
+                LayerOperation(node.name, Phase.BACKWARD, _gradient_sum(size))
+                for node in graph.layers
+                for size in map(math.prod, node.trained_shapes.values())
+            ]
+            probed = [passes] * len(PROBE_BATCH_SIZES)
+            is_apart = passes and self.adding_rules is not None
+            self._adding.append(build_kernel_table(probed, **self.adding_rules) if is_apart else None)  # type: ignore[arg-type]
+        return self._adding[0]
+
+
+def _gradient_sum(size: int) -> MemoryPass:
+    return one_pass("gradient_sum", read=2 * size, written=size, flop=size, role=Role.WEIGHT_GRADIENT)
 
 
 MOST_LOWERED = 64
@@ -108,23 +131,44 @@ def _probed_operations(
     return [[each for part in at_size for each in part] for at_size in zip(*parts, strict=True)]
 
 
+def _types(
+    graph: LayerGraph, *, rules: MixedPrecisionRules, dtype: str, input_gradient: bool
+) -> Mapping[str, LayerTypes]:
+    """Types of the layers under automatic mixed precision."""
+    forward = _operations_of(
+        graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=input_gradient, recompute=None
+    )[0]
+    operations = ((each.layer, each.operation) for each in forward)
+    return layer_types(graph.layers, operations, rules=rules, narrow_bytes=ELEMENT_BYTES[dtype])
+
+
+def _tensor_types(graph: LayerGraph, types: Mapping[str, LayerTypes], *, dtype: str) -> TensorTypes:
+    """Types of the tensors that stay in memory."""
+    counts = graph.parameter_counts
+    return TensorTypes(
+        result_bytes={name: each.result_bytes for name, each in types.items()},
+        cast_inputs={name: each.cast_inputs for name, each in types.items() if each.cast_inputs},
+        parameter_bytes=SINGLE_BYTES,
+        copied_weight_bytes=ELEMENT_BYTES[dtype]
+        * sum(counts.get(name, 0) for name, each in types.items() if each.casts_weights),
+    )
+
+
 def _with_casts(
-    graph: LayerGraph, probed: Operations, *, rules: MixedPrecisionRules, dtype: str, input_gradient: bool, fuses: bool
+    graph: LayerGraph,
+    probed: Operations,
+    types: Mapping[str, LayerTypes],
+    *,
+    rules: MixedPrecisionRules,
+    dtype: str,
+    input_gradient: bool,
+    fuses: bool,
 ) -> Operations:
     """Give each operation the size of its elements, and put casts before layers and after their gradients.
 
     A compiler casts activations in the passes beside them.
     """
     narrow_bytes = ELEMENT_BYTES[dtype]
-    forward = _operations_of(
-        graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=input_gradient, recompute=None
-    )[0]
-    types = layer_types(
-        graph.layers,
-        ((each.layer, each.operation) for each in forward),
-        rules=rules,
-        narrow_bytes=narrow_bytes,
-    )
     nodes = {node.name: node for node in graph.layers}
     wanted, counts = graph.wants_gradient(input_gradient=input_gradient), graph.parameter_counts
 
@@ -177,7 +221,7 @@ def _with_gradient_buffers(graph: LayerGraph, probed: Operations) -> Operations:
             for size in sizes.get(layer, ())
             for operation in (
                 one_pass("clear", read=0, written=size, role=Role.WEIGHT_GRADIENT),
-                one_pass("gradient_sum", read=2 * size, written=size, flop=size, role=Role.WEIGHT_GRADIENT),
+                _gradient_sum(size),
             )
         ]
 
@@ -223,22 +267,14 @@ def lowered_graph(
             operations = _with_gradient_buffers(graph, operations)
         if lowering.fuses:
             operations = _with_fusion(graph, operations)
-        mixed = lowering.mixed_precision
+        mixed, types = lowering.mixed_precision, None
         if mixed is not None and dtype in mixed.dtypes:
-            operations = _with_casts(
-                graph,
-                operations,
-                rules=mixed.rules(),
-                dtype=dtype,
-                input_gradient=input_gradient,
-                fuses=lowering.fuses,
-            )
-        table = build_kernel_table(
-            operations,
-            rules=lowering.rules(support),
-            element_bytes=element_bytes,
-            processor=lowered_for or processor,
-        )
+            how_mixed: dict[str, Any] = {"rules": mixed.rules(), "dtype": dtype, "input_gradient": input_gradient}
+            types = _types(graph, **how_mixed)
+            operations = _with_casts(graph, operations, types, fuses=lowering.fuses, **how_mixed)
+        how = {"rules": lowering.rules(support), "processor": lowered_for or processor}
+        table = build_kernel_table(operations, element_bytes=element_bytes, **how)
+        adding_rules = how | {"element_bytes": element_bytes if types is None else SINGLE_BYTES}
         memory_rules = {
             "phase": phase,
             "optimizer": optimizer,
@@ -246,8 +282,10 @@ def lowered_graph(
             "policy": profile.memory,
             "input_gradient": input_gradient,
             "recompute": recompute,
+            "types": None if types is None else _tensor_types(graph, types, dtype=dtype),
         }
-        return (lowering, profile.memory), LoweredGraph(table, memory_rules)
+        adds_apart = Phase.BACKWARD in phase.parts and not lowering.gradient_accumulation
+        return (lowering, profile.memory), LoweredGraph(table, memory_rules, adding_rules if adds_apart else None)
 
     lowered: LoweredGraph = kept(graph.kept("lowered"), key, make, most=MOST_LOWERED)[1]
     return lowered

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.derived import derived_property, record
-from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, step_time
+from perfmodel.prediction.device.step_time import (
+    NO_TIME,
+    GroupTimes,
+    ProcessorNumbers,
+    StepTime,
+    group_times,
+    step_time,
+)
 from perfmodel.prediction.job.gradients import GradientSchedule, gradient_schedule
 from perfmodel.records import Phase
 from perfmodel.symbolic import naming_of
@@ -80,6 +87,19 @@ class TimedStage:
     def update(self) -> StepTime:
         """The update; zero if there is none. [s]"""
         return self._of(Phase.UPDATE) if self.alike is None else self.alike.update
+
+    @derived_property
+    def adding(self) -> StepTime:
+        """Adding the gradients of one micro-batch to those of the micro-batches before. [s]"""
+        if self.alike is not None:
+            return self.alike.adding
+        table = self.stage.lowered.adding(self.stage.placed.graph)
+        if table is None:
+            return NO_TIME
+        how = {"batch_size": self.how["batch_size"], "workspace_limit_bytes": self.how["workspace_limit_bytes"]}
+        with naming_of(table):
+            groups = group_times(table, self.numbers, **how)
+            return step_time(table, self.numbers, groups=groups, phase=Phase.BACKWARD, **how)
 
     @derived_property
     def gradients(self) -> GradientSchedule:

@@ -95,7 +95,10 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
         chunks = [work for work in works if work.device == place]
         update = sum((work.times.update.step_s - serves * work.times.update.update_s) for work in chunks)
         waits_s = sum(float(work.tied_s) for work in chunks)
-        devices.append(PlayedDevice(update_s=max(0.0, share * float(update)), waits_s=waits_s))
+        adding_s = (
+            (composed.count - 1) * sum(work.times.adding.step_s for work in chunks) if composed.count > 1 else 0.0
+        )
+        devices.append(PlayedDevice(update_s=max(0.0, share * float(update) + adding_s), waits_s=waits_s))
     return PlayedStep(
         orders=composed.orders,
         passes=prepared.layout.accumulation_steps,

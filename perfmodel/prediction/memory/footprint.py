@@ -11,12 +11,12 @@ import numpy as np
 
 from perfmodel.cost.model_state import model_state_bytes
 from perfmodel.cost.pipeline_order import Turn, most_kept
-from perfmodel.graph.liveness import MemoryRules
+from perfmodel.graph.liveness import MemoryRules, TensorTypes
 from perfmodel.graph.storage import is_parameter, mask_tensors, saved_bytes, tensor_bytes
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.numeric import maximum
-from perfmodel.records import ELEMENT_BYTES, Phase
+from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +83,7 @@ class GraphMemory:
 
     weights_bytes: float
     optimizer_bytes: float
+    rules: MemoryRules
     moments: Moments
     input_bytes_per_sample: float
     workspace_groups: NDArray[np.intp]
@@ -150,15 +151,15 @@ def _static_moments(graph: LayerGraph, *, rules: MemoryRules, policy: MemoryTabl
     constant = slope = 0.0
     masks = mask_tensors(graph.layers)
     for node in graph.layers:
-        element_bytes = MASK_BYTES if node.name in masks else rules.element_bytes
+        element_bytes = MASK_BYTES if node.name in masks else rules.bytes_of(node.name)
         size = tensor_bytes(node.output_shape, element_bytes=element_bytes)
         stays = node.usage.in_place if node.usage.in_place is not None else node.layer.kind in policy.in_place
         copies = policy.extra_buffers.get(node.layer.kind, 0.0)
         copies += 0 if stays or node.layer.is_view or is_parameter(node) else 2
-        saved = saved_bytes(node, element_bytes=rules.element_bytes, index_bytes=rules.index_bytes)
+        saved = saved_bytes(node, element_bytes=rules.bytes_of(node.name), index_bytes=rules.index_bytes)
         constant += copies * size[0] + saved[0]
         slope += copies * size[1] + saved[1]
-    gradients = float(rules.element_bytes * graph.trained_parameter_count)
+    gradients = float(rules.parameter_bytes * graph.trained_parameter_count)
     return Moments(np.array([[constant], [slope]]), np.array([gradients]))
 
 
@@ -182,7 +183,7 @@ def _input_bytes(graph: LayerGraph, *, rules: MemoryRules) -> float:
     elements = {name: math.prod(shape) for name, shape in graph.input_shapes.items()}
     sizes = (
         count
-        * (MASK_BYTES if name in masks else rules.index_bytes if as_index.get(name, False) else rules.element_bytes)
+        * (MASK_BYTES if name in masks else rules.index_bytes if as_index.get(name, False) else rules.bytes_of(name))
         for name, count in elements.items()
     )
     return float(sum(sizes) + graph.label_bytes_per_sample)
@@ -198,18 +199,21 @@ def graph_memory(
     policy: MemoryTable,
     input_gradient: bool = False,
     recompute: str | None = None,
+    types: TensorTypes | None = None,
 ) -> GraphMemory:
     """Compute the memory of a graph under a framework's policy.
 
-    Training with elements of at most 2 B is mixed precision: weights, gradients and activations have that size, while
-    the optimizer keeps its state and a copy of the weights in 4 B. Losses and statistics, which frameworks keep in 4 B
-    too, are small and count with the elements' size.
+    With ``types``, automatic mixed precision: parameters, their gradients and the optimizer's state in 4 B, narrow
+    copies of weights for the length of a step, activations in the type of the layer that makes them. Without, training
+    with elements of at most 2 B holds weights, gradients and activations in that size; the optimizer keeps its state
+    and a copy of the weights in 4 B; losses and statistics are small and count with the elements' size.
     """
     rules = MemoryRules(
         element_bytes=element_bytes,
         index_bytes=policy.index_bytes,
         in_place_kinds=policy.in_place,
         recompute=recompute,
+        types=types,
     )
     if phase is not Phase.FORWARD and policy.activation_gradients == "kept":
         moments = _static_moments(graph, rules=rules, policy=policy)
@@ -219,8 +223,11 @@ def graph_memory(
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
     updates = Phase.UPDATE in phase.parts
     return GraphMemory(
-        weights_bytes=float(element_bytes * graph.parameter_count),
-        optimizer_bytes=optimizer_bytes(graph, optimizer, element_bytes=element_bytes) if updates else 0.0,
+        weights_bytes=float(
+            rules.parameter_bytes * graph.parameter_count + (0 if types is None else types.copied_weight_bytes)
+        ),
+        optimizer_bytes=optimizer_bytes(graph, optimizer, element_bytes=rules.parameter_bytes) if updates else 0.0,
+        rules=rules,
         moments=moments,
         input_bytes_per_sample=_input_bytes(graph, rules=rules),
         workspace_groups=workspace_groups,
@@ -414,7 +421,8 @@ def _gradients_bytes(prepared: Prepared, stage: Stage) -> float:
     """Gradients of all parameters, which micro-batches accumulate. [B]"""
     if not prepared.trains:
         return 0.0
-    size = ELEMENT_BYTES[prepared.dtype] * stage.placed.graph.trained_parameter_count
+    parameter_bytes = stage.lowered.memory(stage.subject.graph).rules.parameter_bytes
+    size = parameter_bytes * stage.placed.graph.trained_parameter_count
     return float(size) * prepared.profile.memory.pool_overhead
 
 
@@ -422,13 +430,7 @@ def _waiting_bytes(prepared: Prepared, stage: Stage) -> Any:
     """Bytes of a micro-batch kept from its forward to its backward phase, without the stage's input. [B]"""
     if not prepared.trains:
         return 0.0
-    policy = prepared.profile.memory
-    rules = MemoryRules(
-        element_bytes=ELEMENT_BYTES[prepared.dtype],
-        index_bytes=policy.index_bytes,
-        in_place_kinds=policy.in_place,
-        recompute=prepared.recompute,
-    )
+    rules = stage.lowered.memory(stage.subject.graph).rules
     live = stage.subject.graph.liveness(rules=rules, input_gradient=bool(stage.subject.input_gradient))
     constant, slope = live.kept
-    return (float(constant) + float(slope) * prepared.samples(stage)) * policy.pool_overhead
+    return (float(constant) + float(slope) * prepared.samples(stage)) * prepared.profile.memory.pool_overhead
