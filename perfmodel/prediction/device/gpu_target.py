@@ -14,6 +14,7 @@ import numpy as np
 
 from perfmodel.cost.gpu import stream_time, write_out_steps
 from perfmodel.derived import derived, derived_property, record
+from perfmodel.errors import UnknownNameError
 from perfmodel.framework.kernel_classes import pass_class
 from perfmodel.framework.mixed_precision import SINGLE_BYTES
 from perfmodel.framework.narrow import NARROW_PRODUCT, RECIPES, base_dtype
@@ -464,6 +465,8 @@ class GpuTarget(Target):
 
     def support(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> LibrarySupport:
         """DNN-library features on this architecture, for the type in which the library computes."""
+        if dtype in RECIPES and dtype not in self.device.dtypes:
+            raise UnknownNameError(kind=f"dtype of {self.device.name}", name=dtype, known=self.device.dtypes)
         computed_in = product_dtype(self.device, profile, libraries, "gpu_dnn", dtype=dtype)
         support = libraries["gpu_dnn"].support_for(self.architecture, dtype=computed_in)
         products = dtype
@@ -496,7 +499,9 @@ class GpuTarget(Target):
                 notes.append(f"the constants of {library.name} were fitted in fp32: {dtype} extrapolates")
         if self.system_part is not None:
             notes += (*self._of_board(self.system_part), *self.system_part.system.remarks)
-        if profile.library.by_architecture.get(self.architecture, {}).keys() >= {*self.roles}:
+        replaced = profile.library.by_architecture.get(self.architecture, {})
+        is_other = any(getattr(profile.library, role) != name for role, name in replaced.items() if role in self.roles)
+        if replaced.keys() >= {*self.roles} and is_other:
             calls, usual = (
                 " and ".join(names)
                 for names in (
