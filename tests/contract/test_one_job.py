@@ -146,7 +146,7 @@ def test_micro_batches_of_one_stage_are_steps_of_accumulation(sync, option):
 class Empty:
     """A stage without layers."""
 
-    whole = forward = backward = update = StepTime(0.0, 0.0, 0.0, 0.0)
+    whole = forward = backward = update = adding = StepTime(0.0, 0.0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("micro_batches", [1, 4])

@@ -73,7 +73,9 @@ class Step:
         self.parts, self.orders = self.composed.parts, self.composed.orders
         self.memory = prepared.footprints(self.timed)
         works = self.composed.stages
-        self.forward_s, self.backward_s = [each.forward_s for each in works], [each.backward_s for each in works]
+        self.forward_s = [each.forward_s for each in works]
+        share = 1 - 1 / prepared.layout.micro_batches  # the first has nothing to add its gradients to
+        self.backward_s = [each.backward_s + share * each.times.adding.step_s for each in works]
         self.forward_send_s = [each.send_s[0] for each in works[:-1]]
         self.backward_send_s = [each.send_s[1] for each in works[1:]]
 

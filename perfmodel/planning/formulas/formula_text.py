@@ -84,7 +84,9 @@ class Chosen:
 
     def count(self, table: KernelTable, alternative: int) -> int:
         """Return how many operations of a stage use an algorithm. [1]"""
-        return self._counts[id(table)][alternative]
+        of_stage = self._counts.get(id(table))
+        # a table without alternatives adds up gradients; each of its operations runs once in a micro-batch
+        return int(table.multiplicity[alternative]) if of_stage is None else of_stage[alternative]
 
 
 def _alternatives(meaning: Meaning) -> Iterable[int]:

@@ -354,7 +354,7 @@ class _Stack:
         """Return the joint steps of rows, without copies and input."""
         orders = self.orders(layout)
         used, at = np.unique(at, return_inverse=True)  # many rows share a few micro-batch sizes
-        turns = turned(taken(self.worker, self.alone[used]), orders)
+        turns = turned(taken(self.worker, self.alone[used]).adding_up(layout.micro_batches), orders)
         if self.exchanged is None:
             exchanged = self._exchanged(turns, np.searchsorted(used, [*self.starts, sum(self.counts)]), used)
         else:
@@ -362,7 +362,7 @@ class _Stack:
         agreement = self.units[0].agreement
         count = layout.micro_batches * passes
         own, between = stepped(
-            taken(self.without_turns, self.alone[used[at]]),
+            taken(self.without_turns, self.alone[used[at]]).adding_up(layout.micro_batches),
             taken(turns, at),
             exchanged=None
             if agreement is None

@@ -7,7 +7,7 @@ also compute a whole network (one device), an uncut mini-batch (one micro-batch)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -126,6 +126,27 @@ class WorkerWork:
     update: StepTime
     adding: StepTime
 
+    def adding_up(self, micro_batches: Quantity) -> WorkerWork:
+        """Let each micro-batch of a pass but the first add its gradients in its backward turn, evenly shared."""
+        share = 1 - 1 / micro_batches
+        if len(self.works_s) == 1 or micro_batches == 1:
+            return self
+        return replace(
+            self,
+            backward_s=tuple(
+                turn_s + share * adding_s for turn_s, adding_s in zip(self.backward_s, self.adding_s, strict=False)
+            ),
+            works_s=tuple(work_s + share * added_s for work_s, added_s in zip(self.works_s, self.added_s, strict=True)),
+        )
+
+    @property
+    def added_s(self) -> tuple[Quantity, ...]:
+        """Time to add a micro-batch's gradients, on each device. [s]"""
+        of_device: list[Quantity] = [0.0] * len(self.works_s)
+        for device, adding_s in zip(self.device_of_chunk, self.adding_s, strict=True):
+            of_device[device] = of_device[device] + adding_s
+        return tuple(of_device)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Turned:
@@ -210,8 +231,7 @@ def compose(
     Notes
     -----
     Valid for: equal workers, passes that each fill and drain the pipeline, gradients exchanged in the last backward
-    phase. Ignores: that exchanges of several devices of a worker may share a link; that gradients of micro-batches are
-    added up between turns, not after the last.
+    phase. Ignores: that exchanges of several devices of a worker may share a link.
     """
     composed = agreed(
         stages,
@@ -243,7 +263,7 @@ def agreed(
         devices = () if agreement is None else devices_of(stages, Turned(None, None))
         exchanged = None if agreement is None else exchanges(agreement, devices[0], count=1)
     else:
-        worker = worker_of(stages, device_count=len(orders))
+        worker = worker_of(stages, device_count=len(orders)).adding_up(micro_batches)
         longest, ends = worker.longest, turned(worker, orders)
         devices = () if agreement is None else devices_of(stages, ends)
         alone, exchanged = stepped(
@@ -315,7 +335,7 @@ def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
         works_s=tuple(works_s),
         updates=tuple((each.step_s - each.update_s, each.update_s) for each in updates),
         tied_s=tuple(tied_s),
-        adding_s=tuple(each.step_s for each in adding),
+        adding_s=tuple(stage.times.adding.step_s for stage in stages),
         longest=longest.first,
         longest_places=longest.places,
         once=longest.step(once),
@@ -481,9 +501,9 @@ def stepped(
     if turns.ends is None or turns.free is None:
         return alone, exchanged[0]
     tails_s = [
-        tied_s + (count - 1) * adding_s + exposed_s + update_share * (overhead_s if served else overhead_s + update_s)
-        for tied_s, adding_s, (overhead_s, update_s), (_, exposed_s) in zip(
-            worker.tied_s, worker.adding_s, worker.updates, exchanged, strict=True
+        tied_s + (passes - 1) * added_s + exposed_s + update_share * (overhead_s if served else overhead_s + update_s)
+        for tied_s, added_s, (overhead_s, update_s), (_, exposed_s) in zip(
+            worker.tied_s, worker.added_s, worker.updates, exchanged, strict=True
         )
     ]
     ends_s, free_s = (

@@ -80,12 +80,13 @@ def job_timeline(basis: Basis, *, step_count: int, seed: int = 0) -> Timeline:
 def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
     """Return a worker's own part of a step."""
     prepared, composed = basis.prepared, basis.timed.composed
+    passes, adding_share = prepared.layout.accumulation_steps, 1 - 1 / prepared.layout.micro_batches
     works, places = composed.stages, range(len(composed.orders))
     forward, backward = (
         [(float(kernels), max(0.0, float(turn - kernels))) for kernels, turn in turns]
         for turns in (
             [(_kernels(work)[0], work.forward_s) for work in works],
-            [(_kernels(work)[1], work.backward_s) for work in works],
+            [(_kernels(work)[1], work.backward_s + adding_share * work.times.adding.step_s) for work in works],
         )
     )
     share = 1 / prepared.layout.data_size if prepared.layout.shard_stage else 1.0
@@ -95,13 +96,11 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
         chunks = [work for work in works if work.device == place]
         update = sum((work.times.update.step_s - serves * work.times.update.update_s) for work in chunks)
         waits_s = sum(float(work.tied_s) for work in chunks)
-        adding_s = (
-            (composed.count - 1) * sum(work.times.adding.step_s for work in chunks) if composed.count > 1 else 0.0
-        )
+        adding_s = (passes - 1) * sum(work.times.adding.step_s for work in chunks) if passes > 1 else 0.0
         devices.append(PlayedDevice(update_s=max(0.0, share * float(update) + adding_s), waits_s=waits_s))
     return PlayedStep(
         orders=composed.orders,
-        passes=prepared.layout.accumulation_steps,
+        passes=passes,
         forward_s=forward,
         backward_s=backward,
         forward_hops=[Hop(float(work.send_s[0])) for work in works[:-1]],
