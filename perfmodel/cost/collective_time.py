@@ -72,11 +72,12 @@ def protocol_time(
     launch_s: Quantity,
     hop_factor: Quantity,
     bandwidth_efficiency: Quantity,
+    chunk_s: Quantity = 0.0,
     fill_rounds: int = 0,
 ) -> Quantity:
     r"""Time of a library's call that runs an algorithm with one of its protocols.
 
-    .. math:: T = t_0 + h A + \frac{B}{e}
+    .. math:: T = t_0 + h A + \frac{B}{e} + 2 \sqrt{c \frac{B}{e}}
 
     or, if the message passes through a pipeline in chunks of the best size,
 
@@ -94,6 +95,8 @@ def protocol_time(
         Latency of a round with this protocol over that of the links, h. [1]
     bandwidth_efficiency : float, ndarray or sympy.Expr
         Share of the links' bandwidth left for the message, e, after flags and copies through buffers. [1]
+    chunk_s : float, ndarray or sympy.Expr
+        What handing over one chunk costs, c, with chunks of the best size. [s]
     fill_rounds : int
         Rounds that fill a pipeline; 0 for an algorithm without one. [1]
 
@@ -121,7 +124,7 @@ def protocol_time(
     slow_s, long_s = hop_factor * fill_s, stream_s / bandwidth_efficiency
     if fill_rounds:
         return launch_s + pipelined_time(fill_s=slow_s, stream_s=long_s, fill_rounds=fill_rounds)
-    return launch_s + slow_s + long_s
+    return launch_s + slow_s + long_s + 2 * (chunk_s * long_s) ** 0.5
 
 
 def units_taken_share(

@@ -59,8 +59,11 @@ def collective_tasks(
     Notes
     -----
     Valid for: ranks that each take part in one round at a time. A message starts once its source and sink have finished
-    the previous round; the additions of a pipelined algorithm come last. Ignores: barriers of a library.
+    the previous round; the additions of a pipelined algorithm come last. On many equal machines, and for algorithms
+    that only libraries have, it is one task of the closed form. Ignores: barriers of a library.
     """
+    if placed.part < 1 or not placed.collective.plays:
+        return (Task(name, duration_s=float(placed.time(size_bytes)), after=after, kind="sync"),)
     if placed.fill_rounds:
         tasks = _Pipeline(placed, size_bytes, name=name, after=after).tasks()
         added_s = placed.reduced_share * size_bytes * placed.reduce_s_per_byte

@@ -8,14 +8,17 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
 from perfmodel.errors import ArgumentError, nearest_match
 from perfmodel.symbolic import Quantity, is_symbolic
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.topology import Topology
 
 SERVER: Final = -1
 """Number of the first server in messages; further ones count down from it."""
@@ -96,12 +99,21 @@ class Collective(ABC):
         Kind of its servers on a topology: ``memory``, ``switch``, or empty if it has none. [-]
     ring : bool
         Whether consecutive ranks should be close to each other. [-]
+    per_adapter : bool
+        Whether it runs once for each network adapter of a machine, with a part of the bytes each. [-]
+    folds : bool
+        Whether messages among many equal machines are as fast as those among three. [-]
+    plays : bool
+        Whether a simulation sends each of its messages; otherwise it takes the closed form. [-]
     """
 
     name: ClassVar[str]
     option_names: ClassVar[tuple[str, ...]] = ()
     server_kind: ClassVar[str] = ""
     ring: ClassVar[bool] = False
+    per_adapter: ClassVar[bool] = False
+    folds: ClassVar[bool] = False
+    plays: ClassVar[bool] = True
 
     @abstractmethod
     def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:
@@ -111,17 +123,24 @@ class Collective(ABC):
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:
         """Return the rounds for two or more workers."""
 
+    def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:
+        """Tell whether a library can run it among these devices; algorithms that need a special switch say when."""
+        del topology, ranks
+        return True
+
     def server_count_of(self, **options: Any) -> int:
         """Servers that participate but are not ranks. [1]"""
         return 1 if self.server_kind else 0
 
-    def fill_rounds(self, worker_count: int) -> int:
+    def fill_rounds(self, worker_count: int, **options: Any) -> int:
         """Return the rounds before a pipeline is full; 0 for an algorithm that does not split its message. [1]
 
         Parameters
         ----------
         worker_count : int
             Workers. [1]
+        **options : object
+            Options of the algorithm. [-]
 
         Returns
         -------
@@ -129,6 +148,16 @@ class Collective(ABC):
             Rounds of each direction. [1]
         """
         return 0
+
+    def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:
+        """Return rounds among a few ranks as those among more, of which they are a part."""
+        del worker_count
+        return rounds
+
+    def fill_latency(self, worker_count: int, *, near_s: Quantity, far_s: Quantity, **options: Any) -> Quantity:
+        """Latency before a pipeline is full, from that of its shortest and its longest message [s]. [s]"""
+        del near_s
+        return self.fill_rounds(worker_count, **options) * far_s
 
     def check_options(self, options: Mapping[str, Any]) -> None:
         """Raise if an option is unknown to the algorithm.

@@ -30,6 +30,7 @@ class SendReceive(Collective):
     """
 
     name = "send_receive"
+    folds = True
 
     def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
         return link.times(alpha=1, beta=1)

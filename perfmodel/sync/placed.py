@@ -18,7 +18,8 @@ from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, maximum, undominated
 from perfmodel.symbolic import Quantity, is_symbolic, named
 from perfmodel.sync.base import SERVER, Collective, Message, Round
-from perfmodel.sync.ring_order import ring_order, way_between
+from perfmodel.sync.folding import representatives
+from perfmodel.sync.ring_order import ring_order, ring_starts, way_between
 
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Route, Topology
@@ -103,6 +104,11 @@ class PlacedRound:
         return largest(route.latency_s for route in self.routes)
 
     @property
+    def mean_latency_s(self) -> Quantity:
+        """Mean latency of its messages. [s]"""
+        return sum(route.latency_s for route in self.routes) / len(self.routes)
+
+    @property
     def seconds_per_byte(self) -> Quantity:
         """Time that a further byte of a large collective adds to a round. [s/B]"""
         return largest(per_byte for _, per_byte in self.lines)
@@ -145,6 +151,12 @@ class Placed:
         Time to add one byte to another. [s/B]
     chunk_count : int or None
         Chunks of a pipelined algorithm; None for the best. [1]
+    group_size : int or None
+        Devices of each group, for an algorithm with groups. [1]
+    device_count : int
+        Devices that take part, including those of simultaneous groups; 0 for those of the messages. [1]
+    part : float
+        Part of all messages that ``rounds`` has; the others are alike, on other machines. [1]
     """
 
     collective: Collective
@@ -153,15 +165,20 @@ class Placed:
     rounds: tuple[PlacedRound, ...]
     reduce_s_per_byte: float = 0.0
     chunk_count: int | None = None
+    group_size: int | None = None
+    device_count: int = 0
+    part: float = 1.0
 
     @property
     def fill_rounds(self) -> int:
         """Rounds that fill a pipeline, in both directions; 0 where nothing is cut into chunks. [1]."""
-        return self.collective.fill_rounds(len(self.order)) if self.rounds else 0
+        return self.collective.fill_rounds(len(self.order), group_size=self.group_size) if self.rounds else 0
 
     @property
     def rank_count(self) -> int:
         """Devices that take part, including those of simultaneous groups. [1]."""
+        if self.device_count:
+            return self.device_count
         ranks = [max(message.source, message.sink) for round_ in self.rounds for message in round_.messages]
         return 1 + max(ranks, default=len(self.order) - 1)
 
@@ -181,10 +198,14 @@ class Placed:
         """
         added = self.reduce_s_per_byte * self.reduced_share * size_bytes
         if self.fill_rounds:
-            latency_s = largest(round_.latency_s for round_ in self.rounds)
+            latencies_s = [route.latency_s for round_ in self.rounds for route in round_.routes]
+            near_s = latencies_s[0] if is_symbolic(*latencies_s) else min(latencies_s)
+            far_s = largest(round_.latency_s for round_ in self.rounds)
             stream = sum(round_.seconds_per_byte for round_ in self.rounds)
             pipelined = pipelined_time(
-                fill_s=self.fill_rounds * latency_s,
+                fill_s=self.collective.fill_latency(
+                    len(self.order), near_s=near_s, far_s=far_s, group_size=self.group_size
+                ),
                 stream_s=stream * size_bytes,
                 fill_rounds=self.fill_rounds,
                 chunk_count=self.chunk_count,
@@ -212,6 +233,14 @@ class Placed:
         return latency_s if is_symbolic(latency_s) else float(latency_s)
 
     @property
+    def path_latency_s(self) -> Quantity:
+        """Latency of a part that follows its way around while others follow theirs, without waiting in rounds. [s]"""
+        if self.fill_rounds:
+            return self.latency_s
+        repeated = [round_.mean_latency_s if round_.repeat > 1 else round_.latency_s for round_ in self.rounds]
+        return sum(round_.repeat * latency_s for round_, latency_s in zip(self.rounds, repeated, strict=True))
+
+    @property
     def seconds_per_byte(self) -> Quantity:
         """Time of each further byte of a large one, B of T = A + B n. [s/B]."""
         slopes = [round_.repeat * round_.seconds_per_byte for round_ in self.rounds]
@@ -219,6 +248,11 @@ class Placed:
 
     def sent_bytes(self, size_bytes: Quantity) -> Quantity:
         """Bytes of all messages together, including those of simultaneous groups. [B]"""
+        if self.part < 1:
+            groups, options = self.device_count / len(self.order), {}
+            if "group_size" in self.collective.option_names:
+                options["group_size"] = self.group_size
+            return groups * self.collective.sent_bytes(size_bytes, len(self.order), **options)
         return size_bytes * sum(round_.repeat * message.share for round_ in self.rounds for message in round_.messages)
 
     def channel_bytes(self, size_bytes: Quantity) -> Mapping[str, Quantity]:
@@ -287,19 +321,17 @@ def place(
     >>> round(1.75 / ring.seconds_per_byte / 1e9)  # bus bandwidth, GB/s
     255
     """
-    twice = [
-        name for name, count in Counter([*ranks, *(name for group in beside for name in group)]).items() if count > 1
-    ]
-    if twice:
-        raise ArgumentError("ranks", twice[0], "distinct devices")
-    if any(len(group) != len(ranks) for group in beside):
-        raise ArgumentError("beside", [len(group) for group in beside], f"groups of {len(ranks)} devices, as ranks has")
+    _check_groups(collective, topology, ranks, beside)
     if "group_size" in collective.option_names and options.get("group_size") is None:
         options["group_size"] = _machine_size(topology, ranks)
-    orders = [tuple(group) for group in (ranks, *beside)]
+    orders = stated = [tuple(group) for group in (ranks, *beside)]
+    if not servers:
+        orders = representatives(topology, stated, few=collective.folds)
     if collective.ring and len(ranks) > 1:
         orders = [ring_order(topology.stated, order, through_host=through_host) for order in orders]
-    rounds = collective.rounds(len(ranks), **options)
+    rounds = collective.rounds(len(orders[0]), **options)
+    if len(orders[0]) < len(ranks):
+        rounds = collective.folded(rounds, worker_count=len(ranks))
     if servers and len(ranks) == 1:  # it has no other worker to agree with, but its parameters are in the servers
         rounds = collective.schedule(1, **options)
     needed = collective.server_count_of(**options) if rounds else 0
@@ -307,15 +339,17 @@ def place(
     for nodes in hosts:
         if len(nodes) != needed:
             raise ArgumentError("servers", nodes, f"{needed} nodes: one for each server of {collective.name}")
+    if collective.per_adapter and rounds:
+        rounds = tuple(_on_rings(round_, ring_starts(topology.stated, orders[0])) for round_ in rounds)
     names = dict(enumerate(name for order in orders for name in order))
     names |= {SERVER - index: name for index, name in enumerate(name for nodes in hosts for name in nodes)}
     return Placed(
         collective=collective,
-        order=orders[0],
+        order=orders[0] if orders[0] and len(orders[0]) == len(ranks) else stated[0],
         servers=hosts[0],
         rounds=tuple(
             _placed(
-                _of_groups(round_, len(orders), rank_count=len(ranks), server_count=needed),
+                _of_groups(round_, len(orders), rank_count=len(orders[0]), server_count=needed),
                 topology,
                 names,
                 through_host=through_host,
@@ -324,7 +358,36 @@ def place(
         ),
         reduce_s_per_byte=reduce_s_per_byte,
         chunk_count=options.get("chunk_count"),
+        group_size=options.get("group_size"),
+        device_count=len(ranks) * len(stated),
+        part=len(orders) * len(orders[0]) / (len(stated) * len(ranks)),
     )
+
+
+def _check_groups(
+    collective: Collective, topology: Topology, ranks: Sequence[str], beside: Sequence[Sequence[str]]
+) -> None:
+    """Raise if groups share devices or differ in size, or the algorithm does not run among them."""
+    known = Counter([*ranks, *(name for group in beside for name in group)])
+    twice = [name for name, count in known.items() if count > 1]
+    if twice:
+        raise ArgumentError("ranks", twice[0], "distinct devices")
+    if any(len(group) != len(ranks) for group in beside):
+        raise ArgumentError("beside", [len(group) for group in beside], f"groups of {len(ranks)} devices, as ranks has")
+    if not collective.runs_on(topology, ranks):
+        raise ArgumentError("ranks", ", ".join(ranks), f"devices of one machine whose switch runs {collective.name}")
+
+
+def _on_rings(round_: Round, rings: tuple[tuple[int, ...], ...]) -> Round:
+    """Share a round's bytes among several rings; messages of several rings between two ranks are one."""
+    if rings == (tuple(range(len(rings[0]))),):
+        return round_
+    shares: dict[tuple[int, int], float] = {}
+    for ring in rings:
+        for message in round_.messages:
+            ends = ring[message.source], ring[message.sink]
+            shares[ends] = shares.get(ends, 0.0) + message.share / len(rings)
+    return replace(round_, messages=tuple(Message(*ends, share) for ends, share in shares.items()))
 
 
 def _of_groups(round_: Round, group_count: int, *, rank_count: int, server_count: int) -> Round:
@@ -393,9 +456,9 @@ def _switch(topology: Topology, ranks: Sequence[str]) -> str:
         below = {wire.lower for wire in topology.wires if wire.upper in fabrics}
         nodes = [name for name in fabrics if name not in below]
     else:
-        joined = [{wire.lower, wire.upper} for wire in topology.wires if wire.peer]
-        switches = topology.of_kind("switch")
-        nodes = [name for name in switches if all({name, rank} in joined for rank in ranks)]
+        near = topology.joined_to(ranks[0])
+        switches = [name for name in topology.of_kind("switch") if name in near]
+        nodes = [name for name in switches if topology.joined_to(name).issuperset(ranks)]
         roots = {topology.root_complex(name) for name in ranks}
         nodes += list(roots) if len(roots) == 1 else []
     if not nodes:

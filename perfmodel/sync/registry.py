@@ -15,8 +15,8 @@ from perfmodel.sync.base import Collective
 from perfmodel.sync.pairs import AllToAll, HalvingDoubling, RecursiveDoubling, SendReceive
 from perfmodel.sync.placed import Call, Placed, place
 from perfmodel.sync.rings import AllGather, Hierarchical, ReduceScatter, RingAllReduce
-from perfmodel.sync.stars import HostTree, InNetwork, OneToAll, ParameterServer
-from perfmodel.sync.trees import BinomialTree, Broadcast, DoubleBinaryTree
+from perfmodel.sync.stars import HostTree, InNetwork, MulticastSwitch, OneToAll, ParameterServer
+from perfmodel.sync.trees import BinomialTree, Broadcast, DoubleBinaryTree, MachineTrees
 from perfmodel.units import GIGA, MICROSECOND
 
 if TYPE_CHECKING:
@@ -40,7 +40,11 @@ ALL_REDUCES: Final[dict[str, Collective]] = {
 }
 """Algorithms that give every worker the sum, by name."""
 COLLECTIVES: Final[dict[str, Collective]] = ALL_REDUCES | {
-    strategy.name: strategy for strategy in (ReduceScatter(), AllGather(), AllToAll(), Broadcast(), SendReceive())
+    strategy.name: strategy
+    for strategy in (
+        *(ReduceScatter(), AllGather(), AllToAll(), Broadcast(), SendReceive()),
+        *(MachineTrees(), MulticastSwitch()),  # of libraries only
+    )
 }
 """All algorithms by name."""
 
@@ -78,12 +82,18 @@ class Protocol:
         Ratio of a round's latency to the links' latency. [1]
     bandwidth_efficiency : float
         Share of the links' bandwidth that carries the message. [1]
+    chunk_s : float
+        Cost of handing over a chunk. [s]
+    algorithms : tuple of str
+        Algorithms that have protocols of their own and use this one; none for all others. [-]
     """
 
     name: str
     launch_s: float
     hop_factor: float
     bandwidth_efficiency: float
+    chunk_s: float = 0.0
+    algorithms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,10 +147,12 @@ class LibraryCollective:
         placed, protocol = self._way(size_bytes)
         if not placed.rounds:
             return placed.call(size_bytes)
+        wire_bytes = size_bytes / protocol.bandwidth_efficiency
+        handed_s = 2 * (protocol.chunk_s * placed.seconds_per_byte * wire_bytes) ** 0.5
         return Call(
             placed=placed.with_latencies(protocol.hop_factor),
-            wire_bytes=size_bytes / protocol.bandwidth_efficiency,
-            launch_s=protocol.launch_s,
+            wire_bytes=wire_bytes,
+            launch_s=protocol.launch_s + handed_s,
         )
 
     def channel_bytes(self, size_bytes: float) -> Mapping[str, Quantity]:
@@ -151,18 +163,25 @@ class LibraryCollective:
         return min(self._ways(), key=lambda way: float(self._time(way[0], way[1], size_bytes)))
 
     def _ways(self) -> list[tuple[Placed, Protocol]]:
-        return [(placed, protocol) for placed in self.algorithms for protocol in self.protocols]
+        special = {name for protocol in self.protocols for name in protocol.algorithms}
+        return [
+            (placed, protocol)
+            for placed in self.algorithms
+            for protocol in self.protocols
+            if placed.collective.name in (protocol.algorithms or {placed.collective.name} - special)
+        ]
 
     @staticmethod
     def _time(placed: Placed, protocol: Protocol, size_bytes: Quantity) -> Quantity:
         if not placed.rounds:
             return 0.0 * size_bytes
         return protocol_time(
-            fill_s=placed.latency_s,
+            fill_s=placed.path_latency_s,
             stream_s=placed.seconds_per_byte * size_bytes,
             launch_s=protocol.launch_s,
             hop_factor=protocol.hop_factor,
             bandwidth_efficiency=protocol.bandwidth_efficiency,
+            chunk_s=protocol.chunk_s,
             fill_rounds=placed.fill_rounds,
         )
 
@@ -179,6 +198,8 @@ def protocols_of(library: CollectiveLibrary) -> tuple[Protocol, ...]:
                 launch_s=launch_s,
                 hop_factor=constants["hop_factor"],
                 bandwidth_efficiency=constants["bandwidth_efficiency"],
+                chunk_s=constants.get("chunk_us", 0.0) * MICROSECOND,
+                algorithms=table.algorithms or (),
             )
         )
     return tuple(protocols)
@@ -230,7 +251,10 @@ def place_library(
     """
     how = library.operation_named(operation)
     placed = []
-    for algorithm in map(collective, how.algorithms):
+    running = [algorithm for algorithm in map(collective, how.algorithms) if algorithm.runs_on(topology, ranks)]
+    for algorithm in running:
+        if any(isinstance(other, type(algorithm)) and other is not algorithm for other in running):
+            continue  # a form of it for these machines takes its place
         options: dict[str, Any] = {"at_once": True} if how.at_once and "at_once" in algorithm.option_names else {}
         placed.append(place(algorithm, topology, ranks, beside=beside, **options))
     return LibraryCollective(algorithms=tuple(placed), protocols=protocols_of(library), blocks=library.blocks)

@@ -64,6 +64,75 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     return tuple(ranks[place] for place in tour)
 
 
+def ring_starts(topology: Topology, tour: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Return the tours of one ring per network adapter, each entering every machine at another adapter.
+
+    Parameters
+    ----------
+    topology : Topology
+        The system that contains the ranks. [-]
+    tour : sequence of str
+        Ranks in the order of one ring, machine by machine. [-]
+
+    Returns
+    -------
+    tuple of tuple of int
+        Places in ``tour``, one order for each ring; inside one machine one ring. [-]
+
+    Notes
+    -----
+    Valid for: machines in which as many adapters serve the ranks; the fewest of any machine count. Ignores: adapters
+    that no rank is nearest to.
+
+    Examples
+    --------
+    >>> from perfmodel.hardware.catalogue import load_system
+    >>> topology = load_system("dgx_a100_x4").topology
+    >>> [order[:3] for order in ring_starts(topology, topology.devices())[:2]]
+    [(0, 1, 2), (1, 2, 3)]
+
+    References
+    ----------
+    .. [1] S. Jeaugey, NCCL 2.0, GPU Technology Conference, 2017: rings between machines, one for each adapter.
+    """
+    nodes = [topology.places[name].node if name in topology.places else "" for name in tour]
+    machines = [list(places) for _, places in itertools.groupby(range(len(tour)), nodes.__getitem__)]
+    whole = tuple(range(len(tour)))
+    if len(machines) == 1 or any(topology.places[name].kind != "device" for name in tour):
+        return (whole,)
+    entries = []
+    for places in machines:
+        first_at: dict[str | None, int] = {}
+        for index, place in enumerate(places):
+            first_at.setdefault(topology.own_nic(tour[place]), index)
+        entries.append([0] if None in first_at else list(first_at.values()))
+    count = min(map(len, entries))
+    return tuple(
+        tuple(
+            place
+            for places, starts in zip(machines, entries, strict=True)
+            for place in _left_by_adapter(topology, tour, (*places[starts[ring] :], *places[: starts[ring]]))
+        )
+        for ring in range(count)
+    )
+
+
+def _left_by_adapter(topology: Topology, tour: Sequence[str], places: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a machine's ranks with one last that reaches an adapter directly, where a switch joins all of them."""
+
+    def reaches(place: int) -> bool:
+        return topology.own_nic(tour[place]) in topology.rdma_nics(tour[place])
+
+    if len(places) < 3 or reaches(places[-1]):
+        return places
+    others = [place for place in places[1:] if reaches(place)]
+    names = {tour[place] for place in places}
+    switched = any(topology.joined_to(switch) >= names for switch in topology.joined_to(tour[places[0]]))
+    if not (others and switched):
+        return places
+    return (*(place for place in places if place != others[-1]), others[-1])
+
+
 def way_between(topology: Topology, source: str, sink: str, *, through_host: bool = False) -> Route:
     """Route of a message; the error for a missing route names both ends.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from perfmodel.symbolic import Quantity
@@ -36,7 +37,24 @@ def ring_round(worker_count: int, *, reduces: bool, both_ways: bool = False) -> 
     return Round(messages, reduced_share=1 / worker_count if reduces else 0.0, repeat=worker_count - 1)
 
 
-class RingAllReduce(Collective):
+class _Ring(Collective):
+    """Algorithms whose messages all go around a ring."""
+
+    ring = True
+    per_adapter = True
+    folds = True
+
+    def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:
+        def of_more(round_: Round) -> Round:
+            scale = (round_.repeat + 1) / worker_count
+            messages = tuple(replace(message, share=scale * message.share) for message in round_.messages)
+            reduced = scale * round_.reduced_share
+            return Round(messages, reduced_share=reduced, repeat=worker_count - 1)
+
+        return tuple(map(of_more, rounds))
+
+
+class RingAllReduce(_Ring):
     r"""Reduce-scatter and all-gather around a ring, or around both directions with half each (``both_ways``).
 
     .. math:: T = 2 (p - 1) \alpha + 2 \frac{p - 1}{p} n \beta + \frac{p - 1}{p} n \gamma
@@ -44,7 +62,7 @@ class RingAllReduce(Collective):
     Notes
     -----
     Valid for: equal parts. Both directions save nothing with one port per worker, and up to half of the time with a
-    link per neighbour. Ignores: pipelining of smaller pieces within a round, and further rings.
+    link per neighbour. Ignores: pipelining of smaller pieces within a round.
 
     Examples
     --------
@@ -60,7 +78,6 @@ class RingAllReduce(Collective):
 
     name = "ring_all_reduce"
     option_names = ("both_ways",)
-    ring = True
 
     def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
         passed = (worker_count - 1) / worker_count
@@ -70,7 +87,7 @@ class RingAllReduce(Collective):
         return tuple(ring_round(worker_count, reduces=reduces, both_ways=both_ways) for reduces in (True, False))
 
 
-class ReduceScatter(Collective):
+class ReduceScatter(_Ring):
     r"""First half of a ring all-reduce.
 
     .. math:: T = (p - 1) \alpha + \frac{p - 1}{p} n (\beta + \gamma)
@@ -91,7 +108,6 @@ class ReduceScatter(Collective):
     """
 
     name = "reduce_scatter"
-    ring = True
 
     def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
         passed = (worker_count - 1) / worker_count
@@ -101,7 +117,7 @@ class ReduceScatter(Collective):
         return (ring_round(worker_count, reduces=True),)
 
 
-class AllGather(Collective):
+class AllGather(_Ring):
     r"""Second half of a ring all-reduce.
 
     .. math:: T = (p - 1) \alpha + \frac{p - 1}{p} n \beta
@@ -122,7 +138,6 @@ class AllGather(Collective):
     """
 
     name = "all_gather"
-    ring = True
 
     def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
         return link.times(alpha=worker_count - 1, beta=(worker_count - 1) / worker_count)

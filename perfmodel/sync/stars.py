@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import maximum
 from perfmodel.symbolic import Quantity
 from perfmodel.sync.base import SERVER, Collective, Hockney, Message, Round
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.topology import Topology
 
 
 class OneToAll(Collective):
@@ -179,3 +184,45 @@ class InNetwork(Collective):
         down = tuple(Message(SERVER, rank, 1.0) for rank in ranks)
         # the last message up still has to come down
         return (Round((*up, *down)), Round(tuple(Message(SERVER, rank, 0.0) for rank in ranks)))
+
+
+class MulticastSwitch(InNetwork):
+    r"""Devices read sums from the switch of their machine, and write to all through it, a part each at a time.
+
+    .. math:: T = 2 \alpha + \left(1 + \frac{1}{p}\right) n \beta
+
+    Every device sends what the others' sums need of it, n, and its own finished part, n / p; as much arrives.
+
+    Notes
+    -----
+    Valid for: one machine whose switch adds and multicasts (NVLink SHARP). Ignores: ``reduce_s_per_byte``.
+
+    Examples
+    --------
+    Eight devices at 307 GB/s; the bus bandwidth is 2 (p - 1) / p n / T:
+
+    >>> seconds = MulticastSwitch().time(size_bytes=8e9, worker_count=8, latency_s=0.0, seconds_per_byte=1 / 307e9)
+    >>> round(2 * 7 / 8 * 8e9 / seconds / 1e9)
+    478
+
+    References
+    ----------
+    .. [1] B. Klenk et al., An in-network architecture for accelerating shared-memory multiprocessor collectives, ISCA
+       2020, doi:10.1109/ISCA45697.2020.00085.
+    """
+
+    name = "multicast_switch"
+    folds = True
+    plays = False
+
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+        return link.times(alpha=2, beta=1 + 1 / worker_count)
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        up, down = super().schedule(worker_count, **options)
+        share = 1 + 1 / worker_count
+        return (replace(up, messages=tuple(replace(message, share=share) for message in up.messages)), down)
+
+    def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:  # noqa: D102
+        joined = topology.joined_to(ranks[0])
+        return any(topology.places[name].reduces and topology.joined_to(name).issuperset(ranks) for name in joined)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfmodel.cost.collective_time import pipelined_time
 from perfmodel.symbolic import Quantity
-from perfmodel.sync.base import Collective, Hockney, Message, Round, levels
+from perfmodel.sync.base import Collective, Hockney, Message, Round, group_count, levels
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.topology import Topology
 
 
 def broadcast_rounds(worker_count: int) -> tuple[Round, ...]:
@@ -164,7 +169,7 @@ class DoubleBinaryTree(Collective):
     """
 
     name = "double_binary_tree"
-    option_names = ("chunk_count",)
+    option_names: ClassVar[tuple[str, ...]] = ("chunk_count",)
 
     def cost(  # noqa: D102
         self, link: Hockney, worker_count: Quantity, *, chunk_count: Quantity | None = None, **options: Any
@@ -181,5 +186,87 @@ class DoubleBinaryTree(Collective):
         up = [Round(tuple(Message(child, parent, 0.5) for parent, child in edges), reduced_share=0.5) for edges in both]
         return (*up, *(Round(tuple(Message(parent, child, 0.5) for parent, child in edges)) for edges in both))
 
-    def fill_rounds(self, worker_count: int) -> int:  # noqa: D102
+    def fill_rounds(self, worker_count: int, **options: Any) -> int:  # noqa: D102
         return 4 * int(levels(worker_count))
+
+
+class MachineTrees(DoubleBinaryTree):
+    r"""Chains inside machines, whose heads are joined by two binary trees for each network adapter, in chunks.
+
+    .. math:: T = \left(\sqrt{2 n \beta} + \sqrt{A}\right)^2 + n \gamma, \qquad
+        A = 2 (g - 1) \alpha_i + 4 \lceil \log_2 m \rceil \alpha
+
+    for m machines of g workers (``group_size``), latencies :math:`\alpha_i` inside and :math:`\alpha` between them.
+
+    Notes
+    -----
+    Valid for: two or more equal machines. Ignores: what ``DoubleBinaryTree`` ignores.
+
+    Examples
+    --------
+    >>> tree = MachineTrees()
+    >>> seconds = tree.time(size_bytes=4096, worker_count=64, latency_s=5e-6, seconds_per_byte=1e-10, group_size=8)
+    >>> round(1e6 * seconds, 2)
+    151.46
+
+    References
+    ----------
+    .. [1] S. Jeaugey, Massively scale your deep learning training with NCCL 2.4, NVIDIA developer blog, 2019.
+    """
+
+    name = "machine_trees"
+    option_names = ("group_size", "chunk_count")
+    ring = True
+    per_adapter = True
+    folds = True
+    plays = False
+
+    def cost(  # noqa: D102
+        self,
+        link: Hockney,
+        worker_count: Quantity,
+        *,
+        group_size: int | None = None,
+        chunk_count: Quantity | None = None,
+        **options: Any,
+    ) -> Quantity:
+        hops = self.fill_latency(worker_count, near_s=1.0, far_s=1.0, group_size=group_size)
+        return pipelined_time(
+            fill_s=hops * link.alpha,
+            stream_s=2 * (link.n * link.beta),
+            fill_rounds=hops,
+            chunk_count=chunk_count,
+        ) + link.times(gamma=1)
+
+    def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        machines, size = int(group_count(worker_count, group_size)), int(group_size or 1)
+        chains = [
+            (first + rank, first + rank + 1) for first in range(0, worker_count, size) for rank in range(size - 1)
+        ]
+        both = colours(machines)
+        heads = [tuple((size * parent, size * child) for parent, child in edges) for edges in both]
+        up = [
+            Round(tuple(Message(child, parent, 0.5) for parent, child in (*chains, *edges)), reduced_share=0.5)
+            for edges in heads
+        ]
+        down = [Round(tuple(Message(parent, child, 0.5) for parent, child in (*chains, *edges))) for edges in heads]
+        return (*up, *down)
+
+    def fill_rounds(self, worker_count: int, **options: Any) -> int:  # noqa: D102
+        return int(self.fill_latency(worker_count, near_s=1.0, far_s=1.0, **options))
+
+    def fill_latency(  # noqa: D102
+        self,
+        worker_count: Quantity,
+        *,
+        near_s: Quantity,
+        far_s: Quantity,
+        group_size: int | None = None,
+        **options: Any,
+    ) -> Quantity:
+        machines = group_count(worker_count, group_size)
+        return 2 * ((group_size or 1) - 1) * near_s + 4 * levels(machines) * far_s
+
+    def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:  # noqa: D102
+        machines = Counter(topology.places[name].node for name in ranks if name in topology.places)
+        return len(machines) > 1 and len(set(machines.values())) == 1

@@ -60,7 +60,7 @@ def test_what_the_file_says_scores_without_error(tmp_path, operation):
     scores = {each.score.model: each.score for each in collective_scores(table) if each.part == "all"}
     assert scores["perfmodel"].mape == pytest.approx(0, abs=1e-9)
     assert scores["perfmodel"].cells == 40
-    assert scores["perfmodel"].fitted == 9
+    assert scores["perfmodel"].fitted == 10
     assert min(scores[name].mape for name in (NEAREST, INTERPOLATED, CONSTANT)) > 1
 
 
@@ -159,10 +159,10 @@ def test_protocols_are_chosen_by_size_and_never_lose_to_one_of_them():
 def test_a_library_file_with_a_fault_is_refused(tmp_path):
     text = (spec_files.shipped_folder() / "collectives" / "nccl_2_27.toml").read_text()
     path = tmp_path / "wrong.toml"
-    path.write_text(text.replace("bandwidth_efficiency = 0.276", "bandwidth_efficiency = 27.6"))
+    path.write_text(text.replace("bandwidth_efficiency = 0.323", "bandwidth_efficiency = 27.6"))
     with pytest.raises(SpecError, match=r"ll128\.bandwidth_efficiency: value 27\.6: must be in \[0.01, 1.2\]"):
         load_collective_library(path)
-    path.write_text(text.replace("bandwidth_efficiency = 0.276\n", ""))
+    path.write_text(text.replace("bandwidth_efficiency = 0.323\n", ""))
     with pytest.raises(SpecError, match=r"ll128\.bandwidth_efficiency: missing"):
         load_collective_library(path)
 
@@ -216,6 +216,7 @@ def test_a_hierarchy_takes_the_machines_as_groups():
     topology = load_system("dgx_a100_x4").topology
     nested = place(collective("hierarchical"), topology, topology.devices())
     flat = place(collective("ring_all_reduce"), topology, topology.devices())
-    assert nested.seconds_per_byte < flat.seconds_per_byte / 3
+    # a ring for each adapter sends inside and between machines at once, a hierarchy one after the other
+    assert flat.seconds_per_byte < nested.seconds_per_byte < 2 * flat.seconds_per_byte
     with pytest.raises(ArgumentError, match="the same number in each machine"):
         place(collective("hierarchical"), topology, topology.devices()[:9])

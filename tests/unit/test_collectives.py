@@ -132,6 +132,8 @@ def test_numbers_arrays_and_symbols_agree():
     values = {size: 3e6, latency: 2e-6, per_byte: 1e-9}
     options = {"hierarchical": {"group_size": 2}}
     for name, each in COLLECTIVES.items():
+        if name == "machine_trees":
+            continue  # it needs the size of a machine; tests/unit/test_many_machines.py
         given = options.get(name, {})
         written = each.time(size_bytes=size, worker_count=6, latency_s=latency, seconds_per_byte=per_byte, **given)
         numbers = {"worker_count": 6, "latency_s": 2e-6, "seconds_per_byte": 1e-9, **given}

@@ -256,6 +256,8 @@ class Synchronous(Agreement):
     overlap: bool = True
     message_bytes: float | str = 0.0
     straggler: Straggler | None = None
+    reduces_each: bool = False
+    """Whether workers add up the gradients of every micro-batch, so that none keeps all of them whole."""
 
     @property
     def reduction(self) -> Reduction:
@@ -288,17 +290,27 @@ class Synchronous(Agreement):
         return self.straggler.slowest_s(compute_s=1.0, worker_count=self.worker_count)
 
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
+        total_s, exposed_s = (0.0, 0.0) if self.reduces_each else self._reduced(device)
+        return device.gathered_s + total_s, device.gathered_s + exposed_s
+
+    def _reduced(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
+        """Time to add up a device's gradients once, total and exposed. [s]"""
         # a message leaves once the slowest worker has it ready; that worker's longer phases hide more of the exchange
         slowest, reduction = self._slowest, self.reductions[device.place]
-        total_s: Quantity = device.gathered_s
-        exposed_s: Quantity = device.gathered_s
-        if device.schedule is not None and device.schedule.layers:
-            schedule = device.schedule if self.straggler is None else device.schedule.slowed(slowest)
-            found = reduction.exchanged(self.messages(reduction, schedule), schedule, overlap=self.overlap)
-            total_s, exposed_s = total_s + found[0], exposed_s + found[1]
-        return total_s, exposed_s
+        if device.schedule is None or not device.schedule.layers:
+            return 0.0, 0.0
+        schedule = device.schedule if self.straggler is None else device.schedule.slowed(slowest)
+        return reduction.exchanged(self.messages(reduction, schedule), schedule, overlap=self.overlap)
 
     def gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
+        total_s, exposed_s = self._gathered(device)
+        if not self.reduces_each:
+            return total_s, exposed_s
+        reduced_s, waited_s = self._reduced(device)
+        return total_s + reduced_s, exposed_s + waited_s
+
+    def _gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
+        """Time to gather shared parameters for one micro-batch, total and exposed. [s]"""
         slowdown = self.slowdown if self.overlap else 0.0
         total_s: Quantity = 0.0
         exposed_s: Quantity = 0.0
@@ -356,7 +368,8 @@ class Synchronous(Agreement):
         return synchronous_tasks(fed, step, relative=relative), step.resources, step.channels
 
     def _gathered_s(self, device: DeviceWork, composed: Composed) -> float:
-        return float(device.gathered_s + composed.count * self.gathered(device)[1])
+        again_s = (composed.count - 1) * self._reduced(device)[1] if self.reduces_each else 0.0
+        return float(device.gathered_s + composed.count * self._gathered(device)[1] + again_s)
 
     def _exchange(self, device: DeviceWork, composed: Composed) -> dict[str, Any]:
         """Messages of a device, each with the chunk that completes it and the chunk that needs it first."""

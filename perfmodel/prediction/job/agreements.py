@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +31,7 @@ from perfmodel.prediction.job.parameter_server import (
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
-from perfmodel.sync.placed import Placed, place, placed_once
+from perfmodel.sync.placed import Call, Placed, place, placed_once
 from perfmodel.sync.registry import ALL_REDUCES, LibraryCollective, collective, place_library
 
 if TYPE_CHECKING:
@@ -73,6 +73,18 @@ class Workers:
         width, depth = self.layout.tensor_size, self.layout.stages
         return tuple(self.names[place_ * width + share :: depth * width] for share in range(width))
 
+    def sharing_groups(self, place_: int) -> tuple[tuple[str, ...], ...]:
+        """Devices in one place of the workers that share state."""
+        size = self.layout.sharing_size
+        return tuple(
+            group[first : first + size] for group in self.groups(place_) for first in range(0, len(group), size)
+        )
+
+    def copies_groups(self, place_: int) -> tuple[tuple[str, ...], ...]:
+        """Devices in one place that hold copies of the same share."""
+        size = self.layout.sharing_size
+        return tuple(group[first::size] for group in self.groups(place_) for first in range(size))
+
     def own(self) -> dict[str, Any]:
         """Label of an agreement, with the number of workers in it."""
         return {"name": self.asked.sync, "asked": self.asked, "worker_count": self.count}
@@ -84,6 +96,7 @@ class Workers:
             overlap=self.asked.overlap,
             message_bytes=0.0 if self.asked.bucket_bytes is None else self.asked.bucket_bytes,
             straggler=self.asked.straggler,
+            reduces_each=self.layout.shard_stage > 1 and not self.layout.no_sync,
             **self.own(),
             **more,
         )
@@ -131,11 +144,15 @@ def _all_reduced(workers: Workers) -> Agreement:
     options: dict[str, Any] = {}
     if "group_size" in algorithm.option_names:
         options["group_size"] = workers.asked.group_size
+    if workers.layout.shard_stage and workers.layout.sharing_size < workers.count:
+        allowed = f"None with sync={workers.asked.sync!r}; with 'all_reduce' the library adds up copies too"
+        raise ArgumentError("shard_group", workers.layout.shard_group, allowed)
     return workers.synchronous([AllReduced(placed=_placed(workers, algorithm, at, **options)) for at in workers.places])
 
 
 def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Placed:
-    first, *beside = workers.groups(place_)
+    groups = workers.sharing_groups(place_) if workers.layout.shard_stage else workers.groups(place_)
+    first, *beside = groups
     return placed_once(algorithm, workers.system_part.system.topology, first, beside=tuple(beside), **options)
 
 
@@ -148,18 +165,49 @@ def collectives_of(profile: FrameworkProfile) -> CollectiveLibrary:
     return load_collective_library(named)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SharedAndCopied:
+    """Gradients that are scattered among workers that share state, and then added up among those with copies."""
+
+    scattered: LibraryCollective | Placed
+    added: LibraryCollective | Placed
+    sharing_size: int
+
+    def time(self, size_bytes: Any) -> Any:
+        """Time of messages of this many bytes [B]. [s]"""
+        return self.scattered.time(size_bytes) + self.added.time(size_bytes / self.sharing_size)
+
+    def call(self, size_bytes: float) -> Call:
+        """Return the call that scatters, which begins when the other would have ended."""
+        call = self.scattered.call(size_bytes)
+        return replace(call, launch_s=call.launch_s + float(self.added.time(size_bytes / self.sharing_size)))
+
+    def __getattr__(self, name: str) -> Any:
+        """Forward other attributes to the messages that scatter."""
+        return getattr(self.scattered, name)
+
+
 def _by_library(workers: Workers) -> Agreement:
-    library = collectives_of(workers.profile)
-    operation = SHARED if workers.layout.shard_stage else LIBRARY
+    library, topology = collectives_of(workers.profile), workers.system_part.system.topology
+    unit_count = workers.system_part.device.unit_count
+
+    def placed_on(operation: str, groups: Sequence[tuple[str, ...]]) -> tuple[LibraryCollective | Placed, Any]:
+        first, *beside = groups
+        if operation not in library.operation:
+            return placed_once(collective(operation), topology, first, beside=tuple(beside)), 0.0
+        placed = place_library(library, operation, topology, first, beside=beside)
+        return placed, placed.taken_share(unit_count=unit_count)
+
     reductions: list[Reduction] = []
     for at in workers.places:
-        first, *beside = workers.groups(at)
-        placed: LibraryCollective | Placed
-        if operation in library.operation:
-            placed = place_library(library, operation, workers.system_part.system.topology, first, beside=beside)
-            slowdown = placed.taken_share(unit_count=workers.system_part.device.unit_count)
+        if not workers.layout.shard_stage:
+            placed, slowdown = placed_on(LIBRARY, workers.groups(at))
         else:
-            placed, slowdown = _placed(workers, collective(operation), at), 0.0
+            placed, slowdown = placed_on(SHARED, workers.sharing_groups(at))
+            if workers.layout.sharing_size < workers.count:
+                added, _ = placed_on(LIBRARY, workers.copies_groups(at))
+                sharing = workers.layout.sharing_size
+                placed = SharedAndCopied(scattered=placed, added=added, sharing_size=sharing)  # type: ignore[assignment]
         reductions.append(AllReduced(placed=placed, slowdown=slowdown))
     return workers.synchronous(reductions, sources=(library,))
 

@@ -427,7 +427,7 @@ def _schedule(own: Sequence[tuple[int, StageWork]], turns: Turned) -> GradientSc
 def exchanges(agreement: Agreement, device: DeviceWork, *, count: Quantity) -> Exchanged:
     """Exchange times of a device with other workers in one step. [s]"""
     total_s, exposed_s = agreement.exchanged(device)
-    if not device.gathers:
+    if not device.gathers and not getattr(agreement, "reduces_each", False):
         return total_s, exposed_s
     gathered_s, waited_s = agreement.gathered(device)
     return total_s + count * gathered_s, exposed_s + count * waited_s

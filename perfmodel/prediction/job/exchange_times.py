@@ -155,7 +155,12 @@ class PlacedExchanges:
 
         if exchange.group == "data":
             workers = range(layout.data_size)
-            return tuple(tuple(device(worker, stage.device, share) for worker in workers) for share in range(width))
+            size = layout.sharing_size if layout.shard_stage else layout.data_size
+            return tuple(
+                tuple(device(worker, stage.device, share) for worker in workers[first : first + size])
+                for share in range(width)
+                for first in range(0, layout.data_size, size)
+            )
         ends = self._ends(exchange, stage)
         return tuple(
             tuple(device(worker, end, share) for end in ends)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, short_repr
 from perfmodel.hardware.catalogue import load_system
+from perfmodel.hardware.cluster import several
 from perfmodel.hardware.wiring import Wired
 from perfmodel.measurements.table import Run
 from perfmodel.parallelism.base import SIZES, Layout
@@ -80,6 +81,10 @@ class Job(JobAttributes):
         attributes["asked"] = MappingProxyType(asked)
         attributes.update(asked)
         check_together(asked)
+        if "machines" in asked:
+            system, machines = asked["system"], asked["machines"]
+            is_loaded = isinstance(system, Wired)
+            attributes["system"] = several(system, machines) if is_loaded else load_system(system, machines=machines)
         if "straggler" in asked:
             from perfmodel.prediction.job.straggler import straggler_of_job
 

@@ -237,6 +237,12 @@ def _with_gradient_buffers(graph: LayerGraph, probed: Operations) -> Operations:
     return result
 
 
+def gradient_dtype(profile: FrameworkProfile, processor: str, *, dtype: str, asked: str | None) -> str:
+    """Type of gradients: as asked, or that of parameters, which mixed precision keeps in single. [-]"""
+    mixed = getattr(profile, processor).lowering.mixed_precision
+    return asked or ("fp32" if mixed is not None and dtype in mixed.dtypes else dtype)
+
+
 def lowered_graph(
     graph: LayerGraph,
     *,

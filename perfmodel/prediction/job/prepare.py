@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from perfmodel.derived import derived_property, kept
 from perfmodel.errors import ArgumentError, NotYetAvailableError
 from perfmodel.parallelism.base import Layout, Placement, Request, StageGraph
-from perfmodel.prediction.job.lowered import lowered_graph
+from perfmodel.prediction.job.lowered import gradient_dtype, lowered_graph
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.job.stage import Stage
 from perfmodel.prediction.job.subject import LABELS, attends, habitual_feed
@@ -144,6 +144,11 @@ class Lowering:
             self.support = replace(self.support, image_layout=layout_of_images)
         self._agreements: dict[int, tuple[Job, Placement, Agreement | None]] = {}
 
+    @property
+    def gradient_dtype(self) -> str:
+        """Type of gradients that workers exchange. [-]"""
+        return gradient_dtype(self.profile, self.target.processor, dtype=self.dtype, asked=self.layout.gradient_dtype)
+
     @derived_property
     def known(self) -> Known:
         """What it has in common with other jobs."""
@@ -200,7 +205,7 @@ class Lowering:
                 system_part=self.target.system_part,
                 subject=self.subject,
                 profile=self.profile,
-                dtype=self.dtype,
+                dtype=self.gradient_dtype,
                 placement=placement,
             )
             self._agreements[key] = (job, placement, agreement)
@@ -214,7 +219,11 @@ class Lowering:
         known = prepared.exchanges
         first_alike = KINDS.index(KINDS[self.layout.shard_stage])  # stages with the same exchanges share them
         sizes = {"data_size": min(self.layout.data_size, 2), "shard_stage": first_alike}
-        how = {**sizes, "element_bytes": ELEMENT_BYTES[self.dtype]}
+        how = {
+            **sizes,
+            "element_bytes": ELEMENT_BYTES[self.dtype],
+            "gradient_bytes": ELEMENT_BYTES[self.gradient_dtype],
+        }
         stages = tuple([replace(stage, placed=shared_as(stage.placed, **how)) for stage in prepared.stages])
         placement = replace(prepared.placement, layout=self.layout, stages=tuple(stage.placed for stage in stages))
         return replace(
@@ -282,7 +291,11 @@ class Lowering:
         trains = Phase.BACKWARD in self.subject.phase.parts
         layer_s = send_s = None
         if cuts:
-            return Request(graph=graph, layout=layout, element_bytes=ELEMENT_BYTES[self.dtype], cuts=cuts)
+            sizes: dict[str, Any] = {
+                "element_bytes": ELEMENT_BYTES[self.dtype],
+                "gradient_bytes": ELEMENT_BYTES[self.gradient_dtype],
+            }
+            return Request(graph=graph, layout=layout, cuts=cuts, **sizes)
         if layout.stages > 1:
             layer_s = {
                 name: seconds / layout.tensor_size for name, seconds in self.layer_seconds(graph, samples).items()
@@ -303,6 +316,7 @@ class Lowering:
             graph=graph,
             layout=layout,
             element_bytes=ELEMENT_BYTES[self.dtype],
+            gradient_bytes=ELEMENT_BYTES[self.gradient_dtype],
             layer_s=layer_s,
             send_s=send_s,
         )

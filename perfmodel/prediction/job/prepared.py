@@ -16,6 +16,7 @@ from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors,
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
 from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
+from perfmodel.prediction.job.lowered import gradient_dtype
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import ELEMENT_BYTES, Phase
@@ -117,6 +118,16 @@ class Prepared:
     def layout(self) -> Layout:
         """How the devices are divided among roles."""
         return self.placement.layout
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Size of an element of a gradient that workers exchange. [B]"""
+        return ELEMENT_BYTES[self.gradient_dtype]
+
+    @property
+    def gradient_dtype(self) -> str:
+        """Type of gradients that workers exchange. [-]"""
+        return gradient_dtype(self.profile, self.target.processor, dtype=self.dtype, asked=self.layout.gradient_dtype)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -288,7 +299,7 @@ class Prepared:
             stage=stage,
             numbers=numbers,
             groups=groups,
-            element_bytes=ELEMENT_BYTES[self.dtype],
+            element_bytes=self.gradient_bytes,
             how={
                 "batch_size": samples,
                 "workspace_limit_bytes": limit_bytes,
@@ -316,7 +327,9 @@ class Prepared:
     @derived_property
     def _how(self) -> dict[str, Any]:
         layout, agreement = self.layout, self.agreement
-        sharing = layout.data_size if agreement is None else agreement.worker_count  # in a formula it may be symbolic
+        sharing = (
+            layout.sharing_size if agreement is None or layout.shard_group else agreement.worker_count
+        )  # in a formula it may be symbolic
         return {
             "orders": self.orders,
             "micro_batches": layout.micro_batches,

@@ -89,7 +89,7 @@ def _played_step(basis: Basis, workers: Sequence[str]) -> PlayedStep:
             [(_kernels(work)[1], work.backward_s + adding_share * work.times.adding.step_s) for work in works],
         )
     )
-    share = 1 / prepared.layout.data_size if prepared.layout.shard_stage else 1.0
+    share = 1 / prepared.layout.sharing_size if prepared.layout.shard_stage else 1.0
     serves = prepared.agreement is not None and prepared.agreement.serves
     devices = []
     for place in places:

@@ -1,0 +1,68 @@
+"""Equal machines: a few of them stand for all when a collective runs on many."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.topology import Topology
+
+FEWEST_FOLDED: Final = 9
+"""Machines of a group from which three stand for all. [1]"""
+
+KEPT: Final = 3
+"""Machines that stand for the others: one between two neighbours. [1]"""
+
+Group = tuple[str, ...]
+
+
+class _Part(NamedTuple):
+    """A group, and the places that it has on each machine."""
+
+    group: Group
+    places: tuple[tuple[str, ...], ...]
+
+
+def representatives(topology: Topology, groups: Sequence[Group], *, few: bool) -> list[Group]:
+    """Return the groups and ranks whose messages are as fast as those of all.
+
+    Parameters
+    ----------
+    topology : Topology
+        The system. [-]
+    groups : sequence of tuple of str
+        Devices by rank, of each simultaneous group. [-]
+    few : bool
+        Whether three machines of a group may stand for more. [-]
+
+    Returns
+    -------
+    list of tuple of str
+        Groups on the first of several sets of machines, with ranks on its first three machines; all groups where
+        machines differ or are few. [-]
+
+    Notes
+    -----
+    Valid for: machines that are alike and joined by one switch. Ignores: nothing; where a
+    group uses machines unequally, none is left out.
+    """
+    if not topology.alike or len({name.partition("/")[0] for group in groups for name in group}) < FEWEST_FOLDED:
+        return list(groups)
+    sets: dict[tuple[str, ...], list[_Part]] = {}
+    for group in groups:
+        parts = [name.partition("/") for name in group]
+        runs = [(node, tuple(part[2] for part in run)) for node, run in itertools.groupby(parts, lambda part: part[0])]
+        nodes = tuple(node for node, _ in runs)
+        if len(set(nodes)) < len(nodes):
+            return list(groups)
+        sets.setdefault(nodes, []).append(_Part(group, tuple(local for _, local in runs)))
+    used = [node for nodes in sets for node in nodes]
+    patterns = {tuple(part.places for part in parts) for parts in sets.values()}
+    if len(set(used)) < len(used) or len(patterns) > 1:
+        return list(groups)
+    nodes, first = next(iter(sets.items()))
+    if not few or len(nodes) < FEWEST_FOLDED or any(len(set(part.places)) > 1 for part in first):
+        return [part.group for part in first]
+    return [tuple(name for name in part.group if name.partition("/")[0] in nodes[:KEPT]) for part in first]
