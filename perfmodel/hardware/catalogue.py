@@ -230,13 +230,15 @@ def load_dataset(name_or_path: str | Path) -> Dataset:
 
 
 @kept_while_unchanged(spec_files.folders_asked_for)
-def load_system(name_or_path: str | Path) -> System | Cluster:
+def load_system(name_or_path: str | Path, *, machines: int | None = None) -> System | Cluster:
     """Load a system and everything that its file names: CPU, devices, links, drives, or the machines of a cluster.
 
     Parameters
     ----------
     name_or_path : str or Path
         A name such as ``desktop_i7_3820``, or a path to a TOML. [-]
+    machines : int or None
+        Machines of this kind, on the fabric that its file calls usual; None for what the file states. [1]
 
     Returns
     -------
@@ -249,18 +251,22 @@ def load_system(name_or_path: str | Path) -> System | Cluster:
         If there is no system of that name.
     SpecError
         With every fault of its file, including names that do not resolve.
+    ArgumentError
+        If ``machines`` is not a whole number of at least 1, or its file has neither a fabric nor machines of one kind.
 
     Examples
     --------
     >>> load_system("server_2x_xeon_e5_2630_v3").core_count
     16
+    >>> load_system("dgx_h100", machines=4).describe()
+    '4 machines on infiniband_ndr: 32 x NVIDIA H100 SXM5 80 GB'
     """
-    from perfmodel.hardware.cluster import ClusterFile, cluster_of
+    from perfmodel.hardware.cluster import ClusterFile, cluster_of, several
 
     path = spec_files.find("systems", name_or_path)
-    if "node" in spec_files.read_toml(path):
-        return cluster_of(spec_files.load(path, ClusterFile), path=path)
-    return load_machine(path)
+    is_cluster = "node" in spec_files.read_toml(path)
+    stated = cluster_of(spec_files.load(path, ClusterFile), path=path) if is_cluster else load_machine(path)
+    return stated if machines is None else several(stated, machines, folder=path.parent)
 
 
 @kept_while_unchanged(spec_files.folders_asked_for)

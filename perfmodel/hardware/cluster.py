@@ -9,7 +9,7 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Annotated, Any, Final, Self, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, nearest_hint
 from perfmodel.hardware import spec_files
@@ -18,15 +18,13 @@ from perfmodel.hardware.cpu import Cpu
 from perfmodel.hardware.device import Runnable
 from perfmodel.hardware.link import Link
 from perfmodel.hardware.part_catalogue import load_link
-from perfmodel.hardware.source import Count, Identifier, InRange, NonNegativeNumber, SpecFile, SpecTable, Text, fault_at
+from perfmodel.hardware.source import Identifier, SpecFile, SpecTable, Text, fault_at
 from perfmodel.hardware.spec_files import faults_of
-from perfmodel.hardware.system import PeerLink, System, SystemFile
+from perfmodel.hardware.system import MOST_MACHINES, Fabric, MachineCount, PeerLink, System, SystemFile
 from perfmodel.hardware.topology import Place
 from perfmodel.hardware.wiring import DEVICE_LINKS, NETWORKS, Wired, Wiring, wire_of, wiring_of
 
 FABRIC: Final = "fabric0"
-MachineCount = Annotated[Count, Field(le=4096)]
-"""Number of equal machines of a cluster; more would be a typing error, and take minutes to wire."""
 
 
 class ClusterNode(SpecTable):
@@ -50,35 +48,6 @@ class ClusterNode(SpecTable):
     def _as_many_names(self) -> Self:
         if self.names is not None and (len(self.names) != self.count or len(set(self.names)) != self.count):
             raise fault_at(("names",), list(self.names), f"must be as many different names as count = {self.count}")
-        return self
-
-
-class Fabric(SpecTable):
-    """The network between machines.
-
-    Attributes
-    ----------
-    link : str
-        Network of the adapters that it joins, e.g. ``infiniband_edr``. [-]
-    hop_latency_us : float
-        Latency that all its switches together add to a message. [us]
-    machines_per_leaf : int or None
-        Machines on one leaf switch; None joins all of them on one switch. [1]
-    oversubscription : float
-        Rate of all adapters of a leaf over that of its links to the spine; 1 is non-blocking. [1]
-    """
-
-    link: Text
-    hop_latency_us: Annotated[NonNegativeNumber, AfterValidator(InRange(0, 10_000, "us"))]
-    machines_per_leaf: MachineCount | None = None
-    oversubscription: Annotated[float, Field(ge=1, le=1000, strict=True, allow_inf_nan=False)] = 1.0
-
-    @model_validator(mode="after")
-    def _one_switch_is_not_oversubscribed(self) -> Self:
-        if self.machines_per_leaf is None and self.oversubscription > 1:
-            raise fault_at(
-                ("oversubscription",), self.oversubscription, "needs machines_per_leaf; one switch carries all"
-            )
         return self
 
 
@@ -210,6 +179,48 @@ def cluster_of(file: ClusterFile, *, path: Path) -> Cluster:
     return Cluster(file=file, machines=tuple(machines), wiring=_joined(file, machines, link))
 
 
+def several(system: Wired, machines: int, *, folder: Path | None = None) -> System | Cluster:
+    """Return a system of this many machines: a machine on its usual fabric, or a cluster's machines of one kind.
+
+    Raises
+    ------
+    ArgumentError
+        If the machine's file names no fabric, or the machines of a cluster differ.
+    SpecError
+        If the machine has no adapter to the fabric.
+    """
+    if not isinstance(machines, int) or isinstance(machines, bool) or not 1 <= machines <= MOST_MACHINES:
+        raise ArgumentError("machines", machines, f"a whole number from 1 to {MOST_MACHINES:,}")
+    if isinstance(system, Cluster):
+        kinds = {id(machine): machine for _, machine in system.machines[: system.node_count]}
+        if len(kinds) > 1:
+            raise ArgumentError("machines", machines, f"left out with {system.name}, whose machines differ")
+        machine, fabric, server = next(iter(kinds.values())), system.file.fabric, system.file.server
+    elif not isinstance(system, System):
+        raise ArgumentError("machines", machines, f"left out with {system.name}, which is no machine")
+    elif machines == 1:
+        return system
+    elif system.file.fabric is None:
+        raise ArgumentError("machines", machines, f"left out with {system.name}, whose file has no table [fabric]")
+    else:
+        machine, fabric, server = system, system.file.fabric, None
+    file = ClusterFile.model_construct(
+        schema_version=machine.file.schema_version,
+        name=f"{machines} x {machine.name}",
+        source=machine.file.source,
+        node=(ClusterNode(system=machine.file.stem or machine.name, count=machines),),
+        fabric=fabric,
+        server=server,
+    )
+    link = load_link(fabric.link if folder is None else spec_files.from_folder(folder, fabric.link))
+    joined = [(f"node{index}", machine) for index in range(machines)]
+    if isinstance(system, Cluster):
+        joined += system.machines[system.node_count :]
+    if faults := _without_adapter(joined[:1], link):
+        raise SpecError(file.name, faults)
+    return Cluster(file=file, machines=tuple(joined), wiring=_joined(file, joined, link))
+
+
 def _stated_machines(file: ClusterFile) -> Iterable[tuple[str, tuple[str, str]]]:
     """Yield the place in the file, the name and the system of each machine."""
     number = 0
@@ -270,6 +281,7 @@ def _joined(file: ClusterFile, machines: list[tuple[str, System]], link: Link) -
         ),
         networks=tuple((f"{name}/{nic}", network) for name, system in machines for nic, network in system.networks),
         remarks=tuple(f"{name}: {remark}" for name, system in machines for remark in system.remarks),
+        alike=size is None and len({id(system) for _, system in machines}) == 1,
     )
 
 
@@ -399,9 +411,13 @@ def with_network(file: SystemFile, network: str, *, instead_of: str) -> SystemFi
 
 
 def system_with(
-    system: str | Path, *, device: str | Path | Runnable | None = None, link: str | Path | None = None
+    system: str | Path,
+    *,
+    device: str | Path | Runnable | None = None,
+    link: str | Path | None = None,
+    machines: int | None = None,
 ) -> Wired:
-    """Load a system with other GPUs, or with another link in place of its own links of that kind.
+    """Load a system with more machines, other GPUs, or another link in place of its own links of that kind.
 
     Examples
     --------
@@ -410,7 +426,7 @@ def system_with(
     '4 machines and a server on ethernet_100_gbit: 16 x NVIDIA Tesla V100 PCIe 16 GB'
     """
     path = spec_files.find("systems", system)
-    loaded: Wired = load_system(path)
+    loaded: Wired = load_system(path, machines=machines)
     changes: list[Callable[[SystemFile], SystemFile]] = []
     what, network = [], None
     fileless: dict[str, Runnable] = {}

@@ -265,6 +265,12 @@ class CollectiveOperation(spec.SpecTable):
     at_once: StrictBool = False
 
 
+class ProtocolTable(ConstantsTable):
+    """Constants of a protocol, and the algorithms that it serves; None for all but those that have their own."""
+
+    algorithms: Annotated[tuple[spec.Identifier, ...], Field(min_length=1)] | None = None
+
+
 class BlocksTable(spec.SpecTable):
     """Thread blocks that carry a library's messages; each occupies a multiprocessor."""
 
@@ -281,19 +287,19 @@ class CollectiveLibrary(spec.SpecFile):
     version: spec.Text
     constant: dict[spec.Identifier, spec.Constant]
     operation: Annotated[dict[spec.Identifier, CollectiveOperation], Field(min_length=1)]
-    protocol: Annotated[dict[spec.Identifier, ConstantsTable], Field(min_length=1)]
+    protocol: Annotated[dict[spec.Identifier, ProtocolTable], Field(min_length=1)]
     blocks: BlocksTable | None = None
 
     @field_validator("protocol")
     @classmethod
-    def _constants_are_described(cls, protocol: dict[str, ConstantsTable], info: Any) -> dict[str, ConstantsTable]:
+    def _constants_are_described(cls, protocol: dict[str, ProtocolTable], info: Any) -> dict[str, ProtocolTable]:
         faults = list(cls._faults(protocol, info.data.get("constant", {})))
         if faults:
             spec.invalid("; ".join(faults))
         return protocol
 
     @staticmethod
-    def _faults(protocol: dict[str, ConstantsTable], described: dict[str, spec.Constant]) -> Iterator[str]:
+    def _faults(protocol: dict[str, ProtocolTable], described: dict[str, spec.Constant]) -> Iterator[str]:
         for name, table in protocol.items():
             yield from (f"{name}.{fault}" for fault in spec.constant_faults(table.constants, described))
             yield from (f"{name}.{key}: missing" for key in NEEDED if key not in table.constants)
@@ -311,7 +317,7 @@ def load_collective_library(name_or_path: str | Path) -> CollectiveLibrary:
     Examples
     --------
     >>> load_collective_library("nccl_2_27").operation_named("all_reduce").algorithms
-    ('ring_all_reduce', 'double_binary_tree')
+    ('ring_all_reduce', 'double_binary_tree', 'machine_trees', 'multicast_switch')
     """
     return spec_files.load(spec_files.find("collectives", name_or_path), CollectiveLibrary)
 

@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextvars import ContextVar
 from datetime import date
-from functools import lru_cache, reduce, wraps
+from functools import lru_cache, partial, reduce, wraps
 from inspect import isclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, get_args
@@ -153,13 +153,13 @@ def kept_while_unchanged(
         kept: dict[Hashable, tuple[Any, dict[str, int]]] = {}
 
         @wraps(load)
-        def kept_or_loaded(name_or_path: Name) -> Any:
+        def kept_or_loaded(name_or_path: Name, **options: Any) -> Any:
             if not isinstance(name_or_path, names):
-                return load(name_or_path)  # which raises an error that says what it takes
-            key = (name_or_path, _here(), depends_on())
+                return load(name_or_path, **options)  # which raises an error that says what it takes
+            key = (name_or_path, *options.items(), _here(), depends_on())
             loaded = kept.get(key)
             if loaded is None or not _unchanged(loaded[1]):
-                loaded = kept[key] = _loaded(load, name_or_path)
+                loaded = kept[key] = _loaded(partial(load, **options), name_or_path)
                 if len(kept) > _MOST_KEPT:
                     kept.pop(next(iter(kept)), None)
             if (around := _looked_for.get()) is not None:

@@ -141,11 +141,24 @@ class PeerLink(spec.SpecTable):
 
 
 class PeerSwitch(spec.SpecTable):
-    """A non-blocking switch among devices, such as all NVSwitches of a machine together."""
+    """A non-blocking switch among devices, such as all NVSwitches of a machine together.
+
+    Attributes
+    ----------
+    name : str
+        Its name. [-]
+    among : tuple of str or None
+        Devices that it joins; None for all. [-]
+    link : str
+        Link from each device to it. [-]
+    reduces : bool
+        Whether it adds and multicasts (NVLink SHARP, from the third generation of NVSwitch). [-]
+    """
 
     name: spec.Identifier = "nvswitch0"
     among: Annotated[tuple[spec.Identifier, ...], Field(min_length=2)] | None = None
     link: spec.Text
+    reduces: Annotated[bool, Field(strict=True)] = False
 
     @model_validator(mode="after")
     def _devices_are_joined_once(self) -> Self:
@@ -153,6 +166,40 @@ class PeerSwitch(spec.SpecTable):
             raise spec.fault_at(("among",), list(self.among), "must be different devices, each once")
         if self.name in RESERVED_NAMES:
             raise spec.fault_at(("name",), self.name, RESERVED_FAULT)
+        return self
+
+
+MOST_MACHINES: Final = 4096
+MachineCount = Annotated[spec.Count, Field(le=MOST_MACHINES)]
+"""Number of equal machines of a cluster; more would be a typing error, and take minutes to wire."""
+
+
+class Fabric(spec.SpecTable):
+    """The network between machines.
+
+    Attributes
+    ----------
+    link : str
+        Network of the adapters that it joins, e.g. ``infiniband_edr``. [-]
+    hop_latency_us : float
+        Latency that all its switches together add to a message. [us]
+    machines_per_leaf : int or None
+        Machines on one leaf switch; None joins all of them on one switch. [1]
+    oversubscription : float
+        Rate of all adapters of a leaf over that of its links to the spine; 1 is non-blocking. [1]
+    """
+
+    link: spec.Text
+    hop_latency_us: Annotated[spec.NonNegativeNumber, AfterValidator(spec.InRange(0, 10_000, "us"))]
+    machines_per_leaf: MachineCount | None = None
+    oversubscription: Annotated[float, Field(ge=1, le=1000, strict=True, allow_inf_nan=False)] = 1.0
+
+    @model_validator(mode="after")
+    def _one_switch_is_not_oversubscribed(self) -> Self:
+        if self.machines_per_leaf is None and self.oversubscription > 1:
+            raise spec.fault_at(
+                ("oversubscription",), self.oversubscription, "needs machines_per_leaf; one switch carries all"
+            )
         return self
 
 
@@ -188,7 +235,7 @@ class SocketLink(spec.SpecTable):
 
 
 class SystemFile(spec.SpecFile):
-    """A system as its file states it; ``System`` adds the CPU that the file names."""
+    """A system as its file states it, with the fabric that usually joins several; ``System`` adds the CPU."""
 
     sockets: Sockets
     socket_link: SocketLink | None = Field(default=None, validate_default=True)
@@ -200,6 +247,7 @@ class SystemFile(spec.SpecFile):
     peer_switch: tuple[PeerSwitch, ...] = ()
     storage: tuple[StorageSlot, ...] = ()
     nic: tuple[NicSlot, ...] = ()
+    fabric: Fabric | None = None
 
     @field_validator("socket_link")
     @classmethod

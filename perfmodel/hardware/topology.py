@@ -11,9 +11,9 @@ import heapq
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Final
 
 from perfmodel.derived import derived
@@ -57,6 +57,7 @@ class Place:
     node: str = ""
     copy_engine_count: int = 0
     has_rdma: bool = False
+    reduces: bool = False
 
     def within(self, node: str) -> Place:
         """Return the place renamed for a machine of a cluster."""
@@ -206,7 +207,8 @@ NO_HUBS: Final = ENDS | {"nic"}
 class Topology:
     """Places and the channels between them."""
 
-    def __init__(self, places: Iterable[Place], wires: Iterable[Wire]) -> None:
+    def __init__(self, places: Iterable[Place], wires: Iterable[Wire], *, alike: bool = False) -> None:
+        self.alike = alike  # whether its machines are, and one switch joins them
         self.places = {place.name: place for place in places}
         self.wires = tuple(wires)
         self._ways: dict[str, list[tuple[str, Channel]]] = {name: [] for name in self.places}  # to its neighbours
@@ -214,9 +216,18 @@ class Topology:
             self._ways[wire.lower].append((wire.upper, wire.upward))
             self._ways[wire.upper].append((wire.lower, wire.downward))
         self._above = {wire.lower: wire.upper for wire in self.wires if not wire.peer}
+        self._members: dict[str, list[str]] = {}
+        for name, place in self.places.items():
+            self._members.setdefault(place.node, []).append(name)
+        self._joined: dict[str, set[str]] = {}  # by peer links
+        for wire in self.wires:
+            if wire.peer:
+                self._joined.setdefault(wire.lower, set()).add(wire.upper)
+                self._joined.setdefault(wire.upper, set()).add(wire.lower)
 
-    def __reduce__(self) -> tuple[type[Topology], tuple[tuple[Place, ...], tuple[Wire, ...]]]:
-        return Topology, (tuple(self.places.values()), self.wires)  # the rest can be recomputed and is not pickled
+    def __reduce__(self) -> tuple[Callable[..., Topology], tuple[tuple[Place, ...], tuple[Wire, ...]]]:
+        made = partial(Topology, alike=self.alike)  # the rest can be recomputed and is not pickled
+        return made, (tuple(self.places.values()), self.wires)
 
     @property
     def stated(self) -> Topology:
@@ -356,11 +367,8 @@ class Topology:
         place, root = self._device(device), self.root_complex(device)
         return tuple(
             nic
-            for nic in self.nics()
-            if self.places[nic].node == place.node
-            and self.places[nic].has_rdma
-            and self.root_complex(nic) == root
-            and self._is_networked(nic)
+            for nic in self._of_node(place.node, "nic")
+            if self.places[nic].has_rdma and self.root_complex(nic) == root and self._is_networked(nic)
         )
 
     @derived
@@ -369,7 +377,8 @@ class Topology:
         nearest = self._nearest_nics(device)
         if not nearest:
             return None
-        beside = [name for name in self.devices() if self._nearest_nics(name) == nearest]
+        node = self.places[device].node
+        beside = [name for name in self._of_node(node, "device") if self._nearest_nics(name) == nearest]
         return nearest[beside.index(device) % len(nearest)]
 
     @derived
@@ -377,7 +386,7 @@ class Topology:
         """Return the NICs that are the fewest links away from a device, in file order."""
         node, above = self._device(device).node, list(self._upwards(device))
         links: dict[str, float] = {}
-        near = [name for name in self.nics() if self.places[name].node == node and self._is_networked(name)]
+        near = [name for name in self._of_node(node, "nic") if self._is_networked(name)]
         for nic in self.rdma_nics(device) or near:
             ways = [above.index(name) + steps for steps, name in enumerate(self._upwards(nic)) if name in above]
             links[nic] = min(ways, default=math.inf)
@@ -388,7 +397,22 @@ class Topology:
         if len({end.node for end in ends}) == 1:
             return frozenset()
         nic_of_node = {end.node: self.own_nic(end.name) for end in ends if end.kind == "device"}
-        return frozenset(nic for nic in self.nics() if nic_of_node.get(self.places[nic].node, nic) == nic)
+        nics = (nic for end in ends for nic in self._of_node(end.node, "nic"))
+        return frozenset(nic for nic in nics if nic_of_node.get(self.places[nic].node, nic) == nic)
+
+    @derived
+    def _of_node(self, node: str, kind: str) -> tuple[str, ...]:
+        """Return the nodes of a kind in one machine, in file order."""
+        return tuple(name for name in self._members.get(node, ()) if self.places[name].kind == kind)
+
+    @property
+    def fabrics(self) -> frozenset[str]:
+        """Names of the switches between machines."""
+        return frozenset(self.of_kind("fabric"))
+
+    def joined_to(self, name: str) -> frozenset[str]:
+        """Return the nodes that peer links join to a node."""
+        return frozenset(self._joined.get(name, ()))
 
     def _is_networked(self, nic: str) -> bool:
         """Tell whether a link leads from a NIC to another machine."""
@@ -412,11 +436,9 @@ class Topology:
 
     def _peers(self, device: str) -> set[str]:
         """Return the devices that a device reaches over one peer link or one peer switch."""
-        joined = [{wire.lower, wire.upper} for wire in self.wires if wire.peer]
-        over = set().union(*(ends for ends in joined if device in ends))
+        over = self._joined.get(device, set())
         switches = {name for name in over if self.places[name].kind == "switch"}
-        behind = set().union(*(ends for ends in joined if ends & switches))
-        return (over | behind) - switches
+        return over.union(*(self._joined[switch] for switch in switches)) - switches
 
     def _upwards(self, name: str) -> Iterator[str]:
         """Yield the nodes from a node up to its socket."""
@@ -448,12 +470,13 @@ class Topology:
         """Map each node that data may leave to its neighbours and the channels to them."""
         inside = {self.places[source].node, self.places[sink].node}
         crosses = len(inside) > 1
+        near = [name for node in {*inside, ""} for name in self._members.get(node, ())]
         allowed = {
             name
-            for name, place in self.places.items()
+            for name in near
             if name in (source, sink)
-            or (place.kind == "nic" and name in nics)
-            or (place.kind not in NO_HUBS and (place.node in inside or place.kind == "fabric"))
+            or name in nics
+            or (self.places[name].kind not in NO_HUBS and (self.places[name].node in inside or name in self.fabrics))
         }
         if not crosses and inside != {""}:
             allowed = {name for name in allowed if self.places[name].node in inside}

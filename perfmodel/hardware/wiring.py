@@ -115,6 +115,7 @@ class Wiring:
     storages: tuple[StorageArray, ...] = ()
     networks: tuple[tuple[str, Link], ...] = ()
     remarks: tuple[str, ...] = ()
+    alike: bool = False
 
 
 @dataclass
@@ -289,7 +290,8 @@ class _Wirer:
         for row, switch in enumerate(self.file.peer_switch):
             where = f"peer_switch[{row}]"
             link = self.link(f"{where}.link", switch.link, never=NETWORKS)
-            self.add(Place(name=switch.name, kind="switch", detail=f"{switch.link} to each"), where)
+            detail = f"{switch.link} to each"
+            self.add(Place(name=switch.name, kind="switch", detail=detail, reduces=switch.reduces), where)
             for end in switch.among or names:
                 if end not in names:
                     self.fault(f"{where}.among", end, f"must be one of {', '.join(names)}", names)
@@ -364,7 +366,10 @@ def wiring_of(
     wirer.nic_slots(file.nic)
     if wirer.faults:
         raise SpecError(path, wirer.faults)
-    return Wiring(**{part.name: tuple(getattr(wirer, part.name)) for part in fields(Wiring)})
+    parts: dict[str, Any] = {
+        part.name: tuple(getattr(wirer, part.name)) for part in fields(Wiring) if part.name != "alike"
+    }
+    return Wiring(**parts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -424,7 +429,7 @@ class Wired(ABC):
     @derived_property
     def topology(self) -> Topology:
         """Its places and the channels between them; made once."""
-        return Topology(self.wiring.places, self.wiring.wires)
+        return Topology(self.wiring.places, self.wiring.wires, alike=self.wiring.alike)
 
     def device_counts(self) -> list[str]:
         """Return one text per kind of device, with its count."""
@@ -518,7 +523,7 @@ def with_links_scaled(system: Wired, family: str, ratio: Quantity, *, latency: Q
         topology: Topology = OpenTopology(stated, {name: scaled(channel) for name, channel in stated.channels.items()})
     else:
         wires = [replace(wire, upward=scaled(wire.upward), downward=scaled(wire.downward)) for wire in stated.wires]
-        topology = Topology(stated.places.values(), wires)
+        topology = Topology(stated.places.values(), wires, alike=stated.alike)
     changed = copy.copy(system)
     changed.__dict__["topology"] = topology
     return changed

@@ -165,7 +165,7 @@ def _piece_of(prepared: Prepared, timed: TimedStage) -> Piece:
         else {
             Phase.FORWARD: layout.parts,
             Phase.BACKWARD: layout.parts,
-            Phase.UPDATE: 1 / layout.data_size if layout.shard_stage else 1,
+            Phase.UPDATE: 1 / layout.sharing_size if layout.shard_stage else 1,
         },
         names=names,
     )

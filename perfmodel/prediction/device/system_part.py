@@ -156,21 +156,35 @@ class SystemPart:
             )
         return tuple(ways)
 
+    @derived_property
+    def unlike_input_routes(self) -> tuple[Route, ...]:
+        """Input routes on machines that differ in wiring or in the devices that run; alike ones copy as fast."""
+        topology = self.system.topology
+        if not topology.alike:
+            return self.input_routes
+        used: dict[str, list[str]] = {}
+        for name in self.names:
+            used.setdefault(self.node_of(name), []).append(name)
+        unlike = {tuple(name.partition("/")[2] for name in names): names for names in reversed(used.values())}
+        return tuple(
+            topology.route(topology.home_memory(name), name) for names in reversed(unlike.values()) for name in names
+        )
+
     @property
     def copy_bytes_per_s(self) -> Any:
         """Copy rate of the slowest worker while all copy at once. [B/s]"""
-        return slowest_rate(self.input_routes)
+        return slowest_rate(self.unlike_input_routes)
 
     @property
     def shares_alike(self) -> bool:
         """Whether all workers copy at the same rate while all copy at once."""
-        rates = shared_rates(self.input_routes)
+        rates = shared_rates(self.unlike_input_routes)
         return bool(rates.max() <= rates.min() * (1 + 1e-9))
 
     @property
     def copy_latency_s(self) -> Any:
         """Time before the first byte reaches a device. [s]"""
-        return largest(route.latency_s for route in self.input_routes)
+        return largest(route.latency_s for route in self.unlike_input_routes)
 
     def link_of(self, name: str) -> Link:
         """Link between a device and its slot, as both negotiated it."""
