@@ -81,6 +81,10 @@ class Layout:
     interleave: int = 1
     shard_stage: int = 0
     accumulation_steps: int = 1
+    shard_group: int | None = None
+    prefetch_limit: int = 1
+    no_sync: bool = False
+    gradient_dtype: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("workers", "stages", "tensor_size", "micro_batches", "interleave", "accumulation_steps"):
@@ -95,11 +99,19 @@ class Layout:
         if self.workers % group:
             allowed = f"a multiple of stages x tensor_size = {self.stages} x {self.tensor_size} = {group}"
             raise ArgumentError("workers", self.workers, allowed)
+        if self.shard_group is not None and self.data_size % self.shard_group:
+            allowed = f"a divisor of the {self.data_size} workers that share"
+            raise ArgumentError("shard_group", self.shard_group, allowed)
 
     @property
     def data_size(self) -> int:
         """Copies of the network, each with its own mini-batch. [1]"""
         return self.workers // (self.stages * self.tensor_size)
+
+    @property
+    def sharing_size(self) -> int:
+        """Workers among which sharded state is divided; others hold copies. [1]"""
+        return self.data_size if self.shard_group is None else self.shard_group
 
     @property
     def parts(self) -> int:
@@ -138,6 +150,7 @@ class Request:
     graph: LayerGraph
     layout: Layout
     element_bytes: int = 4
+    gradient_bytes: int | None = None
     layer_s: LayerSeconds | None = None
     send_s: Callable[[int], float] | None = None
     cuts: tuple[int, ...] = ()
@@ -145,6 +158,7 @@ class Request:
 
 SIZES: Final = (
     "stages", "tensor_size", "sequence_parallel", "micro_batches", "interleave", "shard_stage", "accumulation_steps",
+    "shard_group", "prefetch_limit", "no_sync", "gradient_dtype",
 )  # fmt: skip
 """Fields of Layout that only some parallelisms use."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -15,6 +15,7 @@ from perfmodel.layers.checks import is_open_size
 from perfmodel.parallelism.base import Exchange, ExchangeKind, Layout, Request, StageGraph, in_order
 from perfmodel.parallelism.stages import Cut, chosen_cuts, known_cuts, stage_between
 from perfmodel.parallelism.tensor_split import tensor_split
+from perfmodel.parallelism.units import sharded_units
 from perfmodel.records import Phase
 
 KINDS: Final[tuple[tuple[tuple[ExchangeKind, Phase], ...], ...]] = (
@@ -27,7 +28,7 @@ KINDS: Final[tuple[tuple[tuple[ExchangeKind, Phase], ...], ...]] = (
 
 
 def gradient_exchanges(
-    graph: LayerGraph, *, data_size: int, shard_stage: int, element_bytes: int
+    graph: LayerGraph, *, data_size: int, shard_stage: int, element_bytes: int, gradient_bytes: int | None = None
 ) -> tuple[Exchange, ...]:
     """Exchanges among data-parallel workers for a stage: gradients, and parameters where these are shared.
 
@@ -40,7 +41,9 @@ def gradient_exchanges(
     shard_stage : int
         Shared state: the optimizer's (1), also gradients (2), also parameters (3), or none (0). [1]
     element_bytes : int
-        Size of an element of parameters and gradients. [B]
+        Size of an element of parameters. [B]
+    gradient_bytes : int or None
+        Size of an element of gradients; None for that of parameters. [B]
 
     Returns
     -------
@@ -58,20 +61,28 @@ def gradient_exchanges(
     """
     if data_size == 1:
         return ()
-    return _exchanges(graph, len(graph.layers), shard_stage, element_bytes)
+    sizes = element_bytes, element_bytes if gradient_bytes is None else gradient_bytes
+    return _exchanges(graph, len(graph.layers), shard_stage, *sizes)
 
 
 @derived
-def _exchanges(graph: LayerGraph, layer_count: int, shard_stage: int, element_bytes: int) -> tuple[Exchange, ...]:
+def _exchanges(
+    graph: LayerGraph, layer_count: int, shard_stage: int, element_bytes: int, gradient_bytes: int
+) -> tuple[Exchange, ...]:
     del layer_count  # a graph may have grown since then
-    counts = graph.trained_parameter_counts
+    by_layer = graph.trained_parameter_counts
+    by_unit = {unit.layers[0]: unit.parameter_count for unit in sharded_units(graph)}
 
-    def exchange(kind: ExchangeKind, phase: Phase, name: str) -> Exchange:
-        size = element_bytes * counts[name]
+    def exchange(kind: ExchangeKind, phase: Phase, name: str, count: int) -> Exchange:
         hides = phase is not Phase.UPDATE  # the layer's next computation does not read it
+        size = count * (element_bytes if kind == "all_gather" else gradient_bytes)
         return Exchange(kind=kind, group="data", phase=phase, after_layer=name, fixed_bytes=size, hidden=hides)
 
-    exchanges = (exchange(kind, phase, name) for name in counts for kind, phase in KINDS[shard_stage])
+    exchanges = (
+        exchange(kind, phase, name, count)
+        for kind, phase in KINDS[shard_stage]
+        for name, count in (by_unit if kind == "all_gather" else by_layer).items()  # a unit is gathered as one
+    )
     return in_order(graph, exchanges)
 
 
@@ -82,7 +93,7 @@ MOST_PLACED: Final = 1024
 def combined(request: Request) -> tuple[StageGraph, ...]:
     """Stages of a network whose layers are shared by groups of devices."""
     shard, cuts = _cut(request)
-    layout, element_bytes = request.layout, request.element_bytes
+    layout, element_bytes, gradient_bytes = request.layout, request.element_bytes, request.gradient_bytes
     # the number of workers only decides whether there are others to exchange with
     data_size = min(layout.data_size, 2)
     key = (
@@ -93,8 +104,10 @@ def combined(request: Request) -> tuple[StageGraph, ...]:
         data_size,
         layout.shard_stage,
         element_bytes,
+        gradient_bytes,
     )
-    make = partial(_placed, shard, cuts, layout=layout, data_size=data_size, element_bytes=element_bytes)
+    sizes = {"data_size": data_size, "element_bytes": element_bytes, "gradient_bytes": gradient_bytes}
+    make = partial(_placed, shard, cuts, layout=layout, sizes=sizes)
     stages: tuple[StageGraph, ...] = kept(request.graph.kept("stages"), key, make, most=MOST_PLACED)
     return stages
 
@@ -139,28 +152,28 @@ def _shard(whole: LayerGraph, fingerprint: str, **how: Any) -> StageGraph:
 
 
 def _placed(
-    shard: StageGraph, cuts: tuple[Cut, ...], *, layout: Layout, data_size: int, element_bytes: int
+    shard: StageGraph, cuts: tuple[Cut, ...], *, layout: Layout, sizes: Mapping[str, Any]
 ) -> tuple[StageGraph, ...]:
     stages = [shard]
     if cuts:
         ends = pairwise([None, *cuts, None])
-        stages = [_between(shard, first, last, element_bytes=element_bytes) for first, last in ends]
-    copies = _copies(shard.graph, stages, element_bytes=element_bytes)
-    sizes = {"data_size": data_size, "shard_stage": layout.shard_stage, "element_bytes": element_bytes}
+        stages = [_between(shard, first, last, element_bytes=sizes["element_bytes"]) for first, last in ends]
+    copies = _copies(shard.graph, stages, element_bytes=sizes["gradient_bytes"] or sizes["element_bytes"])
+    sizes = {**sizes, "shard_stage": layout.shard_stage}
     return tuple(
         _on_device(stage, index % layout.stages, copies.get(index, ()), **sizes) for index, stage in enumerate(stages)
     )
 
 
 @derived
-def shared_as(stage: StageGraph, **sizes: int) -> StageGraph:
+def shared_as(stage: StageGraph, **sizes: Any) -> StageGraph:
     """Change what data-parallel workers share in a stage."""
     within = tuple(exchange for exchange in stage.exchanges if exchange.group != "data")
     return replace(stage, exchanges=(*within, *gradient_exchanges(stage.graph, **sizes)))
 
 
 @derived
-def _on_device(stage: StageGraph, device: int, copies: tuple[Exchange, ...], **sizes: int) -> StageGraph:
+def _on_device(stage: StageGraph, device: int, copies: tuple[Exchange, ...], **sizes: Any) -> StageGraph:
     """Put a stage on a device, with sums of tied copies and exchanges among data-parallel workers."""
     exchanges = (*stage.exchanges, *copies, *gradient_exchanges(stage.graph, **sizes))
     return replace(stage, device=device, exchanges=in_order(stage.graph, exchanges))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 from perfmodel.cost.pipeline_order import SCHEDULES, orders_of
 from perfmodel.errors import ArgumentError, UnknownNameError
@@ -40,12 +40,16 @@ class Combined(Parallelism):
         return cut_places(request)
 
 
+SHARING: Final = frozenset({"shard_stage", "shard_group", "prefetch_limit", "no_sync", "gradient_dtype"})
+"""Fields of Layout that say what data-parallel workers share, and how."""
+
+
 @final
 class DataParallelism(Combined):
     """Copies of the network sum their gradients; they may share optimizer state, gradients and parameters."""
 
     name: ClassVar[str] = "data"
-    uses: ClassVar[frozenset[str]] = frozenset({"micro_batches", "shard_stage", "accumulation_steps"})
+    uses: ClassVar[frozenset[str]] = SHARING | {"micro_batches", "accumulation_steps"}
 
 
 @final
@@ -56,7 +60,7 @@ class ModelParallelism(Combined):
     """
 
     name: ClassVar[str] = "model"
-    uses: ClassVar[frozenset[str]] = frozenset({"stages", "accumulation_steps"})
+    uses: ClassVar[frozenset[str]] = frozenset({"stages", "accumulation_steps", "gradient_dtype"})
     grouped_by: ClassVar[str | None] = "stages"
 
     def resolved(self, layout: Layout) -> Layout:
@@ -98,9 +102,9 @@ class TensorParallelism(Combined):
     """Heads, pairs of products, word tables and scores split over a group; the group may be copied."""
 
     name: ClassVar[str] = "tensor"
-    uses: ClassVar[frozenset[str]] = frozenset(
-        {"tensor_size", "sequence_parallel", "micro_batches", "shard_stage", "accumulation_steps"}
-    )
+    uses: ClassVar[frozenset[str]] = SHARING | {
+        "tensor_size", "sequence_parallel", "micro_batches", "accumulation_steps"
+    }  # fmt: skip
     grouped_by: ClassVar[str | None] = "tensor_size"
 
 

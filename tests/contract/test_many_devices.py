@@ -16,6 +16,7 @@ import pytest
 import perfmodel as pm
 from contention import contends
 from perfmodel.errors import ArgumentError
+from perfmodel.parallelism.units import sharded_units
 from perfmodel.prediction.job.agreement import AllReduced, Synchronous
 from perfmodel.prediction.job.agreement_options import sync_names, taken
 from perfmodel.sync.asynchronous import SCHEMES
@@ -167,8 +168,13 @@ def check_memory(p, graph):
         for device in range(layout.stages)
     ]
     shares = {level: layout.data_size if layout.shard_stage >= level else 1 for level in (1, 3)}
-    for memory, count in zip(p.spread.footprints(p.basis.timed), on_devices, strict=True):
-        assert layout.tensor_size * memory.weights_bytes * shares[3] == pytest.approx(ELEMENT * count)
+    for place, (memory, count) in enumerate(zip(p.spread.footprints(p.basis.timed), on_devices, strict=True)):
+        units = [unit for stage in stages if stage.device == place for unit in sharded_units(stage.graph)]
+        blocks = [unit.parameter_count for unit in units if unit.is_block]
+        whole = sum(unit.parameter_count for unit in units if not unit.is_block) + 2 * max(blocks, default=0)
+        gathered = ELEMENT * whole if layout.shard_stage == 3 else 0  # two blocks and what is outside them
+        own = memory.weights_bytes - gathered
+        assert layout.tensor_size * own * shares[3] == pytest.approx(ELEMENT * count)
         assert layout.tensor_size * memory.optimizer_bytes * shares[1] == pytest.approx(ADAM_STATE * count)
 
 

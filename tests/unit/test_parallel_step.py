@@ -11,6 +11,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.framework.profile import load_framework
 from perfmodel.parallelism.base import Layout
 from perfmodel.parallelism.registry import PARALLELISMS
+from perfmodel.parallelism.units import sharded_units
 from perfmodel.prediction.certainty.basis import timed_prediction
 from perfmodel.prediction.device.step_time import PARTS
 from perfmodel.prediction.device.targets import resolve_target
@@ -18,7 +19,7 @@ from perfmodel.prediction.job.agreement import AllReduced, Synchronous
 from perfmodel.prediction.job.compose import compose
 from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.subject import subject_of_graph
-from perfmodel.prediction.memory.footprint import _waiting_bytes
+from perfmodel.prediction.memory.footprint import _waiting_bytes, unit_bytes
 from perfmodel.simulation import simulate
 from perfmodel.simulation.pipeline import Hop, pipeline_resources, pipeline_schedule_tasks
 from pipeline_closed_forms import bubble_fraction, schedule_bounds
@@ -208,10 +209,16 @@ def test_shared_state_is_divided_as_published():
     state = {"weights_bytes": 3, "gradients_bytes": 2, "optimizer_bytes": 1}
     for stage in (1, 2, 3):
         step = _step("gpt", optimizer="adam", workers=8, shard_stage=stage)
+        # besides, parameters of two blocks and of what is outside them, and gradients of one
+        gathered, reduced = unit_bytes(step.prepared, step.prepared.stages).alive(stage, ahead=1)
+        beside = {"weights_bytes": gathered, "gradients_bytes": reduced if stage > 1 else 0.0}
         for name, from_stage in state.items():
             share = 8 if stage >= from_stage else 1
-            assert getattr(step.memory[0], name) == pytest.approx(getattr(full.memory[0], name) / share)
-        assert step.memory[0].activations_bytes == full.memory[0].activations_bytes
+            of_all = getattr(full.memory[0], name)
+            if name == "gradients_bytes" and stage > 1:
+                of_all = step.prepared.stages[0].lowered.memory(step.prepared.stages[0].subject.graph).gradient_bytes
+            assert getattr(step.memory[0], name) == pytest.approx(of_all / share + beside.get(name, 0.0))
+        assert step.memory[0].activations_bytes >= full.memory[0].activations_bytes
         assert step.parts.update_s == pytest.approx(full.parts.update_s / 8)
         assert step.parts.compute_s == full.parts.compute_s
 
@@ -233,7 +240,8 @@ def test_workers_exchange_all_gradients_and_hide_nothing_unless_somebody_says_ho
     assert step.parts.exposed_sync_s == pytest.approx(sum(_wire(each, each.fixed_bytes) for each in exchanges))
     assert step.parts.sync_s == pytest.approx(step.parts.exposed_sync_s)
     shared = _step("vgg16", workers=4, exchange_time=_wire, shard_stage=3).parts
-    passes = sum(2 * _wire(each, each.fixed_bytes) for each in exchanges)
+    units = sharded_units(step.prepared.stages[0].placed.graph)  # each is gathered as one, twice
+    passes = sum(2 * _wire(exchanges[0], 4 * unit.parameter_count) for unit in units)
     assert shared.exposed_sync_s == pytest.approx(step.parts.exposed_sync_s + passes)
 
 

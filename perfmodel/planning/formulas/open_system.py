@@ -109,6 +109,7 @@ def _factors(value: Any, joins: Any) -> dict[Any, float]:
 class Form:
     """A collective in closed form."""
 
+    collective: Any
     cost: Callable[..., Any]
     port: tuple[Any, Any]
     fill_rounds: int = 0
@@ -122,6 +123,11 @@ class Form:
     def latency_s(self) -> Any:
         """Time of an empty message. [s]"""
         return self.cost(0.0, named(self.port[0], "latency"), 0.0)
+
+    @property
+    def path_latency_s(self) -> Any:
+        """Latency of a message that does not wait in rounds: the same where all links are alike. [s]"""
+        return self.latency_s
 
     @property
     def seconds_per_byte(self) -> Any:
@@ -182,7 +188,9 @@ class InWorkers:
             costs[-1](1.0, 1.0, 1.0)  # raises if it needs more than a number of workers
         ports = [_port(one, cost) for one, cost in zip(placed, costs, strict=False)]
         latency_s, per_byte = (in_workers(self.symbol, counts, numbers) for numbers in zip(*ports, strict=True))
-        return Form(cost=costs[-1], port=(latency_s, per_byte), fill_rounds=last.fill_rounds)
+        return Form(
+            collective=last.collective, cost=costs[-1], port=(latency_s, per_byte), fill_rounds=last.fill_rounds
+        )
 
     def _holds(self, form: Any, probes: NDArray[np.float64]) -> bool:
         """Tell whether a form gives the times of some messages at every number of workers."""

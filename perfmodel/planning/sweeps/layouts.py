@@ -334,7 +334,7 @@ class _Stack:
         self.devices = stacked([unit.memory for unit in units], self.counts)
         self.copies_s = stacked([unit.copies_s for unit in first.values()], counts)
         prepared = [unit.prepared for unit in units]
-        self.shares = np.array([1 / each.layout.data_size if each.layout.shard_stage else 1.0 for each in prepared])
+        self.shares = np.array([1 / each.layout.sharing_size if each.layout.shard_stage else 1.0 for each in prepared])
         self.exchanged = None
         if not any(unit.waits_for_turns for unit in units):
             self.exchanged = stacked([unit.exchanged_by_itself for unit in units], self.counts)

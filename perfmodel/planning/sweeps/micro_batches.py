@@ -146,8 +146,8 @@ class Unit:
 
     @property
     def exchanges_like(self) -> Hashable:
-        """Key shared by units with the same exchanges; stages 1 and 2 of sharing have the same key."""
-        return (id(self.alone), min(self.prepared.layout.shard_stage, 1), self.prepared.layout.shard_stage == DEEPEST)
+        """Key shared by units with the same exchanges."""
+        return (id(self.alone), self.prepared.layout.shard_stage)
 
     def devices(self, turns: Turned, columns: Any) -> tuple[DeviceWork, ...]:
         """Return each device's exchanges at the ends of its turns, which any stage of sharing has."""

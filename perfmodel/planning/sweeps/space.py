@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 LINK: Final = "link"
 """An axis that is not an argument of predict: a link in place of a system's own."""
 
+MACHINES: Final = "machines"
+"""Argument that counts a system's machines. [-]"""
 DEVICES: Final = "devices"
 """An axis that is not an argument of predict: a number of devices to fill with workers."""
 
@@ -211,9 +213,9 @@ class Space:
         devices = given.pop(DEVICES, None)
         if devices is not None:
             given["workers"] = _workers_on(devices, given)
-        place = tuple((name, codes[name]) for name in ("system", "device", LINK) if name in codes)
-        link = given.pop(LINK, None)
-        if link is None and (given.get("system") is None or given.get("device") is None):
+        place = tuple((name, codes[name]) for name in ("system", "device", MACHINES, LINK) if name in codes)
+        link, machines = given.pop(LINK, None), given.pop(MACHINES, None)
+        if link is machines is None and (given.get("system") is None or given.get("device") is None):
             return given
         if place not in self._kept:
             raw = {name: self.value(name, code, loaded=False) for name, code in place}
@@ -235,14 +237,14 @@ def _workers_on(devices: int, given: Mapping[str, Any]) -> int:
     return int(devices // (stages * width))
 
 
-def _placed(*, system: Any = None, device: Any = None, link: Any = None) -> Any:
-    """Return a system with the GPUs of the ``device`` axis and the link of the ``link`` axis."""
+def _placed(*, system: Any = None, device: Any = None, machines: Any = None, link: Any = None) -> Any:
+    """Return a system with the GPUs of the ``device`` axis, the ``machines`` and the link of the ``link`` axis."""
     if system is None:
         raise ArgumentError("link", link, "must not be given without system=, in which it replaces links")
     if not isinstance(system, str | Path):
         allowed = "a name or a path if device= or link= change its parts"
         raise ArgumentError("system", label(system), allowed)
-    return system_with(system, device=device, link=link.name if isinstance(link, Link) else link)
+    return system_with(system, device=device, link=link.name if isinstance(link, Link) else link, machines=machines)
 
 
 def space_of(

@@ -503,7 +503,7 @@ class JointSteps:
                 system_part=target.system_part,
                 subject=prepared.subject,
                 profile=prepared.profile,
-                dtype=prepared.dtype,
+                dtype=prepared.gradient_dtype,
             ),
         )
 

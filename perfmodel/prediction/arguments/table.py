@@ -220,6 +220,12 @@ _ROWS: Final = (
         help="A machine or cluster, instead of device: its first GPUs run, or all CPU sockets if it has no GPU.",
     ),
     Argument(
+        name="machines", type="int | None", unit="1", group="place", metavar="N", check=_from(1),
+        needs=(Need(argument="system", allowed="left out without system=, whose machines it counts"),),
+        means=lambda job: 1 if job.target.system_part is None else len(job.target.system_part.system.hosts),
+        help="Machines of the system, on the fabric that its file calls usual; None for what the file states.",
+    ),
+    Argument(
         name="framework", type="str | Path | FrameworkProfile", unit="-", group="step", default="generic",
         check=_named, loads=_loaded(load_framework), ran="framework",
         means=lambda job: job.target.software(job.profile),
@@ -331,6 +337,26 @@ _ROWS: Final = (
     Argument(
         name="shard_stage", type="int", unit="1", group="spread", default=0, metavar="0..3", check=_from(0, 3),
         help="What workers share: nothing (0), optimizer state (1), also gradients (2), also parameters (3).",
+    ),
+    Argument(
+        name="shard_group", type="int | None", unit="1", group="spread", metavar="N", check=_from(1),
+        needs=(Need("shard_stage", allowed="None with shard_stage=0, with which workers share nothing"),),
+        help="Neighbouring workers that share state; other groups hold copies (HSDP). None for all workers.",
+    ),
+    Argument(
+        name="prefetch_limit", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(0),
+        needs=(Need("shard_stage", values=(3,), allowed="1 unless shard_stage=3, with which parameters are gathered"),),
+        help="Blocks whose parameters are gathered ahead of the one that computes.",
+    ),
+    Argument(
+        name="no_sync", type="bool", unit="-", group="spread", default=False, check=flag,
+        needs=(Need("shard_stage", values=(2, 3), allowed="False unless shard_stage is 2 or 3: others add up once"),),
+        help="Whether whole gradients of micro-batches are kept and added up among workers once a step, not each time.",
+    ),
+    Argument(
+        name="gradient_dtype", type="str | None", unit="-", group="spread", metavar="TYPE",
+        check=partial(one_of, known=DTYPES),
+        help="Type in which gradients are exchanged, and kept if it is wider; None for that of parameters.",
     ),
     Argument(
         name="accumulation_steps", type="int", unit="1", group="spread", default=1, metavar="N", check=_from(1),

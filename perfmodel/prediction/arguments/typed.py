@@ -27,6 +27,7 @@ class JobArguments(TypedDict, total=False):
     global_batch_size: int | None
     device: str | Path | Runnable | None
     system: str | Path | Wired | None
+    machines: int | None
     framework: str | Path | FrameworkProfile
     threads: int | None
     phase: str
@@ -49,6 +50,10 @@ class JobArguments(TypedDict, total=False):
     tensor_size: int
     sequence_parallel: bool
     shard_stage: int
+    shard_group: int | None
+    prefetch_limit: int
+    no_sync: bool
+    gradient_dtype: str | None
     accumulation_steps: int
     backup_workers: int
     push_period: int
@@ -71,6 +76,7 @@ class JobAttributes:
     global_batch_size: int | None = None
     device: str | Path | Runnable | None = None
     system: str | Path | Wired | None = None
+    machines: int | None = None
     framework: str | Path | FrameworkProfile = "generic"
     threads: int | None = None
     phase: str = "step"
@@ -93,6 +99,10 @@ class JobAttributes:
     tensor_size: int = 1
     sequence_parallel: bool = False
     shard_stage: int = 0
+    shard_group: int | None = None
+    prefetch_limit: int = 1
+    no_sync: bool = False
+    gradient_dtype: str | None = None
     accumulation_steps: int = 1
     backup_workers: int = 0
     push_period: int = 1

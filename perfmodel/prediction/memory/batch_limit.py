@@ -3,80 +3,35 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.framework.profile import FrameworkProfile
-from perfmodel.graph.execution import check_recompute
-from perfmodel.prediction.arguments.checks import DTYPES, one_of
-from perfmodel.prediction.device.targets import resolve_target
-from perfmodel.prediction.job.prepare import prepare
-from perfmodel.prediction.job.prepared import Prepared
-from perfmodel.prediction.job.subject import subject_of_graph
+from perfmodel.prediction.job.job import Job
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from perfmodel.graph import LayerGraph
-    from perfmodel.hardware.device import Runnable
-    from perfmodel.hardware.library import LibraryProfile
-    from perfmodel.hardware.wiring import Wired
-    from perfmodel.layers.optimizers import Optimizer
+
+RESERVE_FRACTION: Final = 0.0
+"""Share of a device's memory that is left free unless the caller says otherwise. [1]"""
 
 
-def _fits(prepared: Prepared, batch_size: int) -> bool:
-    """Whether a mini-batch fits, with the convolution algorithms chosen for it."""
-    at_size = replace(prepared, batch_size=batch_size)
-    return bool(at_size.footprint(at_size.step()).fits)
-
-
-def max_batch_size(
-    graph: LayerGraph,
-    *,
-    device: str | Path | Runnable | None = None,
-    system: str | Path | Wired | None = None,
-    framework: str | Path | FrameworkProfile = "generic",
-    threads: int | None = None,
-    workers: int = 1,
-    phase: str = "step",
-    dtype: str = "fp32",
-    optimizer: str | Optimizer = "sgd",
-    recompute: str | None = None,
-    library: str | Path | LibraryProfile | None = None,
-) -> int:
+def max_batch_size(graph: LayerGraph, *, reserve_fraction: float = RESERVE_FRACTION, **arguments: Any) -> int:
     """Find the largest batch size whose memory footprint fits.
 
     Parameters
     ----------
     graph : LayerGraph
         A network. [-]
-    device : str, Path, Device or Calibration
-        One GPU or a measured machine: a name, a path to a TOML file, or a loaded object. [-]
-    system : str, Path, System or Cluster
-        A machine or a cluster, instead of ``device``. If it has GPUs, each holds its own mini-batch; otherwise the CPU
-        sockets work together. [-]
-    framework : str, Path or FrameworkProfile
-        Framework profile: its memory policy and its choice of algorithms. [-]
-    threads : int
-        CPU threads; None for one per physical core. Not for a GPU. [1]
-    workers : int
-        Number of working GPUs, the first of the system, which must be alike. [1]
-    phase : str
-        ``step``, ``forward_backward`` or ``forward``. [-]
-    dtype : str
-        Data type of weights and activations. [-]
-    optimizer : str or Optimizer
-        Optimizer whose state is kept. [-]
-    recompute : str
-        Placement of checkpoints, as in :func:`perfmodel.predict`. [-]
-    library : str, Path or LibraryProfile
-        A library that replaces the framework's library of the same kind. [-]
+    reserve_fraction : float
+        Share of the device's memory to leave free, for what fragments and for what else runs there. [1]
+    **arguments : object
+        As :func:`perfmodel.predict` takes them, without ``batch_size`` and ``global_batch_size``: the device or
+        system, the framework, and how the network is shared by devices. [unit of each argument]
 
     Returns
     -------
     int
-        Samples per worker; 0 if not even one fits. [samples]
+        Samples per worker, a multiple of the micro-batches; 0 if not even one for each fits. [samples]
 
     Raises
     ------
@@ -87,8 +42,8 @@ def max_batch_size(
 
     Notes
     -----
-    Found by doubling and bisection with the footprint that ``predict`` returns; scratch memory depends on the
-    algorithms chosen at each size. The size returned fits and the next one does not. A graph with a
+    Found by doubling and bisection with the footprint of the fullest device that ``predict`` returns; scratch memory
+    depends on the algorithms chosen at each size. The size returned fits and the next one does not. A graph with a
     ``fixed_batch_size`` has only that size.
 
     Examples
@@ -97,29 +52,33 @@ def max_batch_size(
     >>> pm.max_batch_size(pm.zoo.resnet50(), device="gtx_980")
     46
 
-    Each of a machine's four GTX 1080:
+    Each of a machine's four GTX 1080, with a twentieth of its memory left free:
 
-    >>> pm.max_batch_size(pm.zoo.resnet50(), system="survey_fig5", workers=4)
-    96
+    >>> pm.max_batch_size(pm.zoo.resnet50(), system="survey_fig5", workers=4, reserve_fraction=0.05)
+    91
     """
-    subject = subject_of_graph(graph, optimizer=optimizer, phase=phase)
-    target = resolve_target(device=device, system=system, threads=threads, workers=workers)
+    if not 0 <= reserve_fraction < 1:
+        raise ArgumentError("reserve_fraction", reserve_fraction, "at least 0 and below 1")
+    for name in ("batch_size", "global_batch_size"):
+        if arguments.pop(name, None) is not None:
+            raise ArgumentError(name, "a number", "left out: max_batch_size finds it")
+    job = Job(graph, batch_size=1 if graph.fixed_batch_size is None else graph.fixed_batch_size, **arguments)
+    target = job.target
     if target.capacity_bytes == float("inf"):
-        argument, name = ("device", device) if system is None else ("system", system)
-        raise ArgumentError(argument, name, "one whose file states a memory capacity: a GPU, or a system")
-    prepared = prepare(
-        subject,
-        target=target,
-        profile=target.profile_of(framework),
-        batch_size=1 if graph.fixed_batch_size is None else graph.fixed_batch_size,
-        dtype=one_of("dtype", dtype, DTYPES),
-        library=library,
-        recompute=check_recompute(recompute),
-    )
+        argument = "device" if job.system is None else "system"
+        allowed = "one whose file states a memory capacity: a GPU, or a system"
+        raise ArgumentError(argument, getattr(job, argument), allowed)
+
+    def fits(batch_size: int) -> bool:
+        prepared = job.replace(batch_size=batch_size).prepared
+        memory = prepared.footprint(prepared.step())
+        return bool(memory.total_bytes <= (1 - reserve_fraction) * memory.capacity_bytes)
+
     if graph.fixed_batch_size is not None:
-        return graph.fixed_batch_size if _fits(prepared, prepared.batch_size) else 0
-    fits, too_large = 0, 1
-    while _fits(prepared, too_large):
-        fits, too_large = too_large, 2 * too_large
-    between = range(fits + 1, too_large)
-    return fits + bisect_left(between, True, key=lambda size: not _fits(prepared, size))
+        return graph.fixed_batch_size if fits(graph.fixed_batch_size) else 0
+    parts = job.layout.parts
+    fitting, too_large = 0, 1
+    while fits(parts * too_large):
+        fitting, too_large = too_large, 2 * too_large
+    between = range(fitting + 1, too_large)
+    return parts * (fitting + bisect_left(between, True, key=lambda count: not fits(parts * count)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import reduce
-from typing import TYPE_CHECKING, Any
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -16,10 +16,10 @@ from perfmodel.graph.storage import is_parameter, mask_tensors, saved_bytes, ten
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.numeric import maximum
-from perfmodel.records import Phase
+from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -85,6 +85,8 @@ class GraphMemory:
     optimizer_bytes: float
     rules: MemoryRules
     moments: Moments
+    activations: Moments
+    gradient_bytes: float
     input_bytes_per_sample: float
     workspace_groups: NDArray[np.intp]
     workspace_layer_starts: NDArray[np.intp]
@@ -216,12 +218,13 @@ def graph_memory(
         types=types,
     )
     if phase is not Phase.FORWARD and policy.activation_gradients == "kept":
-        moments = _static_moments(graph, rules=rules, policy=policy)
+        moments = activations = _static_moments(graph, rules=rules, policy=policy)
     else:
         live = graph.liveness(phase=phase, rules=rules, input_gradient=input_gradient)
         moments = Moments.of(live.activations, live.gradients)
+        activations = Moments.of(live.activations, np.zeros_like(live.gradients))
     workspace_groups, workspace_layer_starts = _workspace_entries(table)
-    updates = Phase.UPDATE in phase.parts
+    updates, trains = Phase.UPDATE in phase.parts, Phase.BACKWARD in phase.parts
     return GraphMemory(
         weights_bytes=float(
             rules.parameter_bytes * graph.parameter_count + (0 if types is None else types.copied_weight_bytes)
@@ -229,6 +232,8 @@ def graph_memory(
         optimizer_bytes=optimizer_bytes(graph, optimizer, element_bytes=rules.parameter_bytes) if updates else 0.0,
         rules=rules,
         moments=moments,
+        activations=activations,
+        gradient_bytes=float(rules.parameter_bytes * graph.trained_parameter_count) if trains else 0.0,
         input_bytes_per_sample=_input_bytes(graph, rules=rules),
         workspace_groups=workspace_groups,
         workspace_layer_starts=workspace_layer_starts,
@@ -311,33 +316,103 @@ def memory_footprint(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitBytes:
+    """Whole parameters and gradients that are alive for a while where workers share them, by unit.
+
+    Parameters
+    ----------
+    root_bytes : float
+        Parameters outside blocks, gathered for the whole step. [B]
+    block_bytes : float
+        Parameters of the largest block. [B]
+    reduced_ratio : float
+        Size of a gradient as it is exchanged over that of a gathered parameter; 0 if they are of one type. [1]
+    copied_bytes : float
+        Narrow copies of parameters, which are those that are gathered where parameters are shared. [B]
+    """
+
+    root_bytes: float
+    block_bytes: float
+    reduced_ratio: float
+    copied_bytes: float
+
+    def alive(self, stage: int, *, ahead: int) -> tuple[float, float]:
+        """Parameters, with those of blocks gathered ahead [1], and gradients beside a device's own shares. [B]"""
+        gathered = self.root_bytes + (1 + ahead) * self.block_bytes if stage == DEEPEST else 0.0
+        # gradients outside blocks are complete last; those of a block are cast before they are exchanged
+        reduced = self.root_bytes + (1 + self.reduced_ratio) * self.block_bytes if stage > 1 else 0.0
+        return gathered, reduced
+
+
+def unit_bytes(prepared: Prepared, stages: Sequence[Stage]) -> UnitBytes:
+    """Sizes of the units whose parameters are gathered together. [B]"""
+    from perfmodel.parallelism.units import sharded_units
+
+    element_bytes, overhead = ELEMENT_BYTES[prepared.dtype], prepared.profile.memory.pool_overhead
+    root = block = 0
+    for stage in stages:
+        for unit in sharded_units(stage.placed.graph):
+            root += 0 if unit.is_block else unit.parameter_count
+            block = max(block, unit.parameter_count if unit.is_block else 0)
+    rules = [stage.lowered.memory(stage.subject.graph).rules for stage in stages]
+    copied = sum(0 if each.types is None else each.types.copied_weight_bytes for each in rules)
+    return UnitBytes(
+        root_bytes=overhead * element_bytes * root,
+        block_bytes=overhead * element_bytes * block,
+        reduced_ratio=(prepared.gradient_bytes != element_bytes) * prepared.gradient_bytes / element_bytes,
+        copied_bytes=float(overhead * copied),
+    )
+
+
+DEEPEST: Final = 3
+"""``shard_stage`` at which parameters are shared too. [1]"""
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class DeviceMemory:
-    """Memory of one device of a worker, for any order of micro-batches."""
+    """Memory of one device of a worker, for any order of micro-batches.
+
+    ``alone`` is the peak of activations and gradients together; ``apart`` that of activations beside all gradients,
+    which accumulate over micro-batches or are shared as they are made.
+    """
 
     chunks: tuple[int, ...]
     alone: MemoryFootprint
+    apart: MemoryFootprint
     among: MemoryFootprint
+    units: Callable[[], UnitBytes]
     waiting_bytes: tuple[Any, ...]
     arriving_bytes: tuple[Any, ...]
     trains: bool
 
     def shared(self, layout: Layout) -> DeviceMemory:
         """Memory that remains on a device if workers share parameters, gradients or optimizer state. [B]"""
-        if not layout.shard_stage:
+        stage = layout.shard_stage
+        if not stage:
             return self
+        units = self.units()
 
         def of(footprint: MemoryFootprint) -> MemoryFootprint:
             weights, gradients, optimizer = model_state_bytes(
-                weights_bytes=footprint.weights_bytes,
+                weights_bytes=footprint.weights_bytes - (units.copied_bytes if stage == DEEPEST else 0.0),
                 gradients_bytes=footprint.gradients_bytes,
                 optimizer_bytes=footprint.optimizer_bytes,
-                shard_stage=layout.shard_stage,
-                worker_count=layout.data_size,
+                shard_stage=stage,
+                worker_count=layout.sharing_size,
             )
-            return replace(footprint, weights_bytes=weights, gradients_bytes=gradients, optimizer_bytes=optimizer)
+            gathered, reduced = units.alive(stage, ahead=layout.prefetch_limit)
+            if stage > 1 and layout.no_sync and layout.parts > 1:
+                gradients, reduced = footprint.gradients_bytes, 0.0
+            return replace(
+                footprint,
+                weights_bytes=weights + gathered,
+                gradients_bytes=gradients + (reduced if self.trains else 0.0),
+                optimizer_bytes=optimizer,
+            )
 
-        return replace(self, alone=of(self.alone), among=of(self.among))
+        alone = self.alone if stage == 1 else self.apart
+        return replace(self, alone=of(alone), among=of(self.among))
 
     def footprint(self, order: Sequence[Turn], *, parts: int) -> MemoryFootprint:
         """Footprint at the peak of a step. [B]"""
@@ -359,7 +434,7 @@ def device_memory(
     place: int,
     *,
     in_parts: bool,
-    known: dict[Any, tuple[MemoryFootprint, Any]] | None = None,
+    known: dict[Any, tuple[MemoryFootprint, MemoryFootprint, Any]] | None = None,
 ) -> DeviceMemory:
     """Memory of a device if workers share nothing. [B]"""
     chunks = {index: stage for index, stage in enumerate(stages) if stage.stage.placed.device == place}
@@ -371,15 +446,16 @@ def device_memory(
         keys.append((id(stage.lowered), stage.placed.batch_factor, id(stage.feed), stage.is_fed, id(stage.target)))
         if keys[-1] not in known:
             waits_bytes = _waiting_bytes(prepared, stage) if is_shared else 0.0
-            known[keys[-1]] = (_of_stage(prepared, timed), waits_bytes)
-    footprints = [known[key][0] for key in keys]
-    waits = [known[key][1] for key in keys]
-    alone, among = footprints[0], footprints[0]
+            alone = _of_stage(prepared, timed)
+            known[keys[-1]] = (alone, _apart(prepared, stage, alone), waits_bytes)
+    footprints = [known[key][1] for key in keys]
+    waits = [known[key][2] for key in keys]
+    alone, among = known[keys[0]][0], footprints[0]
     if is_shared:
         among = replace(
-            alone,
+            among,
             weights_bytes=sum(footprint.weights_bytes for footprint in footprints),
-            gradients_bytes=sum(_gradients_bytes(prepared, timed.stage) for timed in chunks.values()),
+            gradients_bytes=sum(footprint.gradients_bytes for footprint in footprints),
             optimizer_bytes=sum(footprint.optimizer_bytes for footprint in footprints),
             activations_bytes=reduce(
                 maximum, [footprint.activations_bytes - kept for footprint, kept in zip(footprints, waits, strict=True)]
@@ -390,7 +466,9 @@ def device_memory(
     return DeviceMemory(
         chunks=tuple(chunks),
         alone=alone,
+        apart=footprints[0],
         among=among,
+        units=partial(unit_bytes, prepared, [timed.stage for timed in chunks.values()]),
         waiting_bytes=tuple(waits),
         arriving_bytes=tuple(footprint.input_bytes for footprint in footprints),
         trains=prepared.trains,
@@ -417,13 +495,15 @@ def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
     return replace(footprint, input_bytes=footprint.input_bytes / 2 + ahead_bytes)
 
 
-def _gradients_bytes(prepared: Prepared, stage: Stage) -> float:
-    """Gradients of all parameters, which micro-batches accumulate. [B]"""
-    if not prepared.trains:
-        return 0.0
-    parameter_bytes = stage.lowered.memory(stage.subject.graph).rules.parameter_bytes
-    size = parameter_bytes * stage.placed.graph.trained_parameter_count
-    return float(size) * prepared.profile.memory.pool_overhead
+def _apart(prepared: Prepared, stage: Stage, alone: MemoryFootprint) -> MemoryFootprint:
+    """Footprint with all gradients, at the peak of activations. [B]"""
+    memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
+    activations, _ = memory.activations.peak(samples)
+    overhead = memory.pool_overhead
+    widened = max(1.0, prepared.gradient_bytes / memory.rules.parameter_bytes)
+    return replace(
+        alone, activations_bytes=activations * overhead, gradients_bytes=widened * memory.gradient_bytes * overhead
+    )
 
 
 def _waiting_bytes(prepared: Prepared, stage: Stage) -> Any:

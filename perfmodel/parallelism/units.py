@@ -1,0 +1,92 @@
+"""Units of a network whose parameters workers gather and free together: its blocks, and all that is outside them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from perfmodel.derived import derived
+
+if TYPE_CHECKING:
+    from perfmodel.graph import LayerGraph
+
+ROOT: Final = ""
+"""Name of the unit of layers outside blocks. [-]"""
+
+_BLOCK: Final = re.compile(r"(.*?\d+)(?=[_.])")
+"""Start of the names of a block's layers: up to the first number before a separator. [-]"""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Layers whose parameters are gathered together.
+
+    Parameters
+    ----------
+    name : str
+        Start of its layers' names; empty for the layers outside blocks. [-]
+    layers : tuple of str
+        Layers with trained parameters, in order. [-]
+    parameter_count : int
+        Their parameters. [1]
+    """
+
+    name: str
+    layers: tuple[str, ...]
+    parameter_count: int
+
+    @property
+    def is_block(self) -> bool:
+        """Whether it is one of several blocks."""
+        return self.name != ROOT
+
+
+@derived
+def _units(graph: LayerGraph, layer_count: int) -> tuple[Unit, ...]:
+    del layer_count  # a graph may have grown since then
+    counts = graph.trained_parameter_counts
+    members: dict[str, list[str]] = {}
+    for name in counts:
+        match = _BLOCK.match(name)
+        members.setdefault(ROOT if match is None else match[1], []).append(name)
+    blocks = [name for name, layers in members.items() if name != ROOT and len(layers) > 1]
+    if not blocks:
+        return tuple(Unit(name, (name,), counts[name]) for name in counts)
+    root = [name for unit, layers in members.items() if unit not in blocks for name in layers]
+    units = {name: members[name] for name in blocks} | ({ROOT: root} if root else {})
+    return tuple(Unit(name, tuple(layers), sum(counts[each] for each in layers)) for name, layers in units.items())
+
+
+def sharded_units(graph: LayerGraph) -> tuple[Unit, ...]:
+    """Return the units of a network, blocks first.
+
+    Parameters
+    ----------
+    graph : LayerGraph
+        The network. [-]
+
+    Returns
+    -------
+    tuple of Unit
+        A unit for each block, i.e. for layers whose names start alike up to a number, and one for the rest; each
+        layer by itself where there are no blocks. [-]
+
+    Notes
+    -----
+    Valid for: networks whose blocks are numbered in the names of their layers, as those of torch modules are. Ignores:
+    other ways to wrap a module.
+
+    Examples
+    --------
+    >>> import perfmodel as pm
+    >>> network = pm.zoo.gpt(layers=2, width=64, heads=2, sequence_length=16, vocabulary=100)
+    >>> [(unit.name, unit.parameter_count) for unit in sharded_units(network)]
+    [('block1', 49984), ('block2', 49984), ('', 7552)]
+
+    References
+    ----------
+    .. [1] Y. Zhao et al., PyTorch FSDP: experiences on scaling fully sharded data parallel, VLDB 2023,
+       arXiv:2304.11277.
+    """
+    return _units(graph, len(graph.layers))
