@@ -193,8 +193,11 @@ def _many_devices(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
         yield Paragraph(f"Nothing is scored: {table.not_scored}. `perfmodel validate {table.name}` prints them.")
         return
     data = "" if table.is_shipped else " --data FOLDER"
+    subject = (
+        "a product on one device" if table.kind == PRODUCTS else "a network, or a library's call, on several devices"
+    )
     yield Paragraph(
-        f"Each row is {'a product on one device' if table.kind == PRODUCTS else 'a network on several devices'}; "
+        f"Each row is {subject}; "
         f"`perfmodel validate {table.name}{data}` prints them. Beside each score of perfmodel stands a naive rule on "
         "the same rows."
     )

@@ -55,7 +55,7 @@ from perfmodel.validation.protocols.cells import (
 from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED
 from perfmodel.validation.scores.collectives import HELD_OUT
 from perfmodel.validation.scores.table_report import PERFMODEL, PartScore
-from perfmodel.validation.tables.own_tables import COLLECTIVES, NETWORKS, OWN_TABLES, PRODUCTS, OwnTable, tables_of_file
+from perfmodel.validation.tables.own_tables import COLLECTIVES, NETWORKS, OWN_TABLES, OwnTable, tables_of_file
 from perfmodel.validation.tables.speedup import COLUMNS, framework_of_text, read_system_table
 from perfmodel.validation.validate import checked_table
 from score_kernels import AS_SHIPPED, FIVE_FOLD, kernel_scores
@@ -427,9 +427,10 @@ def score_folder(
 
 
 def score_products(data: Path, collected: Collected, *, kinds: Collection[str]) -> None:
-    """Score the tables of fastest products, which lie beside those of kernels."""
+    """Score the tables of fastest products, which lie beside those of kernels, and those of language models."""
     for table in OWN_TABLES.values():
-        if table.kind == PRODUCTS and PRODUCTS in kinds and (data / table.file).is_file():
+        apart = not table.is_shipped and table.file.parent.name in ("kernels", "llm")
+        if apart and table.kind in kinds and (data / table.file).is_file():
             collect_own(replace(table, file=(data / table.file).resolve()), collected, is_shipped=False)
 
 

@@ -54,7 +54,7 @@ def test_one_share_of_the_peak_would_not_do():
     assert rate(samples=1, heads=1, length=512) < 0.2 * rate()  # four blocks for 108 units
     assert rate(device="h100_sxm") < 0.65 * rate()  # kernels written for Ampere
     assert rate(device="h100_sxm", library="flash_attention_3") > 1.5 * rate(device="h100_sxm")
-    assert rate(library="flash_attention_1", samples=1) < 0.5 * rate(samples=1)  # 16 heads for 108 units
+    assert rate(library="flash_attention_1", samples=1) < 0.75 * rate(samples=1)  # kernels of the year before
     assert rate(causal=True, length=512, samples=32) < 0.85 * rate(length=512, samples=32)  # tiles on the diagonal
 
 

@@ -147,7 +147,12 @@ def _constant_counts(table: CollectiveMeasurements) -> dict[str, int]:
     named = 0
     for name in libraries:
         library = load_collective_library(name)
-        numbers = [f"protocol.{protocol}.{key}" for protocol, row in library.protocol.items() for key in row.constants]
+        numbers = [
+            f"protocol.{protocol}.{key}"
+            for protocol, row in library.protocol.items()
+            if not row.algorithms
+            for key in row.constants
+        ]
         sources = [library.source_of(number) for number in numbers]
         named += sum(source is not None and source.provenance == "fitted" for source in sources)
     kinds = {(row.system, row.library, row.operation) for row in table.rows}

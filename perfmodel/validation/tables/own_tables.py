@@ -20,6 +20,7 @@ from perfmodel.validation.scores.collectives import collective_report
 from perfmodel.validation.scores.table_report import OwnReport
 from perfmodel.validation.tables import mullapudi
 from perfmodel.validation.tables.best_products import best_products
+from perfmodel.validation.tables.clusters import calls_between, calls_inside, sharded_steps
 from perfmodel.validation.tables.parallel_report import doubling_claims, parallel_report
 from perfmodel.validation.tables.speedup import speedup_report
 from perfmodel.validation.tables.torch_networks import network_report
@@ -84,6 +85,13 @@ OWN_TABLES: Final[dict[str, OwnTable]] = {
             speedup_report,
         ),
         OwnTable("matmul_best_shape_bf16", PRODUCTS, Path("kernels/matmul_best_shape_bf16.csv"), best_products),
+        OwnTable("mpt_fsdp_a100", MANY_DEVICES, Path("llm/mpt_fsdp_a100.csv"), sharded_steps),
+        OwnTable(
+            "nccl_a100_four_hdr_adapters", MANY_DEVICES, Path("systems/nccl_a100_four_hdr_adapters.csv"), calls_between
+        ),
+        OwnTable(
+            "nccl_h200_b200_one_machine", MANY_DEVICES, Path("systems/nccl_h200_b200_one_machine.csv"), calls_inside
+        ),
         OwnTable("nccl_a100_sxm", COLLECTIVES, Path("systems/nccl_a100_sxm.csv"), collective_report),
         *(
             OwnTable(name, NETWORKS, Path(f"nets/{name}.csv"), network_report, tells_progress=True)

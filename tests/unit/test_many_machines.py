@@ -1,0 +1,292 @@
+"""Many machines: rings per adapter, switches that add, machines that stand for others, sharded training."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import perfmodel as pm
+from perfmodel.errors import ArgumentError
+from perfmodel.hardware.catalogue import load_system
+from perfmodel.hardware.library import load_collective_library
+from perfmodel.hardware.topology import Topology
+from perfmodel.parallelism.units import sharded_units
+from perfmodel.sync.placed import place
+from perfmodel.sync.registry import collective, place_library
+from perfmodel.sync.ring_order import ring_starts
+from perfmodel.validation.tables.clusters import with_adapters
+
+NCCL = "nccl_2_27"
+PLACE = {"framework": "pytorch_2", "dtype": "bf16", "optimizer": "adam", "sync": "all_reduce"}
+
+
+def bus_gb_per_s(system, operation, count, size_bytes):
+    topology = system.topology
+    call = place_library(load_collective_library(NCCL), operation, topology, topology.devices()[:count])
+    passes = 2 if operation == "all_reduce" else 1
+    return passes * (count - 1) / count * size_bytes / float(call.time(size_bytes)) / 1e9
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter"])
+@pytest.mark.parametrize("machines", [2, 8])
+def test_bandwidth_grows_with_adapters_until_nvlink_bounds_it(operation, machines):
+    whole = load_system("dgx_a100", machines=machines)
+    count = 8 * machines
+    rates = [bus_gb_per_s(with_adapters(whole, adapters), operation, count, 1e9) for adapters in (1, 2, 4)]
+    rates.append(bus_gb_per_s(whole, operation, count, 1e9))
+    for fewer, more in itertools.pairwise(rates):
+        assert 1.7 < more / fewer < 2.1
+    inside = bus_gb_per_s(load_system("dgx_a100"), operation, 8, 1e9)
+    assert 0.6 * inside < rates[-1] < inside
+
+
+def test_each_ring_enters_and_leaves_every_machine_by_another_adapter():
+    topology = load_system("dgx_h100", machines=3).topology
+    tour = topology.devices()
+    rings = ring_starts(topology, tour)
+    assert len(rings) == 8
+    for direction in (0, 1):
+        used = set()
+        for ring in rings:
+            assert sorted(ring) == list(range(24))
+            for one, other in zip(ring, (*ring[1:], ring[0]), strict=True):
+                ends = tour[one], tour[other]
+                if topology.places[ends[0]].node != topology.places[ends[1]].node:
+                    used.add(topology.own_nic(ends[direction]))
+        assert len(used) == 24
+
+
+def test_devices_of_one_machine_have_one_ring():
+    topology = load_system("dgx_h100").topology
+    assert ring_starts(topology, topology.devices()) == (tuple(range(8)),)
+
+
+@pytest.mark.parametrize(("count", "ratio"), [(4, 1.2), (5, 4 / 3), (6, 10 / 7), (7, 1.5), (8, 14 / 9)])
+def test_a_switch_that_adds_carries_each_byte_once_and_each_part_once(count, ratio):
+    topology = load_system("dgx_h100").topology
+    placed = place(collective("multicast_switch"), topology, topology.devices()[:count])
+    link = 18 * 25e9 * 0.913
+    assert 2 * (count - 1) / count / placed.seconds_per_byte == pytest.approx(ratio * link, rel=1e-9)
+
+
+@pytest.mark.parametrize("machines", [2, 3, 5])
+def test_trees_of_machines_cost_what_their_formula_says(machines):
+    topology = load_system("dgx_h100", machines=machines).topology
+    placed = place(collective("machine_trees"), topology, topology.devices())
+    routes = [route for round_ in placed.rounds for route in round_.routes]
+    near, far = (pick(route.latency_s for route in routes) for pick in (min, max))
+    fill = 2 * 7 * near + 4 * math.ceil(math.log2(machines)) * far
+    assert placed.latency_s == pytest.approx(fill)
+    adapters = 8 * 50e9 * 0.98
+    # an end of a tree on each machine: half of the bytes up and half down, of both trees
+    assert 2 / placed.seconds_per_byte == pytest.approx(2 * adapters / 2, rel=0.35)
+    assert placed.seconds_per_byte >= 2 / adapters
+
+
+def test_the_switch_of_an_a100_machine_does_not_add():
+    topology = load_system("dgx_a100").topology
+    with pytest.raises(ArgumentError, match="multicast_switch"):
+        place(collective("multicast_switch"), topology, topology.devices())
+    call = place_library(load_collective_library(NCCL), "all_reduce", topology, topology.devices())
+    assert call.choice(8e9) == ("ring_all_reduce", "simple")
+
+
+def whole(topology):
+    """The same machines, none of which stands for another."""
+    return Topology(topology.places.values(), topology.wires)
+
+
+GROUPS = {
+    "all": lambda names: [names],
+    "a device of each machine": lambda names: [names[place::8] for place in range(8)],
+    "machines": lambda names: [names[start : start + 8] for start in range(0, len(names), 8)],
+    "pairs of machines": lambda names: [names[start : start + 16] for start in range(0, len(names), 16)],
+}
+
+
+@pytest.mark.parametrize("groups", list(GROUPS))
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter"])
+def test_few_machines_stand_for_all(operation, groups):
+    topology, library = load_system("dgx_h100", machines=12).topology, load_collective_library(NCCL)
+    first, *beside = GROUPS[groups](topology.devices())
+    few, all_ = (place_library(library, operation, each, first, beside=beside) for each in (topology, whole(topology)))
+    messages = [sum(len(round_.messages) for round_ in each.algorithms[0].rounds) for each in (few, all_)]
+    assert messages[0] < messages[1] / 2
+    for size_bytes in (1e3, 1e6, 1e9):
+        assert few.time(size_bytes) == pytest.approx(all_.time(size_bytes), rel=1e-9)
+        assert few.choice(size_bytes) == all_.choice(size_bytes)
+        sent = [each.call(size_bytes).placed for each in (few, all_)]
+        assert sent[0].rank_count == sent[1].rank_count
+        assert sent[0].sent_bytes(size_bytes) == pytest.approx(sent[1].sent_bytes(size_bytes), rel=1e-9)
+
+
+def test_machines_that_differ_do_not_stand_for_each_other():
+    assert load_system("dgx_a100_x4").topology.alike
+    assert not load_system("survey_fig6").topology.alike  # it has a server
+    assert not load_system("dgx_a100").topology.alike
+
+
+def test_jobs_on_thousands_of_devices_place_few_messages():
+    graph = pm.zoo.gpt(layers=8, width=1024, heads=16, sequence_length=512, vocabulary=1000)
+    p = pm.predict(
+        graph, batch_size=8, system="dgx_h100", machines=512, workers=512 // 8, parallelism="pipeline", stages=8,
+        tensor_size=8, micro_batches=4, **PLACE,
+    )  # fmt: skip
+    known = p.basis.prepared.exchanges._known.values()
+    placed = [algorithm for each in known if each is not None for algorithm in getattr(each, "algorithms", (each,))]
+    assert placed
+    assert max(len(round_.messages) for each in placed for round_ in each.rounds) <= 64
+    assert len(repr(p)) < 2000
+    assert math.isfinite(p.interval.ratio)
+
+
+def test_machines_is_an_argument_of_systems_jobs_sweeps_and_the_command_line(capsys):
+    four = load_system("dgx_a100", machines=4)
+    assert four.describe() == load_system("dgx_a100_x4").describe()
+    graph, job = pm.zoo.alexnet(), {"batch_size": 32, "workers": 32, **PLACE}
+    asked = pm.predict(graph, system="dgx_a100", machines=4, **job)
+    filed = pm.predict(graph, system="dgx_a100_x4", **job)
+    assert asked.exposed_sync_s == pytest.approx(filed.exposed_sync_s, rel=0.05)  # its file states fewer switches
+    sweep = pm.sweep(graph, batch_size=32, system="dgx_a100", machines=[1, 2, 4], workers=8, **PLACE)
+    assert len(sweep.rows) == 3
+    from perfmodel.cli.app import run
+
+    words = "predict alexnet --system dgx_a100 --machines 2 --workers 16 --batch-size 32 --framework pytorch_2 --json"
+    assert run(words.split()) == 0
+    assert '"workers": 16' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"system": "survey_fig5", "machines": 2}, r"no table \[fabric\]"),
+        ({"system": "dgx_a100", "machines": 0}, "machines"),
+        ({"system": "dgx_a100", "machines": 5000}, "machines"),
+        ({"device": "gtx_1080", "machines": 2}, "system"),
+    ],
+)
+def test_machines_that_cannot_be_are_refused(asked, said):
+    with pytest.raises(ArgumentError, match=said):
+        pm.predict(pm.zoo.alexnet(), batch_size=8, framework="pytorch_2", **asked)
+
+
+@pytest.fixture(scope="module")
+def language_model():
+    return pm.zoo.gpt(layers=6, width=1024, heads=16, sequence_length=256, vocabulary=20000)
+
+
+def sharded(graph, **options):
+    job = {"batch_size": 4, "workers": 16, "system": "dgx_h100", "machines": 2, "shard_stage": 3}
+    return pm.predict(graph, **{**job, **PLACE, **options})
+
+
+def test_units_hold_every_parameter_once(language_model):
+    units = sharded_units(language_model)
+    assert [unit.is_block for unit in units] == [True] * 6 + [False]
+    assert sum(unit.parameter_count for unit in units) == language_model.trained_parameter_count
+    assert [unit.name for unit in sharded_units(pm.zoo.vgg16())][-1] == ""
+
+
+def test_gathered_units_and_whole_gradients_of_one_are_alive_at_the_peak(language_model):
+    units = sharded_units(language_model)
+    block, root = units[0].parameter_count, units[-1].parameter_count
+    total = language_model.trained_parameter_count
+    overhead = pm.load_framework("pytorch_2").memory.pool_overhead
+    p = sharded(language_model)
+    assert p.memory.weights_bytes == pytest.approx(overhead * (4 * total / 16 + 2 * (root + 2 * block)))
+    assert p.memory.gradients_bytes == pytest.approx(overhead * (4 * total / 16 + 2 * (root + block) + 4 * block))
+    more = sharded(language_model, prefetch_limit=3)
+    assert more.memory.weights_bytes - p.memory.weights_bytes == pytest.approx(overhead * 2 * 2 * block)
+    narrow = sharded(language_model, gradient_dtype="bf16")
+    assert p.memory.gradients_bytes - narrow.memory.gradients_bytes == pytest.approx(overhead * 4 * block)
+
+
+def test_activations_of_sharded_training_are_those_at_their_own_peak(language_model):
+    sizes = [sharded(language_model, batch_size=size).memory for size in (1, 2, 4, 8)]
+    states = {memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes for memory in sizes}
+    assert max(states) == pytest.approx(min(states))
+    slopes = np.diff([memory.activations_bytes for memory in sizes]) / [1, 2, 4]
+    assert slopes == pytest.approx([slopes[0]] * 3, rel=1e-6)
+    assert sizes[0].activations_bytes == pytest.approx(slopes[0], rel=0.05)
+
+
+def test_state_that_fewer_workers_share_takes_more_memory_and_is_copied(language_model):
+    everybody, groups, same = (sharded(language_model, shard_group=size) for size in (None, 8, 16))
+    assert same.step_s == everybody.step_s
+    assert same.memory == everybody.memory
+    state = everybody.memory.optimizer_bytes
+    assert groups.memory.optimizer_bytes == pytest.approx(2 * state)
+    assert groups.sync_s != everybody.sync_s
+    with pytest.raises(ArgumentError, match="shard_group"):
+        sharded(language_model, shard_group=5)
+    with pytest.raises(ArgumentError, match="shard_stage"):
+        sharded(language_model, shard_stage=0, shard_group=8)
+    with pytest.raises(ArgumentError, match="shard_group"):
+        sharded(language_model, shard_group=8, sync="ring_all_reduce")
+
+
+def test_shared_gradients_are_added_up_for_every_micro_batch_unless_they_are_kept_whole(language_model):
+    job = {"accumulation_steps": 4, "batch_size": 16}
+    each, kept = sharded(language_model, **job), sharded(language_model, **job, no_sync=True)
+    one = sharded(language_model)
+    assert each.sync_s > kept.sync_s
+    total = language_model.trained_parameter_count
+    overhead = pm.load_framework("pytorch_2").memory.pool_overhead
+    assert kept.memory.gradients_bytes == pytest.approx(overhead * 4 * total)
+    assert each.sync_s == pytest.approx(4 * one.sync_s, rel=1e-6)
+    assert one.step_s == sharded(language_model, no_sync=True).step_s
+
+
+@pytest.mark.parametrize("options", [{}, {"no_sync": True}, {"accumulation_steps": 2, "batch_size": 8}])
+def test_a_sharded_step_is_played_as_it_is_composed(language_model, options):
+    p = sharded(language_model, **options)
+    assert p.play(2).makespan_s - p.play(1).makespan_s == pytest.approx(p.step_s, rel=1e-6)
+
+
+def test_gradients_of_mixed_precision_are_exchanged_in_their_own_type(language_model):
+    job = {"batch_size": 4, "workers": 8, "system": "dgx_h100", **PLACE}
+    wide, narrow = (pm.predict(language_model, **job, gradient_dtype=dtype) for dtype in (None, "bf16"))
+    assert wide.sync_s > 1.5 * narrow.sync_s
+    assert wide.memory.gradients_bytes == narrow.memory.gradients_bytes
+    fp32 = pm.predict(language_model, **{**job, "dtype": "fp32"})
+    assert fp32.sync_s == pytest.approx(wide.sync_s)
+
+
+@pytest.mark.parametrize(
+    "spread",
+    [
+        {"shard_stage": 3},
+        {"shard_stage": 2, "accumulation_steps": 2},
+        {"parallelism": "tensor", "tensor_size": 2, "workers": 4},
+        {"parallelism": "pipeline", "stages": 2, "micro_batches": 4, "workers": 4},
+    ],
+)
+def test_the_largest_batch_of_a_spread_job_fits_and_the_next_does_not(language_model, spread):
+    job = {"workers": 8, "system": "dgx_a100", **PLACE, **spread}
+    parts = spread.get("accumulation_steps", 1) * spread.get("micro_batches", 1)
+    size = pm.max_batch_size(language_model, **job)
+    assert size % parts == 0
+    assert pm.predict(language_model, **job, batch_size=size).memory.fits
+    assert not pm.predict(language_model, **job, batch_size=size + parts).memory.fits
+    reserved = pm.max_batch_size(language_model, **job, reserve_fraction=0.1)
+    memory = pm.predict(language_model, **job, batch_size=reserved).memory
+    assert memory.total_bytes <= 0.9 * memory.capacity_bytes
+    assert reserved < size
+
+
+@pytest.mark.parametrize("wrong", [{"reserve_fraction": 1.0}, {"reserve_fraction": -0.1}, {"batch_size": 4}])
+def test_a_batch_limit_without_sense_is_refused(wrong):
+    with pytest.raises(ArgumentError):
+        pm.max_batch_size(pm.zoo.alexnet(), device="gtx_1080", **wrong)
+
+
+def test_a_call_pays_for_handing_over_chunks_in_every_form(language_model):
+    topology = load_system("dgx_h100").topology
+    call = place_library(load_collective_library(NCCL), "all_gather", topology, topology.devices())
+    without = replace(call, protocols=tuple(replace(each, chunk_s=0.0) for each in call.protocols))
+    for size_bytes in (1e8, 1e9):
+        assert call.time(size_bytes) > without.time(size_bytes)
+        assert call.call(size_bytes).launch_s > without.call(size_bytes).launch_s
+    assert call.time(1e10) / without.time(1e10) < 1.05
