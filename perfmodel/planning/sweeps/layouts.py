@@ -100,11 +100,12 @@ class Layouts:
             own = np.concatenate([places for _, places, _ in listed])
             of_unit = np.repeat(np.arange(len(listed)), [len(places) for _, places, _ in listed])
             at = stack.starts[of_unit] + np.concatenate([at for _, _, at in listed])
-            for index in np.unique(turns[own]).tolist():
-                some = np.flatnonzero(turns[own] == index)
-                yield self._answer(
-                    stack, orders[index], of_unit[some], at[some], own[some], passes[own[some]], batch[own[some]]
-                )
+            by_order = [(orders[index], some) for (index,), some in _groups([turns[own]])]
+            for (layout, some), turned_ in zip(
+                by_order, stack.turned([(layout, at[some]) for layout, some in by_order]), strict=True
+            ):
+                rows = own[some]
+                yield self._answer(stack, layout, turned_, of_unit[some], at[some], rows, passes[rows], batch[rows])
 
     def _once(self, key: Any, make: Callable[[], Any]) -> Any:
         if key not in self._kept:
@@ -194,10 +195,18 @@ class Layouts:
             yield unit, places[own], at_rows[own]
 
     def _answer(
-        self, stack: _Stack, layout: Layout, of_unit: Ints, at: Ints, places: Ints, passes: Ints, batch: Ints
+        self,
+        stack: _Stack,
+        layout: Layout,
+        turned_: _TurnedRows,
+        of_unit: Ints,
+        at: Ints,
+        places: Ints,
+        passes: Ints,
+        batch: Ints,
     ) -> Answer:
         parts, units = layout.micro_batches * passes, stack.units
-        composed = stack.composed(layout, at, of_unit, passes=passes)
+        composed = stack.composed(layout, turned_, of_unit, passes=passes)
         agreement = units[0].agreement
         fed = None
         if units[0].prepared.data_path is not None and units[0].prepared.data_path.dataset is not None:
@@ -317,6 +326,15 @@ def _groups(columns: Sequence[Ints]) -> Iterator[tuple[tuple[int, ...], Ints]]:
         yield tuple(int(column[places[0]]) for column in columns), places
 
 
+class _TurnedRows(NamedTuple):
+    """The ends of turns, and the exchanges, of the configurations that rows of one order of turns share."""
+
+    used: Ints
+    row: Ints
+    turns: Turned
+    exchanged: tuple[tuple[Any, ...], ...]
+
+
 class _Stack:
     """Units that are composed together, their configurations concatenated."""
 
@@ -350,25 +368,39 @@ class _Stack:
             trains=prepared.trains,
         )
 
-    def composed(self, layout: Layout, at: Ints, of_unit: Ints, *, passes: Ints) -> Composed:
+    def turned(self, rows: Sequence[tuple[Layout, Ints]]) -> list[_TurnedRows]:
+        """Return the ends of turns and the exchanges of rows, each with the layout of their order of turns."""
+        unexchanged = []
+        for layout, at in rows:
+            used, row = np.unique(at, return_inverse=True)  # many rows share a few micro-batch sizes
+            turns = turned(taken(self.worker, self.alone[used]).adding_up(layout.micro_batches), self.orders(layout))
+            unexchanged.append((used, row, turns))
+        if self.exchanged is not None:
+            return [_TurnedRows(used, row, turns, taken(self.exchanged, used)) for used, row, turns in unexchanged]
+        counts = [len(used) for used, _, _ in unexchanged]
+        exchanged = self._exchanged(
+            stacked([turns for _, _, turns in unexchanged], counts),
+            np.concatenate([used for used, _, _ in unexchanged]),
+            np.repeat(np.arange(len(counts)), counts),
+        )
+        ends = np.cumsum(counts)
+        return [
+            _TurnedRows(used, row, turns, taken(exchanged, slice(end - len(used), end)))
+            for (used, row, turns), end in zip(unexchanged, ends.tolist(), strict=True)
+        ]
+
+    def composed(self, layout: Layout, rows: _TurnedRows, of_unit: Ints, *, passes: Ints) -> Composed:
         """Return the joint steps of rows, without copies and input."""
-        orders = self.orders(layout)
-        used, at = np.unique(at, return_inverse=True)  # many rows share a few micro-batch sizes
-        turns = turned(taken(self.worker, self.alone[used]).adding_up(layout.micro_batches), orders)
-        if self.exchanged is None:
-            exchanged = self._exchanged(turns, np.searchsorted(used, [*self.starts, sum(self.counts)]), used)
-        else:
-            exchanged = taken(self.exchanged, used)
         agreement = self.units[0].agreement
         count = layout.micro_batches * passes
         own, between = stepped(
-            taken(self.without_turns, self.alone[used[at]]).adding_up(layout.micro_batches),
-            taken(turns, at),
+            taken(self.without_turns, self.alone[rows.used[rows.row]]).adding_up(layout.micro_batches),
+            taken(rows.turns, rows.row),
             exchanged=None
             if agreement is None
             else [
                 (total_s + count * gathered_s, exposed_s + count * waited_s)
-                for total_s, exposed_s, gathered_s, waited_s in taken(exchanged, at)
+                for total_s, exposed_s, gathered_s, waited_s in taken(rows.exchanged, rows.row)
             ],
             micro_batches=layout.micro_batches,
             passes=passes,
@@ -376,25 +408,27 @@ class _Stack:
             served=agreement is not None and agreement.serves,
         )
         parts = own if agreement is None else self._applied(own, between, of_unit)
-        return Composed(parts=parts, own=own, longest=0, stages=(), devices=(), orders=orders)
+        return Composed(parts=parts, own=own, longest=0, stages=(), devices=(), orders=self.orders(layout))
 
-    def _exchanged(self, turns: Turned, edges: Ints, used: Ints) -> tuple[tuple[Any, ...], ...]:
-        """Return the exchanges at the ends of turns; ``edges`` are the first configurations of each unit."""
+    def _exchanged(self, turns: Turned, used: Ints, order: Ints) -> tuple[tuple[Any, ...], ...]:
+        """Return the exchanges at the ends of turns, unit by unit for all orders of turns at once."""
         devices: dict[Hashable, Sequence[DeviceWork]] = {}
         found: dict[Hashable, tuple[tuple[Any, ...], ...]] = {}
-        exchanged, counts = [], []
-        for unit, start, (first, last) in zip(self.units, self.starts, pairwise(edges.tolist()), strict=True):
-            if first == last:
-                continue
-            columns = unit.columns[used[first:last] - start]
-            alone, like = ((of, columns.tobytes()) for of in (id(unit.alone), unit.exchanges_like))
+        exchanged, everywhere = [], []
+        for (index,), places in _groups([np.searchsorted(self.starts, used, side="right") - 1]):
+            unit = self.units[index]
+            columns = unit.columns[used[places] - self.starts[index]]
+            alone, like = (
+                (of, columns.tobytes(), order[places].tobytes()) for of in (id(unit.alone), unit.exchanges_like)
+            )
             if alone not in devices:
-                devices[alone] = unit.devices(taken(turns, slice(first, last)), columns)
+                devices[alone] = unit.devices(taken(turns, places), columns)
             if like not in found:
-                found[like] = unit.exchanged(devices[alone], last - first)
+                found[like] = unit.exchanged(devices[alone], len(places))
             exchanged.append(found[like])
-            counts.append(last - first)
-        return stacked(exchanged, counts)  # type: ignore[no-any-return]
+            everywhere.append(places)
+        back = np.argsort(np.concatenate(everywhere))
+        return taken(stacked(exchanged, [len(places) for places in everywhere]), back)  # type: ignore[no-any-return]
 
     def _applied(self, own: StepTime, exchanged: tuple[Any, Any], of_unit: Ints) -> StepTime:
         agreements = [unit.agreement for unit in self.units]
