@@ -183,8 +183,7 @@ def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LayerOperation:
+class LayerOperation(NamedTuple):
     """An operation of a graph with the layer and phase it belongs to, at one batch size; None for the job's type."""
 
     layer: str
@@ -307,18 +306,23 @@ def build_kernel_table(
     """Lower a graph's operations, given at the probe batch sizes, into one table."""
     builder = _TableBuilder()
     group_of: dict[Hashable, int] = {}
+    group_of_same: dict[Hashable, int] = {}  # equal layers share their operations, whose content is slow to hash
+    probes = list(probes)
     occurrences = []
     for versions in zip(*probes, strict=True):
         operations = tuple(version.operation for version in versions)
         first = versions[0]
         own_bytes = element_bytes if first.element_bytes is None else first.element_bytes
-        key = (operations, own_bytes)
-        group = group_of.get(key)  # hash three operations only once: it is slow
+        same = (*map(id, operations), own_bytes)
+        group = group_of_same.get(same)
+        if group is None:
+            key = (operations, own_bytes)
+            group = group_of_same[same] = group_of.get(key)
         if group is None:
             lowered = [
                 lower(operation, rules=rules, element_bytes=own_bytes, processor=processor) for operation in operations
             ]
-            group = group_of[key] = builder.add_group(operations[0], lowered)
+            group = group_of_same[same] = group_of[key] = builder.add_group(operations[0], lowered)
         occurrences.append(Occurrence(first.layer, first.phase, first.operation.role, group))
     if not occurrences:
         msg = "the graph has no operations in this phase"

@@ -461,8 +461,16 @@ class Longest:
             return values[self.first]
         if all(values[0] is each for each in values[1:]):
             return values[0]
-        every = np.stack(np.broadcast_arrays(*values, self.places)[:-1])
-        return np.take_along_axis(every, self.places[None], axis=0)[0]
+        first, *others = self._masks
+        value = values[first[0]]
+        for place, is_longest in others:
+            value = np.where(is_longest, values[place], value)
+        return value if others or np.ndim(value) else np.broadcast_to(value, self.places.shape)
+
+    @derived_property
+    def _masks(self) -> list[tuple[int, Any]]:
+        """Every device that works longest somewhere, with the configurations in which it does."""
+        return [(int(place), self.places == place) for place in np.unique(self.places)]
 
     def step(self, steps: Sequence[StepTime]) -> StepTime:
         """Pick the parts of that device."""

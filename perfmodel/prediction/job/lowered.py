@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.derived import kept
@@ -173,10 +173,12 @@ def _with_casts(
     wanted, counts = graph.wants_gradient(input_gradient=input_gradient), graph.parameter_counts
 
     def casts(each: LayerOperation, size: int) -> list[LayerOperation]:
-        node = nodes[each.layer]
+        node, own_types = nodes[each.layer], types[each.layer]
+        if not (own_types.cast_inputs or own_types.casts_weights):
+            return []
         passes = cast_passes(
             node,
-            types[each.layer]._replace(cast_inputs=()) if fuses else types[each.layer],
+            own_types._replace(cast_inputs=()) if fuses else own_types,
             own_parameters=counts.get(each.layer, 0),
             batch_size=size,
             narrow_bytes=narrow_bytes,
@@ -190,13 +192,14 @@ def _with_casts(
         with_casts: list[LayerOperation] = []
         for each in operations:
             if each.phase is Phase.UPDATE or each.layer not in nodes:  # of an input, gradients are summed
-                with_casts.append(replace(each, element_bytes=SINGLE_BYTES))
+                with_casts.append(each._replace(element_bytes=SINGLE_BYTES))
                 continue
             if each.layer not in cast_in[each.phase]:
                 cast_in[each.phase].add(each.layer)
                 with_casts += casts(each, size)
             operation = each.operation if fuses else with_wide_softmax(each.operation, nodes[each.layer], rules=rules)
-            with_casts.append(replace(each, operation=operation, element_bytes=types[each.layer].element_bytes))
+            own_bytes = types[each.layer].element_bytes
+            with_casts.append(LayerOperation(each.layer, each.phase, operation, own_bytes))
         result.append(with_casts)
     return result
 
