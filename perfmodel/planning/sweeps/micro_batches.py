@@ -43,11 +43,8 @@ class LayoutKind:
     def units(self, sizes: Sequence[int], *, among: tuple[int, ...]) -> list[Unit]:
         """Return units for some micro-batch sizes; sizes with the same cuts share one."""
         by_cut: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        cuts = self.lowering.known.timed.setdefault(("cuts", self.shared), {})
         for size in sizes:
-            if size not in cuts:
-                cuts[size] = self.lowering.cut(size)
-            by_cut[cuts[size]].append(size)
+            by_cut[self.lowering.cut(size)].append(size)
         return [self._unit(cut, tuple(alike), among) for cut, alike in by_cut.items()]
 
     def _unit(self, cut: tuple[int, ...], sizes: tuple[int, ...], among: tuple[int, ...]) -> Unit:

@@ -84,9 +84,20 @@ class StageWork:
         return named(self.times.backward.step_s + self.group_s[1], "backward turn")
 
     @derived_property
-    def computed(self) -> StepTime:
-        """Device time for one micro-batch. [s]"""
-        return self.times.forward + self.times.backward
+    def once(self) -> StepTime:
+        """Device time for one micro-batch, with exchanges inside the worker. [s]"""
+        return _exchanging(self.times.forward + self.times.backward, [self])
+
+    @derived_property
+    def update_s(self) -> tuple[Quantity, Quantity]:
+        """Overhead of the update, and its kernels. [s]"""
+        update = self.times.update
+        return update.step_s - update.update_s, update.update_s
+
+    @derived_property
+    def adding_s(self) -> Quantity:
+        """Adding the gradients of one micro-batch to those of the micro-batches before. [s]"""
+        return self.times.adding.step_s
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -322,7 +333,7 @@ def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
         for place in range(device_count)
     ] if device_count > 1 else [0.0]  # fmt: skip
     updates = [reduce(StepTime.__add__, [stage.times.update for stage in own]) for own in chunks]
-    once = [_exchanging(reduce(StepTime.__add__, [stage.computed for stage in own]), own) for own in chunks]
+    once = [reduce(StepTime.__add__, [stage.once for stage in own]) for own in chunks]
     tied_s = [sum(stage.tied_s for stage in own) for own in chunks]
     adding = [reduce(StepTime.__add__, [stage.times.adding for stage in own]) for own in chunks]
     longest = Longest(works_s)
@@ -333,15 +344,19 @@ def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
         there_s=tuple(stage.send_s[0] for stage in stages[:-1]),
         back_s=tuple(stage.send_s[1] for stage in stages[1:]),
         works_s=tuple(works_s),
-        updates=tuple((each.step_s - each.update_s, each.update_s) for each in updates),
+        updates=tuple(reduce(_both_added, [stage.update_s for stage in own]) for own in chunks),
         tied_s=tuple(tied_s),
-        adding_s=tuple(stage.times.adding.step_s for stage in stages),
+        adding_s=tuple(stage.adding_s for stage in stages),
         longest=longest.first,
         longest_places=longest.places,
         once=longest.step(once),
         update=longest.step(updates),
         adding=longest.step(adding),
     )
+
+
+def _both_added(one: tuple[Quantity, Quantity], other: tuple[Quantity, Quantity]) -> tuple[Quantity, Quantity]:
+    return one[0] + other[0], one[1] + other[1]
 
 
 def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
