@@ -15,7 +15,7 @@ from perfmodel.cost.pipeline_order import orders_of
 from perfmodel.errors import PerfmodelError
 from perfmodel.numeric import maximum
 from perfmodel.parallelism.base import Layout
-from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit
+from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit, worker_of_units
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.space import OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
@@ -346,7 +346,7 @@ class _Stack:
         alone_starts = dict(zip(first, np.cumsum([0, *(len(unit.sizes) for unit in first.values())]), strict=False))
         self.alone = np.concatenate([alone_starts[id(unit.alone)] + np.arange(len(unit.sizes)) for unit in units])
         counts = [len(unit.sizes) for unit in first.values()]
-        self.worker = stacked([unit.worker for unit in first.values()], counts)
+        self.worker = worker_of_units(list(first.values()))
         turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "there_s", "back_s"), ())
         self.without_turns = replace(self.worker, **turns)
         self.devices = stacked([unit.memory for unit in units], self.counts)

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from perfmodel.derived import derived_property
 from perfmodel.prediction.arguments.checks import MERGED
-from perfmodel.prediction.job.compose import Turned, devices_of, worker_of
-from perfmodel.prediction.job.stacking import taken
+from perfmodel.prediction.job.compose import StageWork, Turned, devices_of, worker_of
+from perfmodel.prediction.job.stacking import tabled, taken
 from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
+    from perfmodel.prediction.device.step_time import StepTime
     from perfmodel.prediction.job.agreement import Agreement
-    from perfmodel.prediction.job.compose import DeviceWork, PhaseTimes, StageWork, WorkerWork
+    from perfmodel.prediction.job.compose import DeviceWork, PhaseTimes, WorkerWork
     from perfmodel.prediction.job.gradients import GradientSchedule
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepare import Lowering
@@ -65,11 +66,10 @@ class LayoutKind:
         return Unit(
             prepared=prepared,
             works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works, known=own),
-            worker=alone.worker,
             memory=tuple(each.shared(layout) for each in alone.memory),
             copies_s=alone.copies_s,
             sizes=sizes,
-            columns=columns,
+            columns=alone.columns,
             alone=alone,
         )
 
@@ -80,7 +80,7 @@ class _Alone:
 
     prepared: Prepared
     works: Sequence[StageWork]
-    worker: WorkerWork
+    columns: Any
     memory: tuple[DeviceMemory, ...]
     copies_s: tuple[Any, Any]
     exchanged: dict[Hashable, tuple[tuple[Any, ...], ...]] = field(default_factory=dict)
@@ -91,22 +91,13 @@ class _Alone:
         works = prepared.works(timed, known=known)
         devices = range(prepared.layout.stages)
         memory = tuple(device_memory(prepared, timed, place, in_parts=True, known=known) for place in devices)
-        worker = taken(worker_of(works, device_count=len(devices)), columns)
         return cls(
             prepared=prepared,
             works=works,
-            worker=_everywhere(worker, len(columns)),
+            columns=columns,
             memory=taken(memory, columns),
             copies_s=taken(prepared.feed_times(), columns),
         )
-
-
-def _everywhere(worker: WorkerWork, count: int) -> WorkerWork:
-    """Return a worker that names the longest-working device for each configuration."""
-    if len(worker.works_s) == 1:
-        return worker
-    places = np.full(count, worker.longest) if worker.longest_places is None else worker.longest_places
-    return replace(worker, longest=0, longest_places=places)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -115,7 +106,6 @@ class Unit:
 
     prepared: Prepared
     works: Sequence[StageWork]
-    worker: WorkerWork
     memory: tuple[DeviceMemory, ...]
     copies_s: tuple[Any, Any]
     sizes: tuple[int, ...]
@@ -134,7 +124,12 @@ class Unit:
         how = None if agreement is None else (agreement.serves, agreement.hides_copies, agreement.delays_copies)
         is_fed = path is not None and path.dataset is not None
         chunks = tuple(each.chunks for each in self.memory)
-        return (self.worker.device_of_chunk, chunks, self.prepared.trains, how, is_fed)
+        return (self.device_of_chunk, chunks, self.prepared.trains, how, is_fed)
+
+    @property
+    def device_of_chunk(self) -> tuple[int, ...]:
+        """Device of each chunk of layers."""
+        return tuple([work.device for work in self.works])
 
     @property
     def waits_for_turns(self) -> bool:
@@ -182,6 +177,49 @@ class Unit:
             devices = devices_of(self.works, Turned(None, None))
             kept[key] = tuple(_exchanged(self.agreement, device, self.columns) for device in devices)
         return kept[key]
+
+
+class _Phases(NamedTuple):
+    """Times of a stage's phases. [s]"""
+
+    forward: StepTime
+    backward: StepTime
+    update: StepTime
+    adding: StepTime
+
+
+class _StageTimes(NamedTuple):
+    """What varies of a StageWork. [s]"""
+
+    times: _Phases
+    group_s: tuple[Any, Any]
+    exchanged_s: Any
+    send_s: tuple[Any, Any]
+    tied_s: Any
+
+    @classmethod
+    def of(cls, work: StageWork) -> _StageTimes:
+        phases = _Phases(*[getattr(work.times, name) for name in _Phases._fields])
+        return cls(phases, *[getattr(work, name) for name in cls._fields[1:]])
+
+
+def worker_of_units(units: Sequence[Unit]) -> WorkerWork:
+    """Work of the devices of workers that are cut into as many chunks, for all their configurations. [s]"""
+    device_of_chunk, device_count = units[0].device_of_chunk, len(units[0].memory)
+    places: dict[int, int] = {}  # cuts share most stages
+    different, stage_of = [], []
+    for unit in units:
+        for work in unit.works:
+            if id(work) not in places:
+                places[id(work)] = len(places)
+                different.append(_StageTimes.of(work))
+            stage_of.append(places[id(work)])
+    of_chunk = np.array(stage_of).reshape(len(units), -1).T
+    counts, columns = [len(unit.sizes) for unit in units], np.concatenate([unit.columns for unit in units])
+    table = tabled(different, width=max(len(unit.prepared.batch_size) for unit in units))  # type: ignore[arg-type]
+    stages = [StageWork(**taken(table, (np.repeat(rows, counts), columns))._asdict()) for rows in of_chunk]
+    numbers = [stage.numbers if device_count > 1 else stage.alone for stage in stages]
+    return worker_of(numbers, device_of_chunk=device_of_chunk, device_count=device_count)
 
 
 @dataclass(frozen=True, eq=False)

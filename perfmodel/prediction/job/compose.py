@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -59,6 +59,21 @@ class PhaseTimes(Protocol):
         """Times at which the gradients of its layers are ready. [s]"""
 
 
+class StageNumbers(NamedTuple):
+    """What the work of a worker's devices is made of: times of a stage for one micro-batch. [s]"""
+
+    forward_s: Quantity
+    backward_s: Quantity
+    there_s: Quantity
+    back_s: Quantity
+    once: StepTime
+    update: StepTime
+    update_s: tuple[Quantity, Quantity]
+    adding: StepTime
+    adding_s: Quantity
+    tied_s: Quantity
+
+
 @record
 class StageWork:
     """Work of a stage for one micro-batch: floats, arrays of shape (configurations,), or expressions."""
@@ -84,20 +99,26 @@ class StageWork:
         return named(self.times.backward.step_s + self.group_s[1], "backward turn")
 
     @derived_property
-    def once(self) -> StepTime:
-        """Device time for one micro-batch, with exchanges inside the worker. [s]"""
-        return _exchanging(self.times.forward + self.times.backward, [self])
+    def alone(self) -> StageNumbers:
+        """Numbers of a stage that is all of a worker, and takes no turns. [s]"""
+        update, adding = self.times.update, self.times.adding
+        return StageNumbers(
+            forward_s=0.0,
+            backward_s=0.0,
+            there_s=self.send_s[0],
+            back_s=self.send_s[1],
+            once=_exchanging(self.times.forward + self.times.backward, [self]),
+            update=update,
+            update_s=(update.step_s - update.update_s, update.update_s),
+            adding=adding,
+            adding_s=adding.step_s,
+            tied_s=self.tied_s,
+        )
 
     @derived_property
-    def update_s(self) -> tuple[Quantity, Quantity]:
-        """Overhead of the update, and its kernels. [s]"""
-        update = self.times.update
-        return update.step_s - update.update_s, update.update_s
-
-    @derived_property
-    def adding_s(self) -> Quantity:
-        """Adding the gradients of one micro-batch to those of the micro-batches before. [s]"""
-        return self.times.adding.step_s
+    def numbers(self) -> StageNumbers:
+        """Numbers of a stage that takes turns with those on other devices. [s]"""
+        return self.alone._replace(forward_s=self.forward_s, backward_s=self.backward_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -274,7 +295,10 @@ def agreed(
         devices = () if agreement is None else devices_of(stages, Turned(None, None))
         exchanged = None if agreement is None else exchanges(agreement, devices[0], count=1)
     else:
-        worker = worker_of(stages, device_count=len(orders)).adding_up(micro_batches)
+        numbers = [stage.numbers if len(orders) > 1 else stage.alone for stage in stages]
+        devices_of_chunks = [stage.device for stage in stages]
+        worker = worker_of(numbers, device_of_chunk=devices_of_chunks, device_count=len(orders))
+        worker = worker.adding_up(micro_batches)
         longest, ends = worker.longest, turned(worker, orders)
         devices = () if agreement is None else devices_of(stages, ends)
         alone, exchanged = stepped(
@@ -323,30 +347,31 @@ def _is_something(seconds: Quantity) -> bool:
     return not (isinstance(seconds, float | int) and not seconds)
 
 
-def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
+def worker_of(numbers: Sequence[StageNumbers], *, device_of_chunk: Sequence[int], device_count: int) -> WorkerWork:
     """Work of a worker's devices for one micro-batch."""
-    chunks = [[stage for stage in stages if stage.device == place] for place in range(device_count)]
-    turns = [(stage.forward_s, stage.backward_s) for stage in stages] if device_count > 1 else []
+    chunks: list[list[StageNumbers]] = [[] for _ in range(device_count)]
+    for each, device in zip(numbers, device_of_chunk, strict=True):
+        chunks[device].append(each)
+    is_cut = device_count > 1
     works_s = [
-        named(sum(forward_s + backward_s for stage, (forward_s, backward_s) in zip(stages, turns, strict=True)
-                  if stage.device == place), "work of a device")
-        for place in range(device_count)
-    ] if device_count > 1 else [0.0]  # fmt: skip
-    updates = [reduce(StepTime.__add__, [stage.times.update for stage in own]) for own in chunks]
-    once = [reduce(StepTime.__add__, [stage.once for stage in own]) for own in chunks]
-    tied_s = [sum(stage.tied_s for stage in own) for own in chunks]
-    adding = [reduce(StepTime.__add__, [stage.times.adding for stage in own]) for own in chunks]
+        named(sum(each.forward_s + each.backward_s for each in own), "work of a device") if is_cut else 0.0
+        for own in chunks
+    ]
+    once, updates, adding = (
+        [reduce(StepTime.__add__, [getattr(each, name) for each in own]) for own in chunks]
+        for name in ("once", "update", "adding")
+    )
     longest = Longest(works_s)
     return WorkerWork(
-        device_of_chunk=tuple(stage.device for stage in stages),
-        forward_s=tuple(forward_s for forward_s, _ in turns),
-        backward_s=tuple(backward_s for _, backward_s in turns),
-        there_s=tuple(stage.send_s[0] for stage in stages[:-1]),
-        back_s=tuple(stage.send_s[1] for stage in stages[1:]),
+        device_of_chunk=tuple(device_of_chunk),
+        forward_s=tuple(each.forward_s for each in numbers) if is_cut else (),
+        backward_s=tuple(each.backward_s for each in numbers) if is_cut else (),
+        there_s=tuple(each.there_s for each in numbers[:-1]),
+        back_s=tuple(each.back_s for each in numbers[1:]),
         works_s=tuple(works_s),
-        updates=tuple(reduce(_both_added, [stage.update_s for stage in own]) for own in chunks),
-        tied_s=tuple(tied_s),
-        adding_s=tuple(stage.adding_s for stage in stages),
+        updates=tuple(reduce(_both_added, [each.update_s for each in own]) for own in chunks),
+        tied_s=tuple(sum(each.tied_s for each in own) for own in chunks),
+        adding_s=tuple(each.adding_s for each in numbers),
         longest=longest.first,
         longest_places=longest.places,
         once=longest.step(once),
