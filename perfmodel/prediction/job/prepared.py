@@ -366,10 +366,11 @@ class Prepared:
         found = self._exchange_times(stage)
 
         def seconds(phase: Phase, group: str, *, kind: str | None = None, hidden: bool | None = None) -> Any:
+            listed = found.get((phase, group))
+            if listed is None:
+                return 0
             return sum(
-                each_s
-                for each, each_s in found.get((phase, group), ())
-                if kind in (None, each.kind) and hidden in (None, each.hidden)
+                each_s for each, each_s in listed if kind in (None, each.kind) and hidden in (None, each.hidden)
             )
 
         def group_s(phase: Phase, lasting_s: Any) -> Any:
