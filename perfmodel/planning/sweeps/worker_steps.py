@@ -490,7 +490,7 @@ class JointSteps:
         return self._once(  # type: ignore[no-any-return]
             section,
             ("path", section.alike.wiring, job.fed),
-            lambda: resolve_data_path(target, _asked(section, job, (*FED_BY, "workers"))),
+            lambda: resolve_data_path(target, self._asked(section, job, job.fed, (*FED_BY, "workers"))),
         )
 
     def _agreement(self, section: Section, job: JobValues, target: Target) -> Agreement | None:
@@ -499,13 +499,20 @@ class JointSteps:
             section,
             ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
             lambda: resolve_agreement(
-                _asked(section, job, AGREED_BY),
+                self._asked(section, job, job.agreed, AGREED_BY),
                 system_part=target.system_part,
                 subject=prepared.subject,
                 profile=prepared.profile,
                 dtype=prepared.gradient_dtype,
             ),
         )
+
+    def _asked(self, section: Section, job: JobValues, key: Hashable, names: tuple[str, ...]) -> Job:
+        """Return some arguments of a job, checked as predict checks them."""
+        values: Any = {name: job.values[name] for name in names}
+        graph = section.first.prepared.subject.graph
+        asked: Job = self._once(section, ("asked", names, key), lambda: Job(graph, **values))
+        return asked
 
     def _feed(self, section: Section, job: JobValues, target: Target, path: DataPath) -> tuple[Any, Any, Any]:
         """Return the time of copies before a step and during it, and the mini-batches on each device."""
@@ -533,12 +540,6 @@ class JointSteps:
         if last is None or last[0] is not agreement:
             last = section.kept["applied"] = (agreement, _applied(section, agreement))
         return last[1]
-
-
-def _asked(section: Section, job: JobValues, names: tuple[str, ...]) -> Job:
-    """Return some arguments of a job, checked as predict checks them."""
-    values: Any = {name: job.values[name] for name in names}
-    return Job(section.first.prepared.subject.graph, **values)
 
 
 def _applied(section: Section, agreement: Agreement | None) -> Composed:

@@ -216,6 +216,11 @@ class Composed:
         """Device time of the step with its exchanges. [s]"""
         return self.parts.device_s
 
+    @derived_property
+    def alone_s(self) -> Quantity:
+        """Device time of the step without exchanges between workers. [s]"""
+        return self.own.device_s
+
 
 def compose(
     stages: Sequence[StageWork],
@@ -334,7 +339,7 @@ def fed_with(
     copied_s = before_s + meanwhile_s
     if agreement is not None and agreement.delays_copies:
         before_s, meanwhile_s = copied_s, 0.0
-    hiding_s = composed.together_s if agreement is not None and agreement.hides_copies else composed.own.device_s
+    hiding_s = composed.together_s if agreement is not None and agreement.hides_copies else composed.alone_s
     parts = composed.parts.copying(
         exposed_s=exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=hiding_s),
         total_s=copied_s,
