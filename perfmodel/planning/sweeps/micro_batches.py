@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
-    from perfmodel.prediction.device.step_time import StepTime
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.compose import DeviceWork, PhaseTimes, WorkerWork
     from perfmodel.prediction.job.gradients import GradientSchedule
@@ -50,7 +50,7 @@ class LayoutKind:
 
     def _unit(self, cut: tuple[int, ...], sizes: tuple[int, ...], among: tuple[int, ...]) -> Unit:
         job, known = self.job, self.lowering.known.timed
-        key = (self.shared, cut, sizes)
+        key = (self.shared, cut, sizes, among)
         columns = np.array([among.index(size) for size in sizes])
         if key in known and job.subject.phase is Phase.STEP:
             prepared = self.lowering.shared(known[key].prepared, job)
@@ -60,40 +60,47 @@ class LayoutKind:
         own = known.setdefault(("stages", self.shared, among), {})
         if key not in known:
             timed = prepared.timed_stages(known=known.setdefault(among, {}))
-            known[key] = _Alone.of(prepared, timed, columns, known=own)
-        alone: _Alone = known[key]
+            known[key] = Alone.of(prepared, timed, sizes, columns, known=own)
+        alone: Alone = known[key]
         layout = prepared.layout
         return Unit(
             prepared=prepared,
             works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works, known=own),
             memory=tuple(each.shared(layout) for each in alone.memory),
-            copies_s=alone.copies_s,
-            sizes=sizes,
-            columns=alone.columns,
             alone=alone,
         )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _Alone:
+class Alone:
     """The part of a unit that does not depend on the stage of sharing among workers."""
 
     prepared: Prepared
     works: Sequence[StageWork]
+    sizes: tuple[int, ...]
     columns: Any
     memory: tuple[DeviceMemory, ...]
     copies_s: tuple[Any, Any]
     exchanged: dict[Hashable, tuple[tuple[Any, ...], ...]] = field(default_factory=dict)
     works_at: dict[Hashable, Sequence[StageWork]] = field(default_factory=dict)
 
+    @property
+    def device_of_chunk(self) -> tuple[int, ...]:
+        """Device of each chunk of layers."""
+        return tuple([work.device for work in self.works])
+
     @classmethod
-    def of(cls, prepared: Prepared, timed: Sequence[TimedStage], columns: Any, *, known: dict[Any, Any]) -> _Alone:
+    def of(
+        cls, prepared: Prepared, timed: Sequence[TimedStage], sizes: tuple[int, ...], columns: Any, *, known: Any
+    ) -> Alone:
+        """Work out the numbers of a cut at some micro-batch sizes, which are in these columns of its stages' times."""
         works = prepared.works(timed, known=known)
         devices = range(prepared.layout.stages)
         memory = tuple(device_memory(prepared, timed, place, in_parts=True, known=known) for place in devices)
         return cls(
             prepared=prepared,
             works=works,
+            sizes=sizes,
             columns=columns,
             memory=taken(memory, columns),
             copies_s=taken(prepared.feed_times(), columns),
@@ -107,10 +114,7 @@ class Unit:
     prepared: Prepared
     works: Sequence[StageWork]
     memory: tuple[DeviceMemory, ...]
-    copies_s: tuple[Any, Any]
-    sizes: tuple[int, ...]
-    columns: Any
-    alone: _Alone
+    alone: Alone
 
     @property
     def agreement(self) -> Agreement | None:
@@ -124,12 +128,7 @@ class Unit:
         how = None if agreement is None else (agreement.serves, agreement.hides_copies, agreement.delays_copies)
         is_fed = path is not None and path.dataset is not None
         chunks = tuple(each.chunks for each in self.memory)
-        return (self.device_of_chunk, chunks, self.prepared.trains, how, is_fed)
-
-    @property
-    def device_of_chunk(self) -> tuple[int, ...]:
-        """Device of each chunk of layers."""
-        return tuple([work.device for work in self.works])
+        return (self.alone.device_of_chunk, chunks, self.prepared.trains, how, is_fed)
 
     @property
     def waits_for_turns(self) -> bool:
@@ -175,51 +174,37 @@ class Unit:
         elif key not in kept:
             assert self.agreement is not None
             devices = devices_of(self.works, Turned(None, None))
-            kept[key] = tuple(_exchanged(self.agreement, device, self.columns) for device in devices)
+            kept[key] = tuple(_exchanged(self.agreement, device, self.alone.columns) for device in devices)
         return kept[key]
 
 
-class _Phases(NamedTuple):
-    """Times of a stage's phases. [s]"""
-
-    forward: StepTime
-    backward: StepTime
-    update: StepTime
-    adding: StepTime
+PHASES: Final = ("forward", "backward", "update", "adding")
+"""Times of a stage that its work is made of."""
+VARIED: Final = ("group_s", "exchanged_s", "send_s", "tied_s")
+"""Fields of a stage's work that its worker's devices need to know, besides those times."""
 
 
-class _StageTimes(NamedTuple):
-    """What varies of a StageWork. [s]"""
-
-    times: _Phases
-    group_s: tuple[Any, Any]
-    exchanged_s: Any
-    send_s: tuple[Any, Any]
-    tied_s: Any
-
-    @classmethod
-    def of(cls, work: StageWork) -> _StageTimes:
-        phases = _Phases(*[getattr(work.times, name) for name in _Phases._fields])
-        return cls(phases, *[getattr(work, name) for name in cls._fields[1:]])
-
-
-def worker_of_units(units: Sequence[Unit]) -> WorkerWork:
+def worker_of_cuts(cuts: Sequence[Alone]) -> WorkerWork:
     """Work of the devices of workers that are cut into as many chunks, for all their configurations. [s]"""
-    device_of_chunk, device_count = units[0].device_of_chunk, len(units[0].memory)
-    places: dict[int, int] = {}  # cuts share most stages
-    different, stage_of = [], []
-    for unit in units:
-        for work in unit.works:
-            if id(work) not in places:
-                places[id(work)] = len(places)
-                different.append(_StageTimes.of(work))
-            stage_of.append(places[id(work)])
-    of_chunk = np.array(stage_of).reshape(len(units), -1).T
-    counts, columns = [len(unit.sizes) for unit in units], np.concatenate([unit.columns for unit in units])
-    table = tabled(different, width=max(len(unit.prepared.batch_size) for unit in units))  # type: ignore[arg-type]
-    stages = [StageWork(**taken(table, (np.repeat(rows, counts), columns))._asdict()) for rows in of_chunk]
-    numbers = [stage.numbers if device_count > 1 else stage.alone for stage in stages]
-    return worker_of(numbers, device_of_chunk=device_of_chunk, device_count=device_count)
+    first = cuts[0]
+    different = {id(work): work for cut in cuts for work in cut.works}  # cuts share most stages
+    table = tabled(
+        [
+            (tuple([getattr(work.times, name) for name in PHASES]), tuple([getattr(work, name) for name in VARIED]))
+            for work in different.values()
+        ],
+        width=max(len(cut.prepared.batch_size) for cut in cuts),  # type: ignore[arg-type]
+    )
+    row_of = dict(zip(different, range(len(different)), strict=True))
+    rows = np.array([[row_of[id(work)] for work in cut.works] for cut in cuts])
+    columns = np.concatenate([cut.columns for cut in cuts])
+    numbers = []
+    for of_chunk in np.repeat(rows, [len(cut.sizes) for cut in cuts], axis=0).T:
+        phases, varied = taken(table, (of_chunk, columns))
+        times: Any = SimpleNamespace(**dict(zip(PHASES, phases, strict=True)))
+        stage = StageWork(times=times, **dict(zip(VARIED, varied, strict=True)))
+        numbers.append(stage.numbers if len(first.memory) > 1 else stage.alone)
+    return worker_of(numbers, device_of_chunk=first.device_of_chunk, device_count=len(first.memory))
 
 
 @dataclass(frozen=True, eq=False)

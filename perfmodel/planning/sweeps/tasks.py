@@ -224,7 +224,11 @@ class Evaluation:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Switch off cyclic garbage collection in the block, which makes millions of objects without cycles."""
+    """Switch off cyclic garbage collection in the block, which makes millions of objects without cycles.
+
+    The collector would walk all of them again and again, as each follows from the ones before and is kept: a sixth more
+    time in a sweep of layouts. Its thresholds and what it has frozen are the whole process's too, and last longer.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -254,10 +258,12 @@ class _ResultRows:
                 self.predicted(place, {name: int(each[index]) for name, each in codes.items()})
 
         for answer in layouts.answers(rows, refuse=refuse, slow=slow):
-            for name, column in self.columns.items():
-                if name != REASON:
-                    column[answer.places] = RESULTS[name](answer.outcome)
-            self.columns[REASON][answer.places] = self.remarks(answer.outcome, answer.devices, answer.device_of_row)
+            self.write(answer.places, answer.outcome, self.remarks(*answer[1:]))
+
+    def write(self, rows: Any, outcome: Outcome, remarks: Any) -> None:
+        """Write the results of possible configurations, and codes of what is remarked on them."""
+        for name, column in self.columns.items():
+            column[rows] = remarks if name == REASON else RESULTS[name](outcome)
 
     def remarks(self, outcome: Outcome, devices: Sequence[str], device_of_row: NDArray[Any]) -> NDArray[np.int32]:
         """Return reason codes of possible configurations: too little memory, or no known price."""
@@ -296,11 +302,8 @@ class _ResultRows:
             usd_per_hour=self.evaluation.prices.of(device),
             dataset_size=epoch_size(self.evaluation.dataset_size, arguments.get("dataset")),
         )
-        for name, column in self.columns.items():
-            if name != REASON:
-                column[row] = RESULTS[name](outcome)
         fit = memory_reason(float(outcome.memory_bytes), float(outcome.capacity_bytes))
-        self.columns[REASON][row] = self.reasons.code(fit, self.price_reason(device))
+        self.write(row, outcome, self.reasons.code(fit, self.price_reason(device)))
 
     def price_reason(self, device: str) -> str:
         """Return why a device has no price; empty if it has one or no prices are requested."""
@@ -369,8 +372,7 @@ class _TaskEvaluation:
             codes = [np.full(1, self.reasons.code(refusal.of(kind.system))) for kind in section.kinds]
             self.columns[REASON][rows] = section.joined(codes)
             return
-        for name, column in self.columns.items():
-            column[rows] = self._remarks(section, outcome, memory) if name == REASON else RESULTS[name](outcome)
+        self.rows.write(rows, outcome, self._remarks(section, outcome, memory))
 
     def _remarks(self, section: Section, outcome: Outcome, memory: Hashable) -> NDArray[np.int32]:
         """Return reason codes of a section's configurations: too little memory, or no known price."""

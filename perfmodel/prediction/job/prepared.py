@@ -369,9 +369,7 @@ class Prepared:
             listed = found.get((phase, group))
             if listed is None:
                 return 0
-            return sum(
-                each_s for each, each_s in listed if kind in (None, each.kind) and hidden in (None, each.hidden)
-            )
+            return sum(each_s for each, each_s in listed if kind in (None, each.kind) and hidden in (None, each.hidden))
 
         def group_s(phase: Phase, lasting_s: Any) -> Any:
             hidden_s = seconds(phase, "tensor", hidden=True)
