@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from perfmodel.derived import derived
+from perfmodel.derived import derived, kept
 from perfmodel.errors import GraphError
 from perfmodel.framework.lowering import lower
 from perfmodel.kernels import Matmul, Stream
@@ -237,11 +238,21 @@ class _Lowered(NamedTuple):
     workspace_bytes: list[tuple[Any, ...]]
 
 
+MOST_LOWERED: Final = 8192
+"""Operations of which what a set of rules makes is kept; the oldest is dropped first. [1]"""
+
+
 @derived
+def _lowered_by(rules: LoweringRules) -> dict[Hashable, list[_Lowered]]:
+    """Cache what a set of rules makes of operations; parts of a network have most of them in common."""
+    del rules
+    return {}
+
+
 def _lowered(
     rules: LoweringRules, operations: tuple[Operation, ...], element_bytes: int, processor: str
 ) -> list[_Lowered]:
-    """Lower an operation at every probe batch size; tables made by the same rules share the result."""
+    """Lower an operation at every probe batch size."""
     at_sizes = [
         lower(operation, rules=rules, element_bytes=element_bytes, processor=processor) for operation in operations
     ]
@@ -365,7 +376,7 @@ def probed_table(
     probes: Sequence[LayerProbes], *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> KernelTable:
     """Lower a graph's operations into one table."""
-    builder = _TableBuilder()
+    builder, known = _TableBuilder(), _lowered_by(rules)
     group_of: dict[Hashable, int] = {}
     group_of_same: dict[Hashable, int] = {}  # equal layers share their operations, whose content is slow to hash
     occurrences = []
@@ -375,10 +386,12 @@ def probed_table(
         group = group_of_same.get(same)
         if group is None:
             key = (operations, own_bytes)
-            group = group_of_same[same] = group_of.get(key)
-        if group is None:
-            lowered = _lowered(rules, operations, own_bytes, processor)
-            group = group_of_same[same] = group_of[key] = builder.add_group(operations[0], lowered)
+            group = group_of.get(key)
+            if group is None:
+                make = partial(_lowered, rules, operations, own_bytes, processor)
+                lowered = kept(known, (*key, processor), make, most=MOST_LOWERED)
+                group = group_of[key] = builder.add_group(operations[0], lowered)
+            group_of_same[same] = group
         occurrences.append(Occurrence(layer, phase, operations[0].role, group))
     if not occurrences:
         msg = "the graph has no operations in this phase"
