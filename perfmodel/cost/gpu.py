@@ -174,16 +174,17 @@ def tiled_matmul_time(
     """
     axes = max([getattr(quantity, "ndim", 0) for quantity in (m, n, k, count, peak_flop_per_s, unit_count, efficiency)])
     a, b, s, area_per_rate, written_parts = menu.before(axes)
-    written_s = written_parts * (count * m * n * (2 * element_bytes / bandwidth_bytes_per_s))
-    step_s = 2 * unit_count / peak_flop_per_s * area_per_rate
-    tiles_per_unit = ceil_ratio(ceil_ratio(m, a) * ceil_ratio(n, b) * (s * count), unit_count)
+    busy_s = ceil_ratio(ceil_ratio(m, a) * ceil_ratio(n, b) * (s * count), unit_count)
+    busy_s = busy_s * (2 * unit_count / peak_flop_per_s * area_per_rate)
+    if len(s) == 1:  # every tile offers the same splits, so that of each split the busiest unit decides
+        busy_s, s, written_parts = minimum_along_first_axis(busy_s), s[0], written_parts[0]
     part = k / s
     if (
         getattr(shortest_part, "ndim", 0) or shortest_part != 0
     ):  # without a split the only part is the whole sum, even below the shortest
         part = maximum(part, minimum(k, shortest_part * maximum(m, n)))
-    steps = (part + ramp_steps) / efficiency
-    seconds = steps * (tiles_per_unit * step_s + latency_s) + written_s
+    written_s = written_parts * (count * m * n * (2 * element_bytes / bandwidth_bytes_per_s))
+    seconds = (part + ramp_steps) / efficiency * (busy_s + latency_s) + written_s
     return minimum_along_first_axis(seconds.reshape(-1, *seconds.shape[seconds.ndim - axes :]))
 
 
