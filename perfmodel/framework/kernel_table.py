@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.derived import derived
+from perfmodel.derived import derived, derived_property
 from perfmodel.errors import GraphError
 from perfmodel.framework.lowering import lower
 from perfmodel.kernels import Alternative, Matmul, Stream
@@ -77,7 +77,7 @@ def _evaluated(constant: NDArray[np.float64], slope: NDArray[np.float64], batch_
     return constant + slope * batch_size
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, eq=False)
 class KernelTable:
     """Struct of arrays over the unique kernels of a lowered graph.
 
@@ -99,10 +99,15 @@ class KernelTable:
     operation_kinds: tuple[str, ...]
     occurrences: tuple[Occurrence, ...]
 
-    @property
+    @derived_property
     def weights(self) -> GroupWeights:
         """Weight of each group. [1]"""
         return _group_weights(self)
+
+    @derived_property
+    def layout(self) -> Layout:
+        """All columns side by side, to be evaluated at once."""
+        return _layout(self)
 
     def phase_weights(self, phase: Phase) -> GroupWeights:
         """Count each group in a single phase. [1]"""
@@ -132,7 +137,6 @@ class GroupWeights(NamedTuple):
     records: bool
 
 
-@derived
 def _group_weights(table: KernelTable) -> GroupWeights:
     launched, inside = (
         np.concatenate(
@@ -340,7 +344,9 @@ class ColumnsAt(NamedTuple):
     workspace_bytes: Any
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
+    """Every column of a kernel table, one after the other, and the place of each."""
+
     constant: NDArray[np.float64]
     slope: NDArray[np.float64]
     matmul: tuple[tuple[str, slice], ...]
@@ -350,8 +356,7 @@ class _Layout(NamedTuple):
     workspace: slice
 
 
-@derived
-def _layout(table: KernelTable) -> _Layout:
+def _layout(table: KernelTable) -> Layout:
     """Concatenate the columns: streams after matmuls, as if they were one column."""
     classes = {"matmul": table.matmul, "stream": table.stream}
     order = [(kind, name) for name in LAUNCH_COLUMNS for kind in classes]
@@ -371,12 +376,12 @@ def _layout(table: KernelTable) -> _Layout:
     launches, library_launches = (
         slice(places["matmul", name].start, places["stream", name].stop) for name in LAUNCH_COLUMNS
     )
-    return _Layout(constant, slope, matmul, stream, launches, library_launches, slice(end, None))
+    return Layout(constant, slope, matmul, stream, launches, library_launches, slice(end, None))
 
 
 def columns_at(table: KernelTable, batch_size: Any) -> ColumnsAt:
     """Evaluate all columns of a table at a batch size."""
-    layout = _layout(table)
+    layout = table.layout
     values = _evaluated(layout.constant, layout.slope, batch_size)
     return ColumnsAt(
         matmul={name: values[place] for name, place in layout.matmul},
