@@ -125,9 +125,7 @@ class KernelTable:
 class GroupWeights(NamedTuple):
     """Weight of each group of a table in each sum."""
 
-    every: NDArray[np.float64]
-    forward_backward: NDArray[np.float64]
-    update: NDArray[np.float64]
+    sums: NDArray[np.float64]
     has_library_launches: bool
     issuer_of_row: NDArray[np.intp] | None
     every_group: NDArray[np.intp]
@@ -135,6 +133,21 @@ class GroupWeights(NamedTuple):
     part_of_group: NDArray[np.intp]
     parts: tuple[NDArray[np.float64], ...]
     records: bool
+
+    @property
+    def forward_backward(self) -> NDArray[np.float64]:
+        """Occurrences outside the update. [1]"""
+        return self.sums[:, 0]
+
+    @property
+    def update(self) -> NDArray[np.float64]:
+        """Occurrences in the update. [1]"""
+        return self.sums[:, 1]
+
+    @property
+    def every(self) -> NDArray[np.float64]:
+        """All occurrences. [1]"""
+        return self.sums[:, 2]
 
 
 def _group_weights(table: KernelTable) -> GroupWeights:
@@ -152,9 +165,7 @@ def _group_weights(table: KernelTable) -> GroupWeights:
     issuers = _issuers(table)
     present, part_of_group = np.unique(issuers, return_inverse=True)
     return GroupWeights(
-        every=table.multiplicity,
-        forward_backward=table.multiplicity * ~table.is_update,
-        update=table.multiplicity * table.is_update,
+        sums=_sums(table.multiplicity, table.is_update),
         has_library_launches=not by_framework.all(),
         issuer_of_row=(~by_framework).astype(np.intp) if (by_library | by_framework).all() else None,
         every_group=np.arange(len(table.multiplicity)),
@@ -182,9 +193,12 @@ def _issuers(table: KernelTable) -> NDArray[np.intp]:
 def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
     groups = [occurrence.group for occurrence in table.occurrences if occurrence.phase is phase]
     every = np.bincount(groups, minlength=len(table.multiplicity)).astype(float)
-    return table.weights._replace(
-        every=every, forward_backward=every * ~table.is_update, update=every * table.is_update
-    )
+    return table.weights._replace(sums=_sums(every, table.is_update))
+
+
+def _sums(every: NDArray[np.float64], is_update: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Occurrences of each group outside the update, in it, and in all, in columns. [1]"""
+    return np.stack([every * ~is_update, every * is_update, every], axis=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ from perfmodel.prediction.device.gpu_libraries import (
 from perfmodel.prediction.device.gpu_products import product_times
 from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names, rows_named
 from perfmodel.prediction.device.system_part import SystemPart
-from perfmodel.prediction.device.target import NO_COPY, Copy, Libraries, Target, own_libraries, staging_time
+from perfmodel.prediction.device.target import Copy, Libraries, Target, own_libraries, staging_time
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.units import to_base_units
 
@@ -561,8 +561,6 @@ class GpuTarget(Target):
         factors: Factors = NO_FACTORS,
     ) -> Copy:
         """Staging of these arrays on the host and their copy over the host link."""
-        if not items:
-            return NO_COPY
         stated = (
             {"typical_efficiency": self.link.effective_bandwidth_bytes_per_s}
             if pinned and profile.feed.pinned
