@@ -85,8 +85,8 @@ def _kind(name: str) -> str:
 
 def _names(fitted: FittedSubset, cell: int, *, unknown: int) -> list[str]:
     """Return the constants of a cell that an unknown scales."""
-    of_cell = fitted.problem.rows[cell].unknowns_of
-    return [name for name, indices in of_cell.items() if unknown in indices]
+    scaling = fitted.problem.parts[cell].scaling
+    return [name for name, (indices, _) in scaling.items() if unknown in indices]
 
 
 def _moves(fitted: FittedSubset, unknown: int, *, kind: str | None = None) -> NDArray[np.float64]:
