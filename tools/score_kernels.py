@@ -308,7 +308,9 @@ def _in_folds(
         times = [part.times(part.factors(fit.log_factors)) for part in problem.parts]
         predicted_s[held_out] = np.concatenate(times)[held_out]
     ends = np.cumsum([len(board.rows) for board in boards])[:-1]
-    times_of_boards = zip(boards, np.split(predicted_s, ends), np.split(_naive(boards, folds=labels), ends), strict=True)
+    times_of_boards = zip(
+        boards, np.split(predicted_s, ends), np.split(_naive(boards, folds=labels), ends), strict=True
+    )
     fitted = max(fit.parameter_count for fit in fits)
     return [
         _Outcome(board=board, protocol=protocol.name, predicted_s=times, naive_s=naive, fitted=fitted)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from perfmodel.validation.protocols.baselines import Baseline
-    from perfmodel.validation.scores.table_report import OwnReport
+    from perfmodel.validation.scores.table_report import RowReport
 
 
 IDENTITY_FIELDS = frozenset({"sockets.count", "memory.capacity_gib"})
@@ -279,7 +279,7 @@ def validate(
     only: str | None = None,
     fit_share: float | None = None,
     progress: Progress | None = None,
-) -> ValidationReport | OwnReport:
+) -> ValidationReport | RowReport:
     """Predict every measured cell of a table and score the predictions beside naive baselines.
 
     Parameters
@@ -303,7 +303,7 @@ def validate(
 
     Returns
     -------
-    ValidationReport or OwnReport
+    ValidationReport or RowReport
         Scores, baselines in the same folds, cells, figure. Prints as a scoreboard. For a table of several devices, of
         collectives or of networks of a torch package: rows, and scores with its own naive rules; both have ``rows``,
         ``mape`` and ``to_dict()``.

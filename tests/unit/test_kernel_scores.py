@@ -93,7 +93,8 @@ def test_held_out_times_change_nothing_about_their_predictions():
     plan = load_fit_plan("kernels_contraction")
     trained = tuple(int(index) for index in np.flatnonzero(folds != 0))
     fits = [
-        fit_unknowns(Problem.of_boards([with_times(board, times)], plan), trained).log_factors for times in (truth, lied)
+        fit_unknowns(Problem.of_boards([with_times(board, times)], plan), trained).log_factors
+        for times in (truth, lied)
     ]
     np.testing.assert_array_equal(*fits)
 

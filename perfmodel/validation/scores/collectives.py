@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,9 +13,8 @@ from perfmodel.errors import TableError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.library import load_collective_library
 from perfmodel.measurements.kernel_tables import CollectiveMeasurements, MeasuredCollective, read_collectives
-from perfmodel.presentation.tables import Table
 from perfmodel.sync.registry import collective, place_library
-from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, score
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, RowReport, compared, row_table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,10 +51,14 @@ def predicted_times(rows: Sequence[MeasuredCollective]) -> NDArray[np.float64]:
     )
 
 
-def wire_bytes(row: MeasuredCollective) -> float:
-    """Return the fewest bytes that each device must send, the basis of a bus bandwidth."""
-    name = "ring_all_reduce" if row.operation == "all_reduce" else row.operation
-    return float(collective(name).wire_bytes(row.size_bytes, row.worker_count))
+def wire_bytes(operation: str, size_bytes: float, worker_count: int) -> float:
+    """Return the fewest bytes that each device must send, the basis of a bus bandwidth. [B]"""
+    name = "ring_all_reduce" if operation == "all_reduce" else operation
+    return float(collective(name).wire_bytes(size_bytes, worker_count))
+
+
+def _wire_bytes(row: MeasuredCollective) -> float:
+    return wire_bytes(row.operation, row.size_bytes, row.worker_count)
 
 
 def nearest_scaled(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> float:
@@ -67,7 +69,7 @@ def nearest_scaled(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]
         return devices, abs(math.log(other.size_bytes / row.size_bytes))
 
     nearest = min(_alike(row, fitted), key=distance)
-    return nearest.seconds * wire_bytes(row) / wire_bytes(nearest)
+    return nearest.seconds * _wire_bytes(row) / _wire_bytes(nearest)
 
 
 def interpolated(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> float:
@@ -77,9 +79,9 @@ def interpolated(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) 
     known: dict[float, list[float]] = {}
     for other in alike:
         if other.worker_count == nearest:
-            known.setdefault(math.log(wire_bytes(other)), []).append(math.log(other.seconds))
+            known.setdefault(math.log(_wire_bytes(other)), []).append(math.log(other.seconds))
     sizes = sorted(known)
-    size = math.log(wire_bytes(row))
+    size = math.log(_wire_bytes(row))
     inside = min(max(size, sizes[0]), sizes[-1])
     times = [float(np.mean(known[size])) for size in sizes]
     return math.exp(float(np.interp(inside, sizes, times)) + size - inside)
@@ -87,8 +89,8 @@ def interpolated(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) 
 
 def constant_bandwidth(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> float:
     """Return the time at the median bus bandwidth of the fitted calls."""
-    rates = [wire_bytes(other) / other.seconds for other in _alike(row, fitted)]
-    return wire_bytes(row) / float(np.median(rates))
+    rates = [_wire_bytes(other) / other.seconds for other in _alike(row, fitted)]
+    return _wire_bytes(row) / float(np.median(rates))
 
 
 def _alike(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> list[MeasuredCollective]:
@@ -104,27 +106,53 @@ def _alike(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> lis
     return alike
 
 
-def collective_scores(table: CollectiveMeasurements) -> tuple[PartScore, ...]:
-    """Score a table of measured collectives."""
-    fitted = [row for row in table.rows if row.is_fitted]
-    scored = [row for row in table.rows if not row.is_fitted]
+def collective_report(file: Path) -> RowReport:
+    """Score a file of measured collectives."""
+    table = read_collectives(file)
+    if table is None:
+        message = f"{file}: must be a table of measured collectives; its columns are those of none"
+        raise TableError(message)
+    return report_of(table)
+
+
+def report_of(table: CollectiveMeasurements) -> RowReport:
+    """Score a table of measured collectives on the rows that no constant was fitted to."""
+    fitted, scored = ([row for row in table.rows if row.is_fitted is is_fitted] for is_fitted in (True, False))
     if not scored:
         message = f"{table.name}: no row is left to score: constants were fitted to all of them"
         raise TableError(message)
-    times = {
+    predictions = {
         PERFMODEL: predicted_times(scored),
         NEAREST: np.array([nearest_scaled(row, fitted) for row in scored]),
         INTERPOLATED: np.array([interpolated(row, fitted) for row in scored]),
         CONSTANT: np.array([constant_bandwidth(row, fitted) for row in scored]),
     }
-    constants = _constant_counts(table)
-    measured_s = np.array([row.seconds for row in scored])
-    scores = []
-    for subset, part, mask in _parts(scored):
-        for model, predicted_s in times.items():
-            line = score(subset, model, predicted_s[mask], measured_s=measured_s[mask], fitted=constants[model])
-            scores.append(PartScore(part=part, score=line))
-    return tuple(scores)
+    measured, counts = [row.seconds for row in scored], _constant_counts(table)
+    rows = [
+        {
+            "system": row.system,
+            "library": row.library,
+            "operation": row.operation,
+            "worker_count": row.worker_count,
+            "size_bytes": row.size_bytes,
+            "measured_s": row.seconds,
+            "predicted_s": float(predicted_s),
+            "constant_bandwidth_s": float(constant_s),
+        }
+        for row, predicted_s, constant_s in zip(scored, predictions[PERFMODEL], predictions[CONSTANT], strict=True)
+    ]
+    left_out = {f"rows {reason}": count for reason, count in table.left_out.items()}
+    reasons = {"rows that constants were fitted to": len(fitted), **left_out}
+    return RowReport(
+        table=table.name,
+        rows=row_table(rows, title=f"{table.name}: calls that no constant was fitted to"),
+        parts=tuple(
+            score
+            for subset, part, of_part in _parts(scored)
+            for score in compared(subset, predictions, measured=measured, fitted=counts, part=part, rows=of_part)
+        ),
+        not_scored="; ".join(f"{count} {reason}" for reason, count in reasons.items()),
+    )
 
 
 def _parts(scored: Sequence[MeasuredCollective]) -> list[tuple[str, str, NDArray[np.bool_]]]:
@@ -158,48 +186,3 @@ def _constant_counts(table: CollectiveMeasurements) -> dict[str, int]:
     kinds = {(row.system, row.library, row.operation) for row in table.rows}
     known = sum(row.is_fitted for row in table.rows)
     return {PERFMODEL: named, NEAREST: known, INTERPOLATED: known, CONSTANT: len(kinds)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRow:
-    """A call that no constant was fitted to, with its prediction."""
-
-    system: str
-    library: str
-    operation: str
-    worker_count: int
-    size_bytes: float
-    measured_s: float
-    predicted_s: float
-    constant_bandwidth_s: float
-
-
-def not_scored(table: CollectiveMeasurements) -> str:
-    """Describe which rows of a table are not scored, and why [-]."""
-    reasons = [f"{sum(row.is_fitted for row in table.rows)} rows that constants were fitted to"]
-    return "; ".join([*reasons, *(f"{count} rows {reason}" for reason, count in table.left_out.items())])
-
-
-def collective_report(file: Path) -> RowReport:
-    """Score a file of measured collectives."""
-    table = read_collectives(file)
-    if table is None:
-        message = f"{file}: must be a table of measured collectives; its columns are those of none"
-        raise TableError(message)
-    fitted, scored = ([row for row in table.rows if row.is_fitted is is_fitted] for is_fitted in (True, False))
-    parts = collective_scores(table)
-    rows = [
-        CallRow(
-            system=row.system,
-            library=row.library,
-            operation=row.operation,
-            worker_count=row.worker_count,
-            size_bytes=row.size_bytes,
-            measured_s=row.seconds,
-            predicted_s=float(predicted_s),
-            constant_bandwidth_s=constant_bandwidth(row, fitted),
-        )
-        for row, predicted_s in zip(scored, predicted_times(scored), strict=True)
-    ]
-    title = f"{table.name}: calls that no constant was fitted to"
-    return RowReport(table=table.name, rows=Table(rows, title=title), parts=parts, not_scored=not_scored(table))

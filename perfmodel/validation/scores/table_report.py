@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, make_dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from perfmodel.validation.protocols.cells import PredictedCell
     from perfmodel.validation.scores.interval_coverage import IntervalRow
     from perfmodel.validation.scores.report import ValidationReport
-    from perfmodel.validation.tables.mullapudi import Illustration
 
 
 PERFMODEL: Final = "perfmodel"
@@ -312,34 +313,46 @@ class PartScore:
     intervals: IntervalRow | None = None
 
 
-OwnReport: TypeAlias = "RowReport | Illustration"
-"""Report of a table that is scored in its own way: prints as text; has rows, scores and an error."""
-
-
 def compared(
     subset: str,
-    predictions: Mapping[str, Sequence[float]],
+    predictions: Mapping[str, ArrayLike],
     *,
-    measured: Sequence[float],
+    measured: ArrayLike,
     fitted: Mapping[str, int],
     part: str = EVERY_ROW,
     note: str = "",
+    protocol: str = "",
+    rows: Sequence[bool] | None = None,
 ) -> tuple[PartScore, ...]:
-    """Score perfmodel and naive rules on the same rows."""
+    """Score perfmodel and naive rules on the same rows, those of a part where ``rows`` is true."""
+    kept = np.ones(np.shape(measured), dtype=bool) if rows is None else np.asarray(rows)
     return tuple(
         PartScore(
             part=part,
-            score=score(subset, model, predicted, measured_s=measured, fitted=fitted.get(model, 0)),
+            score=score(
+                subset,
+                model,
+                np.asarray(predicted)[kept],
+                measured_s=np.asarray(measured)[kept],
+                fitted=fitted.get(model, 0),
+            ),
             note=note if model == PERFMODEL else "",
+            protocol=protocol,
         )
         for model, predicted in predictions.items()
     )
 
 
-def mean_error(parts: Sequence[PartScore]) -> float | None:
-    """Return the mean absolute error of perfmodel over all rows; None where nothing is scored [%]."""
-    parts_of_model = [part for part in parts if part.score.model == PERFMODEL and part.part == EVERY_ROW]
-    return parts_of_model[0].score.mape if parts_of_model else None
+def row_table(records: Sequence[Mapping[str, Any]], *, title: str) -> Table[Any]:
+    """Return records of the same keys as a table with a column for each key."""
+    row_type = make_dataclass("Row", [*records[0]] if records else [], frozen=True)
+    return Table([row_type(**record) for record in records], title=title, row_type=row_type)
+
+
+def read_records(file: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV by column."""
+    with file.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
 
 
 PARTS: Final[Columns] = {
@@ -381,7 +394,9 @@ class RowReport(Result):
     @property
     def mape(self) -> float | None:
         """Mean absolute error of perfmodel over the scored rows; None where nothing is scored [%]."""
-        return mean_error(self.parts)
+        return next(
+            (part.score.mape for part in self.parts if (part.score.model, part.part) == (PERFMODEL, EVERY_ROW)), None
+        )
 
     def __str__(self) -> str:
         blocks = [self.rows.to_text()] if len(self.rows) <= MOST_PRINTED else []
@@ -393,19 +408,14 @@ class RowReport(Result):
         notes += [f"- {text}" for text in self.caveats]
         return "\n\n".join([*blocks, "\n".join(notes)] if notes else blocks)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return name, error, scores, rows and caveats as plain values."""
-        return {
-            "table": self.table,
-            "mape_percent": self.mape,
-            "scores": [_part_dict(part) for part in self.parts],
-            "rows": [asdict(row) for row in self.rows],
-            "not_scored": self.not_scored,
-            "caveats": list(self.caveats),
-        }
+    @property
+    def scores(self) -> list[dict[str, Any]]:
+        """Scores of the parts as plain values, and of their intervals where there are some."""
+        scores = []
+        for part in self.parts:
+            intervals = {} if part.intervals is None else {"intervals": asdict(part.intervals)}
+            scores.append({"part": part.part, **asdict(part.score), "note": part.note, **intervals})
+        return scores
 
-
-def _part_dict(part: PartScore) -> dict[str, Any]:
-    """Return the score of a part as plain values, and of its intervals where it has some."""
-    intervals = {} if part.intervals is None else {"intervals": asdict(part.intervals)}
-    return {"part": part.part, **asdict(part.score), "note": part.note, **intervals}
+    mape_percent = mape
+    _DICT_KEYS = ("table", "mape_percent", "scores", "rows", "not_scored", "caveats")

@@ -17,7 +17,7 @@ from perfmodel.measurements import scaling_tables
 from perfmodel.measurements.kernel_tables import read_collectives
 from perfmodel.measurements.network_tables import network_table_names
 from perfmodel.validation.scores.collectives import collective_report
-from perfmodel.validation.scores.table_report import OwnReport
+from perfmodel.validation.scores.table_report import RowReport
 from perfmodel.validation.tables import mullapudi
 from perfmodel.validation.tables.best_products import best_products
 from perfmodel.validation.tables.clusters import calls_between, calls_inside, sharded_steps
@@ -51,7 +51,7 @@ class OwnTable:
     name: str
     kind: str
     file: Path
-    score: Callable[..., OwnReport]
+    score: Callable[..., RowReport]
     tells_progress: bool = False
 
     @property
@@ -59,12 +59,12 @@ class OwnTable:
         """Whether it comes with perfmodel."""
         return self.file.is_absolute()
 
-    def report(self, progress: Progress | None = None) -> OwnReport:
+    def report(self, progress: Progress | None = None) -> RowReport:
         """Score it."""
         return self.score(self.file, progress=progress) if self.tells_progress else self.score(self.file)
 
 
-def _shipped(kind: str, file: Path, score: Callable[[Path], OwnReport]) -> OwnTable:
+def _shipped(kind: str, file: Path, score: Callable[[Path], RowReport]) -> OwnTable:
     return OwnTable(file.stem, kind, file, score)
 
 

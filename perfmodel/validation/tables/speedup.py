@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from perfmodel import measurements, zoo
 from perfmodel.errors import TableError, UnknownNameError, check_known
 from perfmodel.framework.profile import load_framework
@@ -18,8 +20,7 @@ from perfmodel.measurements.reading import positive_seconds, read_lines, table_e
 from perfmodel.measurements.scaling_tables import SpeedupJob, load_speedup_job
 from perfmodel.measurements.table import Evidence, FeedItem, MeasuredRow, MeasurementTable, Run
 from perfmodel.prediction.predict import predict
-from perfmodel.presentation.tables import Table
-from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, score
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared, row_table
 
 if TYPE_CHECKING:
     from perfmodel.hardware.wiring import Wired
@@ -170,21 +171,6 @@ SYNTHETIC_DATA: Final = "synthetic data"
 REAL_DATA: Final = "real data"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedupRow:
-    """A row of several devices beside its prediction."""
-
-    network: str
-    data: str
-    batch_size: int
-    workers: int
-    measured: float
-    predicted: float
-    error_percent: float
-    linear_percent: float
-    exposed_percent: float
-
-
 def speedup_report(file: Path) -> RowReport:
     """Score the speed-ups of a table of steps on several devices.
 
@@ -233,24 +219,24 @@ def speedup_report(file: Path) -> RowReport:
     ]
     linear = [float(case.worker_count) for case in scored]
     rows = [
-        SpeedupRow(
-            network=case.run.builder,
-            data=_data(case.run),
-            batch_size=case.row.batch_size,
-            workers=case.worker_count,
-            measured=truth,
-            predicted=predicted,
-            error_percent=100 * (predicted / truth - 1),
-            linear_percent=100 * (case.worker_count / truth - 1),
-            exposed_percent=100 * float(step.exposed_sync_s / step.step_s),
-        )
+        {
+            "network": case.run.builder,
+            "data": REAL_DATA if case.run.feed else SYNTHETIC_DATA,
+            "batch_size": case.row.batch_size,
+            "workers": case.worker_count,
+            "measured": truth,
+            "predicted": predicted,
+            "error_percent": 100 * (predicted / truth - 1),
+            "linear_percent": 100 * (case.worker_count / truth - 1),
+            "exposed_percent": 100 * float(step.exposed_sync_s / step.step_s),
+        }
         for case, truth, predicted, step in zip(scored, measured, speedups[PERFMODEL], predictions, strict=True)
     ]
     by_model = {PERFMODEL: speedups[PERFMODEL], LINEAR: linear, **speedups}
     return RowReport(
         table=job.key,
-        rows=Table(rows, title=job.title, row_type=SpeedupRow),
-        parts=_parts(rows, by_model, measured=measured, device=scored[0].row.device),
+        rows=row_table(rows, title=job.title),
+        parts=_parts([row["data"] for row in rows], by_model, measured=measured, device=scored[0].row.device),
         not_scored=_not_scored(read, len(scored)),
         caveats=job.caveats,
     )
@@ -260,10 +246,6 @@ def _not_scored(read: SystemTable, scored: int) -> str:
     without = len(read.several) - scored
     alone = f"{len(read.measurements.rows)} rows of one device, which the others are compared with"
     return alone + (f"; {without} rows with none to compare with" if without else "")
-
-
-def _data(run: Run) -> str:
-    return REAL_DATA if run.feed else SYNTHETIC_DATA
 
 
 def _without_boards(system: Wired) -> Wired:
@@ -291,15 +273,15 @@ def _steps(job: SpeedupJob, system: Wired) -> Callable[[Run, int], Prediction]:
 
 
 def _parts(
-    rows: Sequence[SpeedupRow], by_model: Mapping[str, Sequence[float]], *, measured: Sequence[float], device: str
+    data: Sequence[str], by_model: Mapping[str, Sequence[float]], *, measured: Sequence[float], device: str
 ) -> tuple[PartScore, ...]:
     scores = []
     for part in (EVERY_ROW, SYNTHETIC_DATA, REAL_DATA):
-        kept = [place for place, row in enumerate(rows) if part in (EVERY_ROW, row.data)]
-        truth = [measured[place] for place in kept]
-        for model, speedups in by_model.items() if kept else ():
-            predicted = [speedups[place] for place in kept]
-            worst = max(abs(said / was - 1) for said, was in zip(predicted, truth, strict=True))
-            line = score(device, model, predicted, measured_s=truth, fitted=0)
-            scores.append(PartScore(part=part, score=line, note=f"{part}, {model}: worst {100 * worst:.1f} %"))
+        of_part = [part in (EVERY_ROW, kind) for kind in data]
+        if not any(of_part):
+            continue
+        for score in compared(device, by_model, measured=measured, fitted={}, part=part, rows=of_part):
+            model = score.score.model
+            errors = np.abs(np.array(by_model[model]) / np.array(measured) - 1)[of_part]
+            scores.append(replace(score, note=f"{part}, {model}: worst {100 * errors.max():.1f} %"))
     return tuple(scores)
