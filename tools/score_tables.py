@@ -40,7 +40,7 @@ from perfmodel.errors import (
 from perfmodel.fitting.kernel_boards import boards_of, dtype_of_text, operations_of
 from perfmodel.hardware.library import device_of_text
 from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash, read_collectives
-from perfmodel.measurements.reading import read_lines, table_error
+from perfmodel.measurements.reading import CsvTable, table_error
 from perfmodel.measurements.table import PHASES, SET_ASIDE, SUBSETS
 from perfmodel.presentation.quantities import bytes_text, percent_text, seconds_text
 from perfmodel.validation.protocols.board import protocol_jobs, protocol_reports, reports_apart
@@ -523,27 +523,20 @@ def _check_kernels(table: KernelMeasurements) -> None:
 
 
 def _check_system(path: Path) -> None:
-    header, lines = read_lines(path)
-    missing = [name for name in COLUMNS if name not in header]
+    csv_table = CsvTable(path)
+    missing = [name for name in COLUMNS if name not in csv_table.header]
     if len(missing) > MOST_MISSING:
         return
     if missing:
-        others = [name for name in header if name not in COLUMNS]
+        others = [name for name in csv_table.header if name not in COLUMNS]
         hints = [f"{name}{nearest_hint(name, others)}" for name in missing]
         raise table_error(path, [f"row 1: a table of steps on systems lacks column {', '.join(hints)}"])
-    faults: list[str] = []
-    for number, values in lines:
-        if len(values) != len(header):
-            faults.append(f"row {number}: {len(values)} values where the header has {len(header)} columns")
-            continue
-        record = dict(zip(header, values, strict=True))
-        if record["n_devices"] == "1":
-            faults += _name_faults(record, number=number)
-    if faults:
-        raise table_error(path, faults)
-    faults = _faults(partial(_read_whole, path), place="")
-    if faults:
-        raise table_error(path, faults)
+    for line in csv_table.lines:
+        if csv_table.is_whole(line) and line.values["n_devices"] == "1":
+            csv_table.faults += _name_faults(line.values, number=line.number)
+    csv_table.check()
+    csv_table.faults += _faults(partial(_read_whole, path), place="")
+    csv_table.check()
 
 
 def _name_faults(record: Mapping[str, str], *, number: int) -> list[str]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import check_known
-from perfmodel.measurements.reading import positive_seconds, read_lines, table_error, whole_number
+from perfmodel.measurements.reading import CsvTable, Line
 
 _FOLDER: Final = Path(__file__).parent / "networks"
 
@@ -72,22 +71,16 @@ def read_network_table(path: Path) -> NetworkTable:
     """
     check_known("table of networks", path.stem, network_table_names())
     stated = tomllib.loads((_FOLDER / f"{path.stem}.toml").read_text(encoding="utf-8"))
-    header, lines = read_lines(path)
+    csv_table = CsvTable(path)
     meanings: dict[str, dict[str, Mapping[str, Any]]] = {}
     for meaning in stated["meaning"]:
         meanings.setdefault(meaning["column"], {})[meaning["value"]] = meaning
     needed = ("device", "batch_size", *stated["columns"].values(), *meanings)
-    faults = [f"row 1: column {name} is missing" for name in needed if name not in header]
-    if faults:
-        raise table_error(path, faults)
-    rows = [
-        _row(dict(zip(header, values, strict=False)), number, stated=stated, meanings=meanings, faults=faults)
-        for number, values in lines
-    ]
-    if not rows:
-        faults.append("no rows: at least one is needed below the header")
-    if faults:
-        raise table_error(path, faults)
+    missing = (name for name in needed if name not in csv_table.header)
+    csv_table.faults.extend(f"row 1: column {name} is missing" for name in missing)
+    csv_table.check()
+    rows = [_row(line, stated=stated, meanings=meanings) for line in csv_table.lines]
+    csv_table.check(rows)
     kept = ("key", "title", "zoo", "framework", "is_fed", "attention_in_training", "source")
     return NetworkTable(
         **{name: stated[name] for name in kept},
@@ -97,35 +90,27 @@ def read_network_table(path: Path) -> NetworkTable:
 
 
 def _row(
-    record: Mapping[str, str],
-    number: int,
-    *,
-    stated: Mapping[str, Any],
-    meanings: Mapping[str, Mapping[str, Mapping[str, Any]]],
-    faults: list[str],
+    line: Line, *, stated: Mapping[str, Any], meanings: Mapping[str, Mapping[str, Mapping[str, Any]]]
 ) -> NetworkRow:
-    columns = stated["columns"]
-    count = partial(whole_number, number=number, faults=faults)
-    size = stated.get("image_size") or count(record.get(columns["image_size"], ""), column=columns["image_size"])
-    seconds = positive_seconds(
-        record.get(columns["seconds"], ""), column=columns["seconds"], number=number, faults=faults
-    )
+    columns, values = stated["columns"], line.values
+    size = stated.get("image_size") or line.whole(columns["image_size"])
+    seconds = line.seconds(columns["seconds"])
     arguments = dict(stated["arguments"])
     cell = []
     for column, known in meanings.items():
-        value = record.get(column, "")
+        value = values.get(column, "")
         if value in known:
             cell.append(known[value]["cell"])
             arguments |= known[value]["arguments"]
         else:
-            faults.append(f"row {number}, column {column}: must be one of {', '.join(known)} (got {value!r})")
+            line.refuse(column, f"one of {', '.join(known)}")
     return NetworkRow(
-        row_number=number,
-        network=record[columns["network"]],
-        image_size=size or 0,
-        device=record["device"],
+        row_number=line.number,
+        network=values[columns["network"]],
+        image_size=size,
+        device=values["device"],
         cell=tuple(cell),
-        batch_size=count(record.get("batch_size", ""), column="batch_size") or 0,
-        measured_s=seconds or 0.0,
+        batch_size=line.whole("batch_size"),
+        measured_s=seconds,
         arguments=arguments,
     )

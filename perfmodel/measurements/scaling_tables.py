@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import TableError, UnknownNameError, check_known
-from perfmodel.measurements.reading import positive_seconds, read_lines, table_error
+from perfmodel.measurements.reading import CsvTable, Line, table_error
 
 FOLDER: Final = Path(__file__).resolve().parent / "scaling"
 
@@ -52,17 +53,13 @@ def load_scaling(key: str) -> ScalingTable:
     check_known("table of several devices", key, scaling_names())
     path = FOLDER / f"{key}.csv"
     description = _description(path.with_suffix(".toml"))
-    header, lines = read_lines(path)
-    faults: list[str] = []
+    csv_table = CsvTable(path)
+    numbers = description["numbers"]
     rows = tuple(
-        {
-            column: _number(text, column, number, faults) if column in description["numbers"] else text
-            for column, text in zip(header, values, strict=True)
-        }
-        for number, values in lines
+        {column: _number(line, column) if column in numbers else text for column, text in line.values.items()}
+        for line in csv_table.lines
     )
-    if faults:
-        raise table_error(path, faults)
+    csv_table.check()
     return ScalingTable(
         key=key,
         title=description["title"],
@@ -81,12 +78,12 @@ def _description(path: Path) -> dict[str, Any]:
     return content
 
 
-def _number(text: str, column: str, number: int, faults: list[str]) -> float:
+def _number(line: Line, column: str) -> float:
     try:
-        return float(text)
+        return float(line.values[column])
     except ValueError:
-        faults.append(f"row {number}, column {column}: must be a number (got {text!r})")
-        return 0.0
+        line.refuse(column, "a number")
+        return math.nan
 
 
 _FOLDER: Final = Path(__file__).parent / "speedups"
@@ -205,14 +202,9 @@ def load_parallel(key: str) -> ParallelTable:
         problem = f"{path.with_suffix('.toml')}: cannot be read as TOML: {error}"
         raise TableError(problem) from error
     run = description["run"]
-    header, lines = read_lines(path)
-    faults: list[str] = []
-    read = _FORMATS[description["format"]]
-    rows = tuple(
-        read(dict(zip(header, values, strict=True)), number=number, run=run, faults=faults) for number, values in lines
-    )
-    if faults:
-        raise table_error(path, faults)
+    csv_table = CsvTable(path)
+    rows = tuple(_FORMATS[description["format"]](line, run=run) for line in csv_table.lines)
+    csv_table.check()
     return ParallelTable(
         key=key,
         title=description["title"],
@@ -226,15 +218,14 @@ def load_parallel(key: str) -> ParallelTable:
     )
 
 
-def _language_model(
-    record: Mapping[str, str], *, number: int, run: Mapping[str, Any], faults: list[str]
-) -> ParallelRow:
+def _language_model(line: Line, *, run: Mapping[str, Any]) -> ParallelRow:
     """Read a row of a GPT on a pipeline of tensor groups."""
+    record = line.values
     full = record["recompute"] == "full"
     interleave = int(record["interleave"])
     batch = int(record["global_batch"])
     return ParallelRow(
-        row_number=number,
+        row_number=line.number,
         label=f"{record['network']}, {record['recompute']} recomputation",
         part=f"{record['recompute']} recomputation",
         builder="gpt",
@@ -263,21 +254,18 @@ def _language_model(
         global_batch_size=batch,
         sync="ring_all_reduce",
         links=run["links"],
-        measured_s=positive_seconds(record["iteration_s"], column="iteration_s", number=number, faults=faults),
+        measured_s=line.seconds("iteration_s"),
     )
 
 
-def _speedup(record: Mapping[str, str], *, number: int, run: Mapping[str, Any], faults: list[str]) -> ParallelRow:
+def _speedup(line: Line, *, run: Mapping[str, Any]) -> ParallelRow:
     """Read a row of a speed-up over one device."""
+    record = line.values
     builder = record["network"].partition(" ")[0]
     link = run["fabrics"][record["fabric"]]
     workers, batch = int(record["workers"]), int(record["global_batch"])
-    measured, published = (
-        positive_seconds(record[column], column=column, number=number, faults=faults)
-        for column in ("measured_speedup", "paleo_published_speedup")
-    )
     return ParallelRow(
-        row_number=number,
+        row_number=line.number,
         label=f"{record['study']}: {record['network']}, {workers} x {record['device']}, batch {batch}",
         part=record["study"],
         builder=builder,
@@ -288,8 +276,8 @@ def _speedup(record: Mapping[str, str], *, number: int, run: Mapping[str, Any], 
         global_batch_size=batch,
         sync=record["sync"],
         links={"data": link, "tensor": link},
-        measured_speedup=measured,
-        published_speedup=published,
+        measured_speedup=line.seconds("measured_speedup"),
+        published_speedup=line.seconds("paleo_published_speedup"),
         baseline_batch_size=run["baseline_batches"][builder],
     )
 

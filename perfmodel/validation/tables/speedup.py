@@ -16,7 +16,7 @@ from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.library import device_of_text
-from perfmodel.measurements.reading import positive_seconds, read_lines, table_error, whole_number
+from perfmodel.measurements.reading import CsvTable, Line
 from perfmodel.measurements.scaling_tables import SpeedupJob, load_speedup_job
 from perfmodel.measurements.table import Evidence, FeedItem, MeasuredRow, MeasurementTable, Run
 from perfmodel.prediction.predict import predict
@@ -88,25 +88,22 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def read_system_table(path: str | Path) -> SystemTable | None:
     """Read a table of training steps on systems."""
-    path = Path(path)
-    header, lines = read_lines(path)
-    if not set(COLUMNS) <= set(header):
+    csv_table = CsvTable(path)
+    if not set(COLUMNS) <= set(csv_table.header):
         return None
-    faults: list[str] = []
+    path = csv_table.path
     rows: list[MeasuredRow] = []
     runs: dict[tuple[str, str, int], Run] = {}
     several: list[MultiDeviceRow] = []
-    for number, values in lines:
-        record = dict(zip(header, values, strict=False))
-        workers = whole_number(record["n_devices"], column="n_devices", number=number, faults=faults) or 1
-        row, run = _row(record, number=number, table=path.stem, faults=faults)
+    for line in csv_table.lines:
+        workers = line.whole("n_devices")
+        row, run = _row(line, table=path.stem)
         if workers > 1:
             several.append(MultiDeviceRow(row=row, run=run, worker_count=workers))
-            continue
-        rows.append(row)
-        runs[row.run_key] = run
-    if faults:
-        raise table_error(path, faults)
+        else:
+            rows.append(row)
+            runs[row.run_key] = run
+    csv_table.check()
     if not rows:
         return None
     table = MeasurementTable(key=path.stem, title=path.name, rows=tuple(rows), runs=tuple(runs.values()), path=path)
@@ -123,17 +120,17 @@ def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTabl
     return None
 
 
-def _row(record: dict[str, str], *, number: int, table: str, faults: list[str]) -> tuple[MeasuredRow, Run]:
+def _row(line: Line, *, table: str) -> tuple[MeasuredRow, Run]:
+    record = line.values
     network = record["network"]
-    check_known(f"network of row {number}", network, zoo.names())
-    seconds = positive_seconds(record["seconds"], column="seconds", number=number, faults=faults)
-    batch_size = whole_number(record["batch_size"], column="batch_size", number=number, faults=faults) or 1
+    check_known(f"network of row {line.number}", network, zoo.names())
+    seconds, batch_size = line.seconds("seconds"), line.whole("batch_size")
     framework = framework_of_text(record["framework"], record["framework_version"])
     on_device = record["data"] == SYNTHETIC
     label = network if on_device else f"{network}, images read"
     row = MeasuredRow(
         table=table,
-        row_number=number,
+        row_number=line.number,
         network=label,
         framework=framework,
         batch_size=batch_size,
