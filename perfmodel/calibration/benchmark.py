@@ -52,6 +52,13 @@ class Prepared:
     random: bool = False
 
 
+Prepare = Callable[[Any, Sizes, Operation], Prepared]
+"""Tools of a backend, sizes and their operation -> a kernel with its operands."""
+
+POINTS: Final = 20
+"""Usual number of points of a class. [1]"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
     """Benchmark of one kernel class: its sizes, and how to prepare a kernel."""
@@ -59,8 +66,8 @@ class Benchmark:
     name: str
     axes: Mapping[str, Axis]
     operation: Callable[[Sizes], Operation]
-    prepare: Callable[[Any, Sizes, Operation], Prepared]
-    point_count: int = 20
+    prepare: Prepare
+    point_count: int = POINTS
     weight: float = 1.0
 
     def has_sizes(self, sizes: Sizes) -> bool:

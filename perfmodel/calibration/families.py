@@ -5,11 +5,12 @@ The layers of networks make the operations, so that a calibration counts fitted 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
-from perfmodel.calibration.benchmark import Axis, Sizes
+from perfmodel.calibration.benchmark import POINTS, Axis, Benchmark, Prepare, Sizes
 from perfmodel.framework.kernel_classes import measured_kernel
 from perfmodel.layers import OPTIMIZERS, Layer, Shape
 from perfmodel.records import Attention, Contraction, Convolution, Gather, Operation, Recurrence, Role
@@ -108,9 +109,47 @@ BATCHED_AXES: Final = {
 """Sizes of batched products."""
 
 
-def in_role(make: Callable[[Sizes, Role], Operation], role: Role, sizes: Sizes) -> Operation:
-    """Return the operation of some sizes [1] in a role; ``partial`` turns it into a benchmark's."""
-    return make(sizes, role)
+def pass_benchmark(
+    name: str,
+    family: Family,
+    layer: Layer | Callable[[Sizes], Layer],
+    prepare: Prepare,
+    *,
+    shapes: Callable[[Sizes], tuple[Shape, ...]] | None = None,
+    role: Callable[[Sizes], Role] | None = None,
+    weight: float = 1.0,
+) -> Benchmark:
+    """Return the benchmark of a pass, whose operation is taken from its layer."""
+    operation = of_layer(name, family, layer, shapes=shapes, role=role)
+    return Benchmark(name=name, axes=family.axes, operation=operation, prepare=prepare, weight=weight)
+
+
+def by_role(name: str, roles: Sequence[Role] = ROLES) -> dict[Role, str]:
+    """Return the class of a product in each role.
+
+    Examples
+    --------
+    >>> by_role("gemm", ROLES[:1])
+    {<Role.OUTPUT: 'output'>: 'gemm_output'}
+    """
+    return {role: f"{name}_{role.value}" for role in roles}
+
+
+def role_benchmarks(
+    names: Mapping[Role, str],
+    axes: Mapping[str, Axis],
+    make: Callable[[Sizes, Role], Operation],
+    prepare: Prepare,
+    *,
+    point_count: int = POINTS,
+    weight: float = 1.0,
+) -> Iterator[Benchmark]:
+    """Yield the benchmark of an operation in each role."""
+    for role, name in names.items():
+        operation = partial(make, role=role)
+        yield Benchmark(
+            name=name, axes=axes, operation=operation, prepare=prepare, point_count=point_count, weight=weight
+        )
 
 
 def contraction(sizes: Sizes, role: Role) -> Contraction:
@@ -267,6 +306,9 @@ GATHER_AXES: Final = {
     "features": Axis(16, 1024, "features"),
     "table_rows": Axis(100, 50_000),
 }
+
+
+GATHERS: Final = {Role.OUTPUT: "gather", Role.WEIGHT_GRADIENT: "scatter_add"}
 
 
 def gather(sizes: Sizes, role: Role) -> Gather:

@@ -20,7 +20,7 @@ from perfmodel.calibration.families import (
     CONTRACTION_AXES,
     ELEMENTS,
     GATHER_AXES,
-    ROLES,
+    GATHERS,
     ROWS,
     SEQUENCES,
     TWO_OF_ELEMENTS,
@@ -28,10 +28,11 @@ from perfmodel.calibration.families import (
     UPDATE_AXES,
     Family,
     batched_contraction,
+    by_role,
     contraction,
     gather,
-    in_role,
-    of_layer,
+    pass_benchmark,
+    role_benchmarks,
     update,
 )
 from perfmodel.derived import derived_property
@@ -108,7 +109,7 @@ def _pass(
     def prepare(tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
         return Prepared(partial(run, *(tools.normal(*family.tensor(sizes)) for _ in range(arrays))), random=random)
 
-    return Benchmark(name=name, axes=family.axes, operation=of_layer(name, family, layer), prepare=prepare)
+    return pass_benchmark(name, family, layer, prepare)
 
 
 def _softmax(x: Any) -> Any:
@@ -231,32 +232,13 @@ def _passes() -> Iterator[Benchmark]:
 
 def numpy_benchmarks() -> Iterator[Benchmark]:
     """Yield the benchmarks of numpy."""
-    for role in ROLES:
-        yield Benchmark(
-            name=f"gemm_{role.value}",
-            axes=CONTRACTION_AXES,
-            operation=partial(in_role, contraction, role),
-            prepare=_dense,
-            point_count=28,
-            weight=4,
-        )
-    for role in (Role.OUTPUT, Role.INPUT_GRADIENT):
-        yield Benchmark(
-            name=f"batched_gemm_{role.value}",
-            axes=BATCHED_AXES,
-            operation=partial(in_role, batched_contraction, role),
-            prepare=_batched,
-        )
+    yield from role_benchmarks(by_role("gemm"), CONTRACTION_AXES, contraction, _dense, point_count=28, weight=4)
+    batched = by_role("batched_gemm", (Role.OUTPUT, Role.INPUT_GRADIENT))
+    yield from role_benchmarks(batched, BATCHED_AXES, batched_contraction, _batched)
     yield from _passes()
-    for suffix in ("", "_backward"):
-        yield Benchmark(
-            name=f"cross_entropy{suffix}",
-            axes=CLASSES.axes,
-            operation=of_layer(f"cross_entropy{suffix}", CLASSES, layers.CrossEntropy()),
-            prepare=_cross_entropy,
-        )
-    for role, name in ((Role.OUTPUT, "gather"), (Role.WEIGHT_GRADIENT, "scatter_add")):
-        yield Benchmark(name=name, axes=GATHER_AXES, operation=partial(in_role, gather, role), prepare=_gather)
+    for name in ("cross_entropy", "cross_entropy_backward"):
+        yield pass_benchmark(name, CLASSES, layers.CrossEntropy(), _cross_entropy)
+    yield from role_benchmarks(GATHERS, GATHER_AXES, gather, _gather)
     for name in UPDATES:
         yield Benchmark(name=name, axes=UPDATE_AXES, operation=update(name), prepare=partial(_update, name))
 

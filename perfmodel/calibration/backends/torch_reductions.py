@@ -7,24 +7,25 @@ from functools import partial
 from typing import Any
 
 from perfmodel import layers
-from perfmodel.calibration.backends.torch_passes import TorchTools, called_passes, passes
+from perfmodel.calibration.backends.torch_passes import TorchTools, passes
 from perfmodel.calibration.benchmark import Axis, Benchmark, Prepared, Sizes
 from perfmodel.calibration.families import (
     ATTENTION_AXES,
     GATHER_AXES,
+    GATHERS,
     MAPS,
     RECURRENT_AXES,
-    ROLES,
     ROWS,
     SEQUENCES,
     TWO_ROWS,
     UPDATE_AXES,
     Family,
     attention,
+    by_role,
     gather,
-    in_role,
-    of_layer,
+    pass_benchmark,
     recurrence,
+    role_benchmarks,
     update,
 )
 from perfmodel.layers import Layer
@@ -66,20 +67,6 @@ def by_autograd(tools: TorchTools, forward: Callable[..., Any], *inputs: Any) ->
     result = forward(*inputs)
     gradient = tools.normal(*result.shape)
     return Prepared(partial(tools.torch.autograd.grad, result, inputs, gradient, retain_graph=True))
-
-
-def _single(
-    name: str,
-    family: Family,
-    layer: Layer | Callable[[Sizes], Layer],
-    prepare: Callable[[TorchTools, Sizes, Operation], Prepared],
-    *,
-    shapes: Callable[[Sizes], tuple[layers.Shape, ...]] | None = None,
-    role: Callable[[Sizes], Role] | None = None,
-    weight: float = 1.0,
-) -> Benchmark:
-    operation = of_layer(name, family, layer, shapes=shapes, role=role)
-    return Benchmark(name=name, axes=family.axes, operation=operation, prepare=prepare, weight=weight)
 
 
 def _batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -170,10 +157,10 @@ def _norms() -> Iterator[Benchmark]:
         sequences = NORMALISED if suffix else SEQUENCES
         groups = {**GROUPED_MAPS.axes, **({"part": Axis(values=(0, 1))} if suffix else {})}
         grouped = Family(groups, batch="batch", sample=MAPS.sample)
-        yield _single(f"batch_norm{suffix}", MAPS, layers.BatchNorm(), _batch_norm, weight=2)
-        yield _single(f"layer_norm{suffix}", sequences, layers.LayerNorm(), _layer_norm, role=part, weight=1.5)
-        yield _single(f"rms_norm{suffix}", sequences, layers.RMSNorm(), _rms_norm, role=part, weight=0.5)
-        yield _single(
+        yield pass_benchmark(f"batch_norm{suffix}", MAPS, layers.BatchNorm(), _batch_norm, weight=2)
+        yield pass_benchmark(f"layer_norm{suffix}", sequences, layers.LayerNorm(), _layer_norm, role=part, weight=1.5)
+        yield pass_benchmark(f"rms_norm{suffix}", sequences, layers.RMSNorm(), _rms_norm, role=part, weight=0.5)
+        yield pass_benchmark(
             f"group_norm{suffix}",
             grouped,
             lambda sizes: layers.GroupNorm(groups=sizes["groups"]),
@@ -182,11 +169,11 @@ def _norms() -> Iterator[Benchmark]:
             role=part,
             weight=0.5,
         )
-        yield _single(
+        yield pass_benchmark(
             f"local_response_norm{suffix}", MAPS, layers.LocalResponseNorm(), _local_response_norm, weight=0.5
         )
     frozen = layers.BatchNorm(statistics="given")
-    yield _single("frozen_batch_norm", MAPS, frozen, _frozen_batch_norm, weight=1.5)
+    yield pass_benchmark("frozen_batch_norm", MAPS, frozen, _frozen_batch_norm, weight=1.5)
 
 
 def _cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -227,10 +214,10 @@ def _softmaxes() -> Iterator[Benchmark]:
         lambda torch, g, y, x: torch.ops.aten._log_softmax_backward_data(g, y, -1, x.dtype),
     )
     squares = ("nn.functional.mse_loss", "x", "z"), ("ops.aten.mse_loss_backward", "g", "x", "z", 1)
-    yield from called_passes("mean_squared_error", TWO_ROWS, layers.MeanSquaredError(), *squares, 0.5)
+    yield from passes("mean_squared_error", TWO_ROWS, layers.MeanSquaredError(), *squares, weight=0.5)
     for suffix in ("", "_backward"):
-        yield _single(f"cross_entropy{suffix}", CLASSES, _entropy_layer, _cross_entropy)
-        yield _single(
+        yield pass_benchmark(f"cross_entropy{suffix}", CLASSES, _entropy_layer, _cross_entropy)
+        yield pass_benchmark(
             f"binary_cross_entropy{suffix}",
             TWO_ROWS,
             layers.BinaryCrossEntropy(),
@@ -269,14 +256,14 @@ def _average_layer(sizes: Sizes) -> Layer:
 
 def _pools() -> Iterator[Benchmark]:
     for suffix in ("", "_backward"):
-        yield _single(
+        yield pass_benchmark(
             f"max_pool{suffix}",
             WINDOWS,
             lambda sizes: layers.MaxPool2d(kernel_size=sizes["window"], stride=sizes["stride"]),
             _max_pool,
             weight=1.5,
         )
-        yield _single(f"avg_pool{suffix}", WHOLE_OR_WINDOWS, _average_layer, _average_pool)
+        yield pass_benchmark(f"avg_pool{suffix}", WHOLE_OR_WINDOWS, _average_layer, _average_pool)
 
 
 def _bias_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -291,7 +278,7 @@ def _biased_layer(sizes: Sizes) -> Layer:
 
 
 def _sums() -> Iterator[Benchmark]:
-    yield _single("bias_gradient_backward", BIASED, _biased_layer, _bias_gradient, weight=1.5)
+    yield pass_benchmark("bias_gradient_backward", BIASED, _biased_layer, _bias_gradient, weight=1.5)
     yield from passes(
         "positional_embedding",
         SEQUENCES,
@@ -300,7 +287,7 @@ def _sums() -> Iterator[Benchmark]:
         lambda torch, g, y, x: torch.sum(g, 0),
         weight=0.5,
     )
-    yield _single(
+    yield pass_benchmark(
         "broadcast_sum_backward",
         SEQUENCES,
         layers.Binary(function="add"),
@@ -309,7 +296,7 @@ def _sums() -> Iterator[Benchmark]:
     )
     for name in ("sum", "mean", "argmax"):
         layer = layers.Reduction(function=name, axes=(-1,))
-        yield from called_passes(name, SEQUENCES, layer, (name, "x", -1), None, 0.5)
+        yield from passes(name, SEQUENCES, layer, (name, "x", -1), weight=0.5)
 
 
 def _slices() -> Iterator[Benchmark]:
@@ -318,7 +305,7 @@ def _slices() -> Iterator[Benchmark]:
         gradient = tools.normal(batch, 1, features)
         return Prepared(partial(tools.torch.ops.aten.slice_backward, gradient, [batch, steps, features], 1, 2, 3, 1))
 
-    yield _single(
+    yield pass_benchmark(
         "slice_backward", SEQUENCES, lambda sizes: layers.Slice(shape=(1, sizes["features"])), prepare, weight=0.5
     )
 
@@ -460,26 +447,10 @@ def _stepped(optimizer: Any, weight: Any) -> Any:
 def sequence_benchmarks() -> Iterator[Benchmark]:
     """Yield the benchmarks of recurrent layers, attention, embedding tables and optimizers."""
     for cell, weight in (("lstm", 2.0), ("gru", 0.5), ("rnn", 0.5)):
-        flop = _pointwise_flop_count(cell)
-        for role in ROLES:
-            yield Benchmark(
-                name=f"{cell}_{role.value}",
-                axes=RECURRENT_AXES,
-                operation=lambda sizes, cell=cell, role=role, flop=flop: recurrence(  # type: ignore[misc]
-                    cell, sizes, role, pointwise_flop_count=flop
-                ),
-                prepare=partial(_recurrent, cell),
-                weight=weight,
-            )
-    for role, name in ((Role.OUTPUT, "attention"), (Role.INPUT_GRADIENT, "attention_backward")):
-        yield Benchmark(
-            name=name,
-            axes=ATTENTION_AXES,
-            operation=partial(in_role, attention, role),
-            prepare=_attention,
-            weight=2,
-        )
-    for role, name in ((Role.OUTPUT, "gather"), (Role.WEIGHT_GRADIENT, "scatter_add")):
-        yield Benchmark(name=name, axes=GATHER_AXES, operation=partial(in_role, gather, role), prepare=_gather)
+        make = partial(recurrence, cell, pointwise_flop_count=_pointwise_flop_count(cell))
+        yield from role_benchmarks(by_role(cell), RECURRENT_AXES, make, partial(_recurrent, cell), weight=weight)
+    attentions = {Role.OUTPUT: "attention", Role.INPUT_GRADIENT: "attention_backward"}
+    yield from role_benchmarks(attentions, ATTENTION_AXES, attention, _attention, weight=2)
+    yield from role_benchmarks(GATHERS, GATHER_AXES, gather, _gather)
     for name in UPDATES:
         yield Benchmark(name=name, axes=UPDATE_AXES, operation=update(name), prepare=partial(_update, name))
