@@ -7,11 +7,13 @@ a network's layer makes, so fitting and predicting lower it alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
+from pydantic import Field
 
+from perfmodel.hardware.source import NonNegativeNumber, PositiveNumber, SpecTable
 from perfmodel.records import Operation
 
 if TYPE_CHECKING:
@@ -75,23 +77,21 @@ class Benchmark:
         return set(sizes) == set(self.axes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One kernel as it was timed."""
+Size = Annotated[int, Field(ge=0, strict=True)]
+
+
+class Point(SpecTable):
+    """One kernel as it was timed, and as it is recorded."""
 
     name: str
     dtype: str
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    seconds: float
-    spread: float = 0.0
-    cold_seconds: float | None = None
-    window: int = 0
-    retaken: bool = False
-    again_seconds: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the point as plain values."""
-        return asdict(self)
+    sizes: dict[str, Size] = Field(default_factory=dict)
+    seconds: PositiveNumber
+    spread: NonNegativeNumber = 0.0
+    cold_seconds: PositiveNumber | None = None
+    window: Size = 0
+    retaken: Annotated[bool, Field(strict=True)] = False
+    again_seconds: PositiveNumber | None = None
 
 
 SEED: Final = 20190408

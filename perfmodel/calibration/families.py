@@ -12,7 +12,8 @@ from typing import Final
 
 from perfmodel.calibration.benchmark import POINTS, Axis, Benchmark, Prepare, Sizes
 from perfmodel.framework.kernel_classes import measured_kernel
-from perfmodel.layers import OPTIMIZERS, Layer, Shape
+from perfmodel.layers import GRU, LSTM, OPTIMIZERS, RNN, Layer, Shape
+from perfmodel.layers.recurrent import RecurrentLayer
 from perfmodel.records import Attention, Contraction, Convolution, Gather, Operation, Recurrence, Role
 
 ROLES: Final = (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
@@ -254,21 +255,20 @@ RECURRENT_AXES: Final = {
     "hidden": Axis(16, 768, "features"),
 }
 
-CELLS: Final = {"lstm": (4, 2), "gru": (3, 1), "rnn": (1, 1)}
-"""Cell -> gates and states. [1]"""
+CELLS: Final[dict[str, type[RecurrentLayer]]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
 
 
-def recurrence(cell: str, sizes: Sizes, role: Role, *, pointwise_flop_count: int) -> Recurrence:
+def recurrence(cell: str, sizes: Sizes, role: Role) -> Recurrence:
     """Return one recurrent layer in a role."""
-    gates, states = CELLS[cell]
+    kind = CELLS[cell]
     return Recurrence(
         batch_size=sizes["batch"],
         steps=sizes["steps"],
         input_size=sizes["inputs"],
         hidden_size=sizes["hidden"],
-        gate_count=gates,
-        pointwise_flop_count=pointwise_flop_count + gates,
-        state_count=states,
+        gate_count=kind.gate_count,
+        pointwise_flop_count=kind.pointwise_flop_count + kind.gate_count,
+        state_count=kind.state_count,
         bias_vectors=2,
         role=role,
     )

@@ -329,7 +329,7 @@ class Session:
             if self._spent_s >= end_s:
                 return
             timing, _ = self._timed(kernels, point.sizes, cold=False)
-            self._replace(kernels, index, replace(point, again_seconds=timing.seconds))
+            self._replace(kernels, index, point.model_copy(update={"again_seconds": timing.seconds}))
 
     def _replace(self, kernels: _Class, index: int, point: Point) -> None:
         self.journal.points[self.journal.points.index(kernels.points[index])] = point
@@ -347,5 +347,5 @@ class Session:
                 if self._spent_s + RUNS_OF_POINT * point.seconds >= self.budget_s:
                     continue  # a shorter one may still fit
                 timing, cold_s = self._timed(kernels, point.sizes, cold=point.cold_seconds is not None)
-                again = replace(point, seconds=timing.seconds, spread=timing.spread, cold_seconds=cold_s, retaken=True)
-                self._replace(kernels, index, again)
+                taken = {"seconds": timing.seconds, "spread": timing.spread, "cold_seconds": cold_s, "retaken": True}
+                self._replace(kernels, index, point.model_copy(update=taken))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -67,6 +68,15 @@ def by_autograd(tools: TorchTools, forward: Callable[..., Any], *inputs: Any) ->
     result = forward(*inputs)
     gradient = tools.normal(*result.shape)
     return Prepared(partial(tools.torch.autograd.grad, result, inputs, gradient, retain_graph=True))
+
+
+def _with_autograd(
+    tools: TorchTools, operation: Operation, run: Callable[..., Any], *shapes: Sequence[int]
+) -> Prepared:
+    """Prepare a pass over inputs of some shapes or, by autograd, the gradients of all of them."""
+    backward = operation.role is not Role.OUTPUT
+    inputs = [tools.normal(*shape, grad=backward) for shape in shapes]
+    return by_autograd(tools, run, *inputs) if backward else Prepared(partial(run, *inputs))
 
 
 def _batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -147,8 +157,7 @@ def _part_of_gradient(sizes: Sizes) -> Role:
 
 def _local_response_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     norm = partial(tools.torch.nn.functional.local_response_norm, size=5)
-    x = tools.normal(*MAPS.tensor(sizes), grad=operation.role is not Role.OUTPUT)
-    return Prepared(partial(norm, x)) if operation.role is Role.OUTPUT else by_autograd(tools, norm, x)
+    return _with_autograd(tools, operation, norm, MAPS.tensor(sizes))
 
 
 def _norms() -> Iterator[Benchmark]:
@@ -181,10 +190,7 @@ def _cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Pre
     functional = tools.torch.nn.functional
     loss = functional.nll_loss if sizes["over"] else functional.cross_entropy
     labels = tools.integers(sizes["features"], sizes["rows"])
-    scores = tools.normal(sizes["rows"], sizes["features"], grad=operation.role is not Role.OUTPUT)
-    if operation.role is Role.OUTPUT:
-        return Prepared(partial(loss, scores, labels))
-    return by_autograd(tools, lambda predicted: loss(predicted, labels), scores)
+    return _with_autograd(tools, operation, partial(loss, target=labels), CLASSES.tensor(sizes))
 
 
 def _entropy_layer(sizes: Sizes) -> Layer:
@@ -194,8 +200,7 @@ def _entropy_layer(sizes: Sizes) -> Layer:
 def _binary_cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     target = tools.normal(*ROWS.tensor(sizes)).sigmoid()
     loss = partial(tools.torch.nn.functional.binary_cross_entropy_with_logits, target=target)
-    scores = tools.normal(*ROWS.tensor(sizes), grad=operation.role is not Role.OUTPUT)
-    return Prepared(partial(loss, scores)) if operation.role is Role.OUTPUT else by_autograd(tools, loss, scores)
+    return _with_autograd(tools, operation, loss, ROWS.tensor(sizes))
 
 
 def _softmaxes() -> Iterator[Benchmark]:
@@ -244,8 +249,7 @@ def _average_pool(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prep
         if window
         else partial(functional.adaptive_avg_pool2d, output_size=1)
     )
-    x = tools.normal(*MAPS.tensor(sizes), grad=operation.role is not Role.OUTPUT)
-    return Prepared(partial(pool, x)) if operation.role is Role.OUTPUT else by_autograd(tools, pool, x)
+    return _with_autograd(tools, operation, pool, MAPS.tensor(sizes))
 
 
 def _average_layer(sizes: Sizes) -> Layer:
@@ -319,29 +323,17 @@ def reduction_benchmarks() -> Iterator[Benchmark]:
     yield from _slices()
 
 
-MODULE_OF = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN"}
-
-
-def _pointwise_flop_count(cell: str) -> int:
-    kinds: dict[str, Any] = {"lstm": layers.LSTM, "gru": layers.GRU, "rnn": layers.RNN}
-    count: int = kinds[cell](hidden_size=8).pointwise_flop_count
-    return count
-
-
 def _recurrent(cell: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     """Prepare a layer over a sequence; one call computes both gradients; its time is split by their FLOP."""
     assert isinstance(operation, Recurrence)
     torch = tools.torch
-    module = getattr(torch.nn, MODULE_OF[cell])(sizes["inputs"], sizes["hidden"], device=tools.device)
+    module = getattr(torch.nn, cell.upper())(sizes["inputs"], sizes["hidden"], device=tools.device)
     module = module.to(tools.dtype)
     x = tools.normal(sizes["steps"], sizes["batch"], sizes["inputs"], grad=True)
     if operation.role is Role.OUTPUT:
         return Prepared(lambda: module(x)[0])
     backward = (Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
-    flop = [
-        recurrence(cell, sizes, role, pointwise_flop_count=_pointwise_flop_count(cell)).product_flop_count
-        for role in backward
-    ]
+    flop = [recurrence(cell, sizes, role).product_flop_count for role in backward]
     share = flop[backward.index(operation.role)] / sum(flop)
     weights = list(module.parameters())
     result = module(x)[0]
@@ -352,16 +344,13 @@ def _recurrent(cell: str, tools: TorchTools, sizes: Sizes, operation: Operation)
 
 def _attention(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     shape = (sizes["batch"], sizes["heads"], sizes["queries"], sizes["head_size"])
-    backward = operation.role is not Role.OUTPUT
     drops = bool(sizes["drops"])
     attend = partial(
         tools.torch.nn.functional.scaled_dot_product_attention,
         dropout_p=0.1 if drops else 0.0,
         is_causal=bool(sizes["causal"]),
     )
-    operands = [tools.normal(*shape, grad=backward) for _ in range(3)]
-    prepared = by_autograd(tools, attend, *operands) if backward else Prepared(partial(attend, *operands))
-    return Prepared(prepared.run, random=drops)
+    return replace(_with_autograd(tools, operation, attend, shape, shape, shape), random=drops)
 
 
 def _gather(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -447,7 +436,7 @@ def _stepped(optimizer: Any, weight: Any) -> Any:
 def sequence_benchmarks() -> Iterator[Benchmark]:
     """Yield the benchmarks of recurrent layers, attention, embedding tables and optimizers."""
     for cell, weight in (("lstm", 2.0), ("gru", 0.5), ("rnn", 0.5)):
-        make = partial(recurrence, cell, pointwise_flop_count=_pointwise_flop_count(cell))
+        make = partial(recurrence, cell)
         yield from role_benchmarks(by_role(cell), RECURRENT_AXES, make, partial(_recurrent, cell), weight=weight)
     attentions = {Role.OUTPUT: "attention", Role.INPUT_GRADIENT: "attention_backward"}
     yield from role_benchmarks(attentions, ATTENTION_AXES, attention, _attention, weight=2)
