@@ -6,7 +6,7 @@ Run:  python tools/ablation.py [TABLE] --only gpu --protocol leave_one_device_ou
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -306,25 +306,31 @@ def ablation(
     terms = (Term("nothing"), *TERMS[only])
     rows: list[AblationRow] = []
     for index, protocol in enumerate(protocols):
-        whole = 0.0
+        ratios = {}
         for place, term in enumerate(terms):
-            logs = _log_ratios([without(cell, term) for cell in cells], subset=only, protocol=protocol)
-            ratios = np.exp(logs)
-            typical = metrics.typical_factor_percent(ratios, measured=np.ones(len(ratios)))
-            whole = typical if place == 0 else whole
-            rows.append(
-                AblationRow(
-                    subset=only,
-                    protocol=protocol,
-                    without=term.name,
-                    mape=metrics.mape(ratios, measured=np.ones(len(ratios))),
-                    typical_factor_percent=typical,
-                    change=typical - whole,
-                )
-            )
+            ablated = [without(cell, term) for cell in cells]
+            ratios[term.name] = np.exp(_log_ratios(ablated, subset=only, protocol=protocol))
             if progress is not None:
                 progress(index * len(terms) + place + 1, len(protocols) * len(terms))
+        ones = np.ones_like(ratios[terms[0].name])
+        rows += ablation_rows(ratios, measured=ones, subset=only, protocol=protocol)
     return Table(tuple(rows), title=f"{loaded.key}, {only}: without each physical term")
+
+
+def ablation_rows(predicted: Mapping[str, Any], *, measured: Any, subset: str, protocol: str) -> Iterator[AblationRow]:
+    """Yield the score without each term, and its change from the first, which is without nothing."""
+    whole = None
+    for term, values in predicted.items():
+        typical = metrics.typical_factor_percent(values, measured=measured)
+        whole = typical if whole is None else whole
+        yield AblationRow(
+            subset=subset,
+            protocol=protocol,
+            without=term,
+            mape=metrics.mape(values, measured=measured),
+            typical_factor_percent=typical,
+            change=typical - whole,
+        )
 
 
 def _log_ratios(cells: Sequence[MeasuredCell], *, subset: str, protocol: str) -> Any:

@@ -29,17 +29,24 @@ INTRODUCTION: Final = (
     "fits is said in [validation.md](validation.md), and how the 80 % intervals of predictions are made and scored."
 )
 
-METRICS: Final[tuple[tuple[str, Callable[[BoardScore], str]], ...]] = (
-    ("cells", lambda score: str(score.cells)),
-    ("constants", lambda score: str(score.fitted)),
-    ("MAPE", lambda score: f"{score.mape:.1f}"),
-    ("log error", lambda score: f"{score.typical_factor_percent:.1f}"),
-    ("median", lambda score: f"{score.median_ape:.1f}"),
-    ("p90", lambda score: f"{score.p90_ape:.1f}"),
-    ("bias", lambda score: f"{score.geometric_mean_ratio:.2f}"),
-    ("in 10 %", lambda score: f"{score.percent_within_10:.0f}"),
-    ("in 25 %", lambda score: f"{score.percent_within_25:.0f}"),
-)
+METRICS: Final = {
+    "cells": "{.cells}",
+    "constants": "{.fitted}",
+    "MAPE": "{.mape:.1f}",
+    "log error": "{.typical_factor_percent:.1f}",
+    "median": "{.median_ape:.1f}",
+    "p90": "{.p90_ape:.1f}",
+    "bias": "{.geometric_mean_ratio:.2f}",
+    "in 10 %": "{.percent_within_10:.0f}",
+    "in 25 %": "{.percent_within_25:.0f}",
+}
+"""Heading of each figure of a score -> its format."""
+
+
+def figures(score: BoardScore, *names: str) -> tuple[str, ...]:
+    """Return some figures of a score as pages show them, or all."""
+    return tuple(METRICS[name].format(score) for name in names or METRICS)
+
 
 INTERVAL_COLUMNS: Final = ("in 80 % interval", "high / low", "interval score, constant ratio's")
 
@@ -99,13 +106,13 @@ def _steps(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
 def _protocols(scores: Sequence[BoardScore]) -> Grid:
     aside = {score.protocol: score for score in scores if score.model == WITH_SET_ASIDE}
     scored = [score for score in scores if score.model == PERFMODEL]
-    head = ("protocol", *(name for name, _ in METRICS), "90 % interval of MAPE", *INTERVAL_COLUMNS)
+    head = ("protocol", *METRICS, "90 % interval of MAPE", *INTERVAL_COLUMNS)
     head = (*head, "with the cells set aside") if aside else head
     rows = []
     for score in scored:
         with_aside = aside.get(score.protocol)
         extra = f"{with_aside.mape:.1f}, {with_aside.typical_factor_percent:.1f}" if with_aside else "-"
-        cells = (score.protocol, *(text(score) for _, text in METRICS), _interval(score), *_intervals(score))
+        cells = (score.protocol, *figures(score), _interval(score), *_intervals(score))
         rows.append((*cells, extra) if aside else cells)
     return Grid(head, rows)
 
@@ -167,12 +174,12 @@ def _kernel_grid(scores: Sequence[BoardScore]) -> Grid:
     scored = [score for score in scores if score.model == PERFMODEL]
     naive = {(score.subset, score.part): score for score in scores if score.model != PERFMODEL}
     noted = any(score.note for score in scored)
-    head = ("board", "rows", *(name for name, _ in METRICS), "roofline: median", "its MAPE")
+    head = ("board", "rows", *METRICS, "roofline: median", "its MAPE")
     head = (*head, "note") if noted else head
     rows = []
     for score in scored:
         other = naive[score.subset, score.part]
-        cells = (score.subset, score.part, *(text(score) for _, text in METRICS))
+        cells = (score.subset, score.part, *figures(score))
         cells = (*cells, f"{other.median_ape:.1f}", f"{other.mape:.1f}")
         rows.append((*cells, score.note or "-") if noted else cells)
     strong = frozenset(place for place, score in enumerate(scored) if score.subset.startswith(MEAN_OF_BOARDS))
@@ -221,9 +228,9 @@ def _networks(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
 
 def _own_grid(board: Scoreboard, *, with_intervals: bool = False) -> Grid:
     more = INTERVAL_COLUMNS if with_intervals else ()
-    head = ("systems", "rows", "predictions", *(name for name, _ in METRICS), *more)
+    head = ("systems", "rows", "predictions", *METRICS, *more)
     rows = [
-        (score.subset, score.part, score.model, *(text(score) for _, text in METRICS), *_intervals(score)[: len(more)])
+        (score.subset, score.part, score.model, *figures(score), *_intervals(score)[: len(more)])
         for score in board.scores
     ]
     strong = frozenset(place for place, score in enumerate(board.scores) if score.model == PERFMODEL)

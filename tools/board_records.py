@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from ablation import AblationRow
 from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import TableError
 from perfmodel.fitting.fit import code_fingerprint, fingerprint
+from perfmodel.validation.scores.table_report import FactorRow
 from perfmodel.validation.tables.own_tables import COLLECTIVES, MANY_DEVICES, NETWORKS, PRODUCTS
 
 STEPS: Final = "steps"
@@ -96,15 +98,10 @@ class RatioRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FactorRange:
+class FactorRange(FactorRow):
     """A factor that a fit to all cells puts on sourced constants, with its 80 % interval."""
 
     table: str
-    subset: str
-    name: str
-    factor: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,16 +117,10 @@ class PairOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TermScore:
+class TermScore(AblationRow):
     """Score of a protocol without one physical term."""
 
     table: str
-    subset: str
-    protocol: str
-    without: str
-    mape: float
-    typical_factor_percent: float
-    change: float
 
 
 FORMAT: Final = 1
@@ -236,6 +227,7 @@ def _table_of(record: Any) -> str:
 
 def _rounded(record: dict[str, Any]) -> dict[str, Any]:
     significant = {"measured_s", "predicted_s"}
+    record = {name: record[name] for name in sorted(record, key=lambda name: name != "table")}  # it comes first
     return {
         name: (float(f"{value:.4g}") if name in significant else round(value, DIGITS))
         if isinstance(value, float)

@@ -17,7 +17,7 @@ from perfmodel.fitting.kernel_boards import KernelBoard, boards_of
 from perfmodel.fitting.problem import Problem
 from perfmodel.hardware.fit_file import load_fit_plan
 from perfmodel.validation.protocols.cells import progress_of_part
-from perfmodel.validation.scores.table_report import EVERY_ROW, METRICS, PartScore, ScoreRow, score
+from perfmodel.validation.scores.table_report import EVERY_ROW, METRICS, PERFMODEL, PartScore, ScoreRow, compared
 
 if TYPE_CHECKING:
     from perfmodel.fitting.fit import Fit
@@ -357,18 +357,22 @@ def _naive(boards: Sequence[KernelBoard], *, folds: list[Hashable] | None) -> ND
 def _scores(outcome: _Outcome) -> list[PartScore]:
     board = outcome.board
     everything = {EVERY_ROW: lambda row: True, **PARTS[board.kind.name]}
-    parts = []
+    predictions = {PERFMODEL: outcome.predicted_s, ROOFLINE_OF_KERNELS: outcome.naive_s}
+    fitted = {PERFMODEL: outcome.fitted, ROOFLINE_OF_KERNELS: PARAMETER_COUNT}
+    parts: list[PartScore] = []
     for part, belongs in everything.items():
-        mask = np.array([belongs(row) for row in board.rows])
-        if not mask.any():
-            continue
-        for model, times, fitted in (
-            ("perfmodel", outcome.predicted_s, outcome.fitted),
-            (ROOFLINE_OF_KERNELS, outcome.naive_s, PARAMETER_COUNT),
-        ):
-            row = score(_label(board), model, times[mask], measured_s=board.measured_s[mask], fitted=fitted)
-            parts.append(PartScore(protocol=outcome.protocol, part=part, score=row, note=outcome.note))
-    return parts
+        of_part = [belongs(row) for row in board.rows]
+        if any(of_part):
+            parts += compared(
+                _label(board),
+                predictions,
+                measured=board.measured_s,
+                fitted=fitted,
+                part=part,
+                protocol=outcome.protocol,
+                rows=of_part,
+            )
+    return [replace(part, note=outcome.note) for part in parts]
 
 
 def _means(scores: Sequence[PartScore], boards: set[str]) -> list[PartScore]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from perfmodel.hardware.fit_file import factors_by_constant
-from perfmodel.presentation.tables import Table
+from perfmodel.presentation.tables import Table, row_table
 from perfmodel.validation.protocols.cells import prepare_cells
 from perfmodel.validation.protocols.protocols import ALL_FITTED, FittedSubset, predict_subset
 from perfmodel.validation.validate import checked_table, nothing_to_score
@@ -28,37 +27,25 @@ MOVED: Final = 0.01
 """Relative change of a predicted time from which a cell counts as moved. [1]"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SensitivityRow:
-    """Cells that one fitted constant moves."""
-
-    unknown: str
-    factor: float
-    cells: int
-    most_percent: float
-    moves: str
-    is_pair: bool
-
-
 def sensitivity(
     table: str | Path | MeasurementTable = "shi2016",
     *,
     only: str = "gpu",
     progress: Callable[[int, int], None] | None = None,
-) -> Table[SensitivityRow]:
+) -> Table[Any]:
     """List for every fitted constant the cells that it moves by more than 1 % when it changes by 10 % up or down."""
     loaded = checked_table(table)
     cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]  # type: ignore[arg-type]
     if not cells:
         raise nothing_to_score(loaded, only)
     fitted = predict_subset(cells, subset=only, protocol=ALL_FITTED, progress=progress)
-    return Table(
-        tuple(_row(fitted, index) for index in range(len(fitted.problem.unknowns))),
+    return row_table(
+        [_row(fitted, index) for index in range(len(fitted.problem.unknowns))],
         title=f"{loaded.key}, {only}: cells that a change of {CHANGE:.0%} moves by more than {MOVED:.0%}",
     )
 
 
-def _row(fitted: FittedSubset, unknown: int) -> SensitivityRow:
+def _row(fitted: FittedSubset, unknown: int) -> dict[str, Any]:
     fit = fitted.fits[0]
     moves = _moves(fitted, unknown)
     pairs = _pairs(fitted, moves)
@@ -68,14 +55,14 @@ def _row(fitted: FittedSubset, unknown: int) -> SensitivityRow:
     families = "; ".join(
         f"{framework}: {', '.join(family for other, family in pairs if other == framework)}" for framework in frameworks
     )
-    return SensitivityRow(
-        unknown=fit.names[unknown],
-        factor=float(np.exp(fit.log_factors[unknown])),
-        cells=int(np.sum(moves > MOVED)),
-        most_percent=100 * float(moves.max()),
-        moves=families or "none",
-        is_pair=bool(pairs) and all(len(kinds) <= 1 for kinds in of_kinds),
-    )
+    return {
+        "unknown": fit.names[unknown],
+        "factor": float(np.exp(fit.log_factors[unknown])),
+        "cells": int(np.sum(moves > MOVED)),
+        "most_percent": 100 * float(moves.max()),
+        "moves": families or "none",
+        "is_pair": bool(pairs) and all(len(kinds) <= 1 for kinds in of_kinds),
+    }
 
 
 def _kind(name: str) -> str:

@@ -13,8 +13,9 @@ from perfmodel.errors import TableError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.library import load_collective_library
 from perfmodel.measurements.kernel_tables import CollectiveMeasurements, MeasuredCollective, read_collectives
+from perfmodel.presentation.tables import row_table
 from perfmodel.sync.registry import collective, place_library
-from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, RowReport, compared, row_table
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, RowReport, compared
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

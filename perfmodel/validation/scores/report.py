@@ -13,7 +13,7 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.presentation.figures import parity_plot
 from perfmodel.presentation.results import Drawn
-from perfmodel.presentation.tables import Table
+from perfmodel.presentation.tables import Table, row_table
 from perfmodel.validation.scores import metrics
 from perfmodel.validation.scores.interval_coverage import (
     ConstantRatio,
@@ -25,10 +25,9 @@ from perfmodel.validation.scores.interval_coverage import (
 from perfmodel.validation.scores.table_report import (
     FactorRow,
     FoldOutcome,
-    FoldRow,
     ScoreRow,
     factor_rows,
-    fold_row,
+    fold_rows,
     score_rows,
 )
 
@@ -61,7 +60,7 @@ class ValidationReport(Drawn):
         Naive rules by subset, on the same cells. [-]
     fitted : mapping of str to int
         Constants fitted on the table in one fold at most, by subset. [1]
-    folds : Table of FoldRow
+    folds : Table
         Score of every fold. [-]
     factors : Table of FactorRow
         Fitted factors with their intervals, where one fit stands for a subset. [-]
@@ -80,7 +79,7 @@ class ValidationReport(Drawn):
     subset_of_cell: tuple[str, ...]
     baselines: dict[str, tuple[Baseline, ...]]
     fitted: dict[str, int]
-    folds: Table[FoldRow]
+    folds: Table[Any]
     factors: Table[FactorRow]
     estimates: tuple[str, ...] = ()
     ratios: dict[str, tuple[ConstantRatio, ...]] = field(default_factory=dict)
@@ -121,7 +120,7 @@ class ValidationReport(Drawn):
         }
         scored = [(cell, subset) for subset, cells in predicted.items() for cell in cells if cell.status == "measured"]
         aside = [(cell, subset) for subset, cells in predicted.items() for cell in cells if cell.status != "measured"]
-        rows = [fold_row(subset, outcome) for subset, folds in outcomes.items() for outcome in folds]
+        folds_scored = [row for subset, folds in outcomes.items() for row in fold_rows(subset, folds)]
         return cls(
             table=table,
             protocol=protocol,
@@ -135,7 +134,7 @@ class ValidationReport(Drawn):
                 subset: max((outcome.fit.parameter_count for outcome in folds if outcome.fit is not None), default=0)
                 for subset, folds in outcomes.items()
             },
-            folds=Table(tuple(row for row in rows if row is not None), title=f"{table}, {protocol}: every fold"),
+            folds=row_table(folds_scored, title=f"{table}, {protocol}: every fold"),
             factors=Table(
                 tuple(row for subset, folds in outcomes.items() for row in factor_rows(subset, folds)),
                 title="factors on the constants of the files",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, make_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.presentation.results import Result
-from perfmodel.presentation.tables import Table
+from perfmodel.presentation.tables import Table, row_table
 from perfmodel.validation.scores import metrics
 
 if TYPE_CHECKING:
@@ -100,35 +100,22 @@ class FoldOutcome:
     fit: Fit | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoldRow:
-    """Score of one fold."""
-
-    subset: str
-    held_out: str
-    fitted_cells: int
-    scored_cells: int
-    fitted: int
-    mape: float
-    typical_factor_percent: float
-    geometric_mean_ratio: float
-
-
-def fold_row(subset: str, outcome: FoldOutcome) -> FoldRow | None:
-    """Score one fold."""
-    scored = [cell for cell in outcome.predicted if cell.status == "measured"]
-    if not scored:
-        return None
-    predicted, measured = [cell.predicted_s for cell in scored], [cell.measured_s for cell in scored]
-    figures = ("mape", "typical_factor_percent", "geometric_mean_ratio")
-    return FoldRow(
-        subset=subset,
-        held_out=outcome.label,
-        fitted_cells=len(outcome.trained),
-        scored_cells=len(scored),
-        fitted=0 if outcome.fit is None else outcome.fit.parameter_count,
-        **{name: METRICS[name](predicted, measured=measured) for name in figures},
-    )
+def fold_rows(subset: str, outcomes: Sequence[FoldOutcome]) -> Iterator[dict[str, Any]]:
+    """Yield the score of each fold that holds out a measured cell."""
+    for outcome in outcomes:
+        scored = [cell for cell in outcome.predicted if cell.status == "measured"]
+        predicted, measured = [cell.predicted_s for cell in scored], [cell.measured_s for cell in scored]
+        if scored:
+            yield {
+                "subset": subset,
+                "held_out": outcome.label,
+                "fitted_cells": len(outcome.trained),
+                "scored_cells": len(scored),
+                "fitted": 0 if outcome.fit is None else outcome.fit.parameter_count,
+                "mape": metrics.mape(predicted, measured=measured),
+                "typical_factor_percent": metrics.typical_factor_percent(predicted, measured=measured),
+                "geometric_mean_ratio": metrics.geometric_mean_ratio(predicted, measured=measured),
+            }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,10 +206,10 @@ FACTORS: Final[Columns] = {
 
 def printed(rows: Iterable[Any], columns: Columns, *, title: str = "") -> Table[Any]:
     """Return rows as texts, ready to print."""
-    headings = {f"column_{place}": heading for place, heading in enumerate(columns)}
-    line = make_dataclass("Line", [(name, str) for name in headings], frozen=True)
+    names = {f"column_{place}": heading for place, heading in enumerate(columns)}
     shows = [show.format if isinstance(show, str) else show for show in columns.values()]
-    return Table([line(*(show(row) for show in shows)) for row in rows], title=title, headings=headings)
+    lines = [dict(zip(names, (show(row) for show in shows), strict=True)) for row in rows]
+    return row_table(lines, title=title, headings=names)
 
 
 def cell_lines(cells: Iterable[PredictedCell], *, title: str) -> Table[Any]:
@@ -341,12 +328,6 @@ def compared(
         )
         for model, predicted in predictions.items()
     )
-
-
-def row_table(records: Sequence[Mapping[str, Any]], *, title: str) -> Table[Any]:
-    """Return records of the same keys as a table with a column for each key."""
-    row_type = make_dataclass("Row", [*records[0]] if records else [], frozen=True)
-    return Table([row_type(**record) for record in records], title=title, row_type=row_type)
 
 
 def read_records(file: Path) -> list[dict[str, str]]:

@@ -21,6 +21,7 @@ from perfmodel.prediction.device.factors import NO_FACTORS, Factors
 from perfmodel.prediction.device.gpu_clock import sustained_clocks_mhz
 from perfmodel.prediction.device.step_time import group_times
 from perfmodel.prediction.device.targets import resolve_target
+from perfmodel.presentation.tables import row_table
 from perfmodel.records import ELEMENT_BYTES, Contraction, Phase
 from perfmodel.units import TERA
 from perfmodel.validation.scores.metrics import mape
@@ -31,7 +32,6 @@ from perfmodel.validation.scores.table_report import (
     RowReport,
     compared,
     read_records,
-    row_table,
 )
 
 DEVICES: Final = {

@@ -15,10 +15,11 @@ from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.cluster import Cluster
 from perfmodel.hardware.library import load_collective_library
 from perfmodel.prediction.job.job import Job
+from perfmodel.presentation.tables import row_table
 from perfmodel.sync.registry import LibraryCollective, place_library
 from perfmodel.units import GIGA
 from perfmodel.validation.scores.collectives import wire_bytes
-from perfmodel.validation.scores.table_report import PERFMODEL, RowReport, compared, read_records, row_table
+from perfmodel.validation.scores.table_report import PERFMODEL, RowReport, compared, read_records
 from perfmodel.zoo.transformer import gpt
 
 LIBRARY: Final = "nccl_2_27"

@@ -20,7 +20,7 @@ from perfmodel.graph import LayerGraph
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.system import System
 from perfmodel.measurements.scaling_tables import load_scaling
-from perfmodel.presentation.tables import Table
+from perfmodel.presentation.tables import Table, row_table
 from perfmodel.simulation.asynchronous import play_asynchronous
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
@@ -31,7 +31,6 @@ from perfmodel.validation.scores.table_report import (
     RowReport,
     compared,
     parts_text,
-    row_table,
 )
 
 KEY: Final = "mullapudi2017"

@@ -21,9 +21,10 @@ from perfmodel.prediction.job.exchange_times import LinkExchanges, OnLink
 from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.presentation.quantities import percent_text
+from perfmodel.presentation.tables import row_table
 from perfmodel.sync.registry import collective
 from perfmodel.units import GIGA
-from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared, row_table
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph

@@ -20,7 +20,8 @@ from perfmodel.measurements.reading import CsvTable, Line
 from perfmodel.measurements.scaling_tables import SpeedupJob, load_speedup_job
 from perfmodel.measurements.table import Evidence, FeedItem, MeasuredRow, MeasurementTable, Run
 from perfmodel.prediction.predict import predict
-from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared, row_table
+from perfmodel.presentation.tables import row_table
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
 
 if TYPE_CHECKING:
     from perfmodel.hardware.wiring import Wired

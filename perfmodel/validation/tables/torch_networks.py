@@ -15,9 +15,10 @@ from perfmodel.errors import MissingPackageError, PerfmodelError
 from perfmodel.framework.profile import load_framework
 from perfmodel.measurements.network_tables import NetworkRow, NetworkTable, read_network_table
 from perfmodel.prediction.job.job import Job
+from perfmodel.presentation.tables import row_table
 from perfmodel.validation.scores.interval_coverage import interval_row
 from perfmodel.validation.scores.metrics import factor_of_least_mape
-from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared, row_table
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
 from perfmodel.validation.tables import torch_zoos
 
 if TYPE_CHECKING:
