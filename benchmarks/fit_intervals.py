@@ -51,8 +51,8 @@ from perfmodel.validation.scores.interval_coverage import (
     Residual,
     Residuals,
     exposures,
+    interval_rows,
     key_of,
-    scored,
     seen_in,
     with_intervals,
 )
@@ -313,7 +313,8 @@ def scores(held: Held, rule: IntervalRule) -> list[tuple[str, str, IntervalRow]]
     rows = []
     for (table, subset, protocol), each in held.items():
         outcomes, ratios = with_intervals(each, subset=subset, protocol=protocol, table=table, rule=rule)
-        rows += [(table, protocol, row) for row in scored(outcomes, ratios, subset=subset)]
+        cells = [cell for outcome in outcomes for cell in outcome.predicted if cell.status == "measured"]
+        rows += [(table, protocol, row) for row in interval_rows(subset, cells, ratios)]
     return rows
 
 

@@ -28,20 +28,19 @@ from board_records import (
     WorstCell,
 )
 from network_ablation import NOTHING, TERMS, network_ablation
-from perfmodel import measurements, zoo
+from perfmodel import measurements
 from perfmodel.errors import (
     CalibrationError,
     MissingPackageError,
     PerfmodelError,
     TableError,
-    check_known,
     nearest_hint,
 )
 from perfmodel.fitting.kernel_boards import boards_of, dtype_of_text, operations_of
 from perfmodel.hardware.library import device_of_text
 from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash, read_collectives
 from perfmodel.measurements.reading import CsvTable, table_error
-from perfmodel.measurements.table import PHASES, SET_ASIDE, SUBSETS
+from perfmodel.measurements.table import SET_ASIDE, SUBSETS
 from perfmodel.presentation.quantities import bytes_text, percent_text, seconds_text
 from perfmodel.validation.protocols.board import protocol_jobs, protocol_reports, reports_apart
 from perfmodel.validation.protocols.cells import (
@@ -56,7 +55,7 @@ from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED
 from perfmodel.validation.scores.collectives import HELD_OUT
 from perfmodel.validation.scores.table_report import PERFMODEL, PartScore
 from perfmodel.validation.tables.own_tables import COLLECTIVES, NETWORKS, OWN_TABLES, OwnTable, tables_of_file
-from perfmodel.validation.tables.speedup import COLUMNS, framework_of_text, read_system_table
+from perfmodel.validation.tables.speedup import COLUMNS, read_system_table
 from perfmodel.validation.validate import checked_table
 from score_kernels import AS_SHIPPED, FIVE_FOLD, kernel_scores
 
@@ -523,35 +522,14 @@ def _check_kernels(table: KernelMeasurements) -> None:
 
 
 def _check_system(path: Path) -> None:
-    csv_table = CsvTable(path)
-    missing = [name for name in COLUMNS if name not in csv_table.header]
+    header = CsvTable(path).header
+    missing = [name for name in COLUMNS if name not in header]
     if len(missing) > MOST_MISSING:
         return
     if missing:
-        others = [name for name in csv_table.header if name not in COLUMNS]
+        others = [name for name in header if name not in COLUMNS]
         hints = [f"{name}{nearest_hint(name, others)}" for name in missing]
         raise table_error(path, [f"row 1: a table of steps on systems lacks column {', '.join(hints)}"])
-    for line in csv_table.lines:
-        if csv_table.is_whole(line) and line.values["n_devices"] == "1":
-            csv_table.faults += _name_faults(line.values, number=line.number)
-    csv_table.check()
-    csv_table.faults += _faults(partial(_read_whole, path), place="")
-    csv_table.check()
-
-
-def _name_faults(record: Mapping[str, str], *, number: int) -> list[str]:
-    resolve: dict[str, Callable[[], object]] = {
-        "framework": partial(framework_of_text, record["framework"], record["framework_version"]),
-        "network": partial(check_known, "network", record["network"], zoo.names()),
-        "device": partial(device_of_text, record["device"]),
-        "phase": partial(check_known, "phase", record["phase"], PHASES),
-    }
-    return [
-        fault for column, call in resolve.items() for fault in _faults(call, place=f"row {number}, column {column}")
-    ]
-
-
-def _read_whole(path: Path) -> None:
     table = read_system_table(path)
     if table is not None:
         checked_table(table.measurements)

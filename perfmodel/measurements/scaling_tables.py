@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.errors import TableError, UnknownNameError, check_known
+from perfmodel.errors import check_known
 from perfmodel.measurements.reading import CsvTable, Line, table_error
 
 FOLDER: Final = Path(__file__).resolve().parent / "scaling"
@@ -105,17 +105,6 @@ class SpeedupJob:
     caveats: tuple[str, ...]
 
 
-def speedup_names() -> tuple[str, ...]:
-    """Return the tables of steps on several devices for which perfmodel knows what ran.
-
-    Examples
-    --------
-    >>> speedup_names()
-    ('tensorflow_docs_2017_gce_k80',)
-    """
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
-
-
 def load_speedup_job(key: str) -> SpeedupJob:
     """Load what ran behind a table.
 
@@ -124,9 +113,8 @@ def load_speedup_job(key: str) -> SpeedupJob:
     >>> load_speedup_job("tensorflow_docs_2017_gce_k80").sync
     'parameter_server'
     """
-    check_known("table of steps on several devices", key, speedup_names())
-    path = _FOLDER / f"{key}.toml"
-    content = _description(path)
+    check_known("table of steps on several devices", key, [path.stem for path in sorted(_FOLDER.glob("*.toml"))])
+    content = _description(_FOLDER / f"{key}.toml")
     return SpeedupJob(
         **{name: value for name, value in content.items() if name not in ("schema_version", "other_systems", "caveat")},
         other_systems=tuple(content["other_systems"]),
@@ -193,28 +181,21 @@ def load_parallel(key: str) -> ParallelTable:
     >>> load_parallel("korthikanti2022").rows[0].sizes["tensor_size"]
     8
     """
-    if key not in parallel_names():
-        raise UnknownNameError(kind="table of many devices", name=str(key), known=parallel_names())
+    check_known("table of many devices", key, parallel_names())
     path = PARALLEL_FOLDER / f"{key}.csv"
-    try:
-        description = tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        problem = f"{path.with_suffix('.toml')}: cannot be read as TOML: {error}"
-        raise TableError(problem) from error
+    description = _description(path.with_suffix(".toml"))
     run = description["run"]
     csv_table = CsvTable(path)
     rows = tuple(_FORMATS[description["format"]](line, run=run) for line in csv_table.lines)
     csv_table.check()
+    kept = ("framework", "dtype", "optimizer", "evidence")
     return ParallelTable(
         key=key,
         title=description["title"],
         rows=rows,
-        framework=run["framework"],
-        dtype=run["dtype"],
-        optimizer=run["optimizer"],
         casts=run.get("casts", True),
         source=description["source"],
-        evidence=run["evidence"],
+        **{name: run[name] for name in kept},
     )
 
 

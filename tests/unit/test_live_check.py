@@ -272,8 +272,8 @@ class TestCheck:
             ({"dtypes": ["bf16"]}, "unknown data type of 'made-up"),
             ({"dtypes": ["fp16"]}, "unknown data type of the live check"),
             ({"datasheet": "gtx_1081"}, "gtx_1080"),
-            ({"repeats": 0}, "at least 1"),
-            ({"steps": True}, "at least 1"),
+            ({"repeats": 0}, "repeats must be a whole number >= 1"),
+            ({"steps": True}, "steps must be a whole number >= 1"),
             ({"seconds": math.nan}, "finite time"),
         ],
     )

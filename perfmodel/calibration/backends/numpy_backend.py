@@ -11,30 +11,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from perfmodel import layers
-from perfmodel.calibration import facts
+from perfmodel.calibration import facts, families
 from perfmodel.calibration.backends.base import Backend, Clock, HostClock, PeakRun
 from perfmodel.calibration.benchmark import SEED, Axis, Benchmark, Prepared, Run, Sizes
 from perfmodel.calibration.facts import page_fault_s
-from perfmodel.calibration.families import (
-    BATCHED_AXES,
-    CONTRACTION_AXES,
-    ELEMENTS,
-    GATHER_AXES,
-    GATHERS,
-    ROWS,
-    SEQUENCES,
-    TWO_OF_ELEMENTS,
-    TWO_ROWS,
-    UPDATE_AXES,
-    Family,
-    batched_contraction,
-    by_role,
-    contraction,
-    gather,
-    pass_benchmark,
-    role_benchmarks,
-    update,
-)
+from perfmodel.calibration.families import ELEMENTS, ROWS, SEQUENCES, TWO_OF_ELEMENTS, TWO_ROWS, Family
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.layers import Layer
@@ -109,7 +90,7 @@ def _pass(
     def prepare(tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
         return Prepared(partial(run, *(tools.normal(*family.tensor(sizes)) for _ in range(arrays))), random=random)
 
-    return pass_benchmark(name, family, layer, prepare)
+    return families.pass_benchmark(name, family, layer, prepare)
 
 
 def _softmax(x: Any) -> Any:
@@ -232,15 +213,19 @@ def _passes() -> Iterator[Benchmark]:
 
 def numpy_benchmarks() -> Iterator[Benchmark]:
     """Yield the benchmarks of numpy."""
-    yield from role_benchmarks(by_role("gemm"), CONTRACTION_AXES, contraction, _dense, point_count=28, weight=4)
-    batched = by_role("batched_gemm", (Role.OUTPUT, Role.INPUT_GRADIENT))
-    yield from role_benchmarks(batched, BATCHED_AXES, batched_contraction, _batched)
+    yield from families.role_benchmarks(
+        families.by_role("gemm"), families.CONTRACTION_AXES, families.contraction, _dense, point_count=28, weight=4
+    )
+    batched = families.by_role("batched_gemm", (Role.OUTPUT, Role.INPUT_GRADIENT))
+    yield from families.role_benchmarks(batched, families.BATCHED_AXES, families.batched_contraction, _batched)
     yield from _passes()
     for name in ("cross_entropy", "cross_entropy_backward"):
-        yield pass_benchmark(name, CLASSES, layers.CrossEntropy(), _cross_entropy)
-    yield from role_benchmarks(GATHERS, GATHER_AXES, gather, _gather)
+        yield families.pass_benchmark(name, CLASSES, layers.CrossEntropy(), _cross_entropy)
+    yield from families.role_benchmarks(families.GATHERS, families.GATHER_AXES, families.gather, _gather)
     for name in UPDATES:
-        yield Benchmark(name=name, axes=UPDATE_AXES, operation=update(name), prepare=partial(_update, name))
+        yield Benchmark(
+            name=name, axes=families.UPDATE_AXES, operation=families.update(name), prepare=partial(_update, name)
+        )
 
 
 NUMPY_DTYPE: Final = {"fp32": np.float32, "fp64": np.float64}

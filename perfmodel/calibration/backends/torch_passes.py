@@ -10,22 +10,10 @@ from operator import attrgetter
 from typing import Any, Final
 
 from perfmodel import layers
+from perfmodel.calibration import families
 from perfmodel.calibration.backends.base import Clock, Timing
 from perfmodel.calibration.benchmark import Benchmark, Prepared, Run, Sizes
-from perfmodel.calibration.families import (
-    BATCHED_AXES,
-    CONTRACTION_AXES,
-    CONVOLUTIONS,
-    ELEMENTS,
-    MAPS,
-    TWO_OF_ELEMENTS,
-    Family,
-    batched_contraction,
-    by_role,
-    contraction,
-    pass_benchmark,
-    role_benchmarks,
-)
+from perfmodel.calibration.families import ELEMENTS, MAPS, TWO_OF_ELEMENTS, Family, pass_benchmark
 from perfmodel.layers import Layer
 from perfmodel.layers.passes import elementwise
 from perfmodel.records import Convolution, Operation, Role
@@ -398,11 +386,13 @@ def _convolution(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepa
 
 def product_benchmarks() -> Iterator[Benchmark]:
     """Yield the benchmarks of products."""
-    dense = by_role("gemm")
-    yield from role_benchmarks(dense, CONTRACTION_AXES, contraction, _dense, point_count=DENSE_POINTS, weight=4)
+    dense = families.by_role("gemm")
+    yield from families.role_benchmarks(
+        dense, families.CONTRACTION_AXES, families.contraction, _dense, point_count=DENSE_POINTS, weight=4
+    )
     # the layer of batched products calls both its gradients input gradients
-    batched = by_role("batched_gemm", (Role.OUTPUT, Role.INPUT_GRADIENT))
-    yield from role_benchmarks(batched, BATCHED_AXES, batched_contraction, _batched)
-    for family in CONVOLUTIONS:
-        names = by_role(family.name)
-        yield from role_benchmarks(names, family.axes, family.operation, _convolution, weight=family.weight)
+    batched = families.by_role("batched_gemm", (Role.OUTPUT, Role.INPUT_GRADIENT))
+    yield from families.role_benchmarks(batched, families.BATCHED_AXES, families.batched_contraction, _batched)
+    for family in families.CONVOLUTIONS:
+        names = families.by_role(family.name)
+        yield from families.role_benchmarks(names, family.axes, family.operation, _convolution, weight=family.weight)

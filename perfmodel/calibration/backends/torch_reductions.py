@@ -8,27 +8,10 @@ from functools import partial
 from typing import Any
 
 from perfmodel import layers
+from perfmodel.calibration import families
 from perfmodel.calibration.backends.torch_passes import TorchTools, passes
 from perfmodel.calibration.benchmark import Axis, Benchmark, Prepared, Sizes
-from perfmodel.calibration.families import (
-    ATTENTION_AXES,
-    GATHER_AXES,
-    GATHERS,
-    MAPS,
-    RECURRENT_AXES,
-    ROWS,
-    SEQUENCES,
-    TWO_ROWS,
-    UPDATE_AXES,
-    Family,
-    attention,
-    by_role,
-    gather,
-    pass_benchmark,
-    recurrence,
-    role_benchmarks,
-    update,
-)
+from perfmodel.calibration.families import MAPS, ROWS, SEQUENCES, Family, pass_benchmark
 from perfmodel.layers import Layer
 from perfmodel.records import Operation, Recurrence, Role
 
@@ -219,12 +202,12 @@ def _softmaxes() -> Iterator[Benchmark]:
         lambda torch, g, y, x: torch.ops.aten._log_softmax_backward_data(g, y, -1, x.dtype),
     )
     squares = ("nn.functional.mse_loss", "x", "z"), ("ops.aten.mse_loss_backward", "g", "x", "z", 1)
-    yield from passes("mean_squared_error", TWO_ROWS, layers.MeanSquaredError(), *squares, weight=0.5)
+    yield from passes("mean_squared_error", families.TWO_ROWS, layers.MeanSquaredError(), *squares, weight=0.5)
     for suffix in ("", "_backward"):
         yield pass_benchmark(f"cross_entropy{suffix}", CLASSES, _entropy_layer, _cross_entropy)
         yield pass_benchmark(
             f"binary_cross_entropy{suffix}",
-            TWO_ROWS,
+            families.TWO_ROWS,
             layers.BinaryCrossEntropy(),
             _binary_cross_entropy,
             weight=0.5,
@@ -333,7 +316,7 @@ def _recurrent(cell: str, tools: TorchTools, sizes: Sizes, operation: Operation)
     if operation.role is Role.OUTPUT:
         return Prepared(lambda: module(x)[0])
     backward = (Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
-    flop = [recurrence(cell, sizes, role).product_flop_count for role in backward]
+    flop = [families.recurrence(cell, sizes, role).product_flop_count for role in backward]
     share = flop[backward.index(operation.role)] / sum(flop)
     weights = list(module.parameters())
     result = module(x)[0]
@@ -414,7 +397,7 @@ TENSORS_AT_ONCE = 16
 
 
 def _update(name: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    """Prepare an update: call by call on a CPU; on a GPU a share of a step over several tensors."""
+    """Prepare an families.update: call by call on a CPU; on a GPU a share of a step over several tensors."""
     elements = sizes["elements"]
     if tools.on_gpu and name in OPTIMIZER_OF:
         weights = [tools.normal(elements, grad=True) for _ in range(TENSORS_AT_ONCE)]
@@ -434,12 +417,16 @@ def _stepped(optimizer: Any, weight: Any) -> Any:
 
 
 def sequence_benchmarks() -> Iterator[Benchmark]:
-    """Yield the benchmarks of recurrent layers, attention, embedding tables and optimizers."""
+    """Yield the benchmarks of recurrent layers, families.attention, embedding tables and optimizers."""
     for cell, weight in (("lstm", 2.0), ("gru", 0.5), ("rnn", 0.5)):
-        make = partial(recurrence, cell)
-        yield from role_benchmarks(by_role(cell), RECURRENT_AXES, make, partial(_recurrent, cell), weight=weight)
+        make = partial(families.recurrence, cell)
+        yield from families.role_benchmarks(
+            families.by_role(cell), families.RECURRENT_AXES, make, partial(_recurrent, cell), weight=weight
+        )
     attentions = {Role.OUTPUT: "attention", Role.INPUT_GRADIENT: "attention_backward"}
-    yield from role_benchmarks(attentions, ATTENTION_AXES, attention, _attention, weight=2)
-    yield from role_benchmarks(GATHERS, GATHER_AXES, gather, _gather)
+    yield from families.role_benchmarks(attentions, families.ATTENTION_AXES, families.attention, _attention, weight=2)
+    yield from families.role_benchmarks(families.GATHERS, families.GATHER_AXES, families.gather, _gather)
     for name in UPDATES:
-        yield Benchmark(name=name, axes=UPDATE_AXES, operation=update(name), prepare=partial(_update, name))
+        yield Benchmark(
+            name=name, axes=families.UPDATE_AXES, operation=families.update(name), prepare=partial(_update, name)
+        )

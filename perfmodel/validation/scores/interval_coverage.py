@@ -21,7 +21,6 @@ from perfmodel.hardware.interval_scale import IntervalScale, Seen, SeenRow, load
 from perfmodel.prediction.certainty.prediction_interval import exposure_of, mix_of, parameters_of, shrunk_ratio
 from perfmodel.prediction.certainty.variance import KnownConstants, known_constants, uncertainty_of
 from perfmodel.prediction.device.factors import NO_FACTORS
-from perfmodel.presentation.tables import Table
 from perfmodel.validation.scores.metrics import coverage, interval_score, median_ratio
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
     from perfmodel.validation.protocols.cells import MeasuredCell, PredictedCell
     from perfmodel.validation.protocols.protocols import Fold
-    from perfmodel.validation.scores.report import ValidationReport
     from perfmodel.validation.scores.table_report import FoldOutcome
 
 
@@ -150,22 +148,8 @@ class ConstantRatio:
     log_half_width: NDArray[np.float64]
 
 
-def scored(outcomes: Sequence[FoldOutcome], ratios: Sequence[ConstantRatio], *, subset: str) -> list[IntervalRow]:
-    """Score the intervals of a subset beside those of constant ratio."""
-    cells = [cell for outcome in outcomes for cell in outcome.predicted if cell.status == "measured"]
-    return _rows_of(subset, cells, ratios)
-
-
-def interval_rows(report: ValidationReport) -> Table[IntervalRow]:
-    """Score the intervals of a report beside those of constant ratio."""
-    rows = []
-    for subset in report.subsets:
-        cells = [cell for cell, of in zip(report.cells, report.subset_of_cell, strict=True) if of == subset]
-        rows += _rows_of(subset, cells, report.ratios.get(subset, ()))
-    return Table(rows, title="80 % intervals", row_type=IntervalRow)
-
-
-def _rows_of(subset: str, cells: Sequence[PredictedCell], ratios: Sequence[ConstantRatio]) -> list[IntervalRow]:
+def interval_rows(subset: str, cells: Sequence[PredictedCell], ratios: Sequence[ConstantRatio]) -> list[IntervalRow]:
+    """Score the intervals of a subset's scored cells beside those of constant ratio."""
     if any(np.isnan(cell.low_s) for cell in cells):
         return []
     predicted = np.log([cell.predicted_s for cell in cells])
@@ -173,11 +157,6 @@ def _rows_of(subset: str, cells: Sequence[PredictedCell], ratios: Sequence[Const
     measured = np.array([cell.measured_s for cell in cells])
     named = [(OURS, log_half_width), *((ratio.name, ratio.log_half_width) for ratio in ratios)]
     return [interval_row(subset, name, predicted, width, measured) for name, width in named]
-
-
-def limited(ratios: Sequence[ConstantRatio], keep: NDArray[np.bool_]) -> tuple[ConstantRatio, ...]:
-    """Return constant ratios on some of a subset's cells, those where ``keep`` of shape (cells,) is true. [-]"""
-    return tuple(replace(ratio, log_half_width=ratio.log_half_width[keep]) for ratio in ratios)
 
 
 def mean_over_cells(rows: Sequence[IntervalRow], score: str) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import compress
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ from perfmodel.validation.scores.interval_coverage import (
     ConstantRatio,
     IntervalRow,
     interval_rows,
-    limited,
     mean_over_cells,
 )
 from perfmodel.validation.scores.table_report import (
@@ -39,6 +39,49 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
+class SubsetCells:
+    """Cells of one subset as folds held them out, and what naive rules and constant ratios say of those scored."""
+
+    subset: str
+    cells: tuple[PredictedCell, ...]
+    set_aside: tuple[PredictedCell, ...]
+    baselines: tuple[Baseline, ...]
+    ratios: tuple[ConstantRatio, ...]
+    fitted: int
+
+    @classmethod
+    def of(
+        cls,
+        subset: str,
+        outcomes: Sequence[FoldOutcome],
+        *,
+        baselines: tuple[Baseline, ...],
+        ratios: tuple[ConstantRatio, ...],
+    ) -> SubsetCells:
+        """Put the folds of a subset together."""
+        cells = [cell for outcome in outcomes for cell in outcome.predicted]
+        return cls(
+            subset=subset,
+            cells=tuple(cell for cell in cells if cell.status == "measured"),
+            set_aside=tuple(cell for cell in cells if cell.status != "measured"),
+            baselines=baselines,
+            ratios=ratios,
+            fitted=max((outcome.fit.parameter_count for outcome in outcomes if outcome.fit is not None), default=0),
+        )
+
+    def limited_to(self, is_kept: Callable[[PredictedCell], bool]) -> SubsetCells:
+        """Return some of the scored cells, with the same naive rules and ratios on them."""
+        keep = np.array([is_kept(cell) for cell in self.cells], dtype=bool)
+        return replace(
+            self,
+            cells=tuple(compress(self.cells, keep)),
+            set_aside=(),
+            baselines=tuple(replace(rule, predicted_s=rule.predicted_s[keep]) for rule in self.baselines),
+            ratios=tuple(replace(ratio, log_half_width=ratio.log_half_width[keep]) for ratio in self.ratios),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ValidationReport(Drawn):
     """Predictions of a table's cells beside the measurements and the naive baselines.
 
@@ -46,43 +89,22 @@ class ValidationReport(Drawn):
     ----------
     table, protocol : str
         Table that was scored, and protocol. [-]
-    cells : tuple of PredictedCell
-        Scored cells. [-]
-    set_aside : tuple of PredictedCell
-        Cells with a time that are not scored, with their reason in the table. [-]
-    subset_of_set_aside : tuple of str
-        Subset of each of them. [-]
-    subsets : tuple of str
-        Subsets scored, each by itself. [-]
-    subset_of_cell : tuple of str
-        Subset of each scored cell. [-]
-    baselines : mapping of str to tuple of Baseline
-        Naive rules by subset, on the same cells. [-]
-    fitted : mapping of str to int
-        Constants fitted on the table in one fold at most, by subset. [1]
+    of_subsets : tuple of SubsetCells
+        Cells, naive rules and intervals of constant ratio, subset by subset. [-]
     folds : Table
         Score of every fold. [-]
     factors : Table of FactorRow
         Fitted factors with their intervals, where one fit stands for a subset. [-]
     estimates : tuple of str
         Fields of the files used that are estimates, not data. [-]
-    ratios : mapping of str to tuple of ConstantRatio
-        Intervals of a constant ratio by subset, on the same cells. [-]
     """
 
     table: str
     protocol: str
-    cells: tuple[PredictedCell, ...]
-    set_aside: tuple[PredictedCell, ...]
-    subset_of_set_aside: tuple[str, ...]
-    subsets: tuple[str, ...]
-    subset_of_cell: tuple[str, ...]
-    baselines: dict[str, tuple[Baseline, ...]]
-    fitted: dict[str, int]
+    of_subsets: tuple[SubsetCells, ...]
     folds: Table[Any]
     factors: Table[FactorRow]
     estimates: tuple[str, ...] = ()
-    ratios: dict[str, tuple[ConstantRatio, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -91,9 +113,9 @@ class ValidationReport(Drawn):
         table: str,
         protocol: str,
         outcomes: Mapping[str, Sequence[FoldOutcome]],
-        baselines: dict[str, tuple[Baseline, ...]],
+        baselines: Mapping[str, tuple[Baseline, ...]],
         estimates: tuple[str, ...],
-        ratios: dict[str, tuple[ConstantRatio, ...]],
+        ratios: Mapping[str, tuple[ConstantRatio, ...]],
     ) -> ValidationReport:
         """Put the folds of every subset together.
 
@@ -103,11 +125,11 @@ class ValidationReport(Drawn):
             Table that was scored, and protocol. [-]
         outcomes : mapping of str to sequence of FoldOutcome
             Folds by subset. [-]
-        baselines : dict of str to tuple of Baseline
+        baselines : mapping of str to tuple of Baseline
             Naive rules by subset, on the scored cells in the order of the folds. [-]
         estimates : tuple of str
             Fields of the files used that are estimates. [-]
-        ratios : dict of str to tuple of ConstantRatio
+        ratios : mapping of str to tuple of ConstantRatio
             Intervals of a constant ratio by subset, likewise. [-]
 
         Returns
@@ -115,38 +137,55 @@ class ValidationReport(Drawn):
         ValidationReport
             Ready to print.
         """
-        predicted = {
-            subset: [cell for outcome in folds for cell in outcome.predicted] for subset, folds in outcomes.items()
-        }
-        scored = [(cell, subset) for subset, cells in predicted.items() for cell in cells if cell.status == "measured"]
-        aside = [(cell, subset) for subset, cells in predicted.items() for cell in cells if cell.status != "measured"]
-        folds_scored = [row for subset, folds in outcomes.items() for row in fold_rows(subset, folds)]
+        folds = [row for subset, outcomes_of in outcomes.items() for row in fold_rows(subset, outcomes_of)]
+        factors = [row for subset, outcomes_of in outcomes.items() for row in factor_rows(subset, outcomes_of)]
         return cls(
             table=table,
             protocol=protocol,
-            cells=tuple(cell for cell, _ in scored),
-            set_aside=tuple(cell for cell, _ in aside),
-            subset_of_set_aside=tuple(subset for _, subset in aside),
-            subsets=tuple(subset for subset in outcomes if any(of_cell == subset for _, of_cell in scored)),
-            subset_of_cell=tuple(subset for _, subset in scored),
-            baselines=baselines,
-            fitted={
-                subset: max((outcome.fit.parameter_count for outcome in folds if outcome.fit is not None), default=0)
-                for subset, folds in outcomes.items()
-            },
-            folds=row_table(folds_scored, title=f"{table}, {protocol}: every fold"),
-            factors=Table(
-                tuple(row for subset, folds in outcomes.items() for row in factor_rows(subset, folds)),
-                title="factors on the constants of the files",
+            of_subsets=tuple(
+                SubsetCells.of(subset, of_subset, baselines=baselines[subset], ratios=ratios[subset])
+                for subset, of_subset in outcomes.items()
             ),
+            folds=row_table(folds, title=f"{table}, {protocol}: every fold"),
+            factors=Table(factors, title="factors on the constants of the files"),
             estimates=estimates,
-            ratios=ratios,
         )
+
+    @derived_property
+    def cells(self) -> tuple[PredictedCell, ...]:
+        """Scored cells."""
+        return tuple(cell for part in self.of_subsets for cell in part.cells)
+
+    @derived_property
+    def subset_of_cell(self) -> tuple[str, ...]:
+        """Subset of each scored cell."""
+        return tuple(part.subset for part in self.of_subsets for _ in part.cells)
+
+    @property
+    def set_aside(self) -> tuple[PredictedCell, ...]:
+        """Cells with a time that are not scored, with their reason in the table."""
+        return tuple(cell for part in self.of_subsets for cell in part.set_aside)
+
+    @property
+    def subsets(self) -> tuple[str, ...]:
+        """Subsets scored, each by itself."""
+        return tuple(part.subset for part in self.of_subsets if part.cells)
+
+    @property
+    def baselines(self) -> dict[str, tuple[Baseline, ...]]:
+        """Naive rules by subset, on the same cells."""
+        return {part.subset: part.baselines for part in self.of_subsets}
+
+    @property
+    def fitted(self) -> dict[str, int]:
+        """Constants fitted on the table in one fold at most, by subset. [1]"""
+        return {part.subset: part.fitted for part in self.of_subsets}
 
     @derived_property
     def intervals(self) -> Table[IntervalRow]:
         """Scores of the 80 % intervals beside those of constant ratio, subset by subset."""
-        return interval_rows(self)
+        rows = [row for part in self.of_subsets for row in interval_rows(part.subset, part.cells, part.ratios)]
+        return Table(rows, title="80 % intervals", row_type=IntervalRow)
 
     @property
     def coverage(self) -> float:
@@ -263,12 +302,14 @@ class ValidationReport(Drawn):
         for name in values:
             check_known("field of a cell", name, self.rows.columns)
         wanted = {name: value if isinstance(value, list | tuple | set) else [value] for name, value in values.items()}
-        keep = np.array(
-            [all(getattr(cell, name) in allowed for name, allowed in wanted.items()) for cell in self.cells]
-        )
-        if not keep.any():
+
+        def is_kept(cell: PredictedCell) -> bool:
+            return all(getattr(cell, name) in allowed for name, allowed in wanted.items())
+
+        kept = tuple(part.limited_to(is_kept) for part in self.of_subsets)
+        if not any(part.cells for part in kept):
             raise ArgumentError("where", values, "values that at least one cell has")
-        return self._limited_to(keep)
+        return replace(self, of_subsets=tuple(part for part in kept if part.cells))
 
     def only(self, subset: str) -> ValidationReport:
         """Return the report of one subset.
@@ -289,36 +330,14 @@ class ValidationReport(Drawn):
             If this report has no such subset.
         """
         check_known("subset", subset, self.subsets)
-        return self._limited_to(np.array(self.subset_of_cell) == subset)
-
-    def _limited_to(self, keep: Any) -> ValidationReport:
-        of_cell = np.array(self.subset_of_cell)
-        baselines = {
-            subset: tuple(
-                replace(baseline, predicted_s=baseline.predicted_s[keep[of_cell == subset]])
-                for baseline in self.baselines[subset]
-            )
-            for subset in self.subsets
-        }
-        kept = tuple(cell for cell, kept in zip(self.cells, keep, strict=True) if kept)
-        subset_of_cell = tuple(of_cell[keep])
-        subsets = tuple(subset for subset in self.subsets if subset in subset_of_cell)
-        ratios = {subset: limited(self.ratios.get(subset, ()), keep[of_cell == subset]) for subset in self.subsets}
-        return replace(
-            self,
-            ratios=ratios,
-            cells=kept,
-            set_aside=(),
-            subset_of_set_aside=(),
-            subsets=subsets,
-            subset_of_cell=subset_of_cell,
-            baselines=baselines,
-        )
+        (part,) = (part for part in self.of_subsets if part.subset == subset)
+        return replace(self, of_subsets=(replace(part, set_aside=()),))
 
     @derived_property
     def scoreboard(self) -> Table[ScoreRow]:
         """Scores of the model and of each naive baseline on the same cells, subset by subset."""
-        return Table(score_rows(self), title=f"{self.table}, {self.protocol}")
+        rows = [row for part in self.of_subsets for row in score_rows(part)]
+        return Table(rows, title=f"{self.table}, {self.protocol}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return scores and cells as plain numbers and text, for JSON."""
@@ -328,7 +347,7 @@ class ValidationReport(Drawn):
             "table": self.table,
             "protocol": self.protocol,
             "parameter_count": self.parameter_count,
-            "fitted": dict(self.fitted),
+            "fitted": self.fitted,
             "folds": [asdict(row) for row in self.folds],
             "factors": [asdict(row) for row in self.factors],
             "estimated_fields": list(self.estimates),

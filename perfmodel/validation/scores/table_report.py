@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perfmodel.fitting.fit import Fit
     from perfmodel.validation.protocols.cells import PredictedCell
     from perfmodel.validation.scores.interval_coverage import IntervalRow
-    from perfmodel.validation.scores.report import ValidationReport
+    from perfmodel.validation.scores.report import SubsetCells, ValidationReport
 
 
 PERFMODEL: Final = "perfmodel"
@@ -70,24 +70,19 @@ def score(subset: str, model: str, predicted_s: Any, *, measured_s: Any, fitted:
     return ScoreRow(subset=subset, model=model, cells=len(measured_s), fitted=fitted, **figures)
 
 
-def score_rows(report: ValidationReport) -> tuple[ScoreRow, ...]:
-    """Score the model and each naive baseline on the same cells, subset by subset."""
-    rows = []
-    for subset in report.subsets:
-        cells = [cell for cell, of in zip(report.cells, report.subset_of_cell, strict=True) if of == subset]
-        aside = [cell for cell, of in zip(report.set_aside, report.subset_of_set_aside, strict=True) if of == subset]
-        fitted = report.fitted.get(subset, 0)
-        for model, scored in ((PERFMODEL, cells), (WITH_SET_ASIDE, [*cells, *aside])):
-            if model == "perfmodel" or aside:
-                times, measured_s = [cell.predicted_s for cell in scored], [cell.measured_s for cell in scored]
-                rows.append(score(subset, model, times, measured_s=measured_s, fitted=fitted))
-        measured = np.array([cell.measured_s for cell in cells])
-        for baseline in report.baselines[subset]:
-            covered, fitted = baseline.covered, baseline.parameter_count
-            if covered.any():
-                predicted = baseline.predicted_s[covered]
-                rows.append(score(subset, baseline.name, predicted, measured_s=measured[covered], fitted=fitted))
-    return tuple(rows)
+def score_rows(part: SubsetCells) -> Iterator[ScoreRow]:
+    """Score the model and each naive baseline on the same cells of a subset."""
+    everything = {PERFMODEL: part.cells, WITH_SET_ASIDE: (*part.cells, *part.set_aside) if part.set_aside else ()}
+    for model, cells in everything.items():
+        if cells:
+            predicted, measured_s = [cell.predicted_s for cell in cells], [cell.measured_s for cell in cells]
+            yield score(part.subset, model, predicted, measured_s=measured_s, fitted=part.fitted)
+    measured = np.array([cell.measured_s for cell in part.cells])
+    for rule in part.baselines:
+        covered = rule.covered
+        if covered.any():
+            times = {"predicted_s": rule.predicted_s[covered], "measured_s": measured[covered]}
+            yield score(part.subset, rule.name, fitted=rule.parameter_count, **times)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -260,7 +255,7 @@ def report_text(report: ValidationReport) -> str:
     if len(report.intervals):
         parts.append(f"{printed(report.intervals, INTERVALS)}\n{INTERVAL_LEGEND}")
     for subset in report.subsets:
-        part = report._limited_to(np.array(report.subset_of_cell) == subset)
+        part = report.only(subset)
         share, pairs = part.rank_order
         low, high = part.bootstrap
         order = f"framework order right in {share:.0%} of {pairs} pairs; " if pairs else ""

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel import measurements, zoo
-from perfmodel.errors import TableError, UnknownNameError, check_known
+from perfmodel.errors import PerfmodelError, TableError, UnknownNameError, check_known
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.library import device_of_text
 from perfmodel.measurements.reading import CsvTable, Line
 from perfmodel.measurements.scaling_tables import SpeedupJob, load_speedup_job
-from perfmodel.measurements.table import Evidence, FeedItem, MeasuredRow, MeasurementTable, Run
+from perfmodel.measurements.table import PHASES, Evidence, FeedItem, MeasuredRow, MeasurementTable, Run
 from perfmodel.prediction.predict import predict
 from perfmodel.presentation.tables import row_table
 from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
@@ -96,9 +96,11 @@ def read_system_table(path: str | Path) -> SystemTable | None:
     rows: list[MeasuredRow] = []
     runs: dict[tuple[str, str, int], Run] = {}
     several: list[MultiDeviceRow] = []
-    for line in csv_table.lines:
-        workers = line.whole("n_devices")
-        row, run = _row(line, table=path.stem)
+    for line in filter(csv_table.is_whole, csv_table.lines):
+        workers, row_and_run = line.whole("n_devices"), _row(line, table=path.stem)
+        if row_and_run is None:
+            continue
+        row, run = row_and_run
         if workers > 1:
             several.append(MultiDeviceRow(row=row, run=run, worker_count=workers))
         else:
@@ -121,12 +123,26 @@ def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTabl
     return None
 
 
-def _row(line: Line, *, table: str) -> tuple[MeasuredRow, Run]:
-    record = line.values
+def _row(line: Line, *, table: str) -> tuple[MeasuredRow, Run] | None:
+    """Return a row and its run, or None if something is wrong with it."""
+    record, fault_count = line.values, len(line.faults)
     network = record["network"]
-    check_known(f"network of row {line.number}", network, zoo.names())
+    finders: dict[str, Callable[[], Any]] = {
+        "network": lambda: check_known("network", network, zoo.names()),
+        "framework": lambda: framework_of_text(record["framework"], record["framework_version"]),
+        "device": lambda: device_of_text(record["device"]),
+        "phase": lambda: check_known("phase", record["phase"], PHASES),
+    }
+    names: dict[str, Any] = {}
+    for column, find in finders.items():
+        try:
+            names[column] = find()
+        except PerfmodelError as error:
+            line.faults.append(f"row {line.number}, column {column}: {error}")
     seconds, batch_size = line.seconds("seconds"), line.whole("batch_size")
-    framework = framework_of_text(record["framework"], record["framework_version"])
+    if len(line.faults) > fault_count:
+        return None
+    framework = names["framework"]
     on_device = record["data"] == SYNTHETIC
     label = network if on_device else f"{network}, images read"
     row = MeasuredRow(
@@ -135,7 +151,7 @@ def _row(line: Line, *, table: str) -> tuple[MeasuredRow, Run]:
         network=label,
         framework=framework,
         batch_size=batch_size,
-        device=device_of_text(record["device"]),
+        device=names["device"],
         threads=None,
         step_s=seconds,
         note=record.get("variable_update", ""),
