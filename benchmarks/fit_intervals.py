@@ -37,7 +37,7 @@ from perfmodel.hardware.spec_files import names, shipped_folder
 from perfmodel.measurements.kernel_tables import read_collectives
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective
-from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED
+from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED, HeldOut
 from perfmodel.validation.scores.collectives import predicted_times
 from perfmodel.validation.scores.interval_coverage import (
     ALL_PROTOCOLS,
@@ -45,7 +45,6 @@ from perfmodel.validation.scores.interval_coverage import (
     DIGITS,
     EXPOSURE,
     OURS,
-    HeldOut,
     IntervalRow,
     IntervalRule,
     Residual,
@@ -142,8 +141,8 @@ def residuals_of(held: HeldOut, *, scale: IntervalScale, protocol: str) -> list[
             log_ratio=float(np.log(predicted.measured_s / predicted.predicted_s)),
             exposure=exposure,
         )
-        for outcome, fold, of_fold in zip(held.outcomes, held.folds, of_folds, strict=True)
-        for index, predicted, exposure in zip(fold.scored, outcome.predicted, of_fold, strict=True)
+        for outcome, of_fold in zip(held.outcomes, of_folds, strict=True)
+        for index, predicted, exposure in zip(outcome.fold.scored, outcome.predicted, of_fold, strict=True)
         if predicted.status == "measured"
     ]
 

@@ -220,8 +220,12 @@ def score_steps(
     progress: Progress | None,
 ) -> None:
     """Score a table of steps, and say what is worst."""
-    asked = None if protocols is None else tuple(dict.fromkeys(name for names in protocols.values() for name in names))
-    jobs, senseless = protocol_jobs(table, protocols=asked)
+    names = (
+        None
+        if protocols is None
+        else tuple(dict.fromkeys(name for of_subset in protocols.values() for name in of_subset))
+    )
+    jobs, senseless = protocol_jobs(table, protocols=names)
     if protocols is not None:
         jobs = [(subset, protocol) for subset, protocol in jobs if protocol in protocols.get(subset, ())]
     left = ", ".join(dict.fromkeys(protocol for _, protocol in senseless))
@@ -360,9 +364,9 @@ def score_shipped(collected: Collected, *, protocols: Protocols | None, progress
             rows=sum(row.status == "measured" for row in table.rows),
             not_scored=_set_aside_text(table),
         )
-        asked = protocols if name in FITTED else UNFITTED
+        of_table = protocols if name in FITTED else UNFITTED
         try:
-            score_steps(table, entry, collected, protocols=asked, progress=progress_of_table)
+            score_steps(table, entry, collected, protocols=of_table, progress=progress_of_table)
         except CalibrationError as error:
             collected.forget(name)
             collected.add(replace(entry, rows=0, not_scored=f"all of it: {error}"))

@@ -140,7 +140,7 @@ class Sequence:
     --------
     >>> from perfmodel.calibration.benchmark import Axis
     >>> axes = {"rows": Axis(3, 999, "odd"), "features": Axis(8, 512, "features")}
-    >>> one = Benchmark(name="relu", axes=axes, operation=lambda sizes: None, prepare=lambda *given: None)
+    >>> one = Benchmark(name="relu", axes=axes, operation=lambda sizes: None, prepare=lambda *operands: None)
     >>> drawn = Sequence(one)
     >>> all(next(drawn)["rows"] % 2 == 1 for _ in range(50))
     True

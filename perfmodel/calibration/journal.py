@@ -201,16 +201,16 @@ def _faults(content: Mapping[str, Any], benchmarks: Mapping[str, Mapping[str, Be
 def _differing(earlier: Any, now: Any) -> tuple[str, str]:
     """Return two values in words; for two tables, only their differences."""
     if not (isinstance(earlier, Mapping) and isinstance(now, Mapping)):
-        return _told(earlier), _told(now)
+        return _text(earlier), _text(now)
     keys = [key for key in {**earlier, **now} if earlier.get(key) != now.get(key)]
-    texts = [", ".join(f"{key} {_told(table.get(key))}" for key in keys) for table in (earlier, now)]
+    texts = [", ".join(f"{key} {_text(table.get(key))}" for key in keys) for table in (earlier, now)]
     return texts[0], texts[1]
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return "not told" if value is None else str(value)
+    return "not stated" if value is None else str(value)
 
 
 def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any]:

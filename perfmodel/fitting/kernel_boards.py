@@ -229,9 +229,9 @@ class KernelBoard:
     @derived_property
     def constant_names(self) -> tuple[str, ...]:
         """Full names of all file constants that the times depend on. [-]"""
-        asked = AskedNames()
-        self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=asked)
-        return tuple(asked.names)
+        recorder = AskedNames()
+        self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=recorder)
+        return tuple(recorder.names)
 
     @derived_property
     def constant_values(self) -> dict[str, Any]:

@@ -19,27 +19,21 @@ from perfmodel.hardware.system import System
 from perfmodel.measurements.reading import check_names
 from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Subset
 from perfmodel.validation.protocols import baselines
-from perfmodel.validation.protocols.cells import (
-    MeasuredCell,
-    PredictedCell,
-    Progress,
-    predict_cell,
-    prepare_cells,
-    progress_of_part,
-)
+from perfmodel.validation.protocols.cells import MeasuredCell, Progress, predict_cell, prepare_cells, progress_of_part
 from perfmodel.validation.protocols.protocols import (
     ALL_FITTED,
     NOTHING_FITTED,
     PROTOCOLS,
     Fold,
+    FoldOutcome,
+    HeldOut,
     check_protocol,
     check_share,
     part_of_rows,
     predict_subset,
 )
-from perfmodel.validation.scores.interval_coverage import ConstantRatio, HeldOut, with_intervals
+from perfmodel.validation.scores.interval_coverage import ConstantRatio, with_intervals
 from perfmodel.validation.scores.report import ValidationReport
-from perfmodel.validation.scores.table_report import FoldOutcome
 from perfmodel.validation.tables.own_tables import own_table, refuse_beside
 
 if TYPE_CHECKING:
@@ -120,37 +114,6 @@ def _check_rows(table: MeasurementTable) -> None:
     )
 
 
-def _nothing_fitted(cells: Sequence[MeasuredCell], *, progress: Progress) -> HeldOut:
-    predicted: list[PredictedCell] = []
-    sources: dict[int, SpecFile] = {}
-    for done, cell in enumerate(cells):
-        one, used = predict_cell(cell)
-        predicted.append(one)
-        sources |= {id(spec): spec for spec in used}
-        progress(done + 1, len(cells))
-    outcome = FoldOutcome(label="", predicted=tuple(predicted), trained=(), fit=None)
-    return HeldOut(cells, (Fold("", tuple(range(len(cells))), ()),), [outcome], tuple(sources.values()))
-
-
-def _fitted(
-    cells: Sequence[MeasuredCell],
-    *,
-    subset: str,
-    protocol: str,
-    split: Callable[[Sequence[MeasuredCell]], list[Fold]] | None,
-    progress: Progress,
-) -> HeldOut:
-    fitted = predict_subset(cells, subset=subset, protocol=protocol, split=split, progress=progress)
-    plain = [predict_cell(cell)[0] for cell in cells]  # the naive rules need the trained cells' counts and peaks
-    outcomes = [
-        FoldOutcome(
-            label=fold.label, predicted=predicted, trained=tuple(plain[index] for index in fold.trained), fit=fit
-        )
-        for fold, fit, predicted in zip(fitted.folds, fitted.fits, fitted.predicted, strict=True)
-    ]
-    return HeldOut(cells, fitted.folds, outcomes, fitted.sources, fitted.problem.unknowns)
-
-
 def hold_out(
     table: MeasurementTable,
     *,
@@ -163,28 +126,22 @@ def hold_out(
     fitted_too = PROTOCOLS[protocol].fits_too if split is None and protocol in PROTOCOLS else ()
     rows = [row for name in (subset, *fitted_too) for row in table.subset(name, set_aside=True)]
     cells = prepare_cells(table, rows)
-    report_progress = progress or (lambda done, total: None)
-    if split is None and protocol == NOTHING_FITTED:
-        return _nothing_fitted(cells, progress=report_progress)
-    return _fitted(cells, subset=subset, protocol=protocol, split=split, progress=report_progress)
+    return predict_subset(cells, subset=subset, protocol=protocol, split=split, progress=progress)
 
 
-def _baselines(
-    outcomes: Sequence[FoldOutcome], *, subset: str, table: MeasurementTable, told_all: bool
-) -> tuple[Baseline, ...]:
+def _baselines(held: HeldOut, *, subset: str, table: MeasurementTable, told_all: bool) -> tuple[Baseline, ...]:
     """Predict by the naive rules in the same folds; if nothing is held out they may use every cell."""
     rules = baselines.RULES[subset]
     if subset == "cpu_oversubscribed":
         below = [predict_cell(cell)[0] for cell in prepare_cells(table, table.subset("cpu"))]
         rules = (*rules, baselines.all_cores_rule(below, table.physical_cores))
-    scored = [_scored(outcome.predicted) for outcome in outcomes]
-    everything = [cell for cells in scored for cell in cells]
-    trained = [everything] if told_all else [outcome.trained for outcome in outcomes]
+    scored = [[cell for cell in outcome.predicted if cell.status == "measured"] for outcome in held.outcomes]
+    if told_all:
+        trained = [[cell for cells in scored for cell in cells]]
+    else:
+        plain = [predict_cell(cell)[0] for cell in held.cells]  # the rules need their counts and peaks
+        trained = [[plain[index] for index in outcome.fold.trained] for outcome in held.outcomes]
     return baselines.in_folds(rules, trained, scored)
-
-
-def _scored(cells: Sequence[PredictedCell]) -> tuple[PredictedCell, ...]:
-    return tuple(cell for cell in cells if cell.status == "measured")
 
 
 def checked_table(table: str | Path | MeasurementTable | pd.DataFrame) -> MeasurementTable:
@@ -249,7 +206,7 @@ def validate_steps(
     wanted = _suited(wanted, protocol=protocol)
     split = None if fit_share is None else partial(part_of_rows, share=fit_share)
     name = protocol if fit_share is None else f"fitted on {fit_share:.0%} of the rows"
-    outcomes: dict[str, list[FoldOutcome]] = {}
+    outcomes: dict[str, Sequence[FoldOutcome]] = {}
     told_baselines: dict[str, tuple[Baseline, ...]] = {}
     ratios: dict[str, tuple[ConstantRatio, ...]] = {}
     sources: dict[int, SpecFile] = {}
@@ -258,7 +215,7 @@ def validate_steps(
         held_out = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=progress_of_subset)
         told_all = fit_share is None and protocol in (NOTHING_FITTED, ALL_FITTED)
         outcomes[subset], ratios[subset] = with_intervals(held_out, subset=subset, protocol=name, table=loaded.key)
-        told_baselines[subset] = _baselines(held_out.outcomes, subset=subset, table=loaded, told_all=told_all)
+        told_baselines[subset] = _baselines(held_out, subset=subset, table=loaded, told_all=told_all)
         sources |= {id(spec): spec for spec in held_out.sources}
     require_independence(loaded, sources.values())
     return ValidationReport.of(

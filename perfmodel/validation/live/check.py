@@ -205,11 +205,11 @@ def _check_cores(machine: MeasuredMachine, *, core_count: int) -> None:
     warnings.warn(warning, PerfmodelWarning, stacklevel=4)
 
 
-def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str, ...]:
+def _dtypes(dtypes: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str, ...]:
     """Return the data types to measure, all calibrated; None selects all calibrated types that networks can run in."""
-    for dtype in asked or ():
+    for dtype in dtypes or ():
         check_known(f"data type of {machine.name!r}", dtype, machine.dtypes)
-    chosen = tuple(asked or (dtype for dtype in machine.dtypes if dtype in LIVE_DTYPES))
+    chosen = tuple(dtypes or (dtype for dtype in machine.dtypes if dtype in LIVE_DTYPES))
     if not chosen:
         allowed = f"in one of {', '.join(LIVE_DTYPES)}"
         raise ArgumentError("calibration", machine.name, f"{allowed}; this one has {', '.join(machine.dtypes)}")

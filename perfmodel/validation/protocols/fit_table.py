@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from perfmodel.errors import UnknownNameError
-from perfmodel.hardware.fit_file import Factor, FitFile, FittedConstant, FittedOn, factors_by_constant
+from perfmodel.hardware.fit_file import Factor, FitFile, FittedConstant, FittedOn, factors_by_constant, load_fit_plan
 from perfmodel.hardware.source import Source
 from perfmodel.measurements.table import SUBSETS, MeasurementTable
 from perfmodel.prediction.device.factors import stated_constant
@@ -18,7 +18,7 @@ from perfmodel.validation.protocols.cells import prepare_cells
 from perfmodel.validation.protocols.protocols import (
     ALL_FITTED,
     PLAN_OF_SUBSET,
-    FittedSubset,
+    HeldOut,
     content_key,
     predict_subset,
 )
@@ -83,8 +83,10 @@ def fit(
     return _calibration(fitted, loaded, only)
 
 
-def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> FitFile:
-    fit, unknowns = fitted.fits[0], fitted.problem.unknowns
+def _calibration(fitted: HeldOut, table: MeasurementTable, subset: str) -> FitFile:
+    (outcome,), unknowns = fitted.outcomes, fitted.unknowns
+    fit = outcome.fit
+    assert fit is not None
     factors = []
     for index, unknown in enumerate(unknowns):
         low, high = fit.interval(unknown.name)
@@ -101,9 +103,8 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
                 covariance=tuple(float(f"{entry:.4g}") for entry in fit.covariance[index, : index + 1]),
             )
         )
-    (predicted,) = fitted.predicted
-    measured = [cell.measured_s for cell in predicted]
-    times = [cell.predicted_s for cell in predicted]
+    measured = [cell.measured_s for cell in outcome.predicted]
+    times = [cell.predicted_s for cell in outcome.predicted]
     published = table.source.get("publication", "")
     return FitFile(
         schema_version=1,
@@ -119,7 +120,7 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
             fitted_at=datetime.now(UTC).date(),
             code_version=version("perfmodel"),
             content=content_key(
-                fitted.cells, plan=fitted.problem.plan, trained=[fold.trained for fold in fitted.folds]
+                fitted.cells, plan=load_fit_plan(PLAN_OF_SUBSET[subset]), trained=[outcome.fold.trained]
             ),
             seen=seen_in(fitted.cells),
         ),
@@ -135,11 +136,11 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
     )
 
 
-def _constants(fitted: FittedSubset, factors: dict[str, float]) -> tuple[FittedConstant, ...]:
+def _constants(fitted: HeldOut, factors: dict[str, float]) -> tuple[FittedConstant, ...]:
     """Return every single constant that a factor moved, before and after."""
     names = sorted({name for cell in fitted.cells for name in cell.prepared.constant_names})
     specs = {key: spec for cell in fitted.cells for key, spec in cell.prepared.specs.items()}
-    by_name = factors_by_constant(fitted.problem.unknowns, factors, names)
+    by_name = factors_by_constant(fitted.unknowns, factors, names)
     rows = []
     for name, factor in by_name.items():
         stated = stated_constant(name, specs)
@@ -148,14 +149,14 @@ def _constants(fitted: FittedSubset, factors: dict[str, float]) -> tuple[FittedC
         if abs(factor - 1) < MOST_CHANGED:
             continue
         low, high = stated.described.valid_min, stated.described.valid_max
-        asked = stated.value * factor
+        scaled = stated.value * factor
         rows.append(
             FittedConstant(
                 name=name,
                 unit=stated.unit,
                 shipped=float(stated.value),
-                fitted=min(max(asked, low), high),
-                at_limit=not low <= asked <= high,
+                fitted=min(max(scaled, low), high),
+                at_limit=not low <= scaled <= high,
             )
         )
     return tuple(rows)

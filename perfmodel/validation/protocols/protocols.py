@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from perfmodel.errors import ArgumentError, CalibrationError, check_known
 from perfmodel.fitting.fit import cached_fits, fingerprint
 from perfmodel.fitting.problem import Problem
-from perfmodel.hardware.fit_file import FitPlan, factors_by_constant, load_fit_plan
+from perfmodel.hardware.fit_file import FitPlan, Unknown, factors_by_constant, load_fit_plan
 from perfmodel.prediction.job.subject import Subject
-from perfmodel.validation.protocols.cells import MeasuredCell, PredictedCell, predict_cell
+from perfmodel.validation.protocols.cells import MeasuredCell, PredictedCell, Progress, predict_cell
 
 if TYPE_CHECKING:
     from perfmodel.fitting.fit import Fit
@@ -190,15 +190,23 @@ FACTS_OF_RUN = tuple(field.name for field in fields(Subject) if field.name != "g
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FittedSubset:
-    """A subset's folds with their fits and predictions."""
+class FoldOutcome:
+    """One fold with what it holds out, predicted, and the fit to the rest; None where nothing is fitted."""
 
-    folds: tuple[Fold, ...]
-    fits: tuple[Fit, ...]
-    problem: Problem
+    fold: Fold
+    predicted: tuple[PredictedCell, ...]
+    fit: Fit | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeldOut:
+    """The cells of a subset as a protocol holds them out, fold by fold."""
+
     cells: tuple[MeasuredCell, ...]
-    predicted: tuple[tuple[PredictedCell, ...], ...]
+    outcomes: tuple[FoldOutcome, ...]
+    unknowns: tuple[Unknown, ...]
     sources: tuple[SpecFile, ...]
+    problem: Problem | None = None
 
 
 def compiled(cells: Sequence[MeasuredCell], plan: FitPlan) -> Problem:
@@ -212,31 +220,38 @@ def predict_subset(
     subset: str,
     protocol: str,
     split: Callable[[Sequence[MeasuredCell]], list[Fold]] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> FittedSubset:
-    """Fit inside every fold of a protocol, and predict what each fold holds out."""
-    folds = folds_of(protocol, cells) if split is None else split(cells)
-    plan = load_fit_plan(PLAN_OF_SUBSET[subset])
-    problem = compiled(cells, plan)
-    trained = [fold.trained for fold in folds]
-    fits = cached_fits(problem, trained, content_key(cells, plan=plan, trained=trained), progress=progress)
-    predicted: list[tuple[PredictedCell, ...]] = []
+    progress: Progress | None = None,
+) -> HeldOut:
+    """Fit inside every fold of a protocol, if it fits, and predict what each fold holds out."""
+    report_progress = progress or (lambda done, total: None)
+    if split is None and protocol == NOTHING_FITTED:
+        folds, fits, problem = [Fold("", tuple(range(len(cells))), ())], [None], None
+    else:
+        folds = folds_of(protocol, cells) if split is None else split(cells)
+        plan, trained = load_fit_plan(PLAN_OF_SUBSET[subset]), [fold.trained for fold in folds]
+        problem = compiled(cells, plan)
+        key = content_key(cells, plan=plan, trained=trained)
+        fits = cached_fits(problem, trained, key, progress=report_progress)
+    unknowns = () if problem is None else problem.unknowns
     sources: dict[int, SpecFile] = {}
+    outcomes = []
     for fold, fit in zip(folds, fits, strict=True):
-        of_fold = []
+        predicted = []
         for index in fold.scored:
-            factors = factors_by_constant(problem.unknowns, fit.factors, cells[index].prepared.constant_names)
+            names = cells[index].prepared.constant_names
+            factors = None if fit is None else factors_by_constant(unknowns, fit.factors, names)
             cell, used = predict_cell(cells[index], factors, fold=fold.label)
-            of_fold.append(cell)
+            predicted.append(cell)
             sources |= {id(spec): spec for spec in used}
-        predicted.append(tuple(of_fold))
-    return FittedSubset(
-        folds=tuple(folds),
-        fits=tuple(fits),
-        problem=problem,
+            if fit is None:
+                report_progress(len(predicted), len(cells))
+        outcomes.append(FoldOutcome(fold=fold, predicted=tuple(predicted), fit=fit))
+    return HeldOut(
         cells=tuple(cells),
-        predicted=tuple(predicted),
+        outcomes=tuple(outcomes),
+        unknowns=unknowns,
         sources=tuple(sources.values()),
+        problem=problem,
     )
 
 

@@ -11,12 +11,13 @@ import numpy as np
 from perfmodel.hardware.fit_file import factors_by_constant
 from perfmodel.presentation.tables import Table, row_table
 from perfmodel.validation.protocols.cells import prepare_cells
-from perfmodel.validation.protocols.protocols import ALL_FITTED, FittedSubset, predict_subset
+from perfmodel.validation.protocols.protocols import ALL_FITTED, HeldOut, predict_subset
 from perfmodel.validation.validate import checked_table, nothing_to_score
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from perfmodel.fitting.fit import Fit
     from perfmodel.measurements.table import MeasurementTable
 
 
@@ -40,13 +41,13 @@ def sensitivity(
         raise nothing_to_score(loaded, only)
     fitted = predict_subset(cells, subset=only, protocol=ALL_FITTED, progress=progress)
     return row_table(
-        [_row(fitted, index) for index in range(len(fitted.problem.unknowns))],
+        [_row(fitted, index) for index in range(len(fitted.unknowns))],
         title=f"{loaded.key}, {only}: cells that a change of {CHANGE:.0%} moves by more than {MOVED:.0%}",
     )
 
 
-def _row(fitted: FittedSubset, unknown: int) -> dict[str, Any]:
-    fit = fitted.fits[0]
+def _row(fitted: HeldOut, unknown: int) -> dict[str, Any]:
+    fit = _fit(fitted)
     moves = _moves(fitted, unknown)
     pairs = _pairs(fitted, moves)
     kinds = {_kind(name) for cell in range(len(fitted.cells)) for name in _names(fitted, cell, unknown=unknown)}
@@ -65,18 +66,25 @@ def _row(fitted: FittedSubset, unknown: int) -> dict[str, Any]:
     }
 
 
+def _fit(fitted: HeldOut) -> Fit:
+    (outcome,) = fitted.outcomes
+    assert outcome.fit is not None
+    return outcome.fit
+
+
 def _kind(name: str) -> str:
     """Reduce a full name to its constant, without file and entry."""
     return name.rsplit("/", 1)[-1].split(".")[1]
 
 
-def _names(fitted: FittedSubset, cell: int, *, unknown: int) -> list[str]:
+def _names(fitted: HeldOut, cell: int, *, unknown: int) -> list[str]:
     """Return the constants of a cell that an unknown scales."""
+    assert fitted.problem is not None
     scaling = fitted.problem.parts[cell].scaling
     return [name for name, (indices, _) in scaling.items() if unknown in indices]
 
 
-def _moves(fitted: FittedSubset, unknown: int, *, kind: str | None = None) -> NDArray[np.float64]:
+def _moves(fitted: HeldOut, unknown: int, *, kind: str | None = None) -> NDArray[np.float64]:
     """Return the relative change of each cell's time when an unknown, or one kind of its constants, changes."""
     moves = np.zeros(len(fitted.cells))
     for index, cell in enumerate(fitted.cells):
@@ -84,7 +92,7 @@ def _moves(fitted: FittedSubset, unknown: int, *, kind: str | None = None) -> ND
         if not names:
             continue
         prepared = cell.prepared
-        factors = factors_by_constant(fitted.problem.unknowns, fitted.fits[0].factors, prepared.constant_names)
+        factors = factors_by_constant(fitted.unknowns, _fit(fitted).factors, prepared.constant_names)
         # a constant at a bound, or behind another one, moves cells one way only: the larger change counts
         ways = np.array([1.0, 1 + CHANGE, 1 - CHANGE])
         times = prepared.step(factors | {name: factors[name] * ways for name in names}).parts.step_s
@@ -93,7 +101,7 @@ def _moves(fitted: FittedSubset, unknown: int, *, kind: str | None = None) -> ND
     return moves
 
 
-def _pairs(fitted: FittedSubset, moves: NDArray[np.float64]) -> list[tuple[str, str]]:
+def _pairs(fitted: HeldOut, moves: NDArray[np.float64]) -> list[tuple[str, str]]:
     """Return the frameworks and families of the cells that move."""
     moved = (cell for cell, move in zip(fitted.cells, moves, strict=True) if move > MOVED)
     return sorted({(cell.row.framework, cell.family) for cell in moved})

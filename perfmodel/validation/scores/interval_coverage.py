@@ -26,11 +26,8 @@ from perfmodel.validation.scores.metrics import coverage, interval_score, median
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.hardware.fit_file import Unknown
-    from perfmodel.hardware.source import SpecFile
     from perfmodel.validation.protocols.cells import MeasuredCell, PredictedCell
-    from perfmodel.validation.protocols.protocols import Fold
-    from perfmodel.validation.scores.table_report import FoldOutcome
+    from perfmodel.validation.protocols.protocols import Fold, FoldOutcome, HeldOut
 
 
 CellKey = tuple[str, str, str, int, str, int | None]
@@ -196,17 +193,6 @@ ENOUGH: Final = 50
 OVERSUBSCRIBED: Final = "cpu_oversubscribed"
 
 
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """The cells of a subset as a protocol holds them out, fold by fold."""
-
-    cells: Sequence[MeasuredCell]
-    folds: tuple[Fold, ...]
-    outcomes: list[FoldOutcome]
-    sources: tuple[SpecFile, ...]
-    unknowns: tuple[Unknown, ...] = ()
-
-
 def key_of(cell: MeasuredCell) -> CellKey:
     """Return the key of a cell, unique in the file."""
     row = cell.row
@@ -219,7 +205,7 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
     seen_of_cell = [_seen_of(cell) for cell in cells]
     foreign, measured = scale.measured_without(cells[0].row.table), scale.measured
     exposures_of_folds = []
-    for fold, fit in zip(held.folds, (outcome.fit for outcome in held.outcomes), strict=True):
+    for fold, fit in ((outcome.fold, outcome.fit) for outcome in held.outcomes):
         seen = foreign if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)
         of_fold = []
         for index in fold.scored:
@@ -296,8 +282,8 @@ def with_intervals(
     foreign = sum(row.key[0] != table for row in residuals.rows) >= ENOUGH
     outcomes: list[FoldOutcome] = []
     widths: dict[str, list[float]] = {SAME_PROTOCOL: [], ALL_PROTOCOLS: []}
-    for outcome, fold, of_fold in zip(held.outcomes, held.folds, of_folds, strict=True):
-        predicted = list(outcome.predicted)
+    for outcome, of_fold in zip(held.outcomes, of_folds, strict=True):
+        fold, predicted = outcome.fold, list(outcome.predicted)
         ratios: dict[str, list[float]] = {name: [np.nan] * len(predicted) for name in widths}
         for places in _apart(fold, cells, together=foreign or not own_table):
             others = residuals.without(key_of(cells[fold.scored[place]]) for place in places)

@@ -24,7 +24,6 @@ from perfmodel.validation.scores.interval_coverage import (
 )
 from perfmodel.validation.scores.table_report import (
     FactorRow,
-    FoldOutcome,
     ScoreRow,
     factor_rows,
     fold_rows,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
     from perfmodel.validation.protocols.baselines import Baseline
     from perfmodel.validation.protocols.cells import PredictedCell
+    from perfmodel.validation.protocols.protocols import FoldOutcome
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

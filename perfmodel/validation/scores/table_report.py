@@ -17,8 +17,8 @@ from perfmodel.presentation.tables import Table, row_table
 from perfmodel.validation.scores import metrics
 
 if TYPE_CHECKING:
-    from perfmodel.fitting.fit import Fit
     from perfmodel.validation.protocols.cells import PredictedCell
+    from perfmodel.validation.protocols.protocols import FoldOutcome
     from perfmodel.validation.scores.interval_coverage import IntervalRow
     from perfmodel.validation.scores.report import SubsetCells, ValidationReport
 
@@ -85,16 +85,6 @@ def score_rows(part: SubsetCells) -> Iterator[ScoreRow]:
             yield score(part.subset, rule.name, fitted=rule.parameter_count, **times)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FoldOutcome:
-    """One fold: what it was fitted on, and what it predicted."""
-
-    label: str
-    predicted: tuple[PredictedCell, ...]
-    trained: tuple[PredictedCell, ...]
-    fit: Fit | None
-
-
 def fold_rows(subset: str, outcomes: Sequence[FoldOutcome]) -> Iterator[dict[str, Any]]:
     """Yield the score of each fold that holds out a measured cell."""
     for outcome in outcomes:
@@ -103,8 +93,8 @@ def fold_rows(subset: str, outcomes: Sequence[FoldOutcome]) -> Iterator[dict[str
         if scored:
             yield {
                 "subset": subset,
-                "held_out": outcome.label,
-                "fitted_cells": len(outcome.trained),
+                "held_out": outcome.fold.label,
+                "fitted_cells": len(outcome.fold.trained),
                 "scored_cells": len(scored),
                 "fitted": 0 if outcome.fit is None else outcome.fit.parameter_count,
                 "mape": metrics.mape(predicted, measured=measured),

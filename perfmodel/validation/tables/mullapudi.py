@@ -193,8 +193,8 @@ def illustrate(*, batch_size: int = ASSUMED_BATCH_SIZE, played_steps: int = 1500
 
     Examples
     --------
-    >>> found = illustrate(played_steps=0)
-    >>> row = found.rows[2]
+    >>> report = illustrate(played_steps=0)
+    >>> row = report.rows[2]
     >>> row.measured_s, round(row.predicted_s, 2)
     (3.55, 3.54)
     """

@@ -201,9 +201,9 @@ def speedup_report(file: Path) -> RowReport:
     Raises
     ------
     TableError
-        If a value is wrong, or no row is of several devices.
+        If a value is wrong, a network, device or framework unknown, or no row of several devices.
     UnknownNameError
-        If perfmodel does not know what ran, or a network, device or framework is unknown.
+        If perfmodel does not know what ran.
 
     Notes
     -----
