@@ -132,10 +132,6 @@ def _reaching(**values: Any) -> LibraryChange:
     return lambda library: library._replace(reach=replace(library.reach, **values))
 
 
-def _no_dispatch(numbers: Any) -> Any:
-    return replace(numbers, dispatch_s=0.0, library_issue_s=0.0, step_overhead_s=0.0)
-
-
 def _no_update(table: KernelTable) -> KernelTable:
     return replace(table, multiplicity=table.multiplicity * ~table.is_update)
 
@@ -237,7 +233,7 @@ _ALL, _GPU = ("gpu", "cpu", "cpu_oversubscribed"), ("gpu",)
 _CPU, _TO_CORES, _BEYOND_CORES = _ALL[1:], ("cpu",), ("cpu_oversubscribed",)
 
 _REGISTRY: Final = (
-    Term("dispatch", _ALL, numbers=_no_dispatch),
+    Term("dispatch", _ALL, numbers=_stated(dispatch_s=0.0, library_issue_s=0.0, step_overhead_s=0.0)),
     Term("launch gap", _GPU, numbers=_stated(launch_s=0.0)),
     Term(
         "library calls dispatched once",

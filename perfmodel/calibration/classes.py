@@ -152,7 +152,8 @@ def fit_curve(
         names = [columns.names[index] for index in kept]
         features = columns.features[:, kept]
         prior = _prior(names, features, times, pooled)
-        centre_spread = _centre_spread(names, pooled)
+        known = {} if pooled is None else pooled.log_spread
+        centre_spread = np.array([known.get(name, 0.0) for name in names])  # between two calibrations
         log_constants, covariance = _solve(features, times, noise, *prior, centre_spread, repeat_spread=repeat_spread)
         constants = np.exp(log_constants)
         fitted = features @ constants
@@ -179,12 +180,6 @@ def _prior(
         centre[index] = guess if known is None else np.log(known)
         width[index] = LOOSE_SPREAD if known is None else PRIOR_SPREAD
     return centre, width
-
-
-def _centre_spread(names: Sequence[str], pooled: FittedCurve | None) -> NDArray[np.float64]:
-    """Return the spread of the prior centres of constants between two calibrations."""
-    known = {} if pooled is None else pooled.log_spread
-    return np.array([known.get(name, 0.0) for name in names])
 
 
 def _solve(
