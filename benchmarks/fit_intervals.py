@@ -38,7 +38,6 @@ from perfmodel.measurements.kernel_tables import read_collectives
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective
 from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED, HeldOut
-from perfmodel.validation.scores.collectives import predicted_times
 from perfmodel.validation.scores.interval_coverage import (
     ALL_PROTOCOLS,
     COLUMNS,
@@ -55,6 +54,7 @@ from perfmodel.validation.scores.interval_coverage import (
     seen_in,
     with_intervals,
 )
+from perfmodel.validation.tables.clusters import predicted_times
 from perfmodel.validation.validate import checked_table, hold_out
 
 PROTOCOLS = (

@@ -157,21 +157,20 @@ class Scoreboard:
     def with_kept(self, kept: Scoreboard) -> Scoreboard:
         """Return this board with the tables and terms of another one that it lacks itself."""
         names = {table.name for table in self.tables}
-        merged: dict[str, Any] = {}
-        for name in LISTS:
-            others = getattr(kept, name)
-            if name == "terms":
-                newer = {(row.table, row.subset, row.protocol) for row in self.terms}
-                others = [row for row in others if (row.table, row.subset, row.protocol) not in newer]
-            elif name == "tables":
-                others = [table for table in others if table.name not in names]
-            else:
-                others = [row for row in others if row.table not in names]
-            merged[name] = (*getattr(self, name), *others)
+        newer = {(row.table, row.subset, row.protocol) for row in self.terms}
+
+        def is_kept(record: Any) -> bool:
+            if isinstance(record, TermScore):
+                return (record.table, record.subset, record.protocol) not in newer
+            return _table_of(record) not in names
+
+        merged = {name: (*getattr(self, name), *filter(is_kept, getattr(kept, name))) for name in LISTS}
         place = {table.name: index for index, table in enumerate(kept.tables)}
-        for name in LISTS:  # as the kept results have it, so that a change can be read
-            merged[name] = tuple(sorted(merged[name], key=lambda row: place.get(_table_of(row), len(place))))
-        return replace(self, **merged)
+
+        def order(record: Any) -> int:  # as the kept results have it, so that a change can be read
+            return place.get(_table_of(record), len(place))
+
+        return replace(self, **{name: tuple(sorted(records, key=order)) for name, records in merged.items()})
 
     def with_slow_scores(self, kept: Scoreboard) -> Scoreboard:
         """Return this board with the scores of its own tables under protocols that it has not computed."""
@@ -194,12 +193,8 @@ class Scoreboard:
 
     def of_table(self, name: str) -> Scoreboard:
         """Return the records of one table."""
-        kept: dict[str, Any] = {
-            list_name: tuple(row for row in getattr(self, list_name) if getattr(row, "table", None) == name)
-            for list_name in LISTS
-            if list_name != "tables"
-        }
-        return replace(self, tables=tuple(table for table in self.tables if table.name == name), **kept)
+        lists = {key: tuple(row for row in getattr(self, key) if _table_of(row) == name) for key in LISTS}
+        return replace(self, **lists)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, figures rounded, for a file."""
@@ -301,9 +296,7 @@ class Collected:
     def forget(self, table: str) -> None:
         """Drop what is known of a table."""
         for records in self.records.values():
-            records[:] = [
-                record for record in records if getattr(record, "table", getattr(record, "name", "")) != table
-            ]
+            records[:] = [record for record in records if _table_of(record) != table]
 
     def board(self) -> Scoreboard:
         """Return everything as a scoreboard of this version, each score with the fingerprint of its code."""

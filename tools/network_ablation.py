@@ -15,7 +15,7 @@ import typer
 
 from ablation import AblationRow, ablation_rows
 from perfmodel.errors import PerfmodelError
-from perfmodel.measurements.network_tables import read_network_table
+from perfmodel.measurements.scaling_tables import read_network_table
 from perfmodel.presentation.tables import Table
 from perfmodel.validation.tables.torch_networks import AS_SHIPPED, job_of, profile_of, rows_with_graphs
 

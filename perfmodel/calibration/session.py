@@ -269,7 +269,9 @@ class Session:
         if count < ROUGH_POINTS:
             return next(kernels.shapes, None)
         if count % 4 == ROUGH_POINTS % 4 or kernels.curve is None:
-            kernels.curve = self._fitted(kernels)
+            columns = columns_of(kernels.operations, dtype=kernels.dtype, machine=self.machine)
+            seconds, spread = zip(*((point.seconds, point.spread) for point in kernels.points), strict=True)
+            kernels.curve = fit_curve(columns, seconds, spread=spread)
         kernels.waiting += islice(kernels.shapes, CANDIDATES - len(kernels.waiting))
         if not kernels.waiting:
             return None
@@ -277,12 +279,6 @@ class Session:
         known = kernels.curve.sensitivities(columns_of(kernels.operations, dtype=kernels.dtype, machine=self.machine))
         offered = kernels.curve.sensitivities(columns_of(operations, dtype=kernels.dtype, machine=self.machine))
         return kernels.waiting.pop(most_telling(known, offered, prior=PRIOR_OF_DESIGN))
-
-    def _fitted(self, kernels: _Class) -> FittedCurve:
-        columns = columns_of(kernels.operations, dtype=kernels.dtype, machine=self.machine)
-        return fit_curve(
-            columns, [point.seconds for point in kernels.points], spread=[p.spread for p in kernels.points]
-        )
 
     def _timed(self, kernels: _Class, sizes: Sizes, *, cold: bool) -> tuple[Timing, float | None]:
         with self.backend.settings(kernels.dtype):

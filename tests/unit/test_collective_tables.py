@@ -17,7 +17,7 @@ from perfmodel.hardware.topology import Place, Topology
 from perfmodel.measurements.kernel_tables import read_collectives, read_data_folder
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective, place_library
-from perfmodel.validation.scores.collectives import (
+from perfmodel.validation.tables.clusters import (
     CONSTANT,
     INTERPOLATED,
     NEAREST,

@@ -289,19 +289,13 @@ class NumpyBackend(Backend):
         """Return all benchmarks of numpy, the same in every data type."""
         return {benchmark.name: benchmark for kind in BENCHMARKS for benchmark in kind()}
 
-    def prepare(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> Prepared:
-        """Return a kernel with its operands."""
-        return benchmark.prepare(self._tools[dtype], sizes, benchmark.operation(sizes))
+    def tools(self, dtype: str, *, small: bool = False) -> NumpyTools:
+        """Return what makes operands in a data type."""
+        return self._tools[dtype]
 
-    def results(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> tuple[Any, Any, bool]:
-        """Run a kernel in both data types on the same random numbers."""
-        made, is_random = [], False
-        for precision in (dtype, "fp64"):
-            self._tools[precision].restart()
-            prepared = self.prepare(benchmark, sizes, dtype=precision)
-            made.append(np.asarray(prepared.run(), dtype=np.float64))
-            is_random = prepared.random
-        return made[0], made[1], is_random
+    def array(self, result: Any) -> Any:
+        """Return a result in double precision."""
+        return np.asarray(result, dtype=np.float64)
 
     def settings(self, dtype: str) -> AbstractContextManager[None]:
         """Return a block that changes nothing."""

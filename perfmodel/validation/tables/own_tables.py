@@ -15,12 +15,11 @@ from perfmodel import measurements
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
 from perfmodel.measurements import scaling_tables
 from perfmodel.measurements.kernel_tables import read_collectives
-from perfmodel.measurements.network_tables import network_table_names
-from perfmodel.validation.scores.collectives import collective_report
+from perfmodel.measurements.scaling_tables import network_table_names
 from perfmodel.validation.scores.table_report import RowReport
 from perfmodel.validation.tables import mullapudi
 from perfmodel.validation.tables.best_products import best_products
-from perfmodel.validation.tables.clusters import calls_between, calls_inside, sharded_steps
+from perfmodel.validation.tables.clusters import calls_between, calls_inside, collective_report, sharded_steps
 from perfmodel.validation.tables.parallel_report import doubling_claims, parallel_report
 from perfmodel.validation.tables.speedup import speedup_report
 from perfmodel.validation.tables.torch_networks import network_report

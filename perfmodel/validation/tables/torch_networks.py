@@ -13,7 +13,7 @@ import numpy as np
 from perfmodel.cost.roofline import roofline_time
 from perfmodel.errors import MissingPackageError, PerfmodelError
 from perfmodel.framework.profile import load_framework
-from perfmodel.measurements.network_tables import NetworkRow, NetworkTable, read_network_table
+from perfmodel.measurements.scaling_tables import NetworkRow, NetworkTable, read_network_table
 from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
 from perfmodel.validation.scores.interval_coverage import interval_row
