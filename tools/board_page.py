@@ -186,44 +186,33 @@ def _kernel_grid(scores: Sequence[BoardScore]) -> Grid:
     return Grid(head, rows, strong=strong)
 
 
-def _collectives(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
-    yield Paragraph(
-        "Each row is one call among the devices of a host. Constants are those of the library's file, whose source "
-        "says which rows they were fitted to; none of these is scored. Beside each score stand naive rules, told the "
-        "rows that constants were fitted to."
-    )
-    yield _own_grid(board)
-
-
-def _many_devices(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
+def _own(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
+    """Yield the part of a table that is scored in its own way."""
     if not board.scores:
         yield Paragraph(f"Nothing is scored: {table.not_scored}. `perfmodel validate {table.name}` prints them.")
         return
-    data = "" if table.is_shipped else " --data FOLDER"
-    subject = (
-        "a product on one device" if table.kind == PRODUCTS else "a network, or a library's call, on several devices"
-    )
-    yield Paragraph(
-        f"Each row is {subject}; "
-        f"`perfmodel validate {table.name}{data}` prints them. Beside each score of perfmodel stands a naive rule on "
-        "the same rows."
-    )
-    yield _own_grid(board)
+    command = f"`perfmodel validate {table.name}{'' if table.is_shipped else ' --data FOLDER'}`"
+    yield Paragraph(OWN_TEXTS[table.kind].format(command=command))
+    yield _own_grid(board, with_intervals=table.kind == NETWORKS)
     notes = tuple(score.note for score in board.scores if score.note)
     if notes:
         yield Bullets(notes)
 
 
-def _networks(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
-    yield Paragraph(
-        "Each row is a step of a network that a torch package defines; `perfmodel validate "
-        f"{table.name} --data FOLDER` predicts them with the constants of the files, `as_shipped`: "
-        "[validation.md](validation.md) says which of these were chosen while looking at the table. A row that cannot "
-        "be imported or predicted counts 100 %. The naive rule is told the answers: one efficiency for each cell of "
-        "device, phase and layout or type."
-    )
-    yield _own_grid(board, with_intervals=True)
-    yield Bullets(tuple(score.note for score in board.scores if score.note))
+OWN_TEXTS: Final = {
+    COLLECTIVES: "Each row is one call among the devices of a host. Constants are those of the library's file, whose "
+    "source says which rows they were fitted to; none of these is scored. Beside each score stand naive rules, told "
+    "the rows that constants were fitted to.",
+    PRODUCTS: "Each row is a product on one device; {command} prints them. Beside each score of perfmodel stands a "
+    "naive rule on the same rows.",
+    MANY_DEVICES: "Each row is a network, or a library's call, on several devices; {command} prints them. Beside each "
+    "score of perfmodel stands a naive rule on the same rows.",
+    NETWORKS: "Each row is a step of a network that a torch package defines; {command} predicts them with the "
+    "constants of the files, `as_shipped`: [validation.md](validation.md) says which of these were chosen while "
+    "looking at the table. A row that cannot be imported or predicted counts 100 %. The naive rule is told the "
+    "answers: one efficiency for each cell of device, phase and layout or type.",
+}
+"""Kind of table -> what its rows are and how they are scored."""
 
 
 def _own_grid(board: Scoreboard, *, with_intervals: bool = False) -> Grid:
@@ -241,9 +230,6 @@ _KINDS: Final[dict[str, Callable[[Scoreboard, ScoredTable], Iterator[Block]]]] =
     STEPS: _steps,
     KERNELS: _kernels,
     SYSTEMS: _steps,
-    NETWORKS: _networks,
-    PRODUCTS: _many_devices,
-    COLLECTIVES: _collectives,
-    MANY_DEVICES: _many_devices,
+    **dict.fromkeys(OWN_TEXTS, _own),
 }
 """Kind of table -> its part of the page."""

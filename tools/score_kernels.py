@@ -72,14 +72,6 @@ def shape_folds(boards: Sequence[KernelBoard]) -> list[Hashable]:
     return [int(drawn[place[key]]) for key in keys]
 
 
-def _board_labels(boards: Sequence[KernelBoard]) -> list[Hashable]:
-    return [board.device for board in boards for _ in board.rows]
-
-
-def _network_labels(boards: Sequence[KernelBoard]) -> list[Hashable]:
-    return [row.words["network"] for board in boards for row in board.rows]
-
-
 AS_SHIPPED: Final = "as_shipped"
 
 FIVE_FOLD: Final = "five_fold"
@@ -88,9 +80,17 @@ SHAPES_OUT = KernelProtocol(name=FIVE_FOLD, together=False, labels=shape_folds)
 
 SHAPES_OUT_OF_ALL = replace(SHAPES_OUT, together=True)
 
-BOARD_OUT = KernelProtocol(name="leave_one_board_out", together=True, labels=_board_labels)
+BOARD_OUT = KernelProtocol(
+    name="leave_one_board_out",
+    together=True,
+    labels=lambda boards: [board.device for board in boards for _ in board.rows],
+)
 
-NETWORK_OUT = KernelProtocol(name="leave_one_network_out", together=False, labels=_network_labels)
+NETWORK_OUT = KernelProtocol(
+    name="leave_one_network_out",
+    together=False,
+    labels=lambda boards: [row.words["network"] for board in boards for row in board.rows],
+)
 
 PROTOCOLS: Final[dict[str, tuple[KernelProtocol, ...]]] = {
     "gemm": (SHAPES_OUT, BOARD_OUT),

@@ -6,7 +6,7 @@ The layers of networks make the operations, so that a calibration counts fitted 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -167,16 +167,8 @@ def batched_contraction(sizes: Sizes, role: Role) -> Contraction:
     return Contraction(m=sizes["rows"], n=sizes["columns"], k=sizes["inner"], count=sizes["count"], role=role)
 
 
-def _convolution_axes(kernels: tuple[int, ...], strides: tuple[int, ...], axes: int) -> dict[str, Axis]:
-    extent = {1: Axis(16, 2000), 2: Axis(5, 120), 3: Axis(5, 40)}[axes]
-    return {
-        "batch": Axis(3, 33, "odd"),
-        "inputs": Axis(16, 1024 if axes > 1 else 512, "features"),
-        "outputs": Axis(16, 1024 if axes > 1 else 512, "features"),
-        "extent": extent,
-        "kernel": Axis(values=kernels),
-        "stride": Axis(values=strides),
-    }
+EXTENTS: Final = {1: Axis(16, 2000), 2: Axis(5, 120), 3: Axis(5, 40)}
+"""Number of spatial axes -> extent of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,17 +183,17 @@ class ConvolutionFamily:
     depthwise: bool = False
     groups: tuple[int, ...] = (1,)
     weight: float = 1.0
-    axes: Mapping[str, Axis] = field(init=False)
 
-    def __post_init__(self) -> None:
-        axes = _convolution_axes(self.kernels, self.strides, self.spatial_axes)
-        if self.inputs is not None:
-            axes["inputs"] = self.inputs
-        if self.depthwise:
-            del axes["outputs"]
-        if self.groups != (1,):
-            axes["groups"] = Axis(values=self.groups)
-        object.__setattr__(self, "axes", axes)
+    @property
+    def axes(self) -> dict[str, Axis]:
+        """Sizes that are drawn."""
+        channels = Axis(16, 1024 if self.spatial_axes > 1 else 512, "features")
+        axes = {"batch": Axis(3, 33, "odd"), "inputs": self.inputs or channels}
+        if not self.depthwise:
+            axes["outputs"] = channels
+        axes |= {"extent": EXTENTS[self.spatial_axes], "kernel": Axis(values=self.kernels)}
+        axes["stride"] = Axis(values=self.strides)
+        return axes if self.groups == (1,) else axes | {"groups": Axis(values=self.groups)}
 
     def operation(self, sizes: Sizes, role: Role) -> Convolution:
         """Return the convolution of sizes in a role."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from perfmodel.hardware.measured_machine import KernelClass, MeasuredMachine
+    from perfmodel.hardware.source import SpecTable
 
 
 MAIN: Final = ("s_per_flop", "s_per_byte", "s_per_far_byte", "s_per_read_byte", "call_s")
@@ -159,9 +160,10 @@ def _changed(old: MeasuredMachine, new: MeasuredMachine) -> list[dict[str, Any]]
     return sorted(rows, key=lambda row: -abs(math.log(row["ratio"])) if row["ratio"] > 0 else 0)
 
 
-def _differing(old: dict[str, Any], new: dict[str, Any]) -> str:
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return "; ".join(f"{name}: {old.get(name)} -> {new.get(name)}" for name in names)
+def _differing(old: SpecTable, new: SpecTable) -> str:
+    before, after = (table.model_dump(exclude_none=True) for table in (old, new))
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return "; ".join(f"{name}: {before.get(name)} -> {after.get(name)}" for name in names) or "the same"
 
 
 def _clock_change(old: MeasuredMachine, new: MeasuredMachine) -> str | None:
@@ -214,8 +216,8 @@ def _diff_facts(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
     }
     stream = 100 * (new.peaks.stream_bytes_per_s / old.peaks.stream_bytes_per_s - 1)
     return {
-        "machine": _differing(_plain(old.machine), _plain(new.machine)) or "the same",
-        "software": _differing(_plain(old.software), _plain(new.software)) or "the same",
+        "machine": _differing(old.machine, new.machine),
+        "software": _differing(old.software, new.software),
         "clock": _clock_change(old, new) or "not recorded",
         "best products": ", ".join(f"{dtype} {change}" for dtype, change in rates.items()) or "no data type in common",
         "best stream": f"{stream:+.1f} %",
@@ -236,11 +238,6 @@ def diff_text(old: MeasuredMachine, new: MeasuredMachine) -> str:
 def diff_content(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
     """Return the differences as plain values: facts by name, and ``changed`` constants."""
     return {**_diff_facts(old, new), "changed": _changed(old, new)}
-
-
-def _plain(table: Any) -> dict[str, Any]:
-    content: dict[str, Any] = table.model_dump(exclude_none=True)
-    return content
 
 
 def measured_points(
