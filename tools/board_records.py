@@ -164,13 +164,14 @@ class Scoreboard:
                 return (record.table, record.subset, record.protocol) not in newer
             return _table_of(record) not in names
 
-        merged = {name: (*getattr(self, name), *filter(is_kept, getattr(kept, name))) for name in LISTS}
+        merged: dict[str, Any] = {name: (*getattr(self, name), *filter(is_kept, getattr(kept, name))) for name in LISTS}
         place = {table.name: index for index, table in enumerate(kept.tables)}
 
         def order(record: Any) -> int:  # as the kept results have it, so that a change can be read
             return place.get(_table_of(record), len(place))
 
-        return replace(self, **{name: tuple(sorted(records, key=order)) for name, records in merged.items()})
+        merged = {name: tuple(sorted(records, key=order)) for name, records in merged.items()}
+        return replace(self, **merged)
 
     def with_slow_scores(self, kept: Scoreboard) -> Scoreboard:
         """Return this board with the scores of its own tables under protocols that it has not computed."""
@@ -193,7 +194,9 @@ class Scoreboard:
 
     def of_table(self, name: str) -> Scoreboard:
         """Return the records of one table."""
-        lists = {key: tuple(row for row in getattr(self, key) if _table_of(row) == name) for key in LISTS}
+        lists: dict[str, Any] = {
+            key: tuple(row for row in getattr(self, key) if _table_of(row) == name) for key in LISTS
+        }
         return replace(self, **lists)
 
     def to_dict(self) -> dict[str, Any]:

@@ -125,6 +125,10 @@ def pass_benchmark(
     return Benchmark(name=name, axes=family.axes, operation=operation, prepare=prepare, weight=weight)
 
 
+def _in_role(make: Callable[[Sizes, Role], Operation], role: Role, sizes: Sizes) -> Operation:
+    return make(sizes, role)
+
+
 def by_role(name: str, roles: Sequence[Role] = ROLES) -> dict[Role, str]:
     """Return the class of a product in each role.
 
@@ -147,7 +151,7 @@ def role_benchmarks(
 ) -> Iterator[Benchmark]:
     """Yield the benchmark of an operation in each role."""
     for role, name in names.items():
-        operation = partial(make, role=role)
+        operation = partial(_in_role, make, role)
         yield Benchmark(
             name=name, axes=axes, operation=operation, prepare=prepare, point_count=point_count, weight=weight
         )

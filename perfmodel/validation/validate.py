@@ -25,15 +25,14 @@ from perfmodel.validation.protocols.protocols import (
     NOTHING_FITTED,
     PROTOCOLS,
     Fold,
-    FoldOutcome,
     HeldOut,
     check_protocol,
     check_share,
     part_of_rows,
     predict_subset,
 )
-from perfmodel.validation.scores.interval_coverage import ConstantRatio, with_intervals
-from perfmodel.validation.scores.report import ValidationReport
+from perfmodel.validation.scores.interval_coverage import with_intervals
+from perfmodel.validation.scores.report import SubsetCells, ValidationReport
 from perfmodel.validation.tables.own_tables import own_table, refuse_beside
 
 if TYPE_CHECKING:
@@ -206,24 +205,21 @@ def validate_steps(
     wanted = _suited(wanted, protocol=protocol)
     split = None if fit_share is None else partial(part_of_rows, share=fit_share)
     name = protocol if fit_share is None else f"fitted on {fit_share:.0%} of the rows"
-    outcomes: dict[str, Sequence[FoldOutcome]] = {}
-    told_baselines: dict[str, tuple[Baseline, ...]] = {}
-    ratios: dict[str, tuple[ConstantRatio, ...]] = {}
+    of_subsets = []
     sources: dict[int, SpecFile] = {}
     for place, subset in enumerate(wanted):
         progress_of_subset = progress_of_part(progress, place, len(wanted))
         held_out = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=progress_of_subset)
         told_all = fit_share is None and protocol in (NOTHING_FITTED, ALL_FITTED)
-        outcomes[subset], ratios[subset] = with_intervals(held_out, subset=subset, protocol=name, table=loaded.key)
-        told_baselines[subset] = _baselines(held_out, subset=subset, table=loaded, told_all=told_all)
+        outcomes, ratios = with_intervals(held_out, subset=subset, protocol=name, table=loaded.key)
+        rules = _baselines(held_out, subset=subset, table=loaded, told_all=told_all)
+        of_subsets.append(SubsetCells.of(subset, outcomes, baselines=rules, ratios=ratios))
         sources |= {id(spec): spec for spec in held_out.sources}
     require_independence(loaded, sources.values())
-    return ValidationReport.of(
+    return ValidationReport(
         table=loaded.key,
         protocol=name,
-        outcomes=outcomes,
-        baselines=told_baselines,
-        ratios=ratios,
+        of_subsets=tuple(of_subsets),
         estimates=estimated_fields(sources.values()),
     )
 

@@ -458,7 +458,7 @@ class TestCommand:
             (["--max-error", "nan"], "finite percentage"),
             (["--save", "table.txt"], "must end in .csv"),
             (["--plot", "live.docx"], "ends in"),
-            (["--repeats", "0"], "at least 1"),
+            (["--repeats", "0"], "repeats must be a whole number >= 1"),
             (["--repeats", "1", "--save", "t.csv"], "at least 2 with --save"),
             (["--protocol", "all"], "No such option"),
         ],

@@ -183,7 +183,7 @@ def part_of_rows(cells: Sequence[MeasuredCell], *, share: float) -> list[Fold]:
 
 
 PLAN_OF_SUBSET = {"gpu": "gpu", "cpu": "cpu", "cpu_oversubscribed": "cpu"}
-"""Subset -> fit plan; GPU and CPU rows are fitted separately."""
+"""Subset -> processor, whose fit plan and interval scale it uses; GPU and CPU rows are fitted separately."""
 
 FACTS_OF_RUN = tuple(field.name for field in fields(Subject) if field.name != "graph")
 """Inputs of a fit except the graph, which has its own fingerprint."""
@@ -224,8 +224,10 @@ def predict_subset(
 ) -> HeldOut:
     """Fit inside every fold of a protocol, if it fits, and predict what each fold holds out."""
     report_progress = progress or (lambda done, total: None)
+    fits: Sequence[Fit | None] = [None]
+    problem: Problem | None = None
     if split is None and protocol == NOTHING_FITTED:
-        folds, fits, problem = [Fold("", tuple(range(len(cells))), ())], [None], None
+        folds = [Fold("", tuple(range(len(cells))), ())]
     else:
         folds = folds_of(protocol, cells) if split is None else split(cells)
         plan, trained = load_fit_plan(PLAN_OF_SUBSET[subset]), [fold.trained for fold in folds]

@@ -21,6 +21,7 @@ from perfmodel.hardware.interval_scale import IntervalScale, Seen, SeenRow, load
 from perfmodel.prediction.certainty.prediction_interval import exposure_of, mix_of, parameters_of, shrunk_ratio
 from perfmodel.prediction.certainty.variance import KnownConstants, known_constants, uncertainty_of
 from perfmodel.prediction.device.factors import NO_FACTORS
+from perfmodel.validation.protocols.protocols import PLAN_OF_SUBSET
 from perfmodel.validation.scores.metrics import coverage, interval_score, median_ratio
 
 if TYPE_CHECKING:
@@ -184,9 +185,6 @@ def interval_row(
     )
 
 
-PROCESSOR_OF_SUBSET: Final = {"gpu": "gpu", "cpu": "cpu", "cpu_oversubscribed": "cpu"}
-"""Subset -> processor whose interval scale it uses."""
-
 ENOUGH: Final = 50
 """Residuals of other tables from which on a whole table is held out at once. [1]"""
 
@@ -260,7 +258,7 @@ class IntervalRule:
     @classmethod
     def shipped(cls, subset: str) -> IntervalRule:
         """Return the rule of the spec files for a subset."""
-        processor = PROCESSOR_OF_SUBSET[subset]
+        processor = PLAN_OF_SUBSET[subset]
         scale = load_interval_scale(f"{processor}_80")
         return cls(scale, read_residuals(path_of(processor)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import compress
 from numbers import Real
@@ -43,11 +43,11 @@ class SubsetCells:
     """Cells of one subset as folds held them out, and what naive rules and constant ratios say of those scored."""
 
     subset: str
+    outcomes: Sequence[FoldOutcome]
     cells: tuple[PredictedCell, ...]
     set_aside: tuple[PredictedCell, ...]
     baselines: tuple[Baseline, ...]
     ratios: tuple[ConstantRatio, ...]
-    fitted: int
 
     @classmethod
     def of(
@@ -58,16 +58,22 @@ class SubsetCells:
         baselines: tuple[Baseline, ...],
         ratios: tuple[ConstantRatio, ...],
     ) -> SubsetCells:
-        """Put the folds of a subset together."""
+        """Put the folds of a subset together; naive rules and ratios are on the scored cells in their order."""
         cells = [cell for outcome in outcomes for cell in outcome.predicted]
         return cls(
             subset=subset,
+            outcomes=outcomes,
             cells=tuple(cell for cell in cells if cell.status == "measured"),
             set_aside=tuple(cell for cell in cells if cell.status != "measured"),
             baselines=baselines,
             ratios=ratios,
-            fitted=max((outcome.fit.parameter_count for outcome in outcomes if outcome.fit is not None), default=0),
         )
+
+    @property
+    def fitted(self) -> int:
+        """Constants fitted in one fold at most. [1]"""
+        fits = (outcome.fit for outcome in self.outcomes)
+        return max((fit.parameter_count for fit in fits if fit is not None), default=0)
 
     def limited_to(self, is_kept: Callable[[PredictedCell], bool]) -> SubsetCells:
         """Return some of the scored cells, with the same naive rules and ratios on them."""
@@ -91,10 +97,6 @@ class ValidationReport(Drawn):
         Table that was scored, and protocol. [-]
     of_subsets : tuple of SubsetCells
         Cells, naive rules and intervals of constant ratio, subset by subset. [-]
-    folds : Table
-        Score of every fold. [-]
-    factors : Table of FactorRow
-        Fitted factors with their intervals, where one fit stands for a subset. [-]
     estimates : tuple of str
         Fields of the files used that are estimates, not data. [-]
     """
@@ -102,54 +104,19 @@ class ValidationReport(Drawn):
     table: str
     protocol: str
     of_subsets: tuple[SubsetCells, ...]
-    folds: Table[Any]
-    factors: Table[FactorRow]
     estimates: tuple[str, ...] = ()
 
-    @classmethod
-    def of(
-        cls,
-        *,
-        table: str,
-        protocol: str,
-        outcomes: Mapping[str, Sequence[FoldOutcome]],
-        baselines: Mapping[str, tuple[Baseline, ...]],
-        estimates: tuple[str, ...],
-        ratios: Mapping[str, tuple[ConstantRatio, ...]],
-    ) -> ValidationReport:
-        """Put the folds of every subset together.
+    @derived_property
+    def folds(self) -> Table[Any]:
+        """Score of every fold."""
+        rows = [row for part in self.of_subsets for row in fold_rows(part.subset, part.outcomes)]
+        return row_table(rows, title=f"{self.table}, {self.protocol}: every fold")
 
-        Parameters
-        ----------
-        table, protocol : str
-            Table that was scored, and protocol. [-]
-        outcomes : mapping of str to sequence of FoldOutcome
-            Folds by subset. [-]
-        baselines : mapping of str to tuple of Baseline
-            Naive rules by subset, on the scored cells in the order of the folds. [-]
-        estimates : tuple of str
-            Fields of the files used that are estimates. [-]
-        ratios : mapping of str to tuple of ConstantRatio
-            Intervals of a constant ratio by subset, likewise. [-]
-
-        Returns
-        -------
-        ValidationReport
-            Ready to print.
-        """
-        folds = [row for subset, outcomes_of in outcomes.items() for row in fold_rows(subset, outcomes_of)]
-        factors = [row for subset, outcomes_of in outcomes.items() for row in factor_rows(subset, outcomes_of)]
-        return cls(
-            table=table,
-            protocol=protocol,
-            of_subsets=tuple(
-                SubsetCells.of(subset, of_subset, baselines=baselines[subset], ratios=ratios[subset])
-                for subset, of_subset in outcomes.items()
-            ),
-            folds=row_table(folds, title=f"{table}, {protocol}: every fold"),
-            factors=Table(factors, title="factors on the constants of the files"),
-            estimates=estimates,
-        )
+    @derived_property
+    def factors(self) -> Table[FactorRow]:
+        """Fitted factors with their intervals, where one fit stands for a subset."""
+        rows = [row for part in self.of_subsets for row in factor_rows(part.subset, part.outcomes)]
+        return Table(rows, title="factors on the constants of the files")
 
     @derived_property
     def cells(self) -> tuple[PredictedCell, ...]:
@@ -184,7 +151,8 @@ class ValidationReport(Drawn):
     @derived_property
     def intervals(self) -> Table[IntervalRow]:
         """Scores of the 80 % intervals beside those of constant ratio, subset by subset."""
-        rows = [row for part in self.of_subsets for row in interval_rows(part.subset, part.cells, part.ratios)]
+        parts = (part for part in self.of_subsets if part.cells)
+        rows = [row for part in parts for row in interval_rows(part.subset, part.cells, part.ratios)]
         return Table(rows, title="80 % intervals", row_type=IntervalRow)
 
     @property
@@ -309,7 +277,7 @@ class ValidationReport(Drawn):
         kept = tuple(part.limited_to(is_kept) for part in self.of_subsets)
         if not any(part.cells for part in kept):
             raise ArgumentError("where", values, "values that at least one cell has")
-        return replace(self, of_subsets=tuple(part for part in kept if part.cells))
+        return replace(self, of_subsets=kept)
 
     def only(self, subset: str) -> ValidationReport:
         """Return the report of one subset.
@@ -330,13 +298,16 @@ class ValidationReport(Drawn):
             If this report has no such subset.
         """
         check_known("subset", subset, self.subsets)
-        (part,) = (part for part in self.of_subsets if part.subset == subset)
-        return replace(self, of_subsets=(replace(part, set_aside=()),))
+        of_subsets = tuple(
+            replace(part, set_aside=()) if part.subset == subset else part.limited_to(lambda cell: False)
+            for part in self.of_subsets
+        )
+        return replace(self, of_subsets=of_subsets)
 
     @derived_property
     def scoreboard(self) -> Table[ScoreRow]:
         """Scores of the model and of each naive baseline on the same cells, subset by subset."""
-        rows = [row for part in self.of_subsets for row in score_rows(part)]
+        rows = [row for part in self.of_subsets if part.cells for row in score_rows(part)]
         return Table(rows, title=f"{self.table}, {self.protocol}")
 
     def to_dict(self) -> dict[str, Any]:

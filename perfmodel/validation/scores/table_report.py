@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -294,10 +294,10 @@ def compared(
     part: str = EVERY_ROW,
     note: str = "",
     protocol: str = "",
-    rows: Sequence[bool] | None = None,
+    rows: ArrayLike | None = None,
 ) -> tuple[PartScore, ...]:
     """Score perfmodel and naive rules on the same rows, those of a part where ``rows`` is true."""
-    kept = np.ones(np.shape(measured), dtype=bool) if rows is None else np.asarray(rows)
+    kept = np.ones(np.shape(measured), dtype=bool) if rows is None else np.asarray(rows, dtype=bool)
     return tuple(
         PartScore(
             part=part,
@@ -384,4 +384,4 @@ class RowReport(Result):
         return scores
 
     mape_percent = mape
-    _DICT_KEYS = ("table", "mape_percent", "scores", "rows", "not_scored", "caveats")
+    _DICT_KEYS: ClassVar[tuple[str, ...]] = ("table", "mape_percent", "scores", "rows", "not_scored", "caveats")

@@ -120,7 +120,7 @@ def _parts(rows: Sequence[ParallelRow], scores: Table[Any], naive: Sequence[floa
     """Return scores of all rows, then of each part where there are several."""
     names = list(dict.fromkeys(row.part for row in rows))
     fitted = {ONE_RATE: 1} if rows[0].measured_s is not None else {}
-    predictions = {PERFMODEL: scores.column("predicted"), ONE_RATE if fitted else LINEAR: naive}
+    predictions: dict[str, Any] = {PERFMODEL: scores.column("predicted"), ONE_RATE if fitted else LINEAR: naive}
     parts: list[PartScore] = []
     for part in (EVERY_ROW, *(names if len(names) > 1 else ())):
         of_part = [part in (EVERY_ROW, row.part) for row in rows]

@@ -250,7 +250,7 @@ def speedup_report(file: Path) -> RowReport:
     return RowReport(
         table=job.key,
         rows=row_table(rows, title=job.title),
-        parts=_parts([row["data"] for row in rows], by_model, measured=measured, device=scored[0].row.device),
+        parts=_parts([str(row["data"]) for row in rows], by_model, measured=measured, device=scored[0].row.device),
         not_scored=_not_scored(read, len(scored)),
         caveats=job.caveats,
     )

@@ -176,7 +176,7 @@ def _parts(keys: Sequence[tuple[str, ...]], rows: Table[Any], *, about: str) -> 
     parts[every_row] = EVERY_ROW
     measured, predicted, high = (np.array(rows.column(name)) for name in ("measured_s", "predicted_s", "high_s"))
     log_half_width = np.log(high / predicted)
-    predictions = {PERFMODEL: predicted, ONE_EFFICIENCY: _one_efficiency(rows, keys)}
+    predictions: dict[str, Any] = {PERFMODEL: predicted, ONE_EFFICIENCY: _one_efficiency(rows, keys)}
     scores: list[PartScore] = []
     for of_part, part in parts.items():
         kept, within = list(compress(rows, of_part)), np.array(of_part)
