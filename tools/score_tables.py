@@ -80,7 +80,7 @@ SISTERS: Final = (
     ("other frameworks on this network and device", ("network", "device", "threads")),
     ("the same network and framework elsewhere", ("network", "framework")),
 )
-"""Cells that share all but one thing with a cell, and the fields that they share."""
+"""Name of each set of sister cells, and the fields that they share with a cell."""
 
 
 def worst_cells(

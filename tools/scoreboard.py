@@ -94,7 +94,7 @@ def unfitted(board: Scoreboard) -> str:
 
 
 def protocols(board: Scoreboard) -> str:
-    """Return the scores under every protocol, beside the best naive rule that was told the same."""
+    """Return the scores under every protocol, beside the best naive rule with the same cells to learn from."""
     head = (
         "cells", "protocol", "cells", "constants", "MAPE", LOG_ERROR, "median", "90th percentile", "bias",
         "best naive rule, told the same", "its MAPE", f"its {LOG_ERROR}",

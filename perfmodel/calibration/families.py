@@ -1,4 +1,4 @@
-"""Shapes that benchmarks of one kind share, and the neutral operations that they make, for every backend alike.
+"""Shapes of the benchmarks of each kind, and the neutral operations made from them, the same for every backend.
 
 The layers of networks make the operations, so that a calibration counts fitted and predicted operations alike.
 """

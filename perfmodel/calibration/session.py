@@ -29,7 +29,7 @@ CANDIDATES: Final = 12
 """Shapes among which a fit chooses [1]."""
 
 LONG_EVERY: Final = 6
-"""One point in so many may be longer than the others, by :data:`LONG_FACTOR` [1]."""
+"""Every sixth point of a class may be longer than the others, by :data:`LONG_FACTOR` [1]."""
 
 LONG_FACTOR: Final = 5.0
 
@@ -89,7 +89,7 @@ class _Class:
 
     @property
     def turn(self) -> float:
-        """Small if the class has few points for its weight."""
+        """Points of the class over those its weight asks for; the smallest is measured next."""
         return len(self.points) / (self.benchmark.point_count * math.sqrt(self.benchmark.weight))
 
 
@@ -187,19 +187,18 @@ class Session:
 
     def _check(self) -> None:
         """Check one kernel of each class; leave out those that the library does not have in a data type."""
-        left_out = []
-        for kernels in self.classes:
-            if kernels.points:
-                continue
-            try:
-                with self.backend.settings(kernels.dtype):
-                    check_result(
-                        self.backend, kernels.benchmark, smallest_sizes(kernels.benchmark), dtype=kernels.dtype
-                    )
-            except RuntimeError as error:  # as torch has it where a kernel does not exist in a data type
-                self.notes.append(f"{kernels.benchmark.name} in {kernels.dtype} left out: {str(error).splitlines()[0]}")
-                left_out.append(kernels)
-        self.classes = [kernels for kernels in self.classes if kernels not in left_out]
+        self.classes = [kernels for kernels in self.classes if kernels.points or self._exists(kernels)]
+
+    def _exists(self, kernels: _Class) -> bool:
+        """Check the smallest kernel of a class, and note it if the library does not have it in a data type."""
+        benchmark, dtype = kernels.benchmark, kernels.dtype
+        try:
+            with self.backend.settings(dtype):
+                check_result(self.backend, benchmark, smallest_sizes(benchmark), dtype=dtype)
+        except RuntimeError as error:  # as torch has it where a kernel does not exist in a data type
+            self.notes.append(f"{benchmark.name} in {dtype} left out: {str(error).splitlines()[0]}")
+            return False
+        return True
 
     def _allows(self, benchmark: Benchmark, dtype: str) -> Callable[[Operation], bool]:
         """Return a check that an operation fits in memory and time."""

@@ -182,19 +182,12 @@ RANDOM_READS: Final = 64
 
 @contextmanager
 def _temporary_file(folder: str | Path | None) -> Iterator[Path]:
-    handle, name = tempfile.mkstemp(prefix="perfmodel_", suffix=".bin", dir=folder)
-    path = Path(name)
-    try:
+    with tempfile.NamedTemporaryFile(prefix="perfmodel_", suffix=".bin", dir=folder) as file:
         block = np.random.default_rng(SEED).bytes(BLOCK_BYTES)  # random, so that file systems cannot compress it
         for _ in range(FILE_BYTES // BLOCK_BYTES):
-            os.write(handle, block)
-        os.fsync(handle)
-        os.close(handle)
-        yield path
-    finally:
-        with suppress(OSError):
-            os.close(handle)
-        path.unlink(missing_ok=True)
+            os.write(file.fileno(), block)
+        os.fsync(file.fileno())
+        yield Path(file.name)
 
 
 def _opened(path: Path) -> tuple[int, str]:

@@ -254,15 +254,8 @@ class CollectiveFormat:
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns without which the table cannot be read. [-]"""
-        return (
-            self.device,
-            self.library,
-            self.operation,
-            "n_devices",
-            "bytes",
-            "seconds",
-            *filter(None, (self.nodes,)),
-        )
+        needed = (self.device, self.library, self.operation, "n_devices", "bytes", "seconds")
+        return (*needed, self.nodes) if self.nodes else needed
 
 
 def on_two_devices(worker_count: int, size_bytes: float) -> bool:

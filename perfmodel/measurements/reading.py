@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sized
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from io import StringIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError, nearest_match
@@ -40,9 +40,8 @@ OPTIONAL_COLUMNS: Final = ("threads",)
 _MOST_FAULTS_SHOWN: Final = 20
 
 
-def read_rows(path: Path, *, table: str) -> tuple[MeasuredRow, ...]:
+def read_rows(csv_table: CsvTable, *, table: str) -> tuple[MeasuredRow, ...]:
     """Read every row of a CSV."""
-    csv_table = CsvTable(path)
     csv_table.faults += _header_faults(csv_table.header)
     csv_table.check()
     rows: list[MeasuredRow] = []
@@ -92,11 +91,11 @@ class Line:
 class CsvTable:
     """A CSV as it is read: its header, its lines that are not empty, and all of its faults."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, text: StringIO | None = None) -> None:
         self.path = Path(path)
         self.faults: list[str] = []
         try:
-            with self.path.open(encoding="utf-8-sig", newline="") as file:
+            with text or self.path.open(encoding="utf-8-sig", newline="") as file:
                 reader = csv.reader(file, strict=True)
                 self.header = [name.strip() for name in next(reader, [])]
                 lines = [(reader.line_num, [value.strip() for value in values]) for values in reader]
@@ -264,11 +263,10 @@ def load(key_or_path: str | Path) -> MeasurementTable:
     5
     """
     path = _path_of(key_or_path)
-    rows = read_rows(path, table=path.stem)
+    rows = read_rows(CsvTable(path), table=path.stem)
     description_path = path.with_suffix(".toml")
     if not description_path.is_file():
-        runs = tuple(_plain_run(row) for row in _one_each(rows))
-        return MeasurementTable(key=path.stem, title=path.name, rows=rows, runs=runs, path=path)
+        return MeasurementTable(key=path.stem, title=path.name, rows=rows, runs=_plain_runs(rows), path=path)
     return _described(rows, _read_description(description_path), description_path)
 
 
@@ -410,14 +408,19 @@ def _stated_run(entry: RunEntry, *, table: str) -> Run:
     )
 
 
-def _plain_run(row: MeasuredRow) -> Run:
-    return Run(
-        table=row.table,
-        network=row.network,
-        framework=row.framework,
-        batch_size=row.batch_size,
-        builder=row.network,
-        evidence=(Evidence("builder", "No TOML beside the CSV: a plain training step is taken."),),
+def _plain_runs(rows: Iterable[MeasuredRow]) -> tuple[Run, ...]:
+    """Return a plain training step for each framework, network and batch size."""
+    evidence = (Evidence("builder", "No TOML beside the CSV: a plain training step is taken."),)
+    return tuple(
+        Run(
+            table=row.table,
+            network=row.network,
+            framework=row.framework,
+            batch_size=row.batch_size,
+            builder=row.network,
+            evidence=evidence,
+        )
+        for row in _one_each(rows)
     )
 
 
@@ -439,17 +442,11 @@ def from_frame(frame: pd.DataFrame, *, key: str = "frame") -> MeasurementTable:
     """
     if not hasattr(frame, "columns"):
         raise ArgumentError("table", frame, "a table's name, the path of a CSV, a MeasurementTable or a DataFrame")
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / f"{key}.csv"
-        whole = frame.copy()
-        for name in {"threads", "batch_size"} & set(whole.columns):
-            whole[name] = whole[name].map(_whole)
-        whole.to_csv(path, index=False)
-        try:
-            loaded = load(path)
-        except TableError as error:  # the file is gone when its user reads this
-            raise TableError(str(error).replace(str(path), key)) from None
-    return replace(loaded, title=key, path=None)
+    whole = frame.copy()
+    for name in {"threads", "batch_size"} & set(whole.columns):
+        whole[name] = whole[name].map(_whole)
+    rows = read_rows(CsvTable(Path(key), StringIO(whole.to_csv(index=False))), table=key)
+    return MeasurementTable(key=key, title=key, rows=rows, runs=_plain_runs(rows))
 
 
 def _whole(value: object) -> object:

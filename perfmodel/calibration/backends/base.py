@@ -135,7 +135,7 @@ class DriftWatch:
         return True
 
     def drifted(self) -> frozenset[int]:
-        """Return the closed windows at one end of which the reference was off its median by more than the limit."""
+        """Return the closed windows that begin or end with a reference time too far from the median."""
         middle = statistics.median(self.times)
         off = [abs(seconds / middle - 1) > DRIFT_LIMIT for seconds in self.times]
         return frozenset(window for window in range(self.window) if off[window] or off[window + 1])

@@ -186,7 +186,7 @@ def interval_row(
 
 
 ENOUGH: Final = 50
-"""Residuals of other tables from which on a whole table is held out at once. [1]"""
+"""Fewest residuals of other tables with which a whole table is held out at once. [1]"""
 
 OVERSUBSCRIBED: Final = "cpu_oversubscribed"
 
@@ -306,7 +306,7 @@ def _shipped(scale: IntervalScale) -> FittedSpread:
 
 
 def _apart(fold: Fold, cells: Sequence[MeasuredCell], *, together: bool) -> list[list[int]]:
-    """Group a fold's scored cells by interval scale: together, or by device where the fold holds out all cells."""
+    """Group a fold's scored cells by the scale they get: one for all, or one per device if it holds out every cell."""
     places = range(len(fold.scored))
     if together or len(fold.scored) < len(cells):
         return [list(places)]

@@ -209,7 +209,7 @@ class ValidationReport(Drawn):
         return metrics.geometric_mean_ratio(self._predicted, measured=self._measured)
 
     def within(self, percent: float) -> float:
-        """Return the share of cells predicted within so many percent.
+        """Return the share of cells whose error is at most a percentage.
 
         Parameters
         ----------
@@ -348,7 +348,7 @@ class ValidationReport(Drawn):
         }
 
     def worst(self, count: int = 10) -> Table[PredictedCell]:
-        """Return so many cells [1] with the largest |ln ratio|, worst first."""
+        """Return the ``count`` cells [1] with the largest |ln ratio|, worst first."""
         ranked = sorted(self.cells, key=lambda cell: -abs(np.log(cell.ratio)))
         return Table(tuple(ranked[:count]), title="worst cells")
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from perfmodel.errors import TableError
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.cluster import Cluster
 from perfmodel.hardware.library import load_collective_library
 from perfmodel.measurements.kernel_tables import CollectiveMeasurements, MeasuredCollective, read_collectives
 from perfmodel.prediction.job.job import Job
@@ -222,7 +221,7 @@ def _rate(system: Any, operation: str, count: int, size_bytes: float, only: str 
     return wire_bytes(operation, size_bytes, count) / float(placed.time(size_bytes))
 
 
-def with_adapters(system: Any, count: int) -> Cluster:
+def with_adapters(system: Any, count: int) -> Any:
     """Return a cluster whose machines have only the first of their adapters."""
     from perfmodel.hardware import spec_files
     from perfmodel.hardware.wiring import wiring_of

@@ -40,7 +40,7 @@ NETWORKS: Final = "networks"
 """Kind of a table of steps of the networks of torch packages. [-]"""
 
 _FOLDERS: Final = ("systems", "nets")
-"""Folders, inside one of data, of the files that may be named by how they begin."""
+"""Subfolders of a data folder in which the beginning of a file's name is enough to find it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -270,18 +271,12 @@ def _without_boards(system: Wired) -> Wired:
 
 def _steps(job: SpeedupJob, system: Wired) -> Callable[[Run, int], Prediction]:
     """Return a cached function from a number of workers [1] to the predicted step of a run on a system."""
-    known: dict[tuple[str, int, int], Prediction] = {}
+    read = {"dataset": job.dataset, "input_from": job.input_from, "decode_cores": job.decode_cores}
 
+    @cache
     def step(run: Run, workers: int) -> Prediction:
-        key = run.network, run.batch_size, workers
-        if key not in known:
-            read: dict[str, Any] = {
-                "dataset": job.dataset,
-                "input_from": job.input_from,
-                "decode_cores": job.decode_cores,
-            }
-            known[key] = predict(run, system=system, workers=workers, sync=job.sync, **(read if run.feed else {}))
-        return known[key]
+        options: dict[str, Any] = read if run.feed else {}
+        return predict(run, system=system, workers=workers, sync=job.sync, **options)
 
     return step
 

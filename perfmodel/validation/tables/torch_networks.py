@@ -34,7 +34,7 @@ ONE_EFFICIENCY: Final = "roofline x one efficiency per cell, told the answers"
 """Naive rule: the greater of FLOP over peak and bytes over bandwidth, by the factor of the least MAPE. [-]"""
 
 MISSED: Final = 2.0
-"""Predicted over measured of a row without a prediction: an error of 100 %. [1]"""
+"""Ratio of predicted to measured time that a row without a prediction counts with: an error of 100 %. [1]"""
 
 MOST_NAMED: Final = 20
 """Rows without a prediction that are named. [1]"""
@@ -95,7 +95,7 @@ def profile_of(table: NetworkTable) -> FrameworkProfile:
 
 
 def rows_with_graphs(table: NetworkTable) -> Iterator[tuple[NetworkRow, LayerGraph | str]]:
-    """Yield each row with its network, imported once for all rows alike, or with why there is none."""
+    """Yield each row with its network, or with the reason why it cannot be imported; each network is imported once."""
     for _, alike in groupby(sorted(table.rows, key=_graph_key), key=_graph_key):
         rows = list(alike)
         graph = _graph_of(table, rows[0])
@@ -167,7 +167,7 @@ def _roofline_s(job: Job) -> float:
 
 
 def _parts(keys: Sequence[tuple[str, ...]], rows: Table[Any], *, about: str) -> tuple[PartScore, ...]:
-    """Score all rows, each cell, and the cells of a device whose names begin alike."""
+    """Score all rows, each cell, and all cells of a device that share the first words of their names."""
     every_row = (True,) * len(rows)
     parts = {every_row: EVERY_ROW}
     for length in range(2, len(keys[0]) + 1):
