@@ -25,7 +25,7 @@ from perfmodel.prediction.device.gpu_target import GpuNumbers, GpuTarget
 from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.presentation.tables import Table
-from perfmodel.validation.protocols.cells import MeasuredCell, prepare_cells
+from perfmodel.validation.protocols.cells import MeasuredCell
 from perfmodel.validation.protocols.protocols import (
     NOTHING_FITTED,
     PLAN_OF_SUBSET,
@@ -36,7 +36,7 @@ from perfmodel.validation.protocols.protocols import (
 )
 from perfmodel.validation.scores import metrics
 from perfmodel.validation.scores.table_report import score_lines
-from perfmodel.validation.validate import checked_table
+from perfmodel.validation.validate import scored_cells
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
@@ -297,8 +297,7 @@ def ablation(
     """Score protocols without each physical term."""
     for protocol in protocols:
         check_protocol(protocol)
-    loaded = checked_table(table)
-    cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]  # type: ignore[arg-type]
+    loaded, cells = scored_cells(table, only)
     terms = (Term("nothing"), *TERMS[only])
     rows: list[AblationRow] = []
     for index, protocol in enumerate(protocols):

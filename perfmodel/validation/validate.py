@@ -173,6 +173,17 @@ def nothing_to_score(table: MeasurementTable, only: str | None) -> TableError:
     return TableError(f"{table.key}: no measured cell has only={only!r}{allowed}")
 
 
+def scored_cells(
+    table: str | Path | MeasurementTable | pd.DataFrame, subset: str
+) -> tuple[MeasurementTable, list[MeasuredCell]]:
+    """Return a table with the cells of a subset that are scored and fitted; raise TableError if there are none."""
+    loaded = checked_table(table)
+    cells = [cell for cell in prepare_cells(loaded, loaded.subset(subset)) if cell.is_scored]  # type: ignore[arg-type]
+    if not cells:
+        raise nothing_to_score(loaded, subset)
+    return loaded, cells
+
+
 def _suited(subsets: Sequence[Subset], *, protocol: str) -> list[Subset]:
     """Return the subsets that a protocol can score; raise ArgumentError if there is none."""
     only = PROTOCOLS[protocol].subsets if protocol in PROTOCOLS else ()

@@ -14,7 +14,6 @@ from perfmodel.hardware.fit_file import Factor, FitFile, FittedConstant, FittedO
 from perfmodel.hardware.source import Source
 from perfmodel.measurements.table import SUBSETS, MeasurementTable
 from perfmodel.prediction.device.factors import stated_constant
-from perfmodel.validation.protocols.cells import prepare_cells
 from perfmodel.validation.protocols.protocols import (
     ALL_FITTED,
     PLAN_OF_SUBSET,
@@ -24,7 +23,7 @@ from perfmodel.validation.protocols.protocols import (
 )
 from perfmodel.validation.scores import metrics
 from perfmodel.validation.scores.interval_coverage import seen_in
-from perfmodel.validation.validate import checked_table, nothing_to_score
+from perfmodel.validation.validate import scored_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,18 +74,13 @@ def fit(
     """
     if only not in SUBSETS:
         raise UnknownNameError(kind="subset", name=only, known=SUBSETS)
-    loaded = checked_table(table)
-    cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]
-    if not cells:
-        raise nothing_to_score(loaded, only)
+    loaded, cells = scored_cells(table, only)
     fitted = predict_subset(cells, subset=only, protocol=ALL_FITTED, progress=progress)
     return _calibration(fitted, loaded, only)
 
 
 def _calibration(fitted: HeldOut, table: MeasurementTable, subset: str) -> FitFile:
-    (outcome,), unknowns = fitted.outcomes, fitted.unknowns
-    fit = outcome.fit
-    assert fit is not None
+    (outcome,), unknowns, fit = fitted.outcomes, fitted.unknowns, fitted.only_fit
     factors = []
     for index, unknown in enumerate(unknowns):
         low, high = fit.interval(unknown.name)

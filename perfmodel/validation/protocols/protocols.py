@@ -36,11 +36,6 @@ Key = Callable[["MeasuredCell"], Hashable]
 Splitter = Callable[[Sequence["MeasuredCell"]], list[Fold]]
 
 
-def _is_fitted(cell: MeasuredCell) -> bool:
-    """Tell whether a cell may be fitted: cells set aside never are."""
-    return cell.is_scored
-
-
 def _label(value: Hashable) -> str:
     return " ".join(str(part) for part in value if part is not None) if isinstance(value, tuple) else str(value)
 
@@ -49,7 +44,7 @@ def _fold(label: str, cells: Sequence[MeasuredCell], held_out: Sequence[bool]) -
     """Return the fold that scores the cells held out, and fits the rest."""
     places = range(len(cells))
     scored = tuple(index for index in places if held_out[index])
-    return Fold(label, scored, tuple(index for index in places if not held_out[index] and _is_fitted(cells[index])))
+    return Fold(label, scored, tuple(index for index in places if not held_out[index] and cells[index].is_scored))
 
 
 def _leave_one(key: Key) -> Splitter:
@@ -63,7 +58,7 @@ def _leave_one(key: Key) -> Splitter:
 
 
 def _all_fitted(cells: Sequence[MeasuredCell]) -> list[Fold]:
-    fitted = tuple(index for index, cell in enumerate(cells) if _is_fitted(cell))
+    fitted = tuple(index for index, cell in enumerate(cells) if cell.is_scored)
     return [Fold("none", tuple(range(len(cells))), fitted)]
 
 
@@ -174,7 +169,7 @@ def part_of_rows(cells: Sequence[MeasuredCell], *, share: float) -> list[Fold]:
     rows = list(dict.fromkeys(keys))
     drawn = np.random.default_rng(0).permutation(len(rows))[: round(share * len(rows))]
     fitted_rows = {rows[index] for index in drawn}
-    trained = tuple(index for index, key in enumerate(keys) if key in fitted_rows and _is_fitted(cells[index]))
+    trained = tuple(index for index, key in enumerate(keys) if key in fitted_rows and cells[index].is_scored)
     scored = tuple(index for index, key in enumerate(keys) if key not in fitted_rows)
     if not trained or not scored:
         message = f"fit_share {share:g} of {len(rows)} rows leaves {len(trained)} to fit and {len(scored)} to score"
@@ -207,6 +202,13 @@ class HeldOut:
     unknowns: tuple[Unknown, ...]
     sources: tuple[SpecFile, ...]
     problem: Problem | None = None
+
+    @property
+    def only_fit(self) -> Fit:
+        """The fit of a protocol with a single fold that fits."""
+        (outcome,) = self.outcomes
+        assert outcome.fit is not None
+        return outcome.fit
 
 
 def compiled(cells: Sequence[MeasuredCell], plan: FitPlan) -> Problem:

@@ -10,14 +10,12 @@ import numpy as np
 
 from perfmodel.hardware.fit_file import factors_by_constant
 from perfmodel.presentation.tables import Table, row_table
-from perfmodel.validation.protocols.cells import prepare_cells
 from perfmodel.validation.protocols.protocols import ALL_FITTED, HeldOut, predict_subset
-from perfmodel.validation.validate import checked_table, nothing_to_score
+from perfmodel.validation.validate import scored_cells
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.fitting.fit import Fit
     from perfmodel.measurements.table import MeasurementTable
 
 
@@ -35,10 +33,7 @@ def sensitivity(
     progress: Callable[[int, int], None] | None = None,
 ) -> Table[Any]:
     """List for every fitted constant the cells that it moves by more than 1 % when it changes by 10 % up or down."""
-    loaded = checked_table(table)
-    cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]  # type: ignore[arg-type]
-    if not cells:
-        raise nothing_to_score(loaded, only)
+    loaded, cells = scored_cells(table, only)
     fitted = predict_subset(cells, subset=only, protocol=ALL_FITTED, progress=progress)
     return row_table(
         [_row(fitted, index) for index in range(len(fitted.unknowns))],
@@ -47,7 +42,7 @@ def sensitivity(
 
 
 def _row(fitted: HeldOut, unknown: int) -> dict[str, Any]:
-    fit = _fit(fitted)
+    fit = fitted.only_fit
     moves = _moves(fitted, unknown)
     pairs = _pairs(fitted, moves)
     kinds = {_kind(name) for cell in range(len(fitted.cells)) for name in _names(fitted, cell, unknown=unknown)}
@@ -64,12 +59,6 @@ def _row(fitted: HeldOut, unknown: int) -> dict[str, Any]:
         "moves": families or "none",
         "is_pair": bool(pairs) and all(len(kinds) <= 1 for kinds in of_kinds),
     }
-
-
-def _fit(fitted: HeldOut) -> Fit:
-    (outcome,) = fitted.outcomes
-    assert outcome.fit is not None
-    return outcome.fit
 
 
 def _kind(name: str) -> str:
@@ -92,7 +81,7 @@ def _moves(fitted: HeldOut, unknown: int, *, kind: str | None = None) -> NDArray
         if not names:
             continue
         prepared = cell.prepared
-        factors = factors_by_constant(fitted.unknowns, _fit(fitted).factors, prepared.constant_names)
+        factors = factors_by_constant(fitted.unknowns, fitted.only_fit.factors, prepared.constant_names)
         # a constant at a bound, or behind another one, moves cells one way only: the larger change counts
         ways = np.array([1.0, 1 + CHANGE, 1 - CHANGE])
         times = prepared.step(factors | {name: factors[name] * ways for name in names}).parts.step_s
