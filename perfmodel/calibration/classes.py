@@ -27,16 +27,8 @@ import numpy as np
 from perfmodel.calibration.benchmark import Benchmark, Point
 from perfmodel.calibration.surroundings import cold_rate
 from perfmodel.cost.measured_kernel import kernel_features
-from perfmodel.framework.kernel_classes import (
-    CLASS_OF_PASS,
-    ELEMENTWISE,
-    POOLED_CONTRACTION,
-    POOLED_CONVOLUTION,
-    POOLED_RECURRENCE,
-    family_of,
-    measured_kernel,
-    pooled_classes,
-)
+from perfmodel.framework import kernel_classes
+from perfmodel.framework.kernel_classes import measured_kernel, pooled_classes
 from perfmodel.framework.kernel_table import MATMUL_COLUMNS, STREAM_COLUMNS
 from perfmodel.hardware.fit_file import Z_80
 from perfmodel.kernels import Matmul
@@ -308,7 +300,7 @@ def columns_of(operations: Sequence[Operation], *, dtype: str, machine: Machine)
     kernels = [measured_kernel(operation, element_bytes=size) for operation in operations]
     names = MATMUL_COLUMNS if isinstance(kernels[0], Matmul) else STREAM_COLUMNS
     table = {name: np.array([float(getattr(kernel, name)) for kernel in kernels]) for name in names}
-    family = family_of(kernels[0].efficiency)
+    family = kernel_classes.family_of(kernels[0].efficiency)
     features = kernel_features(
         family,
         table,
@@ -332,11 +324,14 @@ LEAST_POINTS: Final = 4
 
 POOLED: Final = frozenset(
     {
-        POOLED_CONTRACTION,
-        POOLED_RECURRENCE,
-        *(f"{POOLED_CONVOLUTION}_{role.value}" for role in (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)),
-        *CLASS_OF_PASS.values(),
-        ELEMENTWISE,
+        kernel_classes.POOLED_CONTRACTION,
+        kernel_classes.POOLED_RECURRENCE,
+        *(
+            f"{kernel_classes.POOLED_CONVOLUTION}_{role.value}"
+            for role in (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
+        ),
+        *kernel_classes.CLASS_OF_PASS.values(),
+        kernel_classes.ELEMENTWISE,
     }
 )
 """Pooled classes, made of the points of several others."""

@@ -18,19 +18,9 @@ from perfmodel.hardware.source import ESTIMATE, SpecFile
 from perfmodel.hardware.system import System
 from perfmodel.measurements.reading import check_names
 from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Subset
-from perfmodel.validation.protocols import baselines
+from perfmodel.validation.protocols import baselines, protocols
 from perfmodel.validation.protocols.cells import MeasuredCell, Progress, predict_cell, prepare_cells, progress_of_part
-from perfmodel.validation.protocols.protocols import (
-    ALL_FITTED,
-    NOTHING_FITTED,
-    PROTOCOLS,
-    Fold,
-    HeldOut,
-    check_protocol,
-    check_share,
-    part_of_rows,
-    predict_subset,
-)
+from perfmodel.validation.protocols.protocols import Fold, HeldOut
 from perfmodel.validation.scores.interval_coverage import with_intervals
 from perfmodel.validation.scores.report import SubsetCells, ValidationReport
 from perfmodel.validation.tables.own_tables import own_table, refuse_beside
@@ -122,10 +112,10 @@ def hold_out(
     progress: Progress | None = None,
 ) -> HeldOut:
     """Predict the cells of a subset as a protocol holds them out."""
-    fitted_too = PROTOCOLS[protocol].fits_too if split is None and protocol in PROTOCOLS else ()
+    fitted_too = protocols.PROTOCOLS[protocol].fits_too if split is None and protocol in protocols.PROTOCOLS else ()
     rows = [row for name in (subset, *fitted_too) for row in table.subset(name, set_aside=True)]
     cells = prepare_cells(table, rows)
-    return predict_subset(cells, subset=subset, protocol=protocol, split=split, progress=progress)
+    return protocols.predict_subset(cells, subset=subset, protocol=protocol, split=split, progress=progress)
 
 
 def _baselines(held: HeldOut, *, subset: str, table: MeasurementTable, told_all: bool) -> tuple[Baseline, ...]:
@@ -186,7 +176,7 @@ def scored_cells(
 
 def _suited(subsets: Sequence[Subset], *, protocol: str) -> list[Subset]:
     """Return the subsets that a protocol can score; raise ArgumentError if there is none."""
-    only = PROTOCOLS[protocol].subsets if protocol in PROTOCOLS else ()
+    only = protocols.PROTOCOLS[protocol].subsets if protocol in protocols.PROTOCOLS else ()
     suited = [subset for subset in subsets if not only or subset in only]
     if not suited:
         raise ArgumentError("protocol", protocol, f"a protocol for these cells; this one is for {', '.join(only)}")
@@ -196,16 +186,16 @@ def _suited(subsets: Sequence[Subset], *, protocol: str) -> list[Subset]:
 def validate_steps(
     table: str | Path | MeasurementTable | pd.DataFrame,
     *,
-    protocol: str = NOTHING_FITTED,
+    protocol: str = protocols.NOTHING_FITTED,
     only: str | None = None,
     fit_share: float | None = None,
     progress: Progress | None = None,
 ) -> ValidationReport:
     """Predict every measured cell of a table of steps on one device, and score it beside naive baselines."""
-    check_protocol(protocol)
+    protocols.check_protocol(protocol)
     if fit_share is not None:
-        check_share(fit_share)
-        if protocol != NOTHING_FITTED:
+        protocols.check_share(fit_share)
+        if protocol != protocols.NOTHING_FITTED:
             raise ArgumentError("fit_share", fit_share, f"None with protocol={protocol!r}; give only one of the two")
     if only is not None and only not in SUBSETS:
         raise UnknownNameError(kind="subset", name=only, known=SUBSETS)
@@ -214,14 +204,14 @@ def validate_steps(
     if not any(loaded.subset(subset) for subset in wanted):
         raise nothing_to_score(loaded, only)
     wanted = _suited(wanted, protocol=protocol)
-    split = None if fit_share is None else partial(part_of_rows, share=fit_share)
+    split = None if fit_share is None else partial(protocols.part_of_rows, share=fit_share)
     name = protocol if fit_share is None else f"fitted on {fit_share:.0%} of the rows"
     of_subsets = []
     sources: dict[int, SpecFile] = {}
     for place, subset in enumerate(wanted):
         progress_of_subset = progress_of_part(progress, place, len(wanted))
         held_out = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=progress_of_subset)
-        told_all = fit_share is None and protocol in (NOTHING_FITTED, ALL_FITTED)
+        told_all = fit_share is None and protocol in (protocols.NOTHING_FITTED, protocols.ALL_FITTED)
         outcomes, ratios = with_intervals(held_out, subset=subset, protocol=name, table=loaded.key)
         rules = _baselines(held_out, subset=subset, table=loaded, told_all=told_all)
         of_subsets.append(SubsetCells.of(subset, outcomes, baselines=rules, ratios=ratios))
@@ -239,7 +229,7 @@ def validate(
     table: str | Path | MeasurementTable | pd.DataFrame = "shi2016",
     *,
     data: str | Path | None = None,
-    protocol: str = NOTHING_FITTED,
+    protocol: str = protocols.NOTHING_FITTED,
     only: str | None = None,
     fit_share: float | None = None,
     progress: Progress | None = None,
@@ -295,7 +285,11 @@ def validate(
     """
     own_report = own_table(table, data) if isinstance(table, str | Path) else None
     if own_report is not None:
-        is_set = {"protocol": protocol != NOTHING_FITTED, "only": only is not None, "fit_share": fit_share is not None}
+        is_set = {
+            "protocol": protocol != protocols.NOTHING_FITTED,
+            "only": only is not None,
+            "fit_share": fit_share is not None,
+        }
         refuse_beside(own_report, [name for name, is_given in is_set.items() if is_given])
         return own_report.report(progress)
     if data is not None:

@@ -14,13 +14,8 @@ from perfmodel.hardware.fit_file import Factor, FitFile, FittedConstant, FittedO
 from perfmodel.hardware.source import Source
 from perfmodel.measurements.table import SUBSETS, MeasurementTable
 from perfmodel.prediction.device.factors import stated_constant
-from perfmodel.validation.protocols.protocols import (
-    ALL_FITTED,
-    PLAN_OF_SUBSET,
-    HeldOut,
-    content_key,
-    predict_subset,
-)
+from perfmodel.validation.protocols import protocols
+from perfmodel.validation.protocols.protocols import HeldOut
 from perfmodel.validation.scores import metrics
 from perfmodel.validation.scores.interval_coverage import seen_in
 from perfmodel.validation.validate import scored_cells
@@ -75,7 +70,7 @@ def fit(
     if only not in SUBSETS:
         raise UnknownNameError(kind="subset", name=only, known=SUBSETS)
     loaded, cells = scored_cells(table, only)
-    fitted = predict_subset(cells, subset=only, protocol=ALL_FITTED, progress=progress)
+    fitted = protocols.predict_subset(cells, subset=only, protocol=protocols.ALL_FITTED, progress=progress)
     return _calibration(fitted, loaded, only)
 
 
@@ -100,6 +95,7 @@ def _calibration(fitted: HeldOut, table: MeasurementTable, subset: str) -> FitFi
     measured = [cell.measured_s for cell in outcome.predicted]
     times = [cell.predicted_s for cell in outcome.predicted]
     published = table.source.get("publication", "")
+    plan_name = protocols.PLAN_OF_SUBSET[subset]
     return FitFile(
         schema_version=1,
         name=f"{table.key}, {subset}",
@@ -113,9 +109,7 @@ def _calibration(fitted: HeldOut, table: MeasurementTable, subset: str) -> FitFi
             typical_factor_percent=round(metrics.typical_factor_percent(times, measured=measured), 2),
             fitted_at=datetime.now(UTC).date(),
             code_version=version("perfmodel"),
-            content=content_key(
-                fitted.cells, plan=load_fit_plan(PLAN_OF_SUBSET[subset]), trained=[outcome.fold.trained]
-            ),
+            content=protocols.content_key(fitted.cells, plan=load_fit_plan(plan_name), trained=[outcome.fold.trained]),
             seen=seen_in(fitted.cells),
         ),
         factor=tuple(factors),
@@ -124,7 +118,7 @@ def _calibration(fitted: HeldOut, table: MeasurementTable, subset: str) -> FitFi
             Source(
                 fields=("fitted_on", "factor", "constant"),
                 title=f"fit to the measured table {table.key}. {published}".strip(),
-                note=f"fit plan {PLAN_OF_SUBSET[subset]}: robust least squares on log times, priors at shipped values",
+                note=f"fit plan {plan_name}: robust least squares on log times, priors at shipped values",
             ),
         ),
     )
