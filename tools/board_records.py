@@ -13,7 +13,7 @@ from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import TableError
 from perfmodel.fitting.fit import code_fingerprint, fingerprint
-from perfmodel.validation.scores.table_report import FactorRow
+from perfmodel.validation.scores.table_report import FactorRow, ScoreRow
 from perfmodel.validation.tables.own_tables import COLLECTIVES, MANY_DEVICES, NETWORKS, PRODUCTS
 
 STEPS: Final = "steps"
@@ -27,23 +27,12 @@ networks on several devices. [-]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoardScore:
+class BoardScore(ScoreRow):
     """One score."""
 
     table: str
-    subset: str
     part: str = "all"
     protocol: str
-    model: str
-    cells: int
-    fitted: int
-    mape: float
-    median_ape: float
-    p90_ape: float
-    typical_factor_percent: float
-    geometric_mean_ratio: float
-    percent_within_10: float
-    percent_within_25: float
     mape_low: float | None = None
     mape_high: float | None = None
     interval_coverage_percent: float | None = None
@@ -127,6 +116,9 @@ FORMAT: Final = 1
 
 DIGITS: Final = 3
 """Decimals that figures are kept with. [1]"""
+
+FIRST: Final = ("table", "subset", "part", "protocol", "model", "cells", "fitted")
+"""Figures of a record that a file begins with, so that lines can be compared."""
 
 LISTS: Final = {
     "tables": ScoredTable,
@@ -225,12 +217,12 @@ def _table_of(record: Any) -> str:
 
 def _rounded(record: dict[str, Any]) -> dict[str, Any]:
     significant = {"measured_s", "predicted_s"}
-    record = {name: record[name] for name in sorted(record, key=lambda name: name != "table")}  # it comes first
+    names = [*(name for name in FIRST if name in record), *(name for name in record if name not in FIRST)]
     return {
         name: (float(f"{value:.4g}") if name in significant else round(value, DIGITS))
         if isinstance(value, float)
         else value
-        for name, value in record.items()
+        for name, value in ((name, record[name]) for name in names)
     }
 
 
