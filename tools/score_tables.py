@@ -301,7 +301,7 @@ ONE_FITTED: Final = "one_row_fitted"
 def collect_own(table: OwnTable, collected: Collected, *, is_shipped: bool, progress: Progress | None = None) -> None:
     """Score a table that is scored in a way of its own, and add the records."""
     report = table.report(progress)
-    files = (table.file, *(path for path in [table.file.with_suffix(".toml")] if path.is_file()))
+    files = filter(Path.is_file, (table.file, table.file.with_suffix(".toml")))
     collected.add(
         ScoredTable(
             name=table.name,

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -58,19 +59,18 @@ ALL_SYSTEMS: Final = "all systems"
 
 def predicted_times(rows: Sequence[MeasuredCollective]) -> NDArray[np.float64]:
     """Predict calls by the shipped library files."""
-    calls = {(row.system, row.library, row.operation, row.worker_count) for row in rows}
-    placed = {}
-    for system, library, operation, workers in calls:
+
+    @cache
+    def placed(system: str, library: str, operation: str, workers: int) -> Any:
         topology = load_system(system).topology
         ranks = topology.devices()[:workers]
         if len(ranks) < workers:
             message = f"a call must use at most {len(ranks)} devices on system {system} (got {workers})"
             raise TableError(message)
-        library_placed = place_library(load_collective_library(library), operation, topology, ranks)
-        placed[system, library, operation, workers] = library_placed
-    return np.array(
-        [float(placed[row.system, row.library, row.operation, row.worker_count].time(row.size_bytes)) for row in rows]
-    )
+        return place_library(load_collective_library(library), operation, topology, ranks)
+
+    calls = ((placed(row.system, row.library, row.operation, row.worker_count), row) for row in rows)
+    return np.array([float(call.time(row.size_bytes)) for call, row in calls])
 
 
 def wire_bytes(operation: str, size_bytes: float, worker_count: int) -> float:
