@@ -289,7 +289,7 @@ class Collected:
             self.tell(text)
 
     def forget(self, table: str) -> None:
-        """Drop what is known of a table."""
+        """Drop all records of a table."""
         for records in self.records.values():
             records[:] = [record for record in records if _table_of(record) != table]
 

@@ -411,7 +411,7 @@ def score_network_terms(data: Path, collected: Collected) -> None:
 
 
 LEAST_CHANGE: Final = 0.05
-"""Change of the log error below which a table of networks does not tell a term. [percentage points]"""
+"""Least change of the log error at which a term counts for a table of networks. [percentage points]"""
 
 PICTURED_KERNELS: Final = (AS_SHIPPED, FIVE_FOLD)
 

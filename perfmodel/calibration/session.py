@@ -195,7 +195,7 @@ class Session:
         try:
             with self.backend.settings(dtype):
                 check_result(self.backend, benchmark, smallest_sizes(benchmark), dtype=dtype)
-        except RuntimeError as error:  # as torch has it where a kernel does not exist in a data type
+        except RuntimeError as error:  # torch raises it for a kernel that does not exist in a data type
             self.notes.append(f"{benchmark.name} in {dtype} left out: {str(error).splitlines()[0]}")
             return False
         return True
@@ -246,7 +246,7 @@ class Session:
                 continue
             try:
                 self._take(kernels, sizes)
-            except (RuntimeError, MemoryError) as error:  # as torch has it where another program holds the memory
+            except (RuntimeError, MemoryError) as error:  # torch raises it where another program holds the memory
                 kernels.exhausted = True
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 self.notes.append(f"{kernels.benchmark.name} in {kernels.dtype} ended at {dict(sizes)}: {reason}")

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 IDENTITY_FIELDS = frozenset({"sockets.count", "memory.capacity_gib"})
-"""Fields that identify the machine but do not affect its speed; only the table can state them."""
+"""Fields that identify the machine without affecting its speed; only the table states them."""
 
 
 def marks_of(table: MeasurementTable) -> tuple[str, ...]:

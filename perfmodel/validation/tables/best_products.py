@@ -86,7 +86,7 @@ class _Board:
 
     @property
     def family(self) -> str:
-        """Architecture without its generation, whose boards share what is known of their energy."""
+        """Architecture without its generation; boards of one family share the factor on their energy."""
         return str(self.target.architecture).rstrip("0123456789")
 
     def energy(self, factor: float) -> Factors:
@@ -130,7 +130,7 @@ def _board(record: dict[str, str], file: Path) -> _Board:
 
 
 def factor_from(others: Sequence[_Board]) -> float:
-    """Return the factor on the energy with which other boards come out best; of equal ones the nearest to 1."""
+    """Return the factor on the energy that predicts the other boards best; the nearest to 1 among equals."""
     if not others:
         return 1.0
     errors = [

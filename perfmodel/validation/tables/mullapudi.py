@@ -48,7 +48,7 @@ CALIBRATED: Final = ("downpour", 3)
 """Scheme and workers of the one time that is fitted."""
 
 MODEL_VIEW: Final = "busiest part"
-"""The assumption on the server's queues that is the model; others show how much depends on it. [-]"""
+"""The assumption on the server's queues that the model makes; the others show how much it matters. [-]"""
 
 MEASURED: Final = "measured"
 
@@ -252,7 +252,7 @@ _VIEWS: Final[dict[str, dict[str, Any]]] = {
     "each part": {"each_part_queues": True},
     "busiest part, equal services": {"service_variation": 0.0},
 }
-"""Where visitors queue: the first is the model; the others show how much depends on it."""
+"""Assumption on the server's queues -> changed numbers; the first is the model's own."""
 
 
 def _calibrated(server: _Server, *, step_s: float, **changes: Any) -> float:

@@ -45,7 +45,7 @@ _FOLDERS: Final = ("systems", "nets")
 
 @dataclass(frozen=True, slots=True)
 class OwnTable:
-    """A table that is scored in its own way."""
+    """A table with a scoring function of its own."""
 
     name: str
     kind: str
