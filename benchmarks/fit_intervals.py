@@ -37,25 +37,24 @@ from perfmodel.hardware.spec_files import names, shipped_folder
 from perfmodel.measurements.kernel_tables import read_collectives
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective
-from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED
-from perfmodel.validation.scores.collectives import predicted_times
+from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED, HeldOut
 from perfmodel.validation.scores.interval_coverage import (
     ALL_PROTOCOLS,
     COLUMNS,
     DIGITS,
     EXPOSURE,
     OURS,
-    HeldOut,
     IntervalRow,
     IntervalRule,
     Residual,
     Residuals,
     exposures,
+    interval_rows,
     key_of,
-    scored,
     seen_in,
     with_intervals,
 )
+from perfmodel.validation.tables.clusters import predicted_times
 from perfmodel.validation.validate import checked_table, hold_out
 
 PROTOCOLS = (
@@ -142,8 +141,8 @@ def residuals_of(held: HeldOut, *, scale: IntervalScale, protocol: str) -> list[
             log_ratio=float(np.log(predicted.measured_s / predicted.predicted_s)),
             exposure=exposure,
         )
-        for outcome, fold, of_fold in zip(held.outcomes, held.folds, of_folds, strict=True)
-        for index, predicted, exposure in zip(fold.scored, outcome.predicted, of_fold, strict=True)
+        for outcome, of_fold in zip(held.outcomes, of_folds, strict=True)
+        for index, predicted, exposure in zip(outcome.fold.scored, outcome.predicted, of_fold, strict=True)
         if predicted.status == "measured"
     ]
 
@@ -313,7 +312,8 @@ def scores(held: Held, rule: IntervalRule) -> list[tuple[str, str, IntervalRow]]
     rows = []
     for (table, subset, protocol), each in held.items():
         outcomes, ratios = with_intervals(each, subset=subset, protocol=protocol, table=table, rule=rule)
-        rows += [(table, protocol, row) for row in scored(outcomes, ratios, subset=subset)]
+        cells = [cell for outcome in outcomes for cell in outcome.predicted if cell.status == "measured"]
+        rows += [(table, protocol, row) for row in interval_rows(subset, cells, ratios)]
     return rows
 
 

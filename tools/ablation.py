@@ -6,7 +6,7 @@ Run:  python tools/ablation.py [TABLE] --only gpu --protocol leave_one_device_ou
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,7 +25,7 @@ from perfmodel.prediction.device.gpu_target import GpuNumbers, GpuTarget
 from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.presentation.tables import Table
-from perfmodel.validation.protocols.cells import MeasuredCell, prepare_cells
+from perfmodel.validation.protocols.cells import MeasuredCell
 from perfmodel.validation.protocols.protocols import (
     NOTHING_FITTED,
     PLAN_OF_SUBSET,
@@ -36,7 +36,7 @@ from perfmodel.validation.protocols.protocols import (
 )
 from perfmodel.validation.scores import metrics
 from perfmodel.validation.scores.table_report import score_lines
-from perfmodel.validation.validate import checked_table
+from perfmodel.validation.validate import scored_cells
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
@@ -130,10 +130,6 @@ def _on_device(**values: Any) -> LibraryChange:
 def _reaching(**values: Any) -> LibraryChange:
     """Change what a library's file states of its products."""
     return lambda library: library._replace(reach=replace(library.reach, **values))
-
-
-def _no_dispatch(numbers: Any) -> Any:
-    return replace(numbers, dispatch_s=0.0, library_issue_s=0.0, step_overhead_s=0.0)
 
 
 def _no_update(table: KernelTable) -> KernelTable:
@@ -237,7 +233,7 @@ _ALL, _GPU = ("gpu", "cpu", "cpu_oversubscribed"), ("gpu",)
 _CPU, _TO_CORES, _BEYOND_CORES = _ALL[1:], ("cpu",), ("cpu_oversubscribed",)
 
 _REGISTRY: Final = (
-    Term("dispatch", _ALL, numbers=_no_dispatch),
+    Term("dispatch", _ALL, numbers=_stated(dispatch_s=0.0, library_issue_s=0.0, step_overhead_s=0.0)),
     Term("launch gap", _GPU, numbers=_stated(launch_s=0.0)),
     Term(
         "library calls dispatched once",
@@ -301,30 +297,35 @@ def ablation(
     """Score protocols without each physical term."""
     for protocol in protocols:
         check_protocol(protocol)
-    loaded = checked_table(table)
-    cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]  # type: ignore[arg-type]
+    loaded, cells = scored_cells(table, only)
     terms = (Term("nothing"), *TERMS[only])
     rows: list[AblationRow] = []
     for index, protocol in enumerate(protocols):
-        whole = 0.0
+        ratios = {}
         for place, term in enumerate(terms):
-            logs = _log_ratios([without(cell, term) for cell in cells], subset=only, protocol=protocol)
-            ratios = np.exp(logs)
-            typical = metrics.typical_factor_percent(ratios, measured=np.ones(len(ratios)))
-            whole = typical if place == 0 else whole
-            rows.append(
-                AblationRow(
-                    subset=only,
-                    protocol=protocol,
-                    without=term.name,
-                    mape=metrics.mape(ratios, measured=np.ones(len(ratios))),
-                    typical_factor_percent=typical,
-                    change=typical - whole,
-                )
-            )
+            ablated = [without(cell, term) for cell in cells]
+            ratios[term.name] = np.exp(_log_ratios(ablated, subset=only, protocol=protocol))
             if progress is not None:
                 progress(index * len(terms) + place + 1, len(protocols) * len(terms))
+        ones = np.ones_like(ratios[terms[0].name])
+        rows += ablation_rows(ratios, measured=ones, subset=only, protocol=protocol)
     return Table(tuple(rows), title=f"{loaded.key}, {only}: without each physical term")
+
+
+def ablation_rows(predicted: Mapping[str, Any], *, measured: Any, subset: str, protocol: str) -> Iterator[AblationRow]:
+    """Yield the score without each term, and its change from the first, which is without nothing."""
+    whole = None
+    for term, values in predicted.items():
+        typical = metrics.typical_factor_percent(values, measured=measured)
+        whole = typical if whole is None else whole
+        yield AblationRow(
+            subset=subset,
+            protocol=protocol,
+            without=term,
+            mape=metrics.mape(values, measured=measured),
+            typical_factor_percent=typical,
+            change=typical - whole,
+        )
 
 
 def _log_ratios(cells: Sequence[MeasuredCell], *, subset: str, protocol: str) -> Any:

@@ -29,17 +29,24 @@ INTRODUCTION: Final = (
     "fits is said in [validation.md](validation.md), and how the 80 % intervals of predictions are made and scored."
 )
 
-METRICS: Final[tuple[tuple[str, Callable[[BoardScore], str]], ...]] = (
-    ("cells", lambda score: str(score.cells)),
-    ("constants", lambda score: str(score.fitted)),
-    ("MAPE", lambda score: f"{score.mape:.1f}"),
-    ("log error", lambda score: f"{score.typical_factor_percent:.1f}"),
-    ("median", lambda score: f"{score.median_ape:.1f}"),
-    ("p90", lambda score: f"{score.p90_ape:.1f}"),
-    ("bias", lambda score: f"{score.geometric_mean_ratio:.2f}"),
-    ("in 10 %", lambda score: f"{score.percent_within_10:.0f}"),
-    ("in 25 %", lambda score: f"{score.percent_within_25:.0f}"),
-)
+METRICS: Final = {
+    "cells": "{.cells}",
+    "constants": "{.fitted}",
+    "MAPE": "{.mape:.1f}",
+    "log error": "{.typical_factor_percent:.1f}",
+    "median": "{.median_ape:.1f}",
+    "p90": "{.p90_ape:.1f}",
+    "bias": "{.geometric_mean_ratio:.2f}",
+    "in 10 %": "{.percent_within_10:.0f}",
+    "in 25 %": "{.percent_within_25:.0f}",
+}
+"""Heading of each figure of a score -> its format."""
+
+
+def figures(score: BoardScore, *names: str) -> tuple[str, ...]:
+    """Return some figures of a score as pages show them, or all."""
+    return tuple(METRICS[name].format(score) for name in names or METRICS)
+
 
 INTERVAL_COLUMNS: Final = ("in 80 % interval", "high / low", "interval score, constant ratio's")
 
@@ -99,13 +106,13 @@ def _steps(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
 def _protocols(scores: Sequence[BoardScore]) -> Grid:
     aside = {score.protocol: score for score in scores if score.model == WITH_SET_ASIDE}
     scored = [score for score in scores if score.model == PERFMODEL]
-    head = ("protocol", *(name for name, _ in METRICS), "90 % interval of MAPE", *INTERVAL_COLUMNS)
+    head = ("protocol", *METRICS, "90 % interval of MAPE", *INTERVAL_COLUMNS)
     head = (*head, "with the cells set aside") if aside else head
     rows = []
     for score in scored:
         with_aside = aside.get(score.protocol)
         extra = f"{with_aside.mape:.1f}, {with_aside.typical_factor_percent:.1f}" if with_aside else "-"
-        cells = (score.protocol, *(text(score) for _, text in METRICS), _interval(score), *_intervals(score))
+        cells = (score.protocol, *figures(score), _interval(score), *_intervals(score))
         rows.append((*cells, extra) if aside else cells)
     return Grid(head, rows)
 
@@ -167,63 +174,52 @@ def _kernel_grid(scores: Sequence[BoardScore]) -> Grid:
     scored = [score for score in scores if score.model == PERFMODEL]
     naive = {(score.subset, score.part): score for score in scores if score.model != PERFMODEL}
     noted = any(score.note for score in scored)
-    head = ("board", "rows", *(name for name, _ in METRICS), "roofline: median", "its MAPE")
+    head = ("board", "rows", *METRICS, "roofline: median", "its MAPE")
     head = (*head, "note") if noted else head
     rows = []
     for score in scored:
         other = naive[score.subset, score.part]
-        cells = (score.subset, score.part, *(text(score) for _, text in METRICS))
+        cells = (score.subset, score.part, *figures(score))
         cells = (*cells, f"{other.median_ape:.1f}", f"{other.mape:.1f}")
         rows.append((*cells, score.note or "-") if noted else cells)
     strong = frozenset(place for place, score in enumerate(scored) if score.subset.startswith(MEAN_OF_BOARDS))
     return Grid(head, rows, strong=strong)
 
 
-def _collectives(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
-    yield Paragraph(
-        "Each row is one call among the devices of a host. Constants are those of the library's file, whose source "
-        "says which rows they were fitted to; none of these is scored. Beside each score stand naive rules, told the "
-        "rows that constants were fitted to."
-    )
-    yield _own_grid(board)
-
-
-def _many_devices(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
+def _own(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
+    """Yield the part of a table that is scored in its own way."""
     if not board.scores:
         yield Paragraph(f"Nothing is scored: {table.not_scored}. `perfmodel validate {table.name}` prints them.")
         return
-    data = "" if table.is_shipped else " --data FOLDER"
-    subject = (
-        "a product on one device" if table.kind == PRODUCTS else "a network, or a library's call, on several devices"
-    )
-    yield Paragraph(
-        f"Each row is {subject}; "
-        f"`perfmodel validate {table.name}{data}` prints them. Beside each score of perfmodel stands a naive rule on "
-        "the same rows."
-    )
-    yield _own_grid(board)
+    command = f"`perfmodel validate {table.name}{'' if table.is_shipped else ' --data FOLDER'}`"
+    yield Paragraph(OWN_TEXTS[table.kind].format(command=command))
+    yield _own_grid(board, with_intervals=table.kind == NETWORKS)
     notes = tuple(score.note for score in board.scores if score.note)
     if notes:
         yield Bullets(notes)
 
 
-def _networks(board: Scoreboard, table: ScoredTable) -> Iterator[Block]:
-    yield Paragraph(
-        "Each row is a step of a network that a torch package defines; `perfmodel validate "
-        f"{table.name} --data FOLDER` predicts them with the constants of the files, `as_shipped`: "
-        "[validation.md](validation.md) says which of these were chosen while looking at the table. A row that cannot "
-        "be imported or predicted counts 100 %. The naive rule is told the answers: one efficiency for each cell of "
-        "device, phase and layout or type."
-    )
-    yield _own_grid(board, with_intervals=True)
-    yield Bullets(tuple(score.note for score in board.scores if score.note))
+OWN_TEXTS: Final = {
+    COLLECTIVES: "Each row is one call among the devices of a host. Constants are those of the library's file, whose "
+    "source says which rows they were fitted to; none of these is scored. Beside each score stand naive rules, told "
+    "the rows that constants were fitted to.",
+    PRODUCTS: "Each row is a product on one device; {command} prints them. Beside each score of perfmodel stands a "
+    "naive rule on the same rows.",
+    MANY_DEVICES: "Each row is a network, or a library's call, on several devices; {command} prints them. Beside each "
+    "score of perfmodel stands a naive rule on the same rows.",
+    NETWORKS: "Each row is a step of a network that a torch package defines; {command} predicts them with the "
+    "constants of the files, `as_shipped`: [validation.md](validation.md) says which of these were chosen while "
+    "looking at the table. A row that cannot be imported or predicted counts 100 %. The naive rule is told the "
+    "answers: one efficiency for each cell of device, phase and layout or type.",
+}
+"""Kind of table -> what its rows are and how they are scored."""
 
 
 def _own_grid(board: Scoreboard, *, with_intervals: bool = False) -> Grid:
     more = INTERVAL_COLUMNS if with_intervals else ()
-    head = ("systems", "rows", "predictions", *(name for name, _ in METRICS), *more)
+    head = ("systems", "rows", "predictions", *METRICS, *more)
     rows = [
-        (score.subset, score.part, score.model, *(text(score) for _, text in METRICS), *_intervals(score)[: len(more)])
+        (score.subset, score.part, score.model, *figures(score), *_intervals(score)[: len(more)])
         for score in board.scores
     ]
     strong = frozenset(place for place, score in enumerate(board.scores) if score.model == PERFMODEL)
@@ -234,9 +230,6 @@ _KINDS: Final[dict[str, Callable[[Scoreboard, ScoredTable], Iterator[Block]]]] =
     STEPS: _steps,
     KERNELS: _kernels,
     SYSTEMS: _steps,
-    NETWORKS: _networks,
-    PRODUCTS: _many_devices,
-    COLLECTIVES: _collectives,
-    MANY_DEVICES: _many_devices,
+    **dict.fromkeys(OWN_TEXTS, _own),
 }
 """Kind of table -> its part of the page."""

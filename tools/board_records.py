@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from ablation import AblationRow
 from perfmodel import __version__
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import TableError
 from perfmodel.fitting.fit import code_fingerprint, fingerprint
+from perfmodel.validation.scores.table_report import FactorRow, ScoreRow
 from perfmodel.validation.tables.own_tables import COLLECTIVES, MANY_DEVICES, NETWORKS, PRODUCTS
 
 STEPS: Final = "steps"
@@ -25,23 +27,12 @@ networks on several devices. [-]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BoardScore:
+class BoardScore(ScoreRow):
     """One score."""
 
     table: str
-    subset: str
     part: str = "all"
     protocol: str
-    model: str
-    cells: int
-    fitted: int
-    mape: float
-    median_ape: float
-    p90_ape: float
-    typical_factor_percent: float
-    geometric_mean_ratio: float
-    percent_within_10: float
-    percent_within_25: float
     mape_low: float | None = None
     mape_high: float | None = None
     interval_coverage_percent: float | None = None
@@ -96,15 +87,10 @@ class RatioRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FactorRange:
+class FactorRange(FactorRow):
     """A factor that a fit to all cells puts on sourced constants, with its 80 % interval."""
 
     table: str
-    subset: str
-    name: str
-    factor: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,22 +106,19 @@ class PairOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TermScore:
+class TermScore(AblationRow):
     """Score of a protocol without one physical term."""
 
     table: str
-    subset: str
-    protocol: str
-    without: str
-    mape: float
-    typical_factor_percent: float
-    change: float
 
 
 FORMAT: Final = 1
 
 DIGITS: Final = 3
 """Decimals that figures are kept with. [1]"""
+
+FIRST: Final = ("table", "subset", "part", "protocol", "model", "cells", "fitted")
+"""Figures of a record that a file begins with, so that lines can be compared."""
 
 LISTS: Final = {
     "tables": ScoredTable,
@@ -166,20 +149,20 @@ class Scoreboard:
     def with_kept(self, kept: Scoreboard) -> Scoreboard:
         """Return this board with the tables and terms of another one that it lacks itself."""
         names = {table.name for table in self.tables}
-        merged: dict[str, Any] = {}
-        for name in LISTS:
-            others = getattr(kept, name)
-            if name == "terms":
-                newer = {(row.table, row.subset, row.protocol) for row in self.terms}
-                others = [row for row in others if (row.table, row.subset, row.protocol) not in newer]
-            elif name == "tables":
-                others = [table for table in others if table.name not in names]
-            else:
-                others = [row for row in others if row.table not in names]
-            merged[name] = (*getattr(self, name), *others)
+        newer = {(row.table, row.subset, row.protocol) for row in self.terms}
+
+        def is_kept(record: Any) -> bool:
+            if isinstance(record, TermScore):
+                return (record.table, record.subset, record.protocol) not in newer
+            return _table_of(record) not in names
+
+        merged: dict[str, Any] = {name: (*getattr(self, name), *filter(is_kept, getattr(kept, name))) for name in LISTS}
         place = {table.name: index for index, table in enumerate(kept.tables)}
-        for name in LISTS:  # as the kept results have it, so that a change can be read
-            merged[name] = tuple(sorted(merged[name], key=lambda row: place.get(_table_of(row), len(place))))
+
+        def order(record: Any) -> int:  # as the kept results have it, so that a change can be read
+            return place.get(_table_of(record), len(place))
+
+        merged = {name: tuple(sorted(records, key=order)) for name, records in merged.items()}
         return replace(self, **merged)
 
     def with_slow_scores(self, kept: Scoreboard) -> Scoreboard:
@@ -203,12 +186,10 @@ class Scoreboard:
 
     def of_table(self, name: str) -> Scoreboard:
         """Return the records of one table."""
-        kept: dict[str, Any] = {
-            list_name: tuple(row for row in getattr(self, list_name) if getattr(row, "table", None) == name)
-            for list_name in LISTS
-            if list_name != "tables"
+        lists: dict[str, Any] = {
+            key: tuple(row for row in getattr(self, key) if _table_of(row) == name) for key in LISTS
         }
-        return replace(self, tables=tuple(table for table in self.tables if table.name == name), **kept)
+        return replace(self, **lists)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, figures rounded, for a file."""
@@ -236,11 +217,12 @@ def _table_of(record: Any) -> str:
 
 def _rounded(record: dict[str, Any]) -> dict[str, Any]:
     significant = {"measured_s", "predicted_s"}
+    names = [*(name for name in FIRST if name in record), *(name for name in record if name not in FIRST)]
     return {
         name: (float(f"{value:.4g}") if name in significant else round(value, DIGITS))
         if isinstance(value, float)
         else value
-        for name, value in record.items()
+        for name, value in ((name, record[name]) for name in names)
     }
 
 
@@ -307,11 +289,9 @@ class Collected:
             self.tell(text)
 
     def forget(self, table: str) -> None:
-        """Drop what is known of a table."""
+        """Drop all records of a table."""
         for records in self.records.values():
-            records[:] = [
-                record for record in records if getattr(record, "table", getattr(record, "name", "")) != table
-            ]
+            records[:] = [record for record in records if _table_of(record) != table]
 
     def board(self) -> Scoreboard:
         """Return everything as a scoreboard of this version, each score with the fingerprint of its code."""

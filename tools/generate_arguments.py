@@ -81,11 +81,11 @@ def _literal(value: object) -> str:
 
 def _conditions(row: Argument) -> str:
     """Say in words which arguments an argument needs and excludes, and where it applies."""
-    said = [f"needs `{need.argument}`" + _among(need.values) for need in row.needs]
-    said += [f"not beside `{other}`" for other in row.excludes]
+    conditions = [f"needs `{need.argument}`" + _among(need.values) for need in row.needs]
+    conditions += [f"not beside `{other}`" for other in row.excludes]
     if row.takers:
-        said.append(f"with `sync` {' or '.join(row.takers)}")
-    return "; ".join(said)
+        conditions.append(f"with `sync` {' or '.join(row.takers)}")
+    return "; ".join(conditions)
 
 
 def _among(values: tuple[object, ...]) -> str:

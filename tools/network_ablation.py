@@ -6,19 +6,17 @@ Run:  python tools/network_ablation.py timm_rtx3090_amp --data FOLDER
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import typer
 
-from ablation import AblationRow
+from ablation import AblationRow, ablation_rows
 from perfmodel.errors import PerfmodelError
-from perfmodel.measurements.network_tables import read_network_table
+from perfmodel.measurements.scaling_tables import read_network_table
 from perfmodel.presentation.tables import Table
-from perfmodel.validation.scores import metrics
 from perfmodel.validation.tables.torch_networks import AS_SHIPPED, job_of, profile_of, rows_with_graphs
 
 if TYPE_CHECKING:
@@ -98,53 +96,26 @@ TERMS: Final[dict[str, Change]] = {
 """Terms that can be left out, and how. [-]"""
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A row of the table with its predictions, without each term."""
-
-    part: str
-    measured_s: float
-    predicted_s: dict[str, float]
-
-
 def network_ablation(file: Path) -> Table[AblationRow]:
     """Score each part of a table of networks with all terms, then without each."""
-    rows = list(_predicted(file))
-    found: list[AblationRow] = []
-    for part in sorted({row.part for row in rows}):
-        some = [row for row in rows if row.part == part]
-        measured = np.array([row.measured_s for row in some])
-        whole = 0.0
-        for term in TERMS:
-            predicted = np.array([row.predicted_s[term] for row in some])
-            typical = metrics.typical_factor_percent(predicted, measured=measured)
-            whole = whole if found and found[-1].subset == part else typical
-            found.append(
-                AblationRow(
-                    subset=part,
-                    protocol=AS_SHIPPED,
-                    without=term,
-                    mape=metrics.mape(predicted, measured=measured),
-                    typical_factor_percent=typical,
-                    change=typical - whole,
-                )
-            )
-    return Table(found, title=f"{file.stem}: without each term", row_type=AblationRow)
-
-
-def _predicted(file: Path) -> Iterator[_Row]:
-    """Yield the rows that can be predicted."""
     table = read_network_table(file)
     profile = profile_of(table)
+    measured: dict[str, list[float]] = defaultdict(list)
+    predicted: dict[str, dict[str, list[float]]] = defaultdict(lambda: {term: [] for term in TERMS})
     for row, graph in rows_with_graphs(table):
-        if isinstance(graph, str):
+        if isinstance(graph, str):  # it cannot be imported
             continue
-        job = job_of(row, graph, framework=profile)
-        steps = {
-            term: float(job_of(row, graph, **{"framework": profile, **change(job)}).predict().step_s)
-            for term, change in TERMS.items()
-        }
-        yield _Row(", ".join((row.device, *row.cell)), row.measured_s, steps)
+        part, job = ", ".join((row.device, *row.cell)), job_of(row, graph, framework=profile)
+        measured[part].append(row.measured_s)
+        for term, change in TERMS.items():
+            step_s = job_of(row, graph, **{"framework": profile, **change(job)}).predict().step_s
+            predicted[part][term].append(float(step_s))
+    rows = [
+        row
+        for part in sorted(measured)
+        for row in ablation_rows(predicted[part], measured=measured[part], subset=part, protocol=AS_SHIPPED)
+    ]
+    return Table(rows, title=f"{file.stem}: without each term", row_type=AblationRow)
 
 
 def main(

@@ -14,10 +14,10 @@ from scipy.optimize import least_squares
 
 from perfmodel.fitting.fit import cached_fits, fingerprint
 from perfmodel.fitting.kernel_boards import KernelBoard, boards_of
-from perfmodel.fitting.problem import KernelProblem
+from perfmodel.fitting.problem import Problem
 from perfmodel.hardware.fit_file import load_fit_plan
 from perfmodel.validation.protocols.cells import progress_of_part
-from perfmodel.validation.scores.table_report import EVERY_ROW, METRICS, PartScore, ScoreRow, score
+from perfmodel.validation.scores.table_report import EVERY_ROW, METRICS, PERFMODEL, PartScore, ScoreRow, compared
 
 if TYPE_CHECKING:
     from perfmodel.fitting.fit import Fit
@@ -72,14 +72,6 @@ def shape_folds(boards: Sequence[KernelBoard]) -> list[Hashable]:
     return [int(drawn[place[key]]) for key in keys]
 
 
-def _board_labels(boards: Sequence[KernelBoard]) -> list[Hashable]:
-    return [board.device for board in boards for _ in board.rows]
-
-
-def _network_labels(boards: Sequence[KernelBoard]) -> list[Hashable]:
-    return [row.words["network"] for board in boards for row in board.rows]
-
-
 AS_SHIPPED: Final = "as_shipped"
 
 FIVE_FOLD: Final = "five_fold"
@@ -88,9 +80,17 @@ SHAPES_OUT = KernelProtocol(name=FIVE_FOLD, together=False, labels=shape_folds)
 
 SHAPES_OUT_OF_ALL = replace(SHAPES_OUT, together=True)
 
-BOARD_OUT = KernelProtocol(name="leave_one_board_out", together=True, labels=_board_labels)
+BOARD_OUT = KernelProtocol(
+    name="leave_one_board_out",
+    together=True,
+    labels=lambda boards: [board.device for board in boards for _ in board.rows],
+)
 
-NETWORK_OUT = KernelProtocol(name="leave_one_network_out", together=False, labels=_network_labels)
+NETWORK_OUT = KernelProtocol(
+    name="leave_one_network_out",
+    together=False,
+    labels=lambda boards: [row.words["network"] for board in boards for row in board.rows],
+)
 
 PROTOCOLS: Final[dict[str, tuple[KernelProtocol, ...]]] = {
     "gemm": (SHAPES_OUT, BOARD_OUT),
@@ -297,7 +297,7 @@ def _in_folds(
     others: Sequence[KernelBoard],
 ) -> list[_Outcome]:
     """Fit without each fold of some boards, and predict what it holds out."""
-    problem = KernelProblem.of(boards, plan, held=of_others(boards, others, plan=plan, key=key))
+    problem = Problem.of_boards(boards, plan, held=of_others(boards, others, plan=plan, key=key))
     labels = protocol.labels(boards)
     folds = list(dict.fromkeys(labels))
     trained = [tuple(row for row, label in enumerate(labels) if label != fold) for fold in folds]
@@ -305,19 +305,16 @@ def _in_folds(
     predicted_s = np.empty(len(labels))
     for fold, fit in zip(folds, fits, strict=True):
         held_out = np.array([label == fold for label in labels])
-        times = [compiled.board.times(compiled.factors(fit.log_factors)) for compiled in problem.boards]
+        times = [part.times(part.factors(fit.log_factors)) for part in problem.parts]
         predicted_s[held_out] = np.concatenate(times)[held_out]
-    naive_s = _naive(boards, folds=labels)
+    ends = np.cumsum([len(board.rows) for board in boards])[:-1]
+    times_of_boards = zip(
+        boards, np.split(predicted_s, ends), np.split(_naive(boards, folds=labels), ends), strict=True
+    )
+    fitted = max(fit.parameter_count for fit in fits)
     return [
-        _Outcome(
-            board=board,
-            protocol=protocol.name,
-            predicted_s=predicted_s[place.start : place.stop],
-            naive_s=naive_s[place.start : place.stop],
-            fitted=max(fit.parameter_count for fit in fits),
-        )
-        for index, board in enumerate(boards)
-        for place in (problem.rows_of(index),)
+        _Outcome(board=board, protocol=protocol.name, predicted_s=times, naive_s=naive, fitted=fitted)
+        for board, times, naive in times_of_boards
     ]
 
 
@@ -328,7 +325,7 @@ def of_others(
     if not others or not any(unknown.from_others for unknown in plan.unknown):
         return {}
     together = [*boards, *others]
-    problem = KernelProblem.of(together, plan)
+    problem = Problem.of_boards(together, plan)
     first = sum(len(board.rows) for board in boards)
     rows = tuple(range(first, len(problem.log_measured)))
     (fit,) = _fits(problem, [rows], key=(key, [_label(board) for board in together], plan))
@@ -336,7 +333,7 @@ def of_others(
     return {unknown.name: float(log_factors[unknown.name]) for unknown in problem.unknowns if unknown.from_others}
 
 
-def _fits(problem: KernelProblem, trained: Sequence[tuple[int, ...]], *, key: Any) -> list[Fit]:
+def _fits(problem: Problem, trained: Sequence[tuple[int, ...]], *, key: Any) -> list[Fit]:
     parts = (key, [tuple(rows) for rows in trained], Path(__file__).read_bytes())
     return cached_fits(problem, trained, fingerprint(parts))
 
@@ -360,18 +357,22 @@ def _naive(boards: Sequence[KernelBoard], *, folds: list[Hashable] | None) -> ND
 def _scores(outcome: _Outcome) -> list[PartScore]:
     board = outcome.board
     everything = {EVERY_ROW: lambda row: True, **PARTS[board.kind.name]}
-    parts = []
+    predictions = {PERFMODEL: outcome.predicted_s, ROOFLINE_OF_KERNELS: outcome.naive_s}
+    fitted = {PERFMODEL: outcome.fitted, ROOFLINE_OF_KERNELS: PARAMETER_COUNT}
+    parts: list[PartScore] = []
     for part, belongs in everything.items():
-        mask = np.array([belongs(row) for row in board.rows])
-        if not mask.any():
-            continue
-        for model, times, fitted in (
-            ("perfmodel", outcome.predicted_s, outcome.fitted),
-            (ROOFLINE_OF_KERNELS, outcome.naive_s, PARAMETER_COUNT),
-        ):
-            row = score(_label(board), model, times[mask], measured_s=board.measured_s[mask], fitted=fitted)
-            parts.append(PartScore(protocol=outcome.protocol, part=part, score=row, note=outcome.note))
-    return parts
+        of_part = [belongs(row) for row in board.rows]
+        if any(of_part):
+            parts += compared(
+                _label(board),
+                predictions,
+                measured=board.measured_s,
+                fitted=fitted,
+                part=part,
+                protocol=outcome.protocol,
+                rows=of_part,
+            )
+    return [replace(part, note=outcome.note) for part in parts]
 
 
 def _means(scores: Sequence[PartScore], boards: set[str]) -> list[PartScore]:

@@ -28,20 +28,19 @@ from board_records import (
     WorstCell,
 )
 from network_ablation import NOTHING, TERMS, network_ablation
-from perfmodel import measurements, zoo
+from perfmodel import measurements
 from perfmodel.errors import (
     CalibrationError,
     MissingPackageError,
     PerfmodelError,
     TableError,
-    check_known,
     nearest_hint,
 )
 from perfmodel.fitting.kernel_boards import boards_of, dtype_of_text, operations_of
 from perfmodel.hardware.library import device_of_text
 from perfmodel.measurements.kernel_tables import DataFolder, KernelMeasurements, content_hash, read_collectives
-from perfmodel.measurements.reading import read_lines, table_error
-from perfmodel.measurements.table import PHASES, SET_ASIDE, SUBSETS
+from perfmodel.measurements.reading import CsvTable, table_error
+from perfmodel.measurements.table import SET_ASIDE, SUBSETS
 from perfmodel.presentation.quantities import bytes_text, percent_text, seconds_text
 from perfmodel.validation.protocols.board import protocol_jobs, protocol_reports, reports_apart
 from perfmodel.validation.protocols.cells import (
@@ -53,10 +52,10 @@ from perfmodel.validation.protocols.cells import (
     progress_of_part,
 )
 from perfmodel.validation.protocols.protocols import ALL_FITTED, NOTHING_FITTED
-from perfmodel.validation.scores.collectives import HELD_OUT
 from perfmodel.validation.scores.table_report import PERFMODEL, PartScore
+from perfmodel.validation.tables.clusters import HELD_OUT
 from perfmodel.validation.tables.own_tables import COLLECTIVES, NETWORKS, OWN_TABLES, OwnTable, tables_of_file
-from perfmodel.validation.tables.speedup import COLUMNS, framework_of_text, read_system_table
+from perfmodel.validation.tables.speedup import COLUMNS, read_system_table
 from perfmodel.validation.validate import checked_table
 from score_kernels import AS_SHIPPED, FIVE_FOLD, kernel_scores
 
@@ -81,7 +80,7 @@ SISTERS: Final = (
     ("other frameworks on this network and device", ("network", "device", "threads")),
     ("the same network and framework elsewhere", ("network", "framework")),
 )
-"""Cells that share all but one thing with a cell, and the fields that they share."""
+"""Name of each set of sister cells, and the fields that they share with a cell."""
 
 
 def worst_cells(
@@ -221,8 +220,12 @@ def score_steps(
     progress: Progress | None,
 ) -> None:
     """Score a table of steps, and say what is worst."""
-    asked = None if protocols is None else tuple(dict.fromkeys(name for names in protocols.values() for name in names))
-    jobs, senseless = protocol_jobs(table, protocols=asked)
+    names = (
+        None
+        if protocols is None
+        else tuple(dict.fromkeys(name for of_subset in protocols.values() for name in of_subset))
+    )
+    jobs, senseless = protocol_jobs(table, protocols=names)
     if protocols is not None:
         jobs = [(subset, protocol) for subset, protocol in jobs if protocol in protocols.get(subset, ())]
     left = ", ".join(dict.fromkeys(protocol for _, protocol in senseless))
@@ -298,7 +301,7 @@ ONE_FITTED: Final = "one_row_fitted"
 def collect_own(table: OwnTable, collected: Collected, *, is_shipped: bool, progress: Progress | None = None) -> None:
     """Score a table that is scored in a way of its own, and add the records."""
     report = table.report(progress)
-    files = (table.file, *(path for path in [table.file.with_suffix(".toml")] if path.is_file()))
+    files = filter(Path.is_file, (table.file, table.file.with_suffix(".toml")))
     collected.add(
         ScoredTable(
             name=table.name,
@@ -361,9 +364,9 @@ def score_shipped(collected: Collected, *, protocols: Protocols | None, progress
             rows=sum(row.status == "measured" for row in table.rows),
             not_scored=_set_aside_text(table),
         )
-        asked = protocols if name in FITTED else UNFITTED
+        of_table = protocols if name in FITTED else UNFITTED
         try:
-            score_steps(table, entry, collected, protocols=asked, progress=progress_of_table)
+            score_steps(table, entry, collected, protocols=of_table, progress=progress_of_table)
         except CalibrationError as error:
             collected.forget(name)
             collected.add(replace(entry, rows=0, not_scored=f"all of it: {error}"))
@@ -408,7 +411,7 @@ def score_network_terms(data: Path, collected: Collected) -> None:
 
 
 LEAST_CHANGE: Final = 0.05
-"""Change of the log error below which a table of networks does not tell a term. [percentage points]"""
+"""Least change of the log error at which a term counts for a table of networks. [percentage points]"""
 
 PICTURED_KERNELS: Final = (AS_SHIPPED, FIVE_FOLD)
 
@@ -523,7 +526,7 @@ def _check_kernels(table: KernelMeasurements) -> None:
 
 
 def _check_system(path: Path) -> None:
-    header, lines = read_lines(path)
+    header = CsvTable(path).header
     missing = [name for name in COLUMNS if name not in header]
     if len(missing) > MOST_MISSING:
         return
@@ -531,34 +534,6 @@ def _check_system(path: Path) -> None:
         others = [name for name in header if name not in COLUMNS]
         hints = [f"{name}{nearest_hint(name, others)}" for name in missing]
         raise table_error(path, [f"row 1: a table of steps on systems lacks column {', '.join(hints)}"])
-    faults: list[str] = []
-    for number, values in lines:
-        if len(values) != len(header):
-            faults.append(f"row {number}: {len(values)} values where the header has {len(header)} columns")
-            continue
-        record = dict(zip(header, values, strict=True))
-        if record["n_devices"] == "1":
-            faults += _name_faults(record, number=number)
-    if faults:
-        raise table_error(path, faults)
-    faults = _faults(partial(_read_whole, path), place="")
-    if faults:
-        raise table_error(path, faults)
-
-
-def _name_faults(record: Mapping[str, str], *, number: int) -> list[str]:
-    resolve: dict[str, Callable[[], object]] = {
-        "framework": partial(framework_of_text, record["framework"], record["framework_version"]),
-        "network": partial(check_known, "network", record["network"], zoo.names()),
-        "device": partial(device_of_text, record["device"]),
-        "phase": partial(check_known, "phase", record["phase"], PHASES),
-    }
-    return [
-        fault for column, call in resolve.items() for fault in _faults(call, place=f"row {number}, column {column}")
-    ]
-
-
-def _read_whole(path: Path) -> None:
     table = read_system_table(path)
     if table is not None:
         checked_table(table.measurements)

@@ -11,14 +11,14 @@ figures, and the changelog to both.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import score_tables
-from board_page import SUBSET_TEXT, page_blocks
+from board_page import SUBSET_TEXT, figures, page_blocks
 from board_records import (
     KINDS,
     STEPS,
@@ -35,8 +35,8 @@ from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.measurements.kernel_tables import read_data_folder
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.presentation.figures import parity_plot, save
-from perfmodel.presentation.tables import html_page, markdown_page
-from perfmodel.validation.protocols.board import COVERS
+from perfmodel.presentation.tables import Grid, html_page, markdown_page
+from perfmodel.validation.protocols.board import best_rule
 from perfmodel.validation.scores.table_report import PERFMODEL
 from perfmodel.validation.tables.own_tables import NETWORKS
 
@@ -49,6 +49,8 @@ UNFITTED = "nothing_fitted"
 RECORDS = "scoreboard.json"
 """File of every figure."""
 
+LOG_ERROR = "100 (exp(mean abs ln) - 1)"
+
 PICTURES = "scoreboard"
 """Folder of the parity plots, beside the page."""
 
@@ -56,19 +58,9 @@ PICTURE_DOTS_PER_INCH = 80
 """Resolution of the plots: low, as they are committed. [1]"""
 
 
-def line(*cells: object) -> str:
-    """Return a line of a Markdown table."""
-    return f"| {' | '.join(map(str, cells))} |"
-
-
-def head(*cells: str) -> list[str]:
-    """Return the first two lines of a Markdown table."""
-    return [line(*cells), "|" + "---|" * len(cells)]
-
-
-def figures(score: BoardScore) -> tuple[str, ...]:
-    """Return mean and log error of a score as a page quotes them."""
-    return f"{score.mape:.1f}", f"{score.typical_factor_percent:.1f}"
+def grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table as Markdown."""
+    return Grid(tuple(head), [tuple(row) for row in rows]).markdown()
 
 
 def scores_of(board: Scoreboard) -> list[BoardScore]:
@@ -78,17 +70,13 @@ def scores_of(board: Scoreboard) -> list[BoardScore]:
 
 def unfitted(board: Scoreboard) -> str:
     """Return the scores with nothing fitted, beside every naive rule."""
-    lines = head(
-        "cells", "predictions", "cells", "MAPE", "median", "90th percentile", "100 (exp(mean abs ln) - 1)", "bias"
-    )
+    rows = []
     for score in scores_of(board):
         if score.protocol == UNFITTED:
             name = f"**{score.model}, nothing fitted**" if score.model == PERFMODEL else score.model
-            mape, log_error = figures(score)
-            errors = (mape, f"{score.median_ape:.1f}", f"{score.p90_ape:.1f}", log_error)
-            lines.append(
-                line(SUBSET_TEXT[score.subset], name, score.cells, *errors, f"{score.geometric_mean_ratio:.2f}")
-            )
+            errors = figures(score, "cells", "MAPE", "median", "p90", "log error", "bias")
+            rows.append((SUBSET_TEXT[score.subset], name, *errors))
+    head = ("cells", "predictions", "cells", "MAPE", "median", "90th percentile", LOG_ERROR, "bias")
     orders = [order for order in board.orders if order.table == QUOTED]
     right = [f"{SUBSET_TEXT[order.subset]} {order.right_percent:.0f}% of {order.pairs}" for order in orders]
     plain = [
@@ -96,50 +84,30 @@ def unfitted(board: Scoreboard) -> str:
         for order in orders
         if order.feedforward_mape is not None and order.subset != "cpu_oversubscribed"
     ]
-    lines += ["", f"Pairs of frameworks on one network and device in the right order: {'; '.join(right)}."]
+    lines = [
+        grid(head, rows),
+        "",
+        f"Pairs of frameworks on one network and device in the right order: {'; '.join(right)}.",
+    ]
     lines += ["", f"MAPE of perfmodel on the cells without LSTM, as for Paleo's rule: {'; '.join(plain)}."]
     return "\n".join(lines)
 
 
-def best_naive(scores: list[BoardScore], perfmodel: BoardScore) -> BoardScore | None:
-    """Return the naive rule with the least log error among those that cover nearly all cells of a score."""
-    rules = [
-        score
-        for score in scores
-        if (score.subset, score.protocol) == (perfmodel.subset, perfmodel.protocol)
-        and not score.model.startswith(PERFMODEL)
-        and score.cells >= COVERS * perfmodel.cells
-    ]
-    return min(rules, key=lambda score: score.typical_factor_percent, default=None)
-
-
 def protocols(board: Scoreboard) -> str:
-    """Return the scores under every protocol, beside the best naive rule that was told the same."""
-    lines = head(
-        "cells", "protocol", "cells", "constants", "MAPE", "100 (exp(mean abs ln) - 1)", "median", "90th percentile",
-        "bias", "best naive rule, told the same", "its MAPE", "its 100 (exp(mean abs ln) - 1)",
+    """Return the scores under every protocol, beside the best naive rule with the same cells to learn from."""
+    head = (
+        "cells", "protocol", "cells", "constants", "MAPE", LOG_ERROR, "median", "90th percentile", "bias",
+        "best naive rule, told the same", "its MAPE", f"its {LOG_ERROR}",
     )  # fmt: skip
-    scores = scores_of(board)
+    rows, scores = [], scores_of(board)
     for score in scores:
-        if score.model != PERFMODEL:
-            continue
-        naive = best_naive(scores, score)
-        mape, log_error = figures(score)
-        lines.append(
-            line(
-                SUBSET_TEXT[score.subset],
-                score.protocol,
-                score.cells,
-                score.fitted,
-                f"**{mape}**",
-                log_error,
-                f"{score.median_ape:.1f}",
-                f"{score.p90_ape:.1f}",
-                f"{score.geometric_mean_ratio:.2f}",
-                *((naive.model, *figures(naive)) if naive else ("-", "-", "-")),
-            )
-        )
-    return "\n".join(lines)
+        if score.model == PERFMODEL:
+            same = (other for other in scores if (other.subset, other.protocol) == (score.subset, score.protocol))
+            naive = best_rule(score, same)
+            cells, constants, mape, *errors = figures(score)[:7]
+            beside = (naive.model, *figures(naive, "MAPE", "log error")) if naive else ("-", "-", "-")
+            rows.append((SUBSET_TEXT[score.subset], score.protocol, cells, constants, f"**{mape}**", *errors, *beside))
+    return grid(head, rows)
 
 
 def ratios(board: Scoreboard) -> str:
@@ -150,23 +118,22 @@ def ratios(board: Scoreboard) -> str:
         if row.table == QUOTED and row.subset != "cpu_oversubscribed"
     }
     frameworks = sorted({framework for _, _, framework in by_cell})
-    lines = head("cells", "network", *frameworks)
+    lines = []
     for subset, network in dict.fromkeys((subset, network) for subset, network, _ in by_cell):
-        rows = [by_cell.get((subset, network, framework)) for framework in frameworks]
-        texts = [f"{row.lowest:.2f} to {row.highest:.2f}" if row else "-" for row in rows]
-        lines.append(line(SUBSET_TEXT[subset], network, *texts))
-    return "\n".join(lines)
+        ranges = [by_cell.get((subset, network, framework)) for framework in frameworks]
+        texts = [f"{row.lowest:.2f} to {row.highest:.2f}" if row else "-" for row in ranges]
+        lines.append((SUBSET_TEXT[subset], network, *texts))
+    return grid(("cells", "network", *frameworks), lines)
 
 
 def factors(board: Scoreboard) -> str:
     """Return the factors of fits to all cells."""
-    lines = head("cells", "factor on", "value", "80 % interval")
-    lines += [
-        line(SUBSET_TEXT[row.subset], row.name, f"{row.factor:.2f}", f"{row.low:.2f} to {row.high:.2f}")
+    rows = [
+        (SUBSET_TEXT[row.subset], row.name, f"{row.factor:.2f}", f"{row.low:.2f} to {row.high:.2f}")
         for row in board.factors
         if row.table == QUOTED and row.subset != "cpu_oversubscribed"
     ]
-    return "\n".join(lines)
+    return grid(("cells", "factor on", "value", "80 % interval"), rows)
 
 
 def terms(board: Scoreboard) -> str:
@@ -183,28 +150,26 @@ def network_terms(board: Scoreboard) -> str:
 
 
 def _terms(keys: tuple[str, str], rows: Sequence[tuple[TermScore, str, str]]) -> str:
-    lines = head(*keys, "without", "MAPE", "100 (exp(mean abs ln) - 1)", "change")
-    lines += [
-        line(*names, row.without, f"{row.mape:.1f}", f"{row.typical_factor_percent:.1f}", f"{row.change:+.1f}")
+    texts = [
+        (*names, row.without, f"{row.mape:.1f}", f"{row.typical_factor_percent:.1f}", f"{row.change:+.1f}")
         for row, *names in rows
     ]
-    return "\n".join(lines)
+    return grid((*keys, "without", "MAPE", LOG_ERROR, "change"), texts)
 
 
 def kernels(board: Scoreboard) -> str:
     """Return the scores on measured kernels, means over boards or the only board."""
     names = [table.name for table in board.tables if table.kind == "kernels"]
-    lines = head("table", "rows", "protocol", "median error", "strongest plain roofline")
+    rows = []
     for name in names:
         scores = [score for score in board.scores if score.table == name]
         averaged = [score for score in scores if score.subset.startswith("mean of the boards")] or scores
         naive = {(score.part, score.protocol): score for score in averaged if score.model != PERFMODEL}
         for score in averaged:
             if score.model == PERFMODEL:
-                other = naive[score.part, score.protocol]
-                errors = (f"{score.median_ape:.1f}", f"{other.median_ape:.1f}")
-                lines.append(line(name, f"{score.part} ({score.cells})", score.protocol, *errors))
-    return "\n".join(lines)
+                errors = (*figures(score, "median"), *figures(naive[score.part, score.protocol], "median"))
+                rows.append((name, f"{score.part} ({score.cells})", score.protocol, *errors))
+    return grid(("table", "rows", "protocol", "median error", "strongest plain roofline"), rows)
 
 
 BLOCKS: dict[str, Callable[[Scoreboard], str]] = {

@@ -7,11 +7,13 @@ a network's layer makes, so fitting and predicting lower it alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import numpy as np
+from pydantic import Field
 
+from perfmodel.hardware.source import NonNegativeNumber, PositiveNumber, SpecTable
 from perfmodel.records import Operation
 
 if TYPE_CHECKING:
@@ -52,6 +54,13 @@ class Prepared:
     random: bool = False
 
 
+Prepare = Callable[[Any, Sizes, Operation], Prepared]
+"""Tools of a backend, sizes and their operation -> a kernel with its operands."""
+
+POINTS: Final = 20
+"""Usual number of points of a class. [1]"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Benchmark:
     """Benchmark of one kernel class: its sizes, and how to prepare a kernel."""
@@ -59,8 +68,8 @@ class Benchmark:
     name: str
     axes: Mapping[str, Axis]
     operation: Callable[[Sizes], Operation]
-    prepare: Callable[[Any, Sizes, Operation], Prepared]
-    point_count: int = 20
+    prepare: Prepare
+    point_count: int = POINTS
     weight: float = 1.0
 
     def has_sizes(self, sizes: Sizes) -> bool:
@@ -68,23 +77,21 @@ class Benchmark:
         return set(sizes) == set(self.axes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One kernel as it was timed."""
+Size = Annotated[int, Field(ge=0, strict=True)]
+
+
+class Point(SpecTable):
+    """One kernel as it was timed, and as it is recorded."""
 
     name: str
     dtype: str
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    seconds: float
-    spread: float = 0.0
-    cold_seconds: float | None = None
-    window: int = 0
-    retaken: bool = False
-    again_seconds: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the point as plain values."""
-        return asdict(self)
+    sizes: dict[str, Size] = Field(default_factory=dict)
+    seconds: PositiveNumber
+    spread: NonNegativeNumber = 0.0
+    cold_seconds: PositiveNumber | None = None
+    window: Size = 0
+    retaken: Annotated[bool, Field(strict=True)] = False
+    again_seconds: PositiveNumber | None = None
 
 
 SEED: Final = 20190408
@@ -133,7 +140,7 @@ class Sequence:
     --------
     >>> from perfmodel.calibration.benchmark import Axis
     >>> axes = {"rows": Axis(3, 999, "odd"), "features": Axis(8, 512, "features")}
-    >>> one = Benchmark(name="relu", axes=axes, operation=lambda sizes: None, prepare=lambda *given: None)
+    >>> one = Benchmark(name="relu", axes=axes, operation=lambda sizes: None, prepare=lambda *operands: None)
     >>> drawn = Sequence(one)
     >>> all(next(drawn)["rows"] % 2 == 1 for _ in range(50))
     True

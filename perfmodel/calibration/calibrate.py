@@ -268,6 +268,8 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
             f"{FEWEST_POINTS} that a fit needs: give a larger budget_s ({USUAL_BUDGET_S:g} s is usual)"
         )
         raise _TooFewPointsError(message)
+    earlier = session.resumed_count
+    resumed = [f"resumed: {earlier:,} of the points are of a session that was interrupted"] if earlier else []
     header, costs, watch = journal.header, journal.surroundings, session.watch
     classes = grouped(journal.points, {dtype: library.benchmarks(dtype) for dtype in header["dtypes"]})
     facts = header["machine"]
@@ -293,7 +295,7 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
             "repeat_spread_percent": round(100 * session_repeat_spread(journal.points), 2),
             "clock_mhz": costs.get("clock_mhz"),
             "allocator": "; ".join(name for name in (allocator, library.allocator()) if name),
-            "notes": tuple(session.notes) + _resumed(session.resumed_count),
+            "notes": (*session.notes, *resumed),
             "complete": session.short_class_count == 0,
             "short_class_count": session.short_class_count,
         },
@@ -308,7 +310,3 @@ def machine_of(session: Session, *, allocator: str) -> MeasuredMachine:
         ],
     }
     return MeasuredMachine.model_validate(content)
-
-
-def _resumed(earlier: int) -> tuple[str, ...]:
-    return (f"resumed: {earlier:,} of the points are of a session that was interrupted",) if earlier else ()

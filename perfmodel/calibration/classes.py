@@ -27,16 +27,8 @@ import numpy as np
 from perfmodel.calibration.benchmark import Benchmark, Point
 from perfmodel.calibration.surroundings import cold_rate
 from perfmodel.cost.measured_kernel import kernel_features
-from perfmodel.framework.kernel_classes import (
-    CLASS_OF_PASS,
-    ELEMENTWISE,
-    POOLED_CONTRACTION,
-    POOLED_CONVOLUTION,
-    POOLED_RECURRENCE,
-    family_of,
-    measured_kernel,
-    pooled_classes,
-)
+from perfmodel.framework import kernel_classes
+from perfmodel.framework.kernel_classes import measured_kernel, pooled_classes
 from perfmodel.framework.kernel_table import MATMUL_COLUMNS, STREAM_COLUMNS
 from perfmodel.hardware.fit_file import Z_80
 from perfmodel.kernels import Matmul
@@ -152,7 +144,8 @@ def fit_curve(
         names = [columns.names[index] for index in kept]
         features = columns.features[:, kept]
         prior = _prior(names, features, times, pooled)
-        centre_spread = _centre_spread(names, pooled)
+        known = {} if pooled is None else pooled.log_spread
+        centre_spread = np.array([known.get(name, 0.0) for name in names])  # between two calibrations
         log_constants, covariance = _solve(features, times, noise, *prior, centre_spread, repeat_spread=repeat_spread)
         constants = np.exp(log_constants)
         fitted = features @ constants
@@ -179,12 +172,6 @@ def _prior(
         centre[index] = guess if known is None else np.log(known)
         width[index] = LOOSE_SPREAD if known is None else PRIOR_SPREAD
     return centre, width
-
-
-def _centre_spread(names: Sequence[str], pooled: FittedCurve | None) -> NDArray[np.float64]:
-    """Return the spread of the prior centres of constants between two calibrations."""
-    known = {} if pooled is None else pooled.log_spread
-    return np.array([known.get(name, 0.0) for name in names])
 
 
 def _solve(
@@ -313,7 +300,7 @@ def columns_of(operations: Sequence[Operation], *, dtype: str, machine: Machine)
     kernels = [measured_kernel(operation, element_bytes=size) for operation in operations]
     names = MATMUL_COLUMNS if isinstance(kernels[0], Matmul) else STREAM_COLUMNS
     table = {name: np.array([float(getattr(kernel, name)) for kernel in kernels]) for name in names}
-    family = family_of(kernels[0].efficiency)
+    family = kernel_classes.family_of(kernels[0].efficiency)
     features = kernel_features(
         family,
         table,
@@ -337,11 +324,14 @@ LEAST_POINTS: Final = 4
 
 POOLED: Final = frozenset(
     {
-        POOLED_CONTRACTION,
-        POOLED_RECURRENCE,
-        *(f"{POOLED_CONVOLUTION}_{role.value}" for role in (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)),
-        *CLASS_OF_PASS.values(),
-        ELEMENTWISE,
+        kernel_classes.POOLED_CONTRACTION,
+        kernel_classes.POOLED_RECURRENCE,
+        *(
+            f"{kernel_classes.POOLED_CONVOLUTION}_{role.value}"
+            for role in (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
+        ),
+        *kernel_classes.CLASS_OF_PASS.values(),
+        kernel_classes.ELEMENTWISE,
     }
 )
 """Pooled classes, made of the points of several others."""

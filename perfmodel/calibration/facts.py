@@ -139,14 +139,14 @@ def datasheet_of(model: str) -> str | None:
 
 def _is_named(name: str, words: frozenset[str]) -> bool:
     """Tell whether a processor's name and a device file's name have the same words."""
-    said: set[str] = set()
+    matching: set[str] = set()
     for part in name.split("_"):
         ways = {part, f"{part}gb"} | ({f"sxm{version}" for version in range(2, 7)} if part == "sxm" else set())
         if not ways & words and part not in FORM_FACTORS | SAYS_NOTHING:
             return False
-        said |= ways
-    memory = {word for word in words - said if re.fullmatch(r"\d+gb", word)}
-    return words <= said | memory and (not memory or memory == {_memory_word(name)})
+        matching |= ways
+    memory = {word for word in words - matching if re.fullmatch(r"\d+gb", word)}
+    return words <= matching | memory and (not memory or memory == {_memory_word(name)})
 
 
 def _memory_word(name: str) -> str:

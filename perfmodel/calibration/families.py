@@ -1,17 +1,19 @@
-"""Shapes that benchmarks of one kind share, and the neutral operations that they make, for every backend alike.
+"""Shapes of the benchmarks of each kind, and the neutral operations made from them, the same for every backend.
 
 The layers of networks make the operations, so that a calibration counts fitted and predicted operations alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from perfmodel.calibration.benchmark import Axis, Sizes
+from perfmodel.calibration.benchmark import POINTS, Axis, Benchmark, Prepare, Sizes
 from perfmodel.framework.kernel_classes import measured_kernel
-from perfmodel.layers import OPTIMIZERS, Layer, Shape
+from perfmodel.layers import GRU, LSTM, OPTIMIZERS, RNN, Layer, Shape
+from perfmodel.layers.recurrent import RecurrentLayer
 from perfmodel.records import Attention, Contraction, Convolution, Gather, Operation, Recurrence, Role
 
 ROLES: Final = (Role.OUTPUT, Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
@@ -108,9 +110,51 @@ BATCHED_AXES: Final = {
 """Sizes of batched products."""
 
 
-def in_role(make: Callable[[Sizes, Role], Operation], role: Role, sizes: Sizes) -> Operation:
-    """Return the operation of some sizes [1] in a role; ``partial`` turns it into a benchmark's."""
+def pass_benchmark(
+    name: str,
+    family: Family,
+    layer: Layer | Callable[[Sizes], Layer],
+    prepare: Prepare,
+    *,
+    shapes: Callable[[Sizes], tuple[Shape, ...]] | None = None,
+    role: Callable[[Sizes], Role] | None = None,
+    weight: float = 1.0,
+) -> Benchmark:
+    """Return the benchmark of a pass, whose operation is taken from its layer."""
+    operation = of_layer(name, family, layer, shapes=shapes, role=role)
+    return Benchmark(name=name, axes=family.axes, operation=operation, prepare=prepare, weight=weight)
+
+
+def _in_role(make: Callable[[Sizes, Role], Operation], role: Role, sizes: Sizes) -> Operation:
     return make(sizes, role)
+
+
+def by_role(name: str, roles: Sequence[Role] = ROLES) -> dict[Role, str]:
+    """Return the class of a product in each role.
+
+    Examples
+    --------
+    >>> by_role("gemm", ROLES[:1])
+    {<Role.OUTPUT: 'output'>: 'gemm_output'}
+    """
+    return {role: f"{name}_{role.value}" for role in roles}
+
+
+def role_benchmarks(
+    names: Mapping[Role, str],
+    axes: Mapping[str, Axis],
+    make: Callable[[Sizes, Role], Operation],
+    prepare: Prepare,
+    *,
+    point_count: int = POINTS,
+    weight: float = 1.0,
+) -> Iterator[Benchmark]:
+    """Yield the benchmark of an operation in each role."""
+    for role, name in names.items():
+        operation = partial(_in_role, make, role)
+        yield Benchmark(
+            name=name, axes=axes, operation=operation, prepare=prepare, point_count=point_count, weight=weight
+        )
 
 
 def contraction(sizes: Sizes, role: Role) -> Contraction:
@@ -127,16 +171,8 @@ def batched_contraction(sizes: Sizes, role: Role) -> Contraction:
     return Contraction(m=sizes["rows"], n=sizes["columns"], k=sizes["inner"], count=sizes["count"], role=role)
 
 
-def _convolution_axes(kernels: tuple[int, ...], strides: tuple[int, ...], axes: int) -> dict[str, Axis]:
-    extent = {1: Axis(16, 2000), 2: Axis(5, 120), 3: Axis(5, 40)}[axes]
-    return {
-        "batch": Axis(3, 33, "odd"),
-        "inputs": Axis(16, 1024 if axes > 1 else 512, "features"),
-        "outputs": Axis(16, 1024 if axes > 1 else 512, "features"),
-        "extent": extent,
-        "kernel": Axis(values=kernels),
-        "stride": Axis(values=strides),
-    }
+EXTENTS: Final = {1: Axis(16, 2000), 2: Axis(5, 120), 3: Axis(5, 40)}
+"""Number of spatial axes -> extent of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,17 +187,17 @@ class ConvolutionFamily:
     depthwise: bool = False
     groups: tuple[int, ...] = (1,)
     weight: float = 1.0
-    axes: Mapping[str, Axis] = field(init=False)
 
-    def __post_init__(self) -> None:
-        axes = _convolution_axes(self.kernels, self.strides, self.spatial_axes)
-        if self.inputs is not None:
-            axes["inputs"] = self.inputs
-        if self.depthwise:
-            del axes["outputs"]
-        if self.groups != (1,):
-            axes["groups"] = Axis(values=self.groups)
-        object.__setattr__(self, "axes", axes)
+    @property
+    def axes(self) -> dict[str, Axis]:
+        """Sizes that are drawn."""
+        channels = Axis(16, 1024 if self.spatial_axes > 1 else 512, "features")
+        axes = {"batch": Axis(3, 33, "odd"), "inputs": self.inputs or channels}
+        if not self.depthwise:
+            axes["outputs"] = channels
+        axes |= {"extent": EXTENTS[self.spatial_axes], "kernel": Axis(values=self.kernels)}
+        axes["stride"] = Axis(values=self.strides)
+        return axes if self.groups == (1,) else axes | {"groups": Axis(values=self.groups)}
 
     def operation(self, sizes: Sizes, role: Role) -> Convolution:
         """Return the convolution of sizes in a role."""
@@ -215,21 +251,20 @@ RECURRENT_AXES: Final = {
     "hidden": Axis(16, 768, "features"),
 }
 
-CELLS: Final = {"lstm": (4, 2), "gru": (3, 1), "rnn": (1, 1)}
-"""Cell -> gates and states. [1]"""
+CELLS: Final[dict[str, type[RecurrentLayer]]] = {"lstm": LSTM, "gru": GRU, "rnn": RNN}
 
 
-def recurrence(cell: str, sizes: Sizes, role: Role, *, pointwise_flop_count: int) -> Recurrence:
+def recurrence(cell: str, sizes: Sizes, role: Role) -> Recurrence:
     """Return one recurrent layer in a role."""
-    gates, states = CELLS[cell]
+    kind = CELLS[cell]
     return Recurrence(
         batch_size=sizes["batch"],
         steps=sizes["steps"],
         input_size=sizes["inputs"],
         hidden_size=sizes["hidden"],
-        gate_count=gates,
-        pointwise_flop_count=pointwise_flop_count + gates,
-        state_count=states,
+        gate_count=kind.gate_count,
+        pointwise_flop_count=kind.pointwise_flop_count + kind.gate_count,
+        state_count=kind.state_count,
         bias_vectors=2,
         role=role,
     )
@@ -267,6 +302,9 @@ GATHER_AXES: Final = {
     "features": Axis(16, 1024, "features"),
     "table_rows": Axis(100, 50_000),
 }
+
+
+GATHERS: Final = {Role.OUTPUT: "gather", Role.WEIGHT_GRADIENT: "scatter_add"}
 
 
 def gather(sizes: Sizes, role: Role) -> Gather:

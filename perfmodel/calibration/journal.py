@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import ValidationError, field_validator
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.calibration.benchmark import Benchmark, Point
@@ -22,22 +22,6 @@ from perfmodel.hardware.source import NonNegativeNumber, PositiveNumber, SpecTab
 from perfmodel.hardware.spec_files import faults_of
 
 VERSION: Final = 2
-
-Size = Annotated[int, Field(ge=0, strict=True)]
-
-
-class RecordedPoint(SpecTable):
-    """A point as it is written; see :class:`~perfmodel.calibration.benchmark.Point`."""
-
-    name: str
-    dtype: str
-    sizes: dict[str, Size]
-    seconds: PositiveNumber
-    spread: NonNegativeNumber = 0.0
-    cold_seconds: PositiveNumber | None = None
-    window: Annotated[int, Field(ge=0, strict=True)] = 0
-    retaken: Annotated[bool, Field(strict=True)] = False
-    again_seconds: PositiveNumber | None = None
 
 
 class Reuse(SpecTable):
@@ -79,7 +63,7 @@ class Record(SpecTable):
     seconds: NonNegativeNumber
     found: Surroundings
     reference_s: tuple[PositiveNumber, ...]
-    points: tuple[RecordedPoint, ...]
+    points: tuple[Point, ...]
 
 
 SUFFIX: Final = ".points.json"
@@ -128,7 +112,7 @@ def digest_of(points: Iterable[Point]) -> str:
 
     Examples
     --------
-    >>> first, second = (Point(name="relu", dtype="fp32", sizes={"n": 3}, seconds=each) for each in (1e-5, 2e-5))
+    >>> first, second = (Point(name="relu", dtype="fp32", sizes={"n": 3}, seconds=s) for s in (1e-5, 2e-5))
     >>> digest_of([first, second]) == digest_of([second, first]) != digest_of([first, first])
     True
     """
@@ -171,7 +155,7 @@ class Journal:
             "seconds": self.seconds,
             "found": self.surroundings,
             "reference_s": self.reference_s,
-            "points": [point.to_dict() for point in self.points],
+            "points": [point.model_dump() for point in self.points],
         }
         with replacement_of(path) as temporary:
             temporary.write_text(json.dumps(content), encoding="utf-8")
@@ -217,16 +201,16 @@ def _faults(content: Mapping[str, Any], benchmarks: Mapping[str, Mapping[str, Be
 def _differing(earlier: Any, now: Any) -> tuple[str, str]:
     """Return two values in words; for two tables, only their differences."""
     if not (isinstance(earlier, Mapping) and isinstance(now, Mapping)):
-        return _told(earlier), _told(now)
+        return _text(earlier), _text(now)
     keys = [key for key in {**earlier, **now} if earlier.get(key) != now.get(key)]
-    texts = [", ".join(f"{key} {_told(table.get(key))}" for key in keys) for table in (earlier, now)]
+    texts = [", ".join(f"{key} {_text(table.get(key))}" for key in keys) for table in (earlier, now)]
     return texts[0], texts[1]
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return "not told" if value is None else str(value)
+    return "not stated" if value is None else str(value)
 
 
 def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any]:
@@ -236,14 +220,14 @@ def read_journal(path: str | Path, *, argument: str = "resume") -> dict[str, Any
         if not isinstance(content, dict) or content.get("version") != VERSION:
             message = f"its version must be {VERSION}"
             raise ValueError(message)  # noqa: TRY301 - told as other faults of the file are
-        Record.model_validate(content)
+        record = Record.model_validate(content)
     except OSError as error:
         raise ArgumentError(argument, str(path), f"a record that can be read ({error.strerror or error})") from error
     except ValidationError as error:
         raise _spoilt(argument, path, faults_of(error, Record)[0]) from error
     except ValueError as error:  # neither JSON nor text
         raise _spoilt(argument, path, str(error)) from error
-    return content | {"points": [Point(**point) for point in content["points"]]}
+    return content | {"points": list(record.points)}
 
 
 def _spoilt(argument: str, path: str | Path, fault: str) -> ArgumentError:

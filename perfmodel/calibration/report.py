@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,43 +17,22 @@ from perfmodel.hardware import spec_files
 from perfmodel.hardware.fit_file import Z_80
 from perfmodel.presentation.figures import RooflinePoint
 from perfmodel.presentation.quantities import byte_rate_text, seconds_text
-from perfmodel.presentation.tables import Table, facts_text
+from perfmodel.presentation.tables import Table, facts_text, row_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from perfmodel.hardware.measured_machine import KernelClass, MeasuredMachine
+    from perfmodel.hardware.source import SpecTable
 
 
 MAIN: Final = ("s_per_flop", "s_per_byte", "s_per_far_byte", "s_per_read_byte", "call_s")
 """Constants in order of precedence: the first that a class has is its main constant."""
 
+HEADINGS: Final = {"kernel_class": "class"}
+
 SAME_CLOCK: Final = 0.02
 """Change of the clock below which it counts as unchanged [1]."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClassLine:
-    """One class of kernels as a person reads it."""
-
-    kernel_class: str
-    dtype: str
-    points: int
-    residual_percent: float
-    call_us: float
-    rate: str
-
-
-@dataclass(frozen=True, slots=True)
-class ChangedConstant:
-    """A constant whose intervals in two calibrations do not overlap."""
-
-    kernel_class: str
-    dtype: str
-    constant: str
-    old: str
-    new: str
-    ratio: float
 
 
 def _rate(kernel: KernelClass) -> str:
@@ -67,20 +45,20 @@ def _rate(kernel: KernelClass) -> str:
     return f"{1e-9 / value:.3g} {unit} ({1e-9 / high:.3g} to {1e-9 / low:.3g})"
 
 
-def class_table(machine: MeasuredMachine) -> Table[ClassLine]:
+def class_table(machine: MeasuredMachine) -> Table[Any]:
     """Return the quality of a calibration class by class."""
     rows = [
-        ClassLine(
-            kernel_class=kernel.name,
-            dtype=kernel.dtype,
-            points=kernel.point_count,
-            residual_percent=kernel.residual_percent,
-            call_us=1e6 * kernel.constants.get("call_s", 0.0),
-            rate=_rate(kernel),
-        )
+        {
+            "kernel_class": kernel.name,
+            "dtype": kernel.dtype,
+            "points": kernel.point_count,
+            "residual_percent": kernel.residual_percent,
+            "call_us": 1e6 * kernel.constants.get("call_s", 0.0),
+            "rate": _rate(kernel),
+        }
         for kernel in machine.kernel
     ]
-    return Table(rows, title="classes of kernels", headings={"kernel_class": "class"}, row_type=ClassLine)
+    return row_table(rows, title="classes of kernels", headings=HEADINGS)
 
 
 def session_facts(machine: MeasuredMachine) -> dict[str, Any]:
@@ -161,25 +139,31 @@ def constants_of(machine: MeasuredMachine) -> dict[tuple[str, str, str], tuple[f
     }
 
 
-def _changed(old: MeasuredMachine, new: MeasuredMachine) -> Iterator[ChangedConstant]:
+def _changed(old: MeasuredMachine, new: MeasuredMachine) -> list[dict[str, Any]]:
+    """Return the constants whose intervals in two calibrations do not overlap, the most changed first."""
     before, after = constants_of(old), constants_of(new)
-    for key in before:
-        if key not in after:
-            continue
+    rows = []
+    for key in (key for key in before if key in after):
         (value, low, high), (now, now_low, now_high) = before[key], after[key]
-        if low <= now_high and now_low <= high:
-            continue
-        yield ChangedConstant(
-            *key,
-            old=f"{value:.3g} ({low:.3g} to {high:.3g})",
-            new=f"{now:.3g} ({now_low:.3g} to {now_high:.3g})",
-            ratio=now / value if value else math.inf,
-        )
+        if now_high < low or high < now_low:
+            kernel_class, dtype, constant = key
+            rows.append(
+                {
+                    "kernel_class": kernel_class,
+                    "dtype": dtype,
+                    "constant": constant,
+                    "old": f"{value:.3g} ({low:.3g} to {high:.3g})",
+                    "new": f"{now:.3g} ({now_low:.3g} to {now_high:.3g})",
+                    "ratio": now / value if value else math.inf,
+                }
+            )
+    return sorted(rows, key=lambda row: -abs(math.log(row["ratio"])) if row["ratio"] > 0 else 0)
 
 
-def _differing(old: dict[str, Any], new: dict[str, Any]) -> str:
-    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return "; ".join(f"{name}: {old.get(name)} -> {new.get(name)}" for name in names)
+def _differing(old: SpecTable, new: SpecTable) -> str:
+    before, after = (table.model_dump(exclude_none=True) for table in (old, new))
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return "; ".join(f"{name}: {before.get(name)} -> {after.get(name)}" for name in names) or "the same"
 
 
 def _clock_change(old: MeasuredMachine, new: MeasuredMachine) -> str | None:
@@ -232,8 +216,8 @@ def _diff_facts(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
     }
     stream = 100 * (new.peaks.stream_bytes_per_s / old.peaks.stream_bytes_per_s - 1)
     return {
-        "machine": _differing(_plain(old.machine), _plain(new.machine)) or "the same",
-        "software": _differing(_plain(old.software), _plain(new.software)) or "the same",
+        "machine": _differing(old.machine, new.machine),
+        "software": _differing(old.software, new.software),
         "clock": _clock_change(old, new) or "not recorded",
         "best products": ", ".join(f"{dtype} {change}" for dtype, change in rates.items()) or "no data type in common",
         "best stream": f"{stream:+.1f} %",
@@ -244,26 +228,16 @@ def _diff_facts(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
     }
 
 
-def _diff_rows(old: MeasuredMachine, new: MeasuredMachine) -> list[ChangedConstant]:
-    return sorted(_changed(old, new), key=lambda row: -abs(math.log(row.ratio)) if row.ratio > 0 else 0)
-
-
 def diff_text(old: MeasuredMachine, new: MeasuredMachine) -> str:
     """Describe the differences between two calibrations: software, clock, constants beyond their intervals."""
-    facts, changed = facts_text(_diff_facts(old, new)), _diff_rows(old, new)
-    headings = {"kernel_class": "class"}
-    table = Table(changed, title="constants beyond their intervals", headings=headings, row_type=ChangedConstant)
+    facts, changed = facts_text(_diff_facts(old, new)), _changed(old, new)
+    table = row_table(changed, title="constants beyond their intervals", headings=HEADINGS)
     return f"{facts}\n\n{table.to_text()}" if changed else facts
 
 
 def diff_content(old: MeasuredMachine, new: MeasuredMachine) -> dict[str, Any]:
     """Return the differences as plain values: facts by name, and ``changed`` constants."""
-    return {**_diff_facts(old, new), "changed": [asdict(row) for row in _diff_rows(old, new)]}
-
-
-def _plain(table: Any) -> dict[str, Any]:
-    content: dict[str, Any] = table.model_dump(exclude_none=True)
-    return content
+    return {**_diff_facts(old, new), "changed": _changed(old, new)}
 
 
 def measured_points(

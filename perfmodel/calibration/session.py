@@ -29,7 +29,7 @@ CANDIDATES: Final = 12
 """Shapes among which a fit chooses [1]."""
 
 LONG_EVERY: Final = 6
-"""One point in so many may be longer than the others, by :data:`LONG_FACTOR` [1]."""
+"""Every sixth point of a class may be longer than the others, by :data:`LONG_FACTOR` [1]."""
 
 LONG_FACTOR: Final = 5.0
 
@@ -89,7 +89,7 @@ class _Class:
 
     @property
     def turn(self) -> float:
-        """Small if the class has few points for its weight."""
+        """Points of the class over those its weight asks for; the smallest is measured next."""
         return len(self.points) / (self.benchmark.point_count * math.sqrt(self.benchmark.weight))
 
 
@@ -187,19 +187,18 @@ class Session:
 
     def _check(self) -> None:
         """Check one kernel of each class; leave out those that the library does not have in a data type."""
-        left_out = []
-        for kernels in self.classes:
-            if kernels.points:
-                continue
-            try:
-                with self.backend.settings(kernels.dtype):
-                    check_result(
-                        self.backend, kernels.benchmark, smallest_sizes(kernels.benchmark), dtype=kernels.dtype
-                    )
-            except RuntimeError as error:  # as torch has it where a kernel does not exist in a data type
-                self.notes.append(f"{kernels.benchmark.name} in {kernels.dtype} left out: {str(error).splitlines()[0]}")
-                left_out.append(kernels)
-        self.classes = [kernels for kernels in self.classes if kernels not in left_out]
+        self.classes = [kernels for kernels in self.classes if kernels.points or self._exists(kernels)]
+
+    def _exists(self, kernels: _Class) -> bool:
+        """Check the smallest kernel of a class, and note it if the library does not have it in a data type."""
+        benchmark, dtype = kernels.benchmark, kernels.dtype
+        try:
+            with self.backend.settings(dtype):
+                check_result(self.backend, benchmark, smallest_sizes(benchmark), dtype=dtype)
+        except RuntimeError as error:  # torch raises it for a kernel that does not exist in a data type
+            self.notes.append(f"{benchmark.name} in {dtype} left out: {str(error).splitlines()[0]}")
+            return False
+        return True
 
     def _allows(self, benchmark: Benchmark, dtype: str) -> Callable[[Operation], bool]:
         """Return a check that an operation fits in memory and time."""
@@ -247,7 +246,7 @@ class Session:
                 continue
             try:
                 self._take(kernels, sizes)
-            except (RuntimeError, MemoryError) as error:  # as torch has it where another program holds the memory
+            except (RuntimeError, MemoryError) as error:  # torch raises it where another program holds the memory
                 kernels.exhausted = True
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 self.notes.append(f"{kernels.benchmark.name} in {kernels.dtype} ended at {dict(sizes)}: {reason}")
@@ -269,7 +268,9 @@ class Session:
         if count < ROUGH_POINTS:
             return next(kernels.shapes, None)
         if count % 4 == ROUGH_POINTS % 4 or kernels.curve is None:
-            kernels.curve = self._fitted(kernels)
+            columns = columns_of(kernels.operations, dtype=kernels.dtype, machine=self.machine)
+            seconds, spread = zip(*((point.seconds, point.spread) for point in kernels.points), strict=True)
+            kernels.curve = fit_curve(columns, seconds, spread=spread)
         kernels.waiting += islice(kernels.shapes, CANDIDATES - len(kernels.waiting))
         if not kernels.waiting:
             return None
@@ -277,12 +278,6 @@ class Session:
         known = kernels.curve.sensitivities(columns_of(kernels.operations, dtype=kernels.dtype, machine=self.machine))
         offered = kernels.curve.sensitivities(columns_of(operations, dtype=kernels.dtype, machine=self.machine))
         return kernels.waiting.pop(most_telling(known, offered, prior=PRIOR_OF_DESIGN))
-
-    def _fitted(self, kernels: _Class) -> FittedCurve:
-        columns = columns_of(kernels.operations, dtype=kernels.dtype, machine=self.machine)
-        return fit_curve(
-            columns, [point.seconds for point in kernels.points], spread=[p.spread for p in kernels.points]
-        )
 
     def _timed(self, kernels: _Class, sizes: Sizes, *, cold: bool) -> tuple[Timing, float | None]:
         with self.backend.settings(kernels.dtype):
@@ -329,7 +324,7 @@ class Session:
             if self._spent_s >= end_s:
                 return
             timing, _ = self._timed(kernels, point.sizes, cold=False)
-            self._replace(kernels, index, replace(point, again_seconds=timing.seconds))
+            self._replace(kernels, index, point.model_copy(update={"again_seconds": timing.seconds}))
 
     def _replace(self, kernels: _Class, index: int, point: Point) -> None:
         self.journal.points[self.journal.points.index(kernels.points[index])] = point
@@ -347,5 +342,5 @@ class Session:
                 if self._spent_s + RUNS_OF_POINT * point.seconds >= self.budget_s:
                     continue  # a shorter one may still fit
                 timing, cold_s = self._timed(kernels, point.sizes, cold=point.cold_seconds is not None)
-                again = replace(point, seconds=timing.seconds, spread=timing.spread, cold_seconds=cold_s, retaken=True)
-                self._replace(kernels, index, again)
+                taken = {"seconds": timing.seconds, "spread": timing.spread, "cold_seconds": cold_s, "retaken": True}
+                self._replace(kernels, index, point.model_copy(update=taken))

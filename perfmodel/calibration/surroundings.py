@@ -91,7 +91,7 @@ def cold_rate(
     Half of a gigabyte per second and 20 us for each kernel:
 
     >>> moved = [1e5, 3e5, 1e6, 3e6]
-    >>> flushed = [1e-4 + 2e-5 + 2e-9 * each for each in flushed_bytes(moved, reuse_bytes=1e7)]
+    >>> flushed = [1e-4 + 2e-5 + 2e-9 * gone for gone in flushed_bytes(moved, reuse_bytes=1e7)]
     >>> cold_rate([1e-4] * 4, flushed, moved, reuse_bytes=1e7)
     2e-09
     """
@@ -125,9 +125,9 @@ def reuse_of(distances: Sequence[float], seconds: Sequence[float], *, hot_s: flo
     Examples
     --------
     >>> distances = [2e6, 4e6, 8e6, 16e6, 32e6, 64e6]
-    >>> seconds = [1e-3 + 2e-5 + 1e-3 * (1 - np.exp(-((each / 16e6) ** 2))) for each in distances]
-    >>> found = reuse_of(distances, seconds, hot_s=1e-3, moved_bytes=1e6)
-    >>> round(found.capacity_bytes / 1e6), round(found.cold_s_per_byte * 1e9, 2)
+    >>> seconds = [1e-3 + 2e-5 + 1e-3 * (1 - np.exp(-((distance / 16e6) ** 2))) for distance in distances]
+    >>> reuse = reuse_of(distances, seconds, hot_s=1e-3, moved_bytes=1e6)
+    >>> round(reuse.capacity_bytes / 1e6), round(reuse.cold_s_per_byte * 1e9, 2)
     (16, 1.0)
     """
     from scipy.optimize import nnls
@@ -182,19 +182,12 @@ RANDOM_READS: Final = 64
 
 @contextmanager
 def _temporary_file(folder: str | Path | None) -> Iterator[Path]:
-    handle, name = tempfile.mkstemp(prefix="perfmodel_", suffix=".bin", dir=folder)
-    path = Path(name)
-    try:
+    with tempfile.NamedTemporaryFile(prefix="perfmodel_", suffix=".bin", dir=folder) as file:
         block = np.random.default_rng(SEED).bytes(BLOCK_BYTES)  # random, so that file systems cannot compress it
         for _ in range(FILE_BYTES // BLOCK_BYTES):
-            os.write(handle, block)
-        os.fsync(handle)
-        os.close(handle)
-        yield path
-    finally:
-        with suppress(OSError):
-            os.close(handle)
-        path.unlink(missing_ok=True)
+            os.write(file.fileno(), block)
+        os.fsync(file.fileno())
+        yield Path(file.name)
 
 
 def _opened(path: Path) -> tuple[int, str]:

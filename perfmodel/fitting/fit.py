@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from perfmodel.hardware.fit_file import Z_80
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.fitting.problem import KernelProblem, Problem
+    from perfmodel.fitting.problem import Problem
 
 
 Stages = tuple[tuple[float, float], ...]
@@ -41,10 +41,6 @@ DESCENTS_FROM_START: Final[tuple[Stages, ...]] = (((0.4, 1e-3), (0.2, 1e-3), (0.
 
 MOST_EVALUATIONS: Final = 60
 """Evaluations after which an unconverged stage stops. [1]"""
-
-
-FitProblem: TypeAlias = "Problem | KernelProblem"
-"""Rows of a fit: steps one by one, or kernels board by board."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -94,7 +90,7 @@ class Fit:
         return float(low), float(high)
 
 
-def fit_unknowns(problem: FitProblem, rows: Sequence[int], *, start: NDArray[np.float64] | None = None) -> Fit:
+def fit_unknowns(problem: Problem, rows: Sequence[int], *, start: NDArray[np.float64] | None = None) -> Fit:
     r"""Fit the unknowns to some rows of a problem.
 
     .. math:: \min_x \sum_i \rho\!\left(\frac{\ln t_i(x) - \ln m_i}{s}\right) + \lVert W x \rVert^2, \qquad
@@ -102,7 +98,7 @@ def fit_unknowns(problem: FitProblem, rows: Sequence[int], *, start: NDArray[np.
 
     Parameters
     ----------
-    problem : FitProblem
+    problem : Problem
         Compiled rows, with noise s, outlier c and prior root W. [-]
     rows : sequence of int
         Rows to fit. [1]
@@ -165,7 +161,7 @@ class _Stage:
     converged: bool
 
 
-def _descent(problem: FitProblem, rows: tuple[int, ...], begin: NDArray[np.float64], *, stages: Stages) -> _Stage:
+def _descent(problem: Problem, rows: tuple[int, ...], begin: NDArray[np.float64], *, stages: Stages) -> _Stage:
     """Run stages one after another, each from the best point so far, and return the best."""
     best = _Stage(begin, np.inf, converged=False)
     for step, tolerance in stages:
@@ -175,7 +171,7 @@ def _descent(problem: FitProblem, rows: tuple[int, ...], begin: NDArray[np.float
 
 
 def _descend(
-    problem: FitProblem, rows: tuple[int, ...], begin: NDArray[np.float64], *, step: float, tolerance: float
+    problem: Problem, rows: tuple[int, ...], begin: NDArray[np.float64], *, step: float, tolerance: float
 ) -> _Stage:
     """Minimise by robust least squares with gradients over one step."""
     from scipy.optimize import least_squares  # scipy loads only when something is fitted
@@ -320,12 +316,12 @@ FEW = 80
 GROUPS = 8
 """Groups of many folds; the folds of a group start from a fit without the rows that any of them holds out. [1]"""
 
-_SHARED: dict[str, FitProblem] = {}
+_SHARED: dict[str, Problem] = {}
 """The problem that forked workers inherit, so that it need not be sent to them."""
 
 
 def fit_folds(
-    problem: FitProblem,
+    problem: Problem,
     trained: Sequence[tuple[int, ...]],
     *,
     progress: Callable[[], None] | None = None,
@@ -349,7 +345,7 @@ def fit_folds(
 
 
 def cached_fits(
-    problem: FitProblem,
+    problem: Problem,
     trained: Sequence[tuple[int, ...]],
     key: str,
     *,
@@ -388,7 +384,7 @@ def _jobs(trained: Sequence[tuple[int, ...]]) -> list[_Job]:
     return jobs
 
 
-def _in_turn(problem: FitProblem, jobs: Sequence[_Job], *, processes: int | None) -> Iterator[list[Fit]]:
+def _in_turn(problem: Problem, jobs: Sequence[_Job], *, processes: int | None) -> Iterator[list[Fit]]:
     process_count = min(processes or os.cpu_count() or 1, len(jobs))
     if process_count == 1 or "fork" not in multiprocessing.get_all_start_methods():
         for job in jobs:
@@ -402,7 +398,7 @@ def _in_turn(problem: FitProblem, jobs: Sequence[_Job], *, processes: int | None
         _SHARED.clear()
 
 
-def _fits_of(problem: FitProblem, job: _Job) -> list[Fit]:
+def _fits_of(problem: Problem, job: _Job) -> list[Fit]:
     start = fit_unknowns(problem, job.common).log_factors if job.common else None
     return [fit_unknowns(problem, rows, start=start) for rows in job.trained]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -114,18 +115,10 @@ def _window(stated: Mapping[str, str]) -> dict[str, Any]:
     return {option: int(stated[name]) for name, option in options.items() if name in stated}
 
 
-def _convolution_layer(stated: Mapping[str, str]) -> Layer:
-    return Convolution2d(out_channels=int(stated["num_output"]), **_window(stated))
-
-
-def _pooling_layer(stated: Mapping[str, str]) -> Layer:
-    return MaxPool2d(ceil_mode=True, **_window(stated))
-
-
 LAYERS: Final[dict[str, Callable[[Mapping[str, str]], Layer]]] = {
-    "Convolution": _convolution_layer,
+    "Convolution": lambda stated: Convolution2d(out_channels=int(stated["num_output"]), **_window(stated)),
     "InnerProduct": lambda stated: Dense(units=int(stated["num_output"])),
-    "Pooling": _pooling_layer,
+    "Pooling": lambda stated: MaxPool2d(ceil_mode=True, **_window(stated)),
     "ReLU": lambda stated: ReLU(),
     "Concat": lambda stated: Concat(axis=0),
 }
@@ -138,19 +131,12 @@ def _layer(row: MeasuredKernel) -> Operations:
     layer: Layer = _known("layer_type", row.words["layer_type"], LAYERS)(stated)
     shapes = tuple(shape[1:] for shape in row.shapes)
     if isinstance(layer, Dense):
-        shapes = tuple((_product(shape),) for shape in shapes)
+        shapes = tuple((math.prod(shape),) for shape in shapes)
     batch_size = row.sizes["batch_size"]
     if row.phase == "forward":
         return layer.forward_operations(shapes, batch_size=batch_size)
     wanted = [blob != FIRST_INPUT for blob in blobs_read(params)]
     return layer.gradient_operations(shapes, batch_size=batch_size, wanted=wanted)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    elements = 1
-    for extent in shape:
-        elements *= extent
-    return elements
 
 
 OPERATIONS: Final[dict[str, Callable[[MeasuredKernel], Operations]]] = {
@@ -229,9 +215,9 @@ class KernelBoard:
     @derived_property
     def constant_names(self) -> tuple[str, ...]:
         """Full names of all file constants that the times depend on. [-]"""
-        asked = AskedNames()
-        self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=asked)
-        return tuple(asked.names)
+        recorder = AskedNames()
+        self.target.numbers(self.profile, self.libraries, dtype=self.dtype, factors=recorder)
+        return tuple(recorder.names)
 
     @derived_property
     def constant_values(self) -> dict[str, Any]:

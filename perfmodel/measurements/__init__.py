@@ -5,8 +5,8 @@ Map of the folder, lowest module first:
 - ``table``: MeasurementTable, its rows and subsets, and Run: what a row really executed, with its evidence.
 - ``description``: the schema of the TOML beside the CSV (imports pydantic; loaded only when needed).
 - ``reading``: finds, reads and checks a table: ``load``, ``names`` and ``from_frame``.
-- ``scaling_tables``: tables of several devices, in ``scaling/``, ``parallel/`` and ``speedups/``.
-- ``network_tables``: tables of networks that a torch package defines, in ``networks/``.
+- ``scaling_tables``: tables of several devices, in ``scaling/``, ``parallel/`` and ``speedups/``,
+  and of networks that a torch package defines, in ``networks/``.
 - ``kernel_tables``: CSVs of kernels, layers and collectives; ``formats/`` says which columns they have.
 - ``*.csv``, ``*.toml``: the tables that come with perfmodel; the format is described in docs/measurements.md.
 """

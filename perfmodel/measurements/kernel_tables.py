@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perfmodel.errors import TableError, check_known, nearest_hint
-from perfmodel.measurements.reading import positive_seconds, read_lines, table_error, whole_number
+from perfmodel.measurements.reading import CsvTable, Line, table_error
 
 Shape = tuple[int, ...]
 
@@ -108,29 +108,23 @@ def format_of(header: Iterable[str]) -> KernelFormat | None:
 
 def read_kernels(path: str | Path) -> KernelMeasurements | None:
     """Read a table of timed calls."""
-    path = Path(path)
-    header, lines = read_lines(path)
+    csv_table = CsvTable(path)
     try:
-        kind = format_of(header)
+        kind = format_of(csv_table.header)
     except TableError as error:
-        raise table_error(path, [str(error)]) from error
+        raise table_error(csv_table.path, [str(error)]) from error
     if kind is None:
         return None
-    faults: list[str] = []
-    records = [(number, dict(zip(header, values, strict=False))) for number, values in lines]
-    timed = [(number, values) for number, values in records if _is_timed(values, kind)]
-    shapes_of = _layer_shapes(records) if "top_shape" in kind.words else None
-    rows = tuple(
-        row
-        for number, values in timed
-        if (row := _row(values, number=number, kind=kind, shapes_of=shapes_of, faults=faults)) is not None
-    )
-    if not rows and not faults:
-        faults.append("no rows: at least one is needed below the header")
-    if faults:
-        raise table_error(path, faults)
+    timed = [line for line in csv_table.lines if _is_timed(line.values, kind)]
+    shapes_of = _layer_shapes(csv_table.lines) if "top_shape" in kind.words else None
+    rows = tuple(_row(line, kind=kind, shapes_of=shapes_of) for line in timed)
+    csv_table.check(rows)
     return KernelMeasurements(
-        name=path.stem, sha256=content_hash(path), format=kind, rows=rows, skipped=len(records) - len(timed)
+        name=csv_table.path.stem,
+        sha256=content_hash(csv_table.path),
+        format=kind,
+        rows=rows,
+        skipped=len(csv_table.lines) - len(timed),
     )
 
 
@@ -143,30 +137,19 @@ def _is_timed(values: Mapping[str, str], kind: KernelFormat) -> bool:
 
 
 def _row(
-    values: Mapping[str, str],
-    *,
-    number: int,
-    kind: KernelFormat,
-    shapes_of: Callable[[Mapping[str, str]], tuple[Shape, ...]] | None,
-    faults: list[str],
-) -> MeasuredKernel | None:
-    row_faults: list[str] = []
+    line: Line, *, kind: KernelFormat, shapes_of: Callable[[Mapping[str, str]], tuple[Shape, ...]] | None
+) -> MeasuredKernel:
+    values = line.values
     least = dict.fromkeys(kind.sizes, 1) | dict.fromkeys(kind.paddings, 0)
-    sizes = {
-        name: whole_number(values.get(name, ""), column=name, number=number, faults=row_faults, least=least[name]) or 0
-        for name in least
-    }
-    seconds = positive_seconds(values.get("seconds", ""), column="seconds", number=number, faults=row_faults)
+    sizes = {name: line.whole(name, least=least[name]) for name in least}
+    seconds = line.seconds("seconds")
     shapes: tuple[Shape, ...] = ()
     try:
         shapes = () if shapes_of is None else shapes_of(values)
     except TableError as error:
-        row_faults.append(f"row {number}, {error}")
-    faults += row_faults
-    if row_faults or seconds is None:
-        return None
+        line.faults.append(f"row {line.number}, {error}")
     return MeasuredKernel(
-        row_number=number,
+        row_number=line.number,
         device=values[kind.device],
         software=values[kind.software],
         precision=values[kind.precision] if kind.precision else "Float",
@@ -178,14 +161,12 @@ def _row(
     )
 
 
-def _layer_shapes(
-    records: list[tuple[int, dict[str, str]]],
-) -> Callable[[Mapping[str, str]], tuple[Shape, ...]]:
+def _layer_shapes(lines: Iterable[Line]) -> Callable[[Mapping[str, str]], tuple[Shape, ...]]:
     """Return a function that finds the shapes of a logged layer's inputs."""
     shapes = {
-        (values["network"], values["layer"]): tuple(int(part) for part in values["top_shape"].split("x"))
-        for _, values in records
-        if values.get("top_shape")
+        (line.values["network"], line.values["layer"]): tuple(map(int, line.values["top_shape"].split("x")))
+        for line in lines
+        if line.values.get("top_shape")
     }
 
     def inputs(values: Mapping[str, str]) -> tuple[Shape, ...]:
@@ -273,15 +254,8 @@ class CollectiveFormat:
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns without which the table cannot be read. [-]"""
-        return (
-            self.device,
-            self.library,
-            self.operation,
-            "n_devices",
-            "bytes",
-            "seconds",
-            *filter(None, (self.nodes,)),
-        )
+        needed = (self.device, self.library, self.operation, "n_devices", "bytes", "seconds")
+        return (*needed, self.nodes) if self.nodes else needed
 
 
 def on_two_devices(worker_count: int, size_bytes: float) -> bool:
@@ -322,25 +296,22 @@ class CollectiveMeasurements:
 
 def read_collectives(path: str | Path) -> CollectiveMeasurements | None:
     """Read a table of timed collectives."""
-    path = Path(path)
-    header, lines = read_lines(path)
-    kind = next((known for known in COLLECTIVE_FORMATS if set(header).issuperset(known.columns)), None)
+    csv_table = CsvTable(path)
+    kind = next((known for known in COLLECTIVE_FORMATS if set(csv_table.header).issuperset(known.columns)), None)
     if kind is None:
         return None
-    faults: list[str] = []
     rows: list[MeasuredCollective] = []
     left_out: dict[str, int] = {}
-    for number, values in lines:
-        record = dict(zip(header, values, strict=False))
-        reason = _left_out(record, kind)
+    for line in csv_table.lines:
+        reason = _left_out(line.values, kind)
         if reason:
             left_out[reason] = left_out.get(reason, 0) + 1
-        elif (row := _collective_row(record, kind, number=number, faults=faults)) is not None:
-            rows.append(row)
-    if not rows and not faults:
-        faults.append("no rows that can be scored: at least one is needed below the header")
-    if faults:
-        raise table_error(path, faults)
+        else:
+            rows.append(_collective_row(line, kind))
+    if not rows:
+        csv_table.faults.append("no rows that can be scored: at least one is needed below the header")
+    csv_table.check()
+    path = csv_table.path
     return CollectiveMeasurements(name=path.stem, sha256=content_hash(path), rows=tuple(rows), left_out=left_out)
 
 
@@ -352,29 +323,18 @@ def _left_out(record: Mapping[str, str], kind: CollectiveFormat) -> str:
     return ""
 
 
-def _collective_row(
-    record: Mapping[str, str], kind: CollectiveFormat, *, number: int, faults: list[str]
-) -> MeasuredCollective | None:
-    row_faults: list[str] = []
-    devices = whole_number(record["n_devices"], column="n_devices", number=number, faults=row_faults, least=2)
-    size_bytes = whole_number(record["bytes"], column="bytes", number=number, faults=row_faults)
-    seconds = positive_seconds(record["seconds"], column="seconds", number=number, faults=row_faults)
-    names = {}
-    for column, known in (
-        (kind.device, kind.systems),
-        (kind.library, kind.libraries),
-        (kind.operation, kind.operations),
-    ):
-        check_known(f"value of row {number}, column {column},", record[column], known)
-        names[column] = known[record[column]]
-    faults += row_faults
-    if devices is None or size_bytes is None or seconds is None:
-        return None
+def _collective_row(line: Line, kind: CollectiveFormat) -> MeasuredCollective:
+    devices, size_bytes = line.whole("n_devices", least=2), line.whole("bytes")
+    seconds = line.seconds("seconds")
+    stated = ((kind.device, kind.systems), (kind.library, kind.libraries), (kind.operation, kind.operations))
+    for column, known in stated:
+        check_known(f"value of row {line.number}, column {column},", line.values[column], known)
+    system, library, operation = (known[line.values[column]] for column, known in stated)
     return MeasuredCollective(
-        row_number=number,
-        system=names[kind.device],
-        library=names[kind.library],
-        operation=names[kind.operation],
+        row_number=line.number,
+        system=system,
+        library=library,
+        operation=operation,
         worker_count=devices,
         size_bytes=float(size_bytes),
         seconds=seconds,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sized
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from io import StringIO
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError, nearest_match
@@ -39,29 +40,87 @@ OPTIONAL_COLUMNS: Final = ("threads",)
 _MOST_FAULTS_SHOWN: Final = 20
 
 
-def read_rows(path: Path, *, table: str) -> tuple[MeasuredRow, ...]:
+def read_rows(csv_table: CsvTable, *, table: str) -> tuple[MeasuredRow, ...]:
     """Read every row of a CSV."""
-    header, lines = read_lines(path)
-    if faults := _header_faults(header):
-        raise table_error(path, faults)
+    csv_table.faults += _header_faults(csv_table.header)
+    csv_table.check()
     rows: list[MeasuredRow] = []
     first_seen: dict[object, MeasuredRow] = {}
-    for number, values in lines:
-        if len(values) != len(header):
-            faults.append(f"row {number}: {len(values)} values where the header has {len(header)} columns")
-            continue
-        row = _row(dict(zip(header, values, strict=True)), number=number, table=table, faults=faults)
-        if row is None:
-            continue
-        earlier = first_seen.setdefault(row.cell_key, row)
-        if earlier is not row:
-            faults.append(_twice(earlier, row))
-        rows.append(row)
-    if not rows and not faults:
-        faults.append("no rows: at least one is needed below the header")
-    if faults:
-        raise table_error(path, faults)
+    for line in csv_table.lines:
+        if csv_table.is_whole(line) and (row := _row(line, table=table)) is not None:
+            earlier = first_seen.setdefault(row.cell_key, row)
+            if earlier is not row:
+                csv_table.faults.append(_twice(earlier, row))
+            rows.append(row)
+    csv_table.check(rows)
     return tuple(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a CSV: its number and its values by column; what is wrong with them is added to ``faults``."""
+
+    number: int
+    values: Mapping[str, str]
+    value_count: int
+    faults: list[str]
+
+    def whole(self, column: str, *, least: int = 1, allowed: str = "") -> int:
+        """Return a whole number; ``least`` if it is none or smaller."""
+        text = self.values.get(column, "")
+        if text.isascii() and text.isdecimal() and int(text) >= least:
+            return int(text)
+        self.refuse(column, allowed or f"a whole number of at least {least}")
+        return least
+
+    def seconds(self, column: str, *, allowed: str = "seconds above 0") -> float:
+        """Return a measured time; NaN if it is none."""
+        with suppress(ValueError):
+            seconds = float(self.values.get(column, ""))
+            if math.isfinite(seconds) and seconds > 0:
+                return seconds
+        self.refuse(column, allowed)
+        return math.nan
+
+    def refuse(self, column: str, allowed: str) -> None:
+        """Add the fault of a value that is not allowed."""
+        text = self.values.get(column, "")
+        self.faults.append(f"row {self.number}, column {column}: must be {allowed} (got {text!r})")
+
+
+class CsvTable:
+    """A CSV as it is read: its header, its lines that are not empty, and all of its faults."""
+
+    def __init__(self, path: str | Path, text: StringIO | None = None) -> None:
+        self.path = Path(path)
+        self.faults: list[str] = []
+        try:
+            with text or self.path.open(encoding="utf-8-sig", newline="") as file:
+                reader = csv.reader(file, strict=True)
+                self.header = [name.strip() for name in next(reader, [])]
+                lines = [(reader.line_num, [value.strip() for value in values]) for values in reader]
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise table_error(self.path, [f"cannot be read as UTF-8 CSV: {error}"]) from error
+        self.lines = [
+            Line(number, dict(zip(self.header, values, strict=False)), len(values), self.faults)
+            for number, values in lines
+            if any(values)
+        ]
+
+    def is_whole(self, line: Line) -> bool:
+        """Tell whether a line has a value for each column; add a fault if it does not."""
+        if line.value_count == len(self.header):
+            return True
+        fault = f"row {line.number}: {line.value_count} values where the header has {len(self.header)} columns"
+        self.faults.append(fault)
+        return False
+
+    def check(self, rows: Sized | None = None) -> None:
+        """Raise one error for all faults, or for no rows where some are given."""
+        if rows is not None and not rows and not self.faults:
+            self.faults.append("no rows: at least one is needed below the header")
+        if self.faults:
+            raise table_error(self.path, self.faults)
 
 
 def table_error(path: Path, faults: list[str]) -> TableError:
@@ -70,18 +129,6 @@ def table_error(path: Path, faults: list[str]) -> TableError:
     shown = "; ".join(faults[:_MOST_FAULTS_SHOWN])
     rest = "; ..." if len(faults) > _MOST_FAULTS_SHOWN else ""
     return TableError(f"{path}: {count}: {shown}{rest}")
-
-
-def read_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Return the header and the non-empty lines with their numbers, all values stripped."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            header = [name.strip() for name in next(reader, [])]
-            lines = [(reader.line_num, [value.strip() for value in values]) for values in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise table_error(path, [f"cannot be read as UTF-8 CSV: {error}"]) from error
-    return header, [(number, values) for number, values in lines if any(values)]
 
 
 def _header_faults(header: list[str]) -> list[str]:
@@ -96,59 +143,28 @@ def _header_faults(header: list[str]) -> list[str]:
     return faults + [f"row 1: column {name} is missing" for name in needed if name not in header]
 
 
-def _row(values: Mapping[str, str], *, number: int, table: str, faults: list[str]) -> MeasuredRow | None:
-    """Return one row, or None after adding what is wrong with it to ``faults``."""
-    empty = (column for column in ("network", "framework", "device") if not values[column])
-    row_faults = [f"row {number}, column {column}: it is empty; a name is needed" for column in empty]
-    count = partial(whole_number, number=number, faults=row_faults, allowed="a whole number above 0")
-    batch_size = count(values["batch_size"], column="batch_size")
-    threads = count(values["threads"], column="threads") if values.get("threads") else None
+def _row(line: Line, *, table: str) -> MeasuredRow | None:
+    """Return one row, or None if something is wrong with it."""
+    values, fault_count = line.values, len(line.faults)
+    names = {column: values[column] for column in ("network", "framework", "device")}
+    empty = (column for column, name in names.items() if not name)
+    line.faults.extend(f"row {line.number}, column {column}: it is empty; a name is needed" for column in empty)
+    whole = partial(line.whole, allowed="a whole number above 0")
+    batch_size = whole("batch_size")
+    threads = whole("threads") if values.get("threads") else None
     empty_is_missing = "seconds above 0, or empty where it is missing"
-    stated = values["step_s"]
-    step_s = (
-        positive_seconds(stated, column="step_s", number=number, faults=row_faults, allowed=empty_is_missing)
-        if stated
-        else None
-    )
-    faults += row_faults
-    if row_faults or batch_size is None:
+    step_s = line.seconds("step_s", allowed=empty_is_missing) if values["step_s"] else None
+    if len(line.faults) > fault_count:
         return None
     return MeasuredRow(
         table=table,
-        row_number=number,
-        network=values["network"],
-        framework=values["framework"],
+        row_number=line.number,
         batch_size=batch_size,
-        device=values["device"],
         threads=threads,
         step_s=step_s,
         status="missing" if step_s is None else "measured",
+        **names,
     )
-
-
-def whole_number(
-    text: str, *, column: str, number: int, faults: list[str], least: int = 1, allowed: str = ""
-) -> int | None:
-    """Return a whole number of at least ``least`` [1], or None after adding what is wrong with it to ``faults``."""
-    if text.isascii() and text.isdecimal() and int(text) >= least:
-        return int(text)
-    allowed = allowed or f"a whole number of at least {least}"
-    faults.append(f"row {number}, column {column}: must be {allowed} (got {text!r})")
-    return None
-
-
-def positive_seconds(
-    text: str, *, column: str, number: int, faults: list[str], allowed: str = "seconds above 0"
-) -> float | None:
-    """Return a measured time, or None after adding what is wrong with it to ``faults``."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if math.isfinite(seconds) and seconds > 0:
-        return seconds
-    faults.append(f"row {number}, column {column}: must be {allowed} (got {text!r})")
-    return None
 
 
 def _twice(earlier: MeasuredRow, row: MeasuredRow) -> str:
@@ -247,11 +263,10 @@ def load(key_or_path: str | Path) -> MeasurementTable:
     5
     """
     path = _path_of(key_or_path)
-    rows = read_rows(path, table=path.stem)
+    rows = read_rows(CsvTable(path), table=path.stem)
     description_path = path.with_suffix(".toml")
     if not description_path.is_file():
-        runs = tuple(_plain_run(row) for row in _one_each(rows))
-        return MeasurementTable(key=path.stem, title=path.name, rows=rows, runs=runs, path=path)
+        return MeasurementTable(key=path.stem, title=path.name, rows=rows, runs=_plain_runs(rows), path=path)
     return _described(rows, _read_description(description_path), description_path)
 
 
@@ -393,14 +408,19 @@ def _stated_run(entry: RunEntry, *, table: str) -> Run:
     )
 
 
-def _plain_run(row: MeasuredRow) -> Run:
-    return Run(
-        table=row.table,
-        network=row.network,
-        framework=row.framework,
-        batch_size=row.batch_size,
-        builder=row.network,
-        evidence=(Evidence("builder", "No TOML beside the CSV: a plain training step is taken."),),
+def _plain_runs(rows: Iterable[MeasuredRow]) -> tuple[Run, ...]:
+    """Return a plain training step for each framework, network and batch size."""
+    evidence = (Evidence("builder", "No TOML beside the CSV: a plain training step is taken."),)
+    return tuple(
+        Run(
+            table=row.table,
+            network=row.network,
+            framework=row.framework,
+            batch_size=row.batch_size,
+            builder=row.network,
+            evidence=evidence,
+        )
+        for row in _one_each(rows)
     )
 
 
@@ -422,17 +442,11 @@ def from_frame(frame: pd.DataFrame, *, key: str = "frame") -> MeasurementTable:
     """
     if not hasattr(frame, "columns"):
         raise ArgumentError("table", frame, "a table's name, the path of a CSV, a MeasurementTable or a DataFrame")
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / f"{key}.csv"
-        whole = frame.copy()
-        for name in {"threads", "batch_size"} & set(whole.columns):
-            whole[name] = whole[name].map(_whole)
-        whole.to_csv(path, index=False)
-        try:
-            loaded = load(path)
-        except TableError as error:  # the file is gone when its user reads this
-            raise TableError(str(error).replace(str(path), key)) from None
-    return replace(loaded, title=key, path=None)
+    whole = frame.copy()
+    for name in {"threads", "batch_size"} & set(whole.columns):
+        whole[name] = whole[name].map(_whole)
+    rows = read_rows(CsvTable(Path(key), StringIO(whole.to_csv(index=False))), table=key)
+    return MeasurementTable(key=key, title=key, rows=rows, runs=_plain_runs(rows))
 
 
 def _whole(value: object) -> object:

@@ -1,15 +1,16 @@
-"""Tables of what others measured, or claimed, on many devices: a CSV, and a TOML with its caveats."""
+"""Tables of what others measured, or claimed, on many devices or with many networks: a CSV, and a TOML about it."""
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from perfmodel.errors import TableError, UnknownNameError, check_known
-from perfmodel.measurements.reading import positive_seconds, read_lines, table_error
+from perfmodel.errors import check_known
+from perfmodel.measurements.reading import CsvTable, Line, table_error
 
 FOLDER: Final = Path(__file__).resolve().parent / "scaling"
 
@@ -52,17 +53,13 @@ def load_scaling(key: str) -> ScalingTable:
     check_known("table of several devices", key, scaling_names())
     path = FOLDER / f"{key}.csv"
     description = _description(path.with_suffix(".toml"))
-    header, lines = read_lines(path)
-    faults: list[str] = []
+    csv_table = CsvTable(path)
+    numbers = description["numbers"]
     rows = tuple(
-        {
-            column: _number(text, column, number, faults) if column in description["numbers"] else text
-            for column, text in zip(header, values, strict=True)
-        }
-        for number, values in lines
+        {column: _number(line, column) if column in numbers else text for column, text in line.values.items()}
+        for line in csv_table.lines
     )
-    if faults:
-        raise table_error(path, faults)
+    csv_table.check()
     return ScalingTable(
         key=key,
         title=description["title"],
@@ -81,12 +78,12 @@ def _description(path: Path) -> dict[str, Any]:
     return content
 
 
-def _number(text: str, column: str, number: int, faults: list[str]) -> float:
+def _number(line: Line, column: str) -> float:
     try:
-        return float(text)
+        return float(line.values[column])
     except ValueError:
-        faults.append(f"row {number}, column {column}: must be a number (got {text!r})")
-        return 0.0
+        line.refuse(column, "a number")
+        return math.nan
 
 
 _FOLDER: Final = Path(__file__).parent / "speedups"
@@ -108,17 +105,6 @@ class SpeedupJob:
     caveats: tuple[str, ...]
 
 
-def speedup_names() -> tuple[str, ...]:
-    """Return the tables of steps on several devices for which perfmodel knows what ran.
-
-    Examples
-    --------
-    >>> speedup_names()
-    ('tensorflow_docs_2017_gce_k80',)
-    """
-    return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
-
-
 def load_speedup_job(key: str) -> SpeedupJob:
     """Load what ran behind a table.
 
@@ -127,9 +113,8 @@ def load_speedup_job(key: str) -> SpeedupJob:
     >>> load_speedup_job("tensorflow_docs_2017_gce_k80").sync
     'parameter_server'
     """
-    check_known("table of steps on several devices", key, speedup_names())
-    path = _FOLDER / f"{key}.toml"
-    content = _description(path)
+    check_known("table of steps on several devices", key, [path.stem for path in sorted(_FOLDER.glob("*.toml"))])
+    content = _description(_FOLDER / f"{key}.toml")
     return SpeedupJob(
         **{name: value for name, value in content.items() if name not in ("schema_version", "other_systems", "caveat")},
         other_systems=tuple(content["other_systems"]),
@@ -196,45 +181,32 @@ def load_parallel(key: str) -> ParallelTable:
     >>> load_parallel("korthikanti2022").rows[0].sizes["tensor_size"]
     8
     """
-    if key not in parallel_names():
-        raise UnknownNameError(kind="table of many devices", name=str(key), known=parallel_names())
+    check_known("table of many devices", key, parallel_names())
     path = PARALLEL_FOLDER / f"{key}.csv"
-    try:
-        description = tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        problem = f"{path.with_suffix('.toml')}: cannot be read as TOML: {error}"
-        raise TableError(problem) from error
+    description = _description(path.with_suffix(".toml"))
     run = description["run"]
-    header, lines = read_lines(path)
-    faults: list[str] = []
-    read = _FORMATS[description["format"]]
-    rows = tuple(
-        read(dict(zip(header, values, strict=True)), number=number, run=run, faults=faults) for number, values in lines
-    )
-    if faults:
-        raise table_error(path, faults)
+    csv_table = CsvTable(path)
+    rows = tuple(_FORMATS[description["format"]](line, run=run) for line in csv_table.lines)
+    csv_table.check()
+    kept = ("framework", "dtype", "optimizer", "evidence")
     return ParallelTable(
         key=key,
         title=description["title"],
         rows=rows,
-        framework=run["framework"],
-        dtype=run["dtype"],
-        optimizer=run["optimizer"],
         casts=run.get("casts", True),
         source=description["source"],
-        evidence=run["evidence"],
+        **{name: run[name] for name in kept},
     )
 
 
-def _language_model(
-    record: Mapping[str, str], *, number: int, run: Mapping[str, Any], faults: list[str]
-) -> ParallelRow:
+def _language_model(line: Line, *, run: Mapping[str, Any]) -> ParallelRow:
     """Read a row of a GPT on a pipeline of tensor groups."""
+    record = line.values
     full = record["recompute"] == "full"
     interleave = int(record["interleave"])
     batch = int(record["global_batch"])
     return ParallelRow(
-        row_number=number,
+        row_number=line.number,
         label=f"{record['network']}, {record['recompute']} recomputation",
         part=f"{record['recompute']} recomputation",
         builder="gpt",
@@ -263,21 +235,18 @@ def _language_model(
         global_batch_size=batch,
         sync="ring_all_reduce",
         links=run["links"],
-        measured_s=positive_seconds(record["iteration_s"], column="iteration_s", number=number, faults=faults),
+        measured_s=line.seconds("iteration_s"),
     )
 
 
-def _speedup(record: Mapping[str, str], *, number: int, run: Mapping[str, Any], faults: list[str]) -> ParallelRow:
+def _speedup(line: Line, *, run: Mapping[str, Any]) -> ParallelRow:
     """Read a row of a speed-up over one device."""
+    record = line.values
     builder = record["network"].partition(" ")[0]
     link = run["fabrics"][record["fabric"]]
     workers, batch = int(record["workers"]), int(record["global_batch"])
-    measured, published = (
-        positive_seconds(record[column], column=column, number=number, faults=faults)
-        for column in ("measured_speedup", "paleo_published_speedup")
-    )
     return ParallelRow(
-        row_number=number,
+        row_number=line.number,
         label=f"{record['study']}: {record['network']}, {workers} x {record['device']}, batch {batch}",
         part=record["study"],
         builder=builder,
@@ -288,11 +257,116 @@ def _speedup(record: Mapping[str, str], *, number: int, run: Mapping[str, Any], 
         global_batch_size=batch,
         sync=record["sync"],
         links={"data": link, "tensor": link},
-        measured_speedup=measured,
-        published_speedup=published,
+        measured_speedup=line.seconds("measured_speedup"),
+        published_speedup=line.seconds("paleo_published_speedup"),
         baseline_batch_size=run["baseline_batches"][builder],
     )
 
 
 _FORMATS: Final[Mapping[str, Callable[..., ParallelRow]]] = {"language_models": _language_model, "speedups": _speedup}
 """Format of a CSV to what reads a row."""
+
+
+NETWORK_FOLDER: Final = Path(__file__).resolve().parent / "networks"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkRow:
+    """One measured step."""
+
+    row_number: int
+    network: str
+    image_size: int
+    device: str
+    cell: tuple[str, ...]
+    batch_size: int
+    measured_s: float
+    arguments: Mapping[str, Any] = field(hash=False)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the step goes backward."""
+        return bool(self.arguments["phase"] != "forward")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkTable:
+    """Rows of one source, and what ran."""
+
+    key: str
+    title: str
+    zoo: str
+    framework: str
+    is_fed: bool
+    attention_in_training: str
+    rows: tuple[NetworkRow, ...]
+    source: Mapping[str, str] = field(hash=False)
+    caveats: tuple[str, ...]
+
+
+def network_table_names() -> tuple[str, ...]:
+    """Return the tables of networks of torch packages for which perfmodel knows what ran.
+
+    Examples
+    --------
+    >>> network_table_names()
+    ('timm_rtx3090_amp', 'torchvision_batch12')
+    """
+    return tuple(sorted(path.stem for path in NETWORK_FOLDER.glob("*.toml")))
+
+
+def read_network_table(path: Path) -> NetworkTable:
+    """Read a table; its file's name identifies what ran.
+
+    Raises
+    ------
+    UnknownNameError
+        If nothing says what ran.
+    TableError
+        If a column is missing or a value is wrong; names every fault.
+    """
+    check_known("table of networks", path.stem, network_table_names())
+    stated = _description(NETWORK_FOLDER / f"{path.stem}.toml")
+    csv_table = CsvTable(path)
+    meanings: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for meaning in stated["meaning"]:
+        meanings.setdefault(meaning["column"], {})[meaning["value"]] = meaning
+    needed = ("device", "batch_size", *stated["columns"].values(), *meanings)
+    missing = (name for name in needed if name not in csv_table.header)
+    csv_table.faults.extend(f"row 1: column {name} is missing" for name in missing)
+    csv_table.check()
+    rows = [_network_row(line, stated=stated, meanings=meanings) for line in csv_table.lines]
+    csv_table.check(rows)
+    kept = ("key", "title", "zoo", "framework", "is_fed", "attention_in_training", "source")
+    return NetworkTable(
+        **{name: stated[name] for name in kept},
+        rows=tuple(rows),
+        caveats=tuple(caveat["text"] for caveat in stated["caveat"]),
+    )
+
+
+def _network_row(
+    line: Line, *, stated: Mapping[str, Any], meanings: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> NetworkRow:
+    columns, values = stated["columns"], line.values
+    size = stated.get("image_size") or line.whole(columns["image_size"])
+    seconds = line.seconds(columns["seconds"])
+    arguments = dict(stated["arguments"])
+    cell = []
+    for column, known in meanings.items():
+        value = values.get(column, "")
+        if value in known:
+            cell.append(known[value]["cell"])
+            arguments |= known[value]["arguments"]
+        else:
+            line.refuse(column, f"one of {', '.join(known)}")
+    return NetworkRow(
+        row_number=line.number,
+        network=values[columns["network"]],
+        image_size=size,
+        device=values["device"],
+        cell=tuple(cell),
+        batch_size=line.whole("batch_size"),
+        measured_s=seconds,
+        arguments=arguments,
+    )

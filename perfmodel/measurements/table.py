@@ -246,8 +246,8 @@ class MeasurementTable:
         runs = [run for run in runs if batch_size in (None, run.batch_size)]
         if not runs:
             known = (f"{run.framework}, {run.network}, batch {run.batch_size}" for run in self.runs)
-            asked = f"{framework}, {network}" + ("" if batch_size is None else f", batch {batch_size}")
-            raise UnknownNameError(kind=f"run of table {self.key!r}", name=asked, known=known)
+            name = f"{framework}, {network}" + ("" if batch_size is None else f", batch {batch_size}")
+            raise UnknownNameError(kind=f"run of table {self.key!r}", name=name, known=known)
         if len(runs) > 1:
             sizes = ", ".join(str(run.batch_size) for run in runs)
             allowed = f"one of {sizes}, which table {self.key!r} has for this run"

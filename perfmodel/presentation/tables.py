@@ -7,7 +7,7 @@ import re
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, make_dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, final, overload
 
 from perfmodel.errors import ArgumentError, check_known
@@ -302,6 +302,23 @@ class Table(Sequence[Row], Generic[Row]):
         left_out = html.escape(self._rows_left_out(ROWS_SHOWN))
         note = f"<p>{left_out}</p>" if left_out else ""
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
+
+
+def row_table(
+    records: Sequence[Mapping[str, Any]], *, title: str, headings: Mapping[str, str] | None = None
+) -> Table[Any]:
+    """Return records of the same keys as a table with a column for each key.
+
+    Examples
+    --------
+    >>> print(row_table([{"cells": 63, "error": "18 %"}], title="scores"))
+    scores
+    cells  error
+    -----  -----
+       63   18 %
+    """
+    row_type = make_dataclass("Row", [*records[0]] if records else [], frozen=True)
+    return Table([row_type(**record) for record in records], title=title, headings=headings, row_type=row_type)
 
 
 def facts_text(facts: Mapping[str, Any], *, width: int = 100) -> str:

@@ -18,39 +18,22 @@ from perfmodel.hardware.source import ESTIMATE, SpecFile
 from perfmodel.hardware.system import System
 from perfmodel.measurements.reading import check_names
 from perfmodel.measurements.table import SUBSETS, Hardware, MeasurementTable, Subset
-from perfmodel.validation.protocols import baselines
-from perfmodel.validation.protocols.cells import (
-    MeasuredCell,
-    PredictedCell,
-    Progress,
-    predict_cell,
-    prepare_cells,
-    progress_of_part,
-)
-from perfmodel.validation.protocols.protocols import (
-    ALL_FITTED,
-    NOTHING_FITTED,
-    PROTOCOLS,
-    Fold,
-    check_protocol,
-    check_share,
-    part_of_rows,
-    predict_subset,
-)
-from perfmodel.validation.scores.interval_coverage import ConstantRatio, HeldOut, with_intervals
-from perfmodel.validation.scores.report import ValidationReport
-from perfmodel.validation.scores.table_report import FoldOutcome
+from perfmodel.validation.protocols import baselines, protocols
+from perfmodel.validation.protocols.cells import MeasuredCell, Progress, predict_cell, prepare_cells, progress_of_part
+from perfmodel.validation.protocols.protocols import Fold, HeldOut
+from perfmodel.validation.scores.interval_coverage import with_intervals
+from perfmodel.validation.scores.report import SubsetCells, ValidationReport
 from perfmodel.validation.tables.own_tables import own_table, refuse_beside
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from perfmodel.validation.protocols.baselines import Baseline
-    from perfmodel.validation.scores.table_report import OwnReport
+    from perfmodel.validation.scores.table_report import RowReport
 
 
 IDENTITY_FIELDS = frozenset({"sockets.count", "memory.capacity_gib"})
-"""Fields that identify the machine but do not affect its speed; only the table can state them."""
+"""Fields that identify the machine without affecting its speed; only the table states them."""
 
 
 def marks_of(table: MeasurementTable) -> tuple[str, ...]:
@@ -120,37 +103,6 @@ def _check_rows(table: MeasurementTable) -> None:
     )
 
 
-def _nothing_fitted(cells: Sequence[MeasuredCell], *, progress: Progress) -> HeldOut:
-    predicted: list[PredictedCell] = []
-    sources: dict[int, SpecFile] = {}
-    for done, cell in enumerate(cells):
-        one, used = predict_cell(cell)
-        predicted.append(one)
-        sources |= {id(spec): spec for spec in used}
-        progress(done + 1, len(cells))
-    outcome = FoldOutcome(label="", predicted=tuple(predicted), trained=(), fit=None)
-    return HeldOut(cells, (Fold("", tuple(range(len(cells))), ()),), [outcome], tuple(sources.values()))
-
-
-def _fitted(
-    cells: Sequence[MeasuredCell],
-    *,
-    subset: str,
-    protocol: str,
-    split: Callable[[Sequence[MeasuredCell]], list[Fold]] | None,
-    progress: Progress,
-) -> HeldOut:
-    fitted = predict_subset(cells, subset=subset, protocol=protocol, split=split, progress=progress)
-    plain = [predict_cell(cell)[0] for cell in cells]  # the naive rules need the trained cells' counts and peaks
-    outcomes = [
-        FoldOutcome(
-            label=fold.label, predicted=predicted, trained=tuple(plain[index] for index in fold.trained), fit=fit
-        )
-        for fold, fit, predicted in zip(fitted.folds, fitted.fits, fitted.predicted, strict=True)
-    ]
-    return HeldOut(cells, fitted.folds, outcomes, fitted.sources, fitted.problem.unknowns)
-
-
 def hold_out(
     table: MeasurementTable,
     *,
@@ -160,31 +112,25 @@ def hold_out(
     progress: Progress | None = None,
 ) -> HeldOut:
     """Predict the cells of a subset as a protocol holds them out."""
-    fitted_too = PROTOCOLS[protocol].fits_too if split is None and protocol in PROTOCOLS else ()
+    fitted_too = protocols.PROTOCOLS[protocol].fits_too if split is None and protocol in protocols.PROTOCOLS else ()
     rows = [row for name in (subset, *fitted_too) for row in table.subset(name, set_aside=True)]
     cells = prepare_cells(table, rows)
-    report_progress = progress or (lambda done, total: None)
-    if split is None and protocol == NOTHING_FITTED:
-        return _nothing_fitted(cells, progress=report_progress)
-    return _fitted(cells, subset=subset, protocol=protocol, split=split, progress=report_progress)
+    return protocols.predict_subset(cells, subset=subset, protocol=protocol, split=split, progress=progress)
 
 
-def _baselines(
-    outcomes: Sequence[FoldOutcome], *, subset: str, table: MeasurementTable, told_all: bool
-) -> tuple[Baseline, ...]:
+def _baselines(held: HeldOut, *, subset: str, table: MeasurementTable, told_all: bool) -> tuple[Baseline, ...]:
     """Predict by the naive rules in the same folds; if nothing is held out they may use every cell."""
     rules = baselines.RULES[subset]
     if subset == "cpu_oversubscribed":
         below = [predict_cell(cell)[0] for cell in prepare_cells(table, table.subset("cpu"))]
         rules = (*rules, baselines.all_cores_rule(below, table.physical_cores))
-    scored = [_scored(outcome.predicted) for outcome in outcomes]
-    everything = [cell for cells in scored for cell in cells]
-    trained = [everything] if told_all else [outcome.trained for outcome in outcomes]
+    scored = [[cell for cell in outcome.predicted if cell.status == "measured"] for outcome in held.outcomes]
+    if told_all:
+        trained = [[cell for cells in scored for cell in cells]]
+    else:
+        plain = [predict_cell(cell)[0] for cell in held.cells]  # the rules need their counts and peaks
+        trained = [[plain[index] for index in outcome.fold.trained] for outcome in held.outcomes]
     return baselines.in_folds(rules, trained, scored)
-
-
-def _scored(cells: Sequence[PredictedCell]) -> tuple[PredictedCell, ...]:
-    return tuple(cell for cell in cells if cell.status == "measured")
 
 
 def checked_table(table: str | Path | MeasurementTable | pd.DataFrame) -> MeasurementTable:
@@ -217,9 +163,20 @@ def nothing_to_score(table: MeasurementTable, only: str | None) -> TableError:
     return TableError(f"{table.key}: no measured cell has only={only!r}{allowed}")
 
 
+def scored_cells(
+    table: str | Path | MeasurementTable | pd.DataFrame, subset: str
+) -> tuple[MeasurementTable, list[MeasuredCell]]:
+    """Return a table with the cells of a subset that are scored and fitted; raise TableError if there are none."""
+    loaded = checked_table(table)
+    cells = [cell for cell in prepare_cells(loaded, loaded.subset(subset)) if cell.is_scored]  # type: ignore[arg-type]
+    if not cells:
+        raise nothing_to_score(loaded, subset)
+    return loaded, cells
+
+
 def _suited(subsets: Sequence[Subset], *, protocol: str) -> list[Subset]:
     """Return the subsets that a protocol can score; raise ArgumentError if there is none."""
-    only = PROTOCOLS[protocol].subsets if protocol in PROTOCOLS else ()
+    only = protocols.PROTOCOLS[protocol].subsets if protocol in protocols.PROTOCOLS else ()
     suited = [subset for subset in subsets if not only or subset in only]
     if not suited:
         raise ArgumentError("protocol", protocol, f"a protocol for these cells; this one is for {', '.join(only)}")
@@ -229,16 +186,16 @@ def _suited(subsets: Sequence[Subset], *, protocol: str) -> list[Subset]:
 def validate_steps(
     table: str | Path | MeasurementTable | pd.DataFrame,
     *,
-    protocol: str = NOTHING_FITTED,
+    protocol: str = protocols.NOTHING_FITTED,
     only: str | None = None,
     fit_share: float | None = None,
     progress: Progress | None = None,
 ) -> ValidationReport:
     """Predict every measured cell of a table of steps on one device, and score it beside naive baselines."""
-    check_protocol(protocol)
+    protocols.check_protocol(protocol)
     if fit_share is not None:
-        check_share(fit_share)
-        if protocol != NOTHING_FITTED:
+        protocols.check_share(fit_share)
+        if protocol != protocols.NOTHING_FITTED:
             raise ArgumentError("fit_share", fit_share, f"None with protocol={protocol!r}; give only one of the two")
     if only is not None and only not in SUBSETS:
         raise UnknownNameError(kind="subset", name=only, known=SUBSETS)
@@ -247,26 +204,23 @@ def validate_steps(
     if not any(loaded.subset(subset) for subset in wanted):
         raise nothing_to_score(loaded, only)
     wanted = _suited(wanted, protocol=protocol)
-    split = None if fit_share is None else partial(part_of_rows, share=fit_share)
+    split = None if fit_share is None else partial(protocols.part_of_rows, share=fit_share)
     name = protocol if fit_share is None else f"fitted on {fit_share:.0%} of the rows"
-    outcomes: dict[str, list[FoldOutcome]] = {}
-    told_baselines: dict[str, tuple[Baseline, ...]] = {}
-    ratios: dict[str, tuple[ConstantRatio, ...]] = {}
+    of_subsets = []
     sources: dict[int, SpecFile] = {}
     for place, subset in enumerate(wanted):
         progress_of_subset = progress_of_part(progress, place, len(wanted))
         held_out = hold_out(loaded, subset=subset, protocol=protocol, split=split, progress=progress_of_subset)
-        told_all = fit_share is None and protocol in (NOTHING_FITTED, ALL_FITTED)
-        outcomes[subset], ratios[subset] = with_intervals(held_out, subset=subset, protocol=name, table=loaded.key)
-        told_baselines[subset] = _baselines(held_out.outcomes, subset=subset, table=loaded, told_all=told_all)
+        told_all = fit_share is None and protocol in (protocols.NOTHING_FITTED, protocols.ALL_FITTED)
+        outcomes, ratios = with_intervals(held_out, subset=subset, protocol=name, table=loaded.key)
+        rules = _baselines(held_out, subset=subset, table=loaded, told_all=told_all)
+        of_subsets.append(SubsetCells.of(subset, outcomes, baselines=rules, ratios=ratios))
         sources |= {id(spec): spec for spec in held_out.sources}
     require_independence(loaded, sources.values())
-    return ValidationReport.of(
+    return ValidationReport(
         table=loaded.key,
         protocol=name,
-        outcomes=outcomes,
-        baselines=told_baselines,
-        ratios=ratios,
+        of_subsets=tuple(of_subsets),
         estimates=estimated_fields(sources.values()),
     )
 
@@ -275,11 +229,11 @@ def validate(
     table: str | Path | MeasurementTable | pd.DataFrame = "shi2016",
     *,
     data: str | Path | None = None,
-    protocol: str = NOTHING_FITTED,
+    protocol: str = protocols.NOTHING_FITTED,
     only: str | None = None,
     fit_share: float | None = None,
     progress: Progress | None = None,
-) -> ValidationReport | OwnReport:
+) -> ValidationReport | RowReport:
     """Predict every measured cell of a table and score the predictions beside naive baselines.
 
     Parameters
@@ -303,7 +257,7 @@ def validate(
 
     Returns
     -------
-    ValidationReport or OwnReport
+    ValidationReport or RowReport
         Scores, baselines in the same folds, cells, figure. Prints as a scoreboard. For a table of several devices, of
         collectives or of networks of a torch package: rows, and scores with its own naive rules; both have ``rows``,
         ``mape`` and ``to_dict()``.
@@ -331,7 +285,11 @@ def validate(
     """
     own_report = own_table(table, data) if isinstance(table, str | Path) else None
     if own_report is not None:
-        is_set = {"protocol": protocol != NOTHING_FITTED, "only": only is not None, "fit_share": fit_share is not None}
+        is_set = {
+            "protocol": protocol != protocols.NOTHING_FITTED,
+            "only": only is not None,
+            "fit_share": fit_share is not None,
+        }
         refuse_beside(own_report, [name for name, is_given in is_set.items() if is_given])
         return own_report.report(progress)
     if data is not None:

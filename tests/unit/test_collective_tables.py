@@ -17,12 +17,12 @@ from perfmodel.hardware.topology import Place, Topology
 from perfmodel.measurements.kernel_tables import read_collectives, read_data_folder
 from perfmodel.sync.placed import place
 from perfmodel.sync.registry import collective, place_library
-from perfmodel.validation.scores.collectives import (
+from perfmodel.validation.tables.clusters import (
     CONSTANT,
     INTERPOLATED,
     NEAREST,
-    collective_scores,
     predicted_times,
+    report_of,
 )
 from perfmodel.validation.tables.own_tables import own_table
 from score_tables import score_folder
@@ -57,7 +57,7 @@ def test_what_the_file_says_scores_without_error(tmp_path, operation):
     table = read_collectives(written(tmp_path, *calls(operation)))
     assert sum(row.is_fitted for row in table.rows) == 20  # every other size, on 2 and 8 devices
     assert {row.worker_count for row in table.rows if row.is_fitted} == {2, 8}
-    scores = {each.score.model: each.score for each in collective_scores(table) if each.part == "all"}
+    scores = {each.score.model: each.score for each in report_of(table).parts if each.part == "all"}
     assert scores["perfmodel"].mape == pytest.approx(0, abs=1e-9)
     assert scores["perfmodel"].cells == 40
     assert scores["perfmodel"].fitted == 10
@@ -69,7 +69,7 @@ def test_a_slower_measurement_is_an_error_of_the_model(tmp_path):
     table = read_collectives(written(tmp_path, *rows, ROW.format(op="all_reduce", devices=2, size=2048, seconds=1e-5)))
     scored = [row for row in table.rows if not row.is_fitted]
     error = np.mean(np.abs(predicted_times(scored) / 1e-3 - 1))
-    own = next(each for each in collective_scores(table) if each.score.model == "perfmodel")
+    own = next(each for each in report_of(table).parts if each.score.model == "perfmodel")
     assert own.score.mape == pytest.approx(100 * error)
 
 
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_named(tmp_path, wrong, right, error, told):
 def test_more_devices_than_the_system_has(tmp_path):
     rows = [ROW.format(op="all_reduce", devices=n, size=512, seconds=1e-5) for n in (2, 16)]
     with pytest.raises(TableError, match="at most 8 devices on system dgx_a100"):
-        collective_scores(read_collectives(written(tmp_path, *rows)))
+        report_of(read_collectives(written(tmp_path, *rows)))
 
 
 def test_another_format_is_no_table_of_collectives(tmp_path):

@@ -10,7 +10,7 @@ import perfmodel as pm
 from perfmodel.errors import CalibrationError
 from perfmodel.fitting.fit import fit_unknowns
 from perfmodel.fitting.kernel_boards import boards_of
-from perfmodel.fitting.problem import KernelProblem
+from perfmodel.fitting.problem import Problem
 from perfmodel.hardware.fit_file import load_fit_plan
 from perfmodel.hardware.spec_files import ENVIRONMENT_VARIABLE, shipped_folder
 from perfmodel.layers import Dense
@@ -93,7 +93,8 @@ def test_held_out_times_change_nothing_about_their_predictions():
     plan = load_fit_plan("kernels_contraction")
     trained = tuple(int(index) for index in np.flatnonzero(folds != 0))
     fits = [
-        fit_unknowns(KernelProblem.of([with_times(board, times)], plan), trained).log_factors for times in (truth, lied)
+        fit_unknowns(Problem.of_boards([with_times(board, times)], plan), trained).log_factors
+        for times in (truth, lied)
     ]
     np.testing.assert_array_equal(*fits)
 
@@ -109,7 +110,7 @@ def test_fits_start_where_no_row_has_told(tmp_path, monkeypatch):
     """The shipped constant was fitted on such rows: a fold may not see it, not even as its start."""
     rows = [row(*shape) for shape in shapes()[:9]]
     plan = load_fit_plan("kernels_contraction")
-    problem = KernelProblem.of([board_of(rows)], plan)
+    problem = Problem.of_boards([board_of(rows)], plan)
     zeros = np.zeros(len(problem.unknowns))
     before = problem.log_times(zeros, range(9))[0]
     (tmp_path / "libraries").mkdir()
@@ -120,14 +121,14 @@ def test_fits_start_where_no_row_has_told(tmp_path, monkeypatch):
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path))
     other = board_of(rows)
     assert np.median(other.times() / np.exp(before)) > 1.2  # the file's own value does count where nothing is fitted
-    np.testing.assert_allclose(KernelProblem.of([other], plan).log_times(zeros, range(9))[0], before)
+    np.testing.assert_allclose(Problem.of_boards([other], plan).log_times(zeros, range(9))[0], before)
 
 
 def test_two_starts_for_one_constant_are_refused():
     plan = load_fit_plan("kernels_contraction")
     twice = plan.unknown[0].model_copy(update={"name": "again"})
     with pytest.raises(CalibrationError, match=r"start.*one at most"):
-        KernelProblem.of([board_of([row(512, 512, 512)])], plan.model_copy(update={"unknown": (*plan.unknown, twice)}))
+        Problem.of_boards([board_of([row(512, 512, 512)])], plan.model_copy(update={"unknown": (*plan.unknown, twice)}))
 
 
 def test_a_board_that_is_left_out_is_predicted_by_the_others():
@@ -161,8 +162,8 @@ def test_what_a_library_does_on_every_board_comes_from_the_others():
         others = [with_times(boards[1], boards[1].times({"libraries/cublas_7_5/maxwell.latency_cycles": 2.0}))]
         found.append(of_others([own], others, plan=plan, key=str(lie)))
     assert found[0] == found[1] != {}
-    problem = KernelProblem.of([boards[0]], plan, held=found[0])
+    problem = Problem.of_boards([boards[0]], plan, held=found[0])
     assert not {unknown.name for unknown in problem.unknowns} & set(found[0])
     zeros = np.zeros(len(problem.unknowns))
-    again = KernelProblem.of([boards[0]], plan, held={name: value + 0.5 for name, value in found[0].items()})
+    again = Problem.of_boards([boards[0]], plan, held={name: value + 0.5 for name, value in found[0].items()})
     assert not np.allclose(problem.log_times(zeros, range(60))[0], again.log_times(zeros, range(60))[0])

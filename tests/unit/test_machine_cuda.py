@@ -151,7 +151,7 @@ class TestRealGpu:
         assert long / short == pytest.approx(3, rel=0.1)
 
     def test_a_tiny_kernel_takes_the_device_less_than_the_host(self, backend):
-        x = backend._tools_of("fp32").normal(64)
+        x = backend.tools("fp32").normal(64)
         device_s = backend.clock.time(lambda: backend.torch.mul(x, x)).seconds
         assert 5e-7 < device_s < backend.overheads()["dispatch_s"] < 1e-4
 
@@ -166,7 +166,7 @@ class TestRealGpu:
         assert copy.amount / backend.clock.time(copy.run).seconds > 1e10
 
     def test_flushed_is_slower_than_hot(self, backend):
-        x = backend._tools_of("fp32").normal(1 << 20)
+        x = backend.tools("fp32").normal(1 << 20)
         run = lambda: backend.torch.mul(x, x)  # noqa: E731
         hot, cold = backend.clock.time(run).seconds, backend.clock.time_after(backend.flush, run).seconds
         assert cold > hot
@@ -183,7 +183,7 @@ class TestRealGpu:
     def test_tf32_rounds_and_fp32_does_not(self, backend):
         if "tf32" not in backend.dtypes:
             pytest.skip("this GPU has no tf32")
-        left, right = (backend._tools_of("fp32").normal(512, 512) for _ in range(2))
+        left, right = (backend.tools("fp32").normal(512, 512) for _ in range(2))
         exact = left.double() @ right.double()
         off = {}
         for dtype in ("fp32", "tf32"):

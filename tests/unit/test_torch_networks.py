@@ -13,7 +13,7 @@ from perfmodel.cli.app import run
 from perfmodel.errors import MissingPackageError, TableError, TraceError, UnknownNameError
 from perfmodel.framework.profile import load_framework
 from perfmodel.measurements.kernel_tables import read_data_folder
-from perfmodel.measurements.network_tables import network_table_names, read_network_table
+from perfmodel.measurements.scaling_tables import network_table_names, read_network_table
 from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL
 from perfmodel.validation.tables import torch_zoos
 from perfmodel.validation.tables.torch_networks import ONE_EFFICIENCY, network_report

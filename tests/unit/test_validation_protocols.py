@@ -112,12 +112,15 @@ def refuse_leaks(table, *, protocol, subset, fold_index):
     assert sum(a.measured_s != b.measured_s for a, b in zip(cells, spoilt_cells, strict=True)) == len(fold.scored)
 
     before, after = (predict_subset(each, subset=subset, protocol=protocol) for each in (cells, spoilt_cells))
-    np.testing.assert_array_equal(before.fits[fold_index].log_factors, after.fits[fold_index].log_factors)
-    np.testing.assert_array_equal(before.fits[fold_index].spreads, after.fits[fold_index].spreads)
-    assert [cell.predicted_s for cell in before.predicted[fold_index]] == [
-        cell.predicted_s for cell in after.predicted[fold_index]
+    np.testing.assert_array_equal(
+        before.outcomes[fold_index].fit.log_factors, after.outcomes[fold_index].fit.log_factors
+    )
+    np.testing.assert_array_equal(before.outcomes[fold_index].fit.spreads, after.outcomes[fold_index].fit.spreads)
+    assert [cell.predicted_s for cell in before.outcomes[fold_index].predicted] == [
+        cell.predicted_s for cell in after.outcomes[fold_index].predicted
     ]
-    changed = [not np.array_equal(a.log_factors, b.log_factors) for a, b in zip(before.fits, after.fits, strict=True)]
+    pairs = zip(before.outcomes, after.outcomes, strict=True)
+    changed = [not np.array_equal(a.fit.log_factors, b.fit.log_factors) for a, b in pairs]
     assert any(changed), "no fold noticed: the test would pass a model that is never fitted"
 
     honest, told = (pm.validate(each, protocol=protocol, only=subset) for each in (table, spoilt))
@@ -251,15 +254,15 @@ def test_a_held_out_thing_stays_at_its_group(gpu_table):
     """Nothing of Kepler is fitted while the K80 is held out; its factors are the group's share of Pascal's."""
     cells = prepare_cells(gpu_table, gpu_table.subset("gpu"))
     fitted = predict_subset(cells, subset="gpu", protocol="leave_one_device_out")
-    (fold,) = [index for index, fold in enumerate(fitted.folds) if fold.label == "tesla_k80_gk210"]
-    factors = {name: float(np.log(value)) for name, value in fitted.fits[fold].factors.items()}
+    (fit,) = [outcome.fit for outcome in fitted.outcomes if outcome.fold.label == "tesla_k80_gk210"]
+    factors = {name: float(np.log(value)) for name, value in fit.factors.items()}
     for unknown in fitted.problem.unknowns:
         if unknown.name.endswith("_kepler"):
             other = factors[unknown.name.replace("kepler", "pascal")]
             share = unknown.shared_spread**2 / (unknown.shared_spread**2 + unknown.spread**2)
             assert factors[unknown.name] == pytest.approx(share * other, rel=1e-2, abs=1e-4), unknown.name
     kept = sum(unknown.name.endswith("_kepler") for unknown in fitted.problem.unknowns)
-    assert fitted.fits[fold].parameter_count <= len(fitted.problem.unknowns) - kept
+    assert fit.parameter_count <= len(fitted.problem.unknowns) - kept
 
 
 def test_senseless_protocols_are_refused(gpu_table):

@@ -135,7 +135,7 @@ class DriftWatch:
         return True
 
     def drifted(self) -> frozenset[int]:
-        """Return the closed windows at one end of which the reference was off its median by more than the limit."""
+        """Return the closed windows that begin or end with a reference time too far from the median."""
         middle = statistics.median(self.times)
         off = [abs(seconds / middle - 1) > DRIFT_LIMIT for seconds in self.times]
         return frozenset(window for window in range(self.window) if off[window] or off[window + 1])
@@ -211,16 +211,31 @@ class Backend(ABC):
     def benchmarks(self, dtype: str) -> Mapping[str, Benchmark]:
         """Return the benchmarks in a data type, by kernel class."""
 
-    @abstractmethod
+    def tools(self, dtype: str, *, small: bool = False) -> Any:
+        """Return what makes operands in a data type, ``small`` ones from few random numbers."""
+        raise NotImplementedError
+
+    def array(self, result: Any) -> Any:
+        """Return the result of a kernel as a float64 array."""
+        raise NotImplementedError
+
     def prepare(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> Prepared:
         """Return a kernel with operands of random normal numbers in memory."""
+        return benchmark.prepare(self.tools(dtype), sizes, benchmark.operation(sizes))
 
-    @abstractmethod
     def results(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> tuple[Any, Any, bool]:
         """Run a kernel on the same operands in a data type and in ``fp64``; return float64 arrays.
 
         The third tells whether it draws random numbers, so that the two differ.
         """
+        arrays, is_random = [], False
+        for precision in (dtype, "fp64"):
+            tools = self.tools(precision, small=True)
+            tools.restart()
+            prepared = benchmark.prepare(tools, sizes, benchmark.operation(sizes))
+            arrays.append(self.array(prepared.run()))
+            is_random = prepared.random
+        return arrays[0], arrays[1], is_random
 
     @abstractmethod
     def settings(self, dtype: str) -> AbstractContextManager[None]:

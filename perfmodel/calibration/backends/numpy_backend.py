@@ -11,29 +11,11 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from perfmodel import layers
-from perfmodel.calibration import facts
+from perfmodel.calibration import facts, families
 from perfmodel.calibration.backends.base import Backend, Clock, HostClock, PeakRun
 from perfmodel.calibration.benchmark import SEED, Axis, Benchmark, Prepared, Run, Sizes
 from perfmodel.calibration.facts import page_fault_s
-from perfmodel.calibration.families import (
-    BATCHED_AXES,
-    CONTRACTION_AXES,
-    ELEMENTS,
-    GATHER_AXES,
-    ROLES,
-    ROWS,
-    SEQUENCES,
-    TWO_OF_ELEMENTS,
-    TWO_ROWS,
-    UPDATE_AXES,
-    Family,
-    batched_contraction,
-    contraction,
-    gather,
-    in_role,
-    of_layer,
-    update,
-)
+from perfmodel.calibration.families import ELEMENTS, ROWS, SEQUENCES, TWO_OF_ELEMENTS, TWO_ROWS, Family
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.layers import Layer
@@ -108,7 +90,7 @@ def _pass(
     def prepare(tools: NumpyTools, sizes: Sizes, operation: Operation) -> Prepared:
         return Prepared(partial(run, *(tools.normal(*family.tensor(sizes)) for _ in range(arrays))), random=random)
 
-    return Benchmark(name=name, axes=family.axes, operation=of_layer(name, family, layer), prepare=prepare)
+    return families.pass_benchmark(name, family, layer, prepare)
 
 
 def _softmax(x: Any) -> Any:
@@ -231,34 +213,19 @@ def _passes() -> Iterator[Benchmark]:
 
 def numpy_benchmarks() -> Iterator[Benchmark]:
     """Yield the benchmarks of numpy."""
-    for role in ROLES:
-        yield Benchmark(
-            name=f"gemm_{role.value}",
-            axes=CONTRACTION_AXES,
-            operation=partial(in_role, contraction, role),
-            prepare=_dense,
-            point_count=28,
-            weight=4,
-        )
-    for role in (Role.OUTPUT, Role.INPUT_GRADIENT):
-        yield Benchmark(
-            name=f"batched_gemm_{role.value}",
-            axes=BATCHED_AXES,
-            operation=partial(in_role, batched_contraction, role),
-            prepare=_batched,
-        )
+    yield from families.role_benchmarks(
+        families.by_role("gemm"), families.CONTRACTION_AXES, families.contraction, _dense, point_count=28, weight=4
+    )
+    batched = families.by_role("batched_gemm", (Role.OUTPUT, Role.INPUT_GRADIENT))
+    yield from families.role_benchmarks(batched, families.BATCHED_AXES, families.batched_contraction, _batched)
     yield from _passes()
-    for suffix in ("", "_backward"):
-        yield Benchmark(
-            name=f"cross_entropy{suffix}",
-            axes=CLASSES.axes,
-            operation=of_layer(f"cross_entropy{suffix}", CLASSES, layers.CrossEntropy()),
-            prepare=_cross_entropy,
-        )
-    for role, name in ((Role.OUTPUT, "gather"), (Role.WEIGHT_GRADIENT, "scatter_add")):
-        yield Benchmark(name=name, axes=GATHER_AXES, operation=partial(in_role, gather, role), prepare=_gather)
+    for name in ("cross_entropy", "cross_entropy_backward"):
+        yield families.pass_benchmark(name, CLASSES, layers.CrossEntropy(), _cross_entropy)
+    yield from families.role_benchmarks(families.GATHERS, families.GATHER_AXES, families.gather, _gather)
     for name in UPDATES:
-        yield Benchmark(name=name, axes=UPDATE_AXES, operation=update(name), prepare=partial(_update, name))
+        yield Benchmark(
+            name=name, axes=families.UPDATE_AXES, operation=families.update(name), prepare=partial(_update, name)
+        )
 
 
 NUMPY_DTYPE: Final = {"fp32": np.float32, "fp64": np.float64}
@@ -322,19 +289,13 @@ class NumpyBackend(Backend):
         """Return all benchmarks of numpy, the same in every data type."""
         return {benchmark.name: benchmark for kind in BENCHMARKS for benchmark in kind()}
 
-    def prepare(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> Prepared:
-        """Return a kernel with its operands."""
-        return benchmark.prepare(self._tools[dtype], sizes, benchmark.operation(sizes))
+    def tools(self, dtype: str, *, small: bool = False) -> NumpyTools:
+        """Return what makes operands in a data type."""
+        return self._tools[dtype]
 
-    def results(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> tuple[Any, Any, bool]:
-        """Run a kernel in both data types on the same random numbers."""
-        made, is_random = [], False
-        for precision in (dtype, "fp64"):
-            self._tools[precision].restart()
-            prepared = self.prepare(benchmark, sizes, dtype=precision)
-            made.append(np.asarray(prepared.run(), dtype=np.float64))
-            is_random = prepared.random
-        return made[0], made[1], is_random
+    def array(self, result: Any) -> Any:
+        """Return a result in double precision."""
+        return np.asarray(result, dtype=np.float64)
 
     def settings(self, dtype: str) -> AbstractContextManager[None]:
         """Return a block that changes nothing."""

@@ -13,13 +13,14 @@ from perfmodel.calibration import facts
 from perfmodel.calibration.backends.base import Backend, Clock, HostClock, PeakRun, smallest_sizes
 from perfmodel.calibration.backends.torch_overheads import all_reduces, host_copies, overheads
 from perfmodel.calibration.backends.torch_passes import (
+    POOL,
     CudaClock,
     TorchTools,
     pass_benchmarks,
     product_benchmarks,
 )
 from perfmodel.calibration.backends.torch_reductions import reduction_benchmarks, sequence_benchmarks
-from perfmodel.calibration.benchmark import SEED, Benchmark, Prepared, Run, Sizes
+from perfmodel.calibration.benchmark import SEED, Benchmark, Run
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, MissingPackageError
 from perfmodel.units import GIB, MIB
@@ -79,8 +80,7 @@ class TorchBackend(Backend):
     def __init__(self, target: str) -> None:
         self.torch = _torch()
         self.target = _checked_device(self.torch, target)
-        self._tools: dict[str, TorchTools] = {}
-        self._small_tools: dict[str, TorchTools] = {}
+        self._tools: dict[tuple[str, bool], TorchTools] = {}
         if self._on_gpu:
             self.torch.cuda.set_device(self.target)
 
@@ -164,33 +164,19 @@ class TorchBackend(Backend):
         made = {benchmark.name: benchmark for kind in BENCHMARKS for benchmark in kind()}
         return made if dtype != "tf32" else {name: timed for name, timed in made.items() if _has_products(timed)}
 
-    def _tools_of(self, dtype: str) -> TorchTools:
+    def tools(self, dtype: str, *, small: bool = False) -> TorchTools:
+        """Return what makes operands in a data type, ``small`` ones from few random numbers."""
         name = TORCH_DTYPE[dtype]
-        if name not in self._tools:
-            self._tools[name] = TorchTools(self.torch, device=self.target, dtype=name, seed=SEED)
-        return self._tools[name]
+        if (name, small) not in self._tools:
+            pool = SMALL_POOL if small else POOL
+            self._tools[name, small] = TorchTools(self.torch, device=self.target, dtype=name, seed=SEED, pool=pool)
+        return self._tools[name, small]
 
-    def _small_tools_of(self, name: str) -> TorchTools:
-        if name not in self._small_tools:
-            self._small_tools[name] = TorchTools(self.torch, device=self.target, dtype=name, seed=SEED, pool=SMALL_POOL)
-        return self._small_tools[name]
-
-    def prepare(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> Prepared:
-        """Return a kernel with its operands."""
-        return benchmark.prepare(self._tools_of(dtype), sizes, benchmark.operation(sizes))
-
-    def results(self, benchmark: Benchmark, sizes: Sizes, *, dtype: str) -> tuple[Any, Any, bool]:
-        """Return the first tensor that a kernel makes, in both data types from the same random numbers."""
-        made, is_random = [], False
-        for precision in (dtype, "fp64"):
-            tools = self._small_tools_of(TORCH_DTYPE[precision])
-            tools.restart()
-            prepared = benchmark.prepare(tools, sizes, benchmark.operation(sizes))
-            result, is_random = prepared.run(), prepared.random
-            while isinstance(result, list | tuple):
-                result = next(part for part in result if part is not None)
-            made.append(result.detach().double().cpu().numpy())
-        return made[0], made[1], is_random
+    def array(self, result: Any) -> Any:
+        """Return the first tensor of a result."""
+        while isinstance(result, list | tuple):
+            result = next(part for part in result if part is not None)
+        return result.detach().double().cpu().numpy()
 
     @contextmanager
     def settings(self, dtype: str) -> Iterator[None]:
@@ -209,24 +195,24 @@ class TorchBackend(Backend):
     def _large(self) -> Any:
         """A tensor larger than the last cache: it evicts all other data, and its copy goes through memory."""
         elements = int(LARGER[self._on_gpu] * self.facts()["cache_mib"] * MIB / 4)
-        return self._tools_of("fp32").normal(elements)
+        return self.tools("fp32").normal(elements)
 
     def copy_run(self, moved_bytes: float) -> Run:
         """Return the copy of one tensor to another."""
-        source = self._tools_of("fp32").normal(int(moved_bytes / 8))
+        source = self.tools("fp32").normal(int(moved_bytes / 8))
         target = self.torch.empty_like(source)
         return lambda: target.copy_(source)
 
     def reference(self) -> Run:
         """Return a product and a pass of moderate size."""
-        tools = self._tools_of("fp32")
+        tools = self.tools("fp32")
         edge = 1500 if self._on_gpu else 400
         left, right, torch = tools.normal(edge, edge), tools.normal(edge, edge), self.torch
         return lambda: torch.relu(torch.mm(left, right))
 
     def peak_runs(self, dtype: str) -> tuple[PeakRun, PeakRun]:
         """Return a square product, and a copy of a tensor larger than the last cache."""
-        tools = self._tools_of(dtype)
+        tools = self.tools(dtype)
         edge = 4096 if self._on_gpu else 1280
         left, right, torch = tools.normal(edge, edge), tools.normal(edge, edge), self.torch
         target = torch.empty_like(self._large)
@@ -235,7 +221,7 @@ class TorchBackend(Backend):
 
     def overheads(self) -> dict[str, float]:
         """Time autograd, modules and optimizers beyond their kernels [s]."""
-        return overheads(self._tools_of("fp32"))
+        return overheads(self.tools("fp32"))
 
     def allocator(self) -> str | None:
         """Describe torch's own allocator of a GPU's memory."""
@@ -246,7 +232,7 @@ class TorchBackend(Backend):
 
     def host_copies(self) -> list[dict[str, Any]]:
         """Return copies both ways, from pinned and pageable memory, of a GPU."""
-        return host_copies(self._tools_of("fp32")) if self._on_gpu else []
+        return host_copies(self.tools("fp32")) if self._on_gpu else []
 
     def all_reduces(self) -> list[dict[str, Any]]:
         """Return an all-reduce between all GPUs of the box, or between two processes on a CPU of several cores."""

@@ -25,7 +25,7 @@ SIZES_BYTES: Final = {"gloo": (1024, 2**24), "nccl": (1024, 2**28)}
 """Library -> bytes of the smallest and the largest tensor [B]."""
 
 ALL_REDUCE_REPEATS: Final = 9
-"""Repeats of which the median is taken [1]."""
+"""Repeats whose median is taken [1]."""
 
 LOOPBACK: Final = Path("/sys/class/net/lo")
 """The interface by which gloo's processes reach each other, where the system calls it so."""

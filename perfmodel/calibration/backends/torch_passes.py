@@ -10,22 +10,10 @@ from operator import attrgetter
 from typing import Any, Final
 
 from perfmodel import layers
+from perfmodel.calibration import families
 from perfmodel.calibration.backends.base import Clock, Timing
 from perfmodel.calibration.benchmark import Benchmark, Prepared, Run, Sizes
-from perfmodel.calibration.families import (
-    BATCHED_AXES,
-    CONTRACTION_AXES,
-    CONVOLUTIONS,
-    ELEMENTS,
-    MAPS,
-    ROLES,
-    TWO_OF_ELEMENTS,
-    Family,
-    batched_contraction,
-    contraction,
-    in_role,
-    of_layer,
-)
+from perfmodel.calibration.families import ELEMENTS, MAPS, TWO_OF_ELEMENTS, Family, pass_benchmark
 from perfmodel.layers import Layer
 from perfmodel.layers.passes import elementwise
 from perfmodel.records import Convolution, Operation, Role
@@ -181,140 +169,96 @@ class CudaClock(Clock):
         return Timing.of(taken)
 
 
-Forward = Callable[..., Any]
-Backward = Callable[..., Any]
-
-
-def passes(
-    name: str,
-    family: Family,
-    layer: Layer | Callable[[Sizes], Layer],
-    forward: Forward,
-    backward: Backward | None = None,
-    *,
-    random: bool = False,
-    weight: float = 1.0,
-) -> Iterator[Benchmark]:
-    """Yield the benchmark of a pass and that of its gradient."""
-
-    def inputs(tools: TorchTools, sizes: Sizes) -> list[Any]:
-        return [tools.normal(*family.tensor(sizes)) for _ in range(family.inputs)]
-
-    def prepare(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-        return Prepared(partial(forward, tools.torch, *inputs(tools, sizes)), random=random)
-
-    yield Benchmark(
-        name=name, axes=family.axes, operation=of_layer(name, family, layer), prepare=prepare, weight=weight
-    )
-    if backward is None:
-        return
-
-    def prepare_backward(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-        operands = inputs(tools, sizes)
-        result = forward(tools.torch, *operands)
-        gradient = tools.normal(*result.shape)
-        return Prepared(partial(backward, tools.torch, gradient, result, *operands))
-
-    name = f"{name}_backward"
-    operation = of_layer(name, family, layer)
-    yield Benchmark(name=name, axes=family.axes, operation=operation, prepare=prepare_backward, weight=weight)
-
-
-Call = tuple[Any, ...]
-"""A function of torch by its dotted name and what it takes: ``x`` and ``z`` the inputs, ``y`` the result, ``g`` its
-gradient, other things as they are."""
-
-ELEMENT_PASSES: Final[tuple[tuple[str, Family, Layer, Call, Call | None, float], ...]] = (
-    ("relu", ELEMENTS, layers.ReLU(), ("relu", "x"), ("ops.aten.threshold_backward", "g", "y", 0), 2),
-    (
-        "relu6",
-        ELEMENTS,
-        layers.ReLU6(),
-        ("nn.functional.relu6", "x"),
-        ("ops.aten.hardtanh_backward", "g", "x", 0, 6),
-        1,
-    ),
-    (
-        "leaky_relu",
-        ELEMENTS,
-        layers.LeakyReLU(),
-        ("nn.functional.leaky_relu", "x"),
-        ("ops.aten.leaky_relu_backward", "g", "x", 0.01, False),
-        1,
-    ),
-    ("gelu", ELEMENTS, layers.GELU(), ("nn.functional.gelu", "x"), ("ops.aten.gelu_backward", "g", "x"), 1.5),
-    ("silu", ELEMENTS, layers.SiLU(), ("nn.functional.silu", "x"), ("ops.aten.silu_backward", "g", "x"), 1),
-    ("sigmoid", ELEMENTS, layers.Sigmoid(), ("sigmoid", "x"), ("ops.aten.sigmoid_backward", "g", "y"), 1),
-    ("tanh", ELEMENTS, layers.Tanh(), ("tanh", "x"), ("ops.aten.tanh_backward", "g", "y"), 1),
-    (
-        "hard_swish",
-        ELEMENTS,
-        layers.Unary(function="hard_swish"),
-        ("nn.functional.hardswish", "x"),
-        ("ops.aten.hardswish_backward", "g", "x"),
-        1,
-    ),
-    (
-        "elu",
-        ELEMENTS,
-        layers.Unary(function="elu"),
-        ("nn.functional.elu", "x"),
-        ("ops.aten.elu_backward", "g", 1.0, 1.0, 1.0, False, "x"),
-        1,
-    ),
-    ("add", TWO_OF_ELEMENTS, layers.Add(), ("add", "x", "z"), None, 2),
-    ("multiply", TWO_OF_ELEMENTS, layers.Binary(function="multiply"), ("mul", "x", "z"), ("mul", "g", "z"), 1),
-    ("subtract", TWO_OF_ELEMENTS, layers.Binary(function="subtract"), ("sub", "x", "z"), None, 1),
-    ("divide", TWO_OF_ELEMENTS, layers.Binary(function="divide"), ("div", "x", "z"), None, 1),
-    ("exp", ELEMENTS, layers.Unary(function="exp"), ("exp", "x"), ("mul", "g", "y"), 1),
-    ("square", ELEMENTS, layers.Unary(function="square"), ("square", "x"), None, 1),
-    (
-        "multiply_by_number",
-        ELEMENTS,
-        layers.Unary(function="multiply_by_number"),
-        ("mul", "x", 0.7),
-        ("mul", "g", 0.7),
-        1,
-    ),
-    ("add_number", ELEMENTS, layers.Unary(function="add_number"), ("add", "x", 0.7), None, 1),
-    ("copy", ELEMENTS, layers.Copy(), ("clone", "x"), None, 1),
-)
-"""Name of a pass, its shapes and its layer, what runs it and its gradient if that has a pass of its own, its weight."""
+Call = Callable[..., Any] | tuple[Any, ...]
+"""What runs a pass: a function of torch and the operands, or a function of torch by its dotted name and what it takes:
+``x`` and ``z`` the inputs, ``y`` the result, ``g`` its gradient, other things as they are. The latter costs no call."""
 
 
 def _bound(call: Call, torch: Any, operands: Mapping[str, Any]) -> Run:
+    if callable(call):
+        return partial(call, torch, *operands.values())
     function, *arguments = call
     return partial(
         attrgetter(function)(torch), *(operands[name] if isinstance(name, str) else name for name in arguments)
     )
 
 
-def called_passes(
-    name: str, family: Family, layer: Layer, forward: Call, gradient: Call | None, weight: float
+def passes(
+    name: str,
+    family: Family,
+    layer: Layer | Callable[[Sizes], Layer],
+    forward: Call,
+    backward: Call | None = None,
+    *,
+    random: bool = False,
+    weight: float = 1.0,
 ) -> Iterator[Benchmark]:
-    """Yield the benchmark of a pass that one function of torch runs, and that of its gradient."""
+    """Yield the benchmark of a pass and that of its gradient; its function takes gradient, result and inputs."""
 
-    def prepare(call: Call, tools: TorchTools, sizes: Sizes, _: Operation) -> Prepared:
-        inputs = [tools.normal(*family.tensor(sizes)) for _ in range(family.inputs)]
-        operands = dict(zip("xz", inputs, strict=False))
-        run = _bound(forward, tools.torch, operands)
-        if call is forward:
-            return Prepared(run)
-        operands["y"] = run()
-        operands["g"] = tools.normal(*operands["y"].shape)
-        return Prepared(_bound(call, tools.torch, operands))
+    def forward_of(tools: TorchTools, sizes: Sizes) -> tuple[Run, dict[str, Any]]:
+        inputs = {key: tools.normal(*family.tensor(sizes)) for key in ("x", "z", "third")[: family.inputs]}
+        return _bound(forward, tools.torch, inputs), inputs
 
-    for class_name, call in ((name, forward), (f"{name}_backward", gradient)):
-        if call is not None:
-            operation = of_layer(class_name, family, layer)
-            yield Benchmark(
-                name=class_name, axes=family.axes, operation=operation, prepare=partial(prepare, call), weight=weight
-            )
+    def prepare(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+        return Prepared(forward_of(tools, sizes)[0], random=random)
+
+    def prepare_backward(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
+        assert backward is not None
+        run, inputs = forward_of(tools, sizes)
+        result = run()
+        operands = {"g": tools.normal(*result.shape), "y": result, **inputs}
+        return Prepared(_bound(backward, tools.torch, operands))
+
+    yield pass_benchmark(name, family, layer, prepare, weight=weight)
+    if backward is not None:
+        yield pass_benchmark(f"{name}_backward", family, layer, prepare_backward, weight=weight)
+
+
+ELEMENT_PASSES: Final[tuple[tuple[str, Layer, tuple[Any, ...], tuple[Any, ...] | None], ...]] = (
+    ("relu", layers.ReLU(), ("relu", "x"), ("ops.aten.threshold_backward", "g", "y", 0)),
+    ("relu6", layers.ReLU6(), ("nn.functional.relu6", "x"), ("ops.aten.hardtanh_backward", "g", "x", 0, 6)),
+    (
+        "leaky_relu",
+        layers.LeakyReLU(),
+        ("nn.functional.leaky_relu", "x"),
+        ("ops.aten.leaky_relu_backward", "g", "x", 0.01, False),
+    ),
+    ("gelu", layers.GELU(), ("nn.functional.gelu", "x"), ("ops.aten.gelu_backward", "g", "x")),
+    ("silu", layers.SiLU(), ("nn.functional.silu", "x"), ("ops.aten.silu_backward", "g", "x")),
+    ("sigmoid", layers.Sigmoid(), ("sigmoid", "x"), ("ops.aten.sigmoid_backward", "g", "y")),
+    ("tanh", layers.Tanh(), ("tanh", "x"), ("ops.aten.tanh_backward", "g", "y")),
+    (
+        "hard_swish",
+        layers.Unary(function="hard_swish"),
+        ("nn.functional.hardswish", "x"),
+        ("ops.aten.hardswish_backward", "g", "x"),
+    ),
+    (
+        "elu",
+        layers.Unary(function="elu"),
+        ("nn.functional.elu", "x"),
+        ("ops.aten.elu_backward", "g", 1.0, 1.0, 1.0, False, "x"),
+    ),
+    ("add", layers.Add(), ("add", "x", "z"), None),
+    ("multiply", layers.Binary(function="multiply"), ("mul", "x", "z"), ("mul", "g", "z")),
+    ("subtract", layers.Binary(function="subtract"), ("sub", "x", "z"), None),
+    ("divide", layers.Binary(function="divide"), ("div", "x", "z"), None),
+    ("exp", layers.Unary(function="exp"), ("exp", "x"), ("mul", "g", "y")),
+    ("square", layers.Unary(function="square"), ("square", "x"), None),
+    ("multiply_by_number", layers.Unary(function="multiply_by_number"), ("mul", "x", 0.7), ("mul", "g", 0.7)),
+    ("add_number", layers.Unary(function="add_number"), ("add", "x", 0.7), None),
+    ("copy", layers.Copy(), ("clone", "x"), None),
+)
+"""Name of a pass, its layer, what runs it, and what runs its gradient if that has a pass of its own."""
+
+WEIGHTS: Final = {"relu": 2.0, "gelu": 1.5, "add": 2.0}
+"""Weights of these passes that are not 1."""
 
 
 def _element_wise() -> Iterator[Benchmark]:
-    for row in ELEMENT_PASSES:
-        yield from called_passes(*row)
+    for name, layer, forward, backward in ELEMENT_PASSES:
+        family = TWO_OF_ELEMENTS if "z" in forward else ELEMENTS
+        yield from passes(name, family, layer, forward, backward, weight=WEIGHTS.get(name, 1.0))
     yield Benchmark(
         name="gradient_sum_backward",
         axes=ELEMENTS.axes,
@@ -341,12 +285,7 @@ def _element_wise() -> Iterator[Benchmark]:
         random=True,
         weight=1.5,
     )
-    yield Benchmark(
-        name="dropout_backward",
-        axes=ELEMENTS.axes,
-        operation=of_layer("dropout_backward", ELEMENTS, layers.Dropout(rate=0.3)),
-        prepare=_dropout_gradient,
-    )
+    yield pass_benchmark("dropout_backward", ELEMENTS, layers.Dropout(rate=0.3), _dropout_gradient)
     yield from passes("bernoulli", ELEMENTS, layers.Unary(function="bernoulli"), _bernoulli, random=True)
 
 
@@ -422,10 +361,8 @@ def _batched(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     count, m, n, k = sizes["count"], sizes["rows"], sizes["columns"], sizes["inner"]
     if operation.role is Role.OUTPUT:
         left, right = tools.normal(count, m, k), tools.normal(count, k, n)
-    elif operation.role is Role.INPUT_GRADIENT:
-        left, right = tools.normal(count, m, k), tools.normal(count, n, k).transpose(1, 2)
     else:
-        left, right = tools.normal(count, k, m).transpose(1, 2), tools.normal(count, k, n)
+        left, right = tools.normal(count, m, k), tools.normal(count, n, k).transpose(1, 2)
     return Prepared(partial(tools.torch.bmm, left, right))
 
 
@@ -449,27 +386,13 @@ def _convolution(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepa
 
 def product_benchmarks() -> Iterator[Benchmark]:
     """Yield the benchmarks of products."""
-    for role in ROLES:
-        yield Benchmark(
-            name=f"gemm_{role.value}",
-            axes=CONTRACTION_AXES,
-            operation=partial(in_role, contraction, role),
-            prepare=_dense,
-            point_count=DENSE_POINTS,
-            weight=4,
-        )
-        if role is not Role.WEIGHT_GRADIENT:  # the layer of batched products calls both its gradients input gradients
-            yield Benchmark(
-                name=f"batched_gemm_{role.value}",
-                axes=BATCHED_AXES,
-                operation=partial(in_role, batched_contraction, role),
-                prepare=_batched,
-            )
-        for family in CONVOLUTIONS:
-            yield Benchmark(
-                name=f"{family.name}_{role.value}",
-                axes=family.axes,
-                operation=partial(in_role, family.operation, role),
-                prepare=_convolution,
-                weight=family.weight,
-            )
+    dense = families.by_role("gemm")
+    yield from families.role_benchmarks(
+        dense, families.CONTRACTION_AXES, families.contraction, _dense, point_count=DENSE_POINTS, weight=4
+    )
+    # the layer of batched products calls both its gradients input gradients
+    batched = families.by_role("batched_gemm", (Role.OUTPUT, Role.INPUT_GRADIENT))
+    yield from families.role_benchmarks(batched, families.BATCHED_AXES, families.batched_contraction, _batched)
+    for family in families.CONVOLUTIONS:
+        names = families.by_role(family.name)
+        yield from families.role_benchmarks(names, family.axes, family.operation, _convolution, weight=family.weight)

@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from perfmodel import layers
-from perfmodel.calibration.backends.torch_passes import TorchTools, called_passes, passes
+from perfmodel.calibration import families
+from perfmodel.calibration.backends.torch_passes import TorchTools, passes
 from perfmodel.calibration.benchmark import Axis, Benchmark, Prepared, Sizes
-from perfmodel.calibration.families import (
-    ATTENTION_AXES,
-    GATHER_AXES,
-    MAPS,
-    RECURRENT_AXES,
-    ROLES,
-    ROWS,
-    SEQUENCES,
-    TWO_ROWS,
-    UPDATE_AXES,
-    Family,
-    attention,
-    gather,
-    in_role,
-    of_layer,
-    recurrence,
-    update,
-)
+from perfmodel.calibration.families import MAPS, ROWS, SEQUENCES, Family, pass_benchmark
 from perfmodel.layers import Layer
 from perfmodel.records import Operation, Recurrence, Role
 
@@ -68,18 +53,13 @@ def by_autograd(tools: TorchTools, forward: Callable[..., Any], *inputs: Any) ->
     return Prepared(partial(tools.torch.autograd.grad, result, inputs, gradient, retain_graph=True))
 
 
-def _single(
-    name: str,
-    family: Family,
-    layer: Layer | Callable[[Sizes], Layer],
-    prepare: Callable[[TorchTools, Sizes, Operation], Prepared],
-    *,
-    shapes: Callable[[Sizes], tuple[layers.Shape, ...]] | None = None,
-    role: Callable[[Sizes], Role] | None = None,
-    weight: float = 1.0,
-) -> Benchmark:
-    operation = of_layer(name, family, layer, shapes=shapes, role=role)
-    return Benchmark(name=name, axes=family.axes, operation=operation, prepare=prepare, weight=weight)
+def _with_autograd(
+    tools: TorchTools, operation: Operation, run: Callable[..., Any], *shapes: Sequence[int]
+) -> Prepared:
+    """Prepare a pass over inputs of some shapes or, by autograd, the gradients of all of them."""
+    backward = operation.role is not Role.OUTPUT
+    inputs = [tools.normal(*shape, grad=backward) for shape in shapes]
+    return by_autograd(tools, run, *inputs) if backward else Prepared(partial(run, *inputs))
 
 
 def _batch_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -160,8 +140,7 @@ def _part_of_gradient(sizes: Sizes) -> Role:
 
 def _local_response_norm(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     norm = partial(tools.torch.nn.functional.local_response_norm, size=5)
-    x = tools.normal(*MAPS.tensor(sizes), grad=operation.role is not Role.OUTPUT)
-    return Prepared(partial(norm, x)) if operation.role is Role.OUTPUT else by_autograd(tools, norm, x)
+    return _with_autograd(tools, operation, norm, MAPS.tensor(sizes))
 
 
 def _norms() -> Iterator[Benchmark]:
@@ -170,10 +149,10 @@ def _norms() -> Iterator[Benchmark]:
         sequences = NORMALISED if suffix else SEQUENCES
         groups = {**GROUPED_MAPS.axes, **({"part": Axis(values=(0, 1))} if suffix else {})}
         grouped = Family(groups, batch="batch", sample=MAPS.sample)
-        yield _single(f"batch_norm{suffix}", MAPS, layers.BatchNorm(), _batch_norm, weight=2)
-        yield _single(f"layer_norm{suffix}", sequences, layers.LayerNorm(), _layer_norm, role=part, weight=1.5)
-        yield _single(f"rms_norm{suffix}", sequences, layers.RMSNorm(), _rms_norm, role=part, weight=0.5)
-        yield _single(
+        yield pass_benchmark(f"batch_norm{suffix}", MAPS, layers.BatchNorm(), _batch_norm, weight=2)
+        yield pass_benchmark(f"layer_norm{suffix}", sequences, layers.LayerNorm(), _layer_norm, role=part, weight=1.5)
+        yield pass_benchmark(f"rms_norm{suffix}", sequences, layers.RMSNorm(), _rms_norm, role=part, weight=0.5)
+        yield pass_benchmark(
             f"group_norm{suffix}",
             grouped,
             lambda sizes: layers.GroupNorm(groups=sizes["groups"]),
@@ -182,11 +161,11 @@ def _norms() -> Iterator[Benchmark]:
             role=part,
             weight=0.5,
         )
-        yield _single(
+        yield pass_benchmark(
             f"local_response_norm{suffix}", MAPS, layers.LocalResponseNorm(), _local_response_norm, weight=0.5
         )
     frozen = layers.BatchNorm(statistics="given")
-    yield _single("frozen_batch_norm", MAPS, frozen, _frozen_batch_norm, weight=1.5)
+    yield pass_benchmark("frozen_batch_norm", MAPS, frozen, _frozen_batch_norm, weight=1.5)
 
 
 def _cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -194,10 +173,7 @@ def _cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Pre
     functional = tools.torch.nn.functional
     loss = functional.nll_loss if sizes["over"] else functional.cross_entropy
     labels = tools.integers(sizes["features"], sizes["rows"])
-    scores = tools.normal(sizes["rows"], sizes["features"], grad=operation.role is not Role.OUTPUT)
-    if operation.role is Role.OUTPUT:
-        return Prepared(partial(loss, scores, labels))
-    return by_autograd(tools, lambda predicted: loss(predicted, labels), scores)
+    return _with_autograd(tools, operation, partial(loss, target=labels), CLASSES.tensor(sizes))
 
 
 def _entropy_layer(sizes: Sizes) -> Layer:
@@ -207,8 +183,7 @@ def _entropy_layer(sizes: Sizes) -> Layer:
 def _binary_cross_entropy(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     target = tools.normal(*ROWS.tensor(sizes)).sigmoid()
     loss = partial(tools.torch.nn.functional.binary_cross_entropy_with_logits, target=target)
-    scores = tools.normal(*ROWS.tensor(sizes), grad=operation.role is not Role.OUTPUT)
-    return Prepared(partial(loss, scores)) if operation.role is Role.OUTPUT else by_autograd(tools, loss, scores)
+    return _with_autograd(tools, operation, loss, ROWS.tensor(sizes))
 
 
 def _softmaxes() -> Iterator[Benchmark]:
@@ -227,12 +202,12 @@ def _softmaxes() -> Iterator[Benchmark]:
         lambda torch, g, y, x: torch.ops.aten._log_softmax_backward_data(g, y, -1, x.dtype),
     )
     squares = ("nn.functional.mse_loss", "x", "z"), ("ops.aten.mse_loss_backward", "g", "x", "z", 1)
-    yield from called_passes("mean_squared_error", TWO_ROWS, layers.MeanSquaredError(), *squares, 0.5)
+    yield from passes("mean_squared_error", families.TWO_ROWS, layers.MeanSquaredError(), *squares, weight=0.5)
     for suffix in ("", "_backward"):
-        yield _single(f"cross_entropy{suffix}", CLASSES, _entropy_layer, _cross_entropy)
-        yield _single(
+        yield pass_benchmark(f"cross_entropy{suffix}", CLASSES, _entropy_layer, _cross_entropy)
+        yield pass_benchmark(
             f"binary_cross_entropy{suffix}",
-            TWO_ROWS,
+            families.TWO_ROWS,
             layers.BinaryCrossEntropy(),
             _binary_cross_entropy,
             weight=0.5,
@@ -257,8 +232,7 @@ def _average_pool(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prep
         if window
         else partial(functional.adaptive_avg_pool2d, output_size=1)
     )
-    x = tools.normal(*MAPS.tensor(sizes), grad=operation.role is not Role.OUTPUT)
-    return Prepared(partial(pool, x)) if operation.role is Role.OUTPUT else by_autograd(tools, pool, x)
+    return _with_autograd(tools, operation, pool, MAPS.tensor(sizes))
 
 
 def _average_layer(sizes: Sizes) -> Layer:
@@ -269,14 +243,14 @@ def _average_layer(sizes: Sizes) -> Layer:
 
 def _pools() -> Iterator[Benchmark]:
     for suffix in ("", "_backward"):
-        yield _single(
+        yield pass_benchmark(
             f"max_pool{suffix}",
             WINDOWS,
             lambda sizes: layers.MaxPool2d(kernel_size=sizes["window"], stride=sizes["stride"]),
             _max_pool,
             weight=1.5,
         )
-        yield _single(f"avg_pool{suffix}", WHOLE_OR_WINDOWS, _average_layer, _average_pool)
+        yield pass_benchmark(f"avg_pool{suffix}", WHOLE_OR_WINDOWS, _average_layer, _average_pool)
 
 
 def _bias_gradient(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -291,7 +265,7 @@ def _biased_layer(sizes: Sizes) -> Layer:
 
 
 def _sums() -> Iterator[Benchmark]:
-    yield _single("bias_gradient_backward", BIASED, _biased_layer, _bias_gradient, weight=1.5)
+    yield pass_benchmark("bias_gradient_backward", BIASED, _biased_layer, _bias_gradient, weight=1.5)
     yield from passes(
         "positional_embedding",
         SEQUENCES,
@@ -300,7 +274,7 @@ def _sums() -> Iterator[Benchmark]:
         lambda torch, g, y, x: torch.sum(g, 0),
         weight=0.5,
     )
-    yield _single(
+    yield pass_benchmark(
         "broadcast_sum_backward",
         SEQUENCES,
         layers.Binary(function="add"),
@@ -309,7 +283,7 @@ def _sums() -> Iterator[Benchmark]:
     )
     for name in ("sum", "mean", "argmax"):
         layer = layers.Reduction(function=name, axes=(-1,))
-        yield from called_passes(name, SEQUENCES, layer, (name, "x", -1), None, 0.5)
+        yield from passes(name, SEQUENCES, layer, (name, "x", -1), weight=0.5)
 
 
 def _slices() -> Iterator[Benchmark]:
@@ -318,7 +292,7 @@ def _slices() -> Iterator[Benchmark]:
         gradient = tools.normal(batch, 1, features)
         return Prepared(partial(tools.torch.ops.aten.slice_backward, gradient, [batch, steps, features], 1, 2, 3, 1))
 
-    yield _single(
+    yield pass_benchmark(
         "slice_backward", SEQUENCES, lambda sizes: layers.Slice(shape=(1, sizes["features"])), prepare, weight=0.5
     )
 
@@ -332,29 +306,17 @@ def reduction_benchmarks() -> Iterator[Benchmark]:
     yield from _slices()
 
 
-MODULE_OF = {"lstm": "LSTM", "gru": "GRU", "rnn": "RNN"}
-
-
-def _pointwise_flop_count(cell: str) -> int:
-    kinds: dict[str, Any] = {"lstm": layers.LSTM, "gru": layers.GRU, "rnn": layers.RNN}
-    count: int = kinds[cell](hidden_size=8).pointwise_flop_count
-    return count
-
-
 def _recurrent(cell: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     """Prepare a layer over a sequence; one call computes both gradients; its time is split by their FLOP."""
     assert isinstance(operation, Recurrence)
     torch = tools.torch
-    module = getattr(torch.nn, MODULE_OF[cell])(sizes["inputs"], sizes["hidden"], device=tools.device)
+    module = getattr(torch.nn, cell.upper())(sizes["inputs"], sizes["hidden"], device=tools.device)
     module = module.to(tools.dtype)
     x = tools.normal(sizes["steps"], sizes["batch"], sizes["inputs"], grad=True)
     if operation.role is Role.OUTPUT:
         return Prepared(lambda: module(x)[0])
     backward = (Role.INPUT_GRADIENT, Role.WEIGHT_GRADIENT)
-    flop = [
-        recurrence(cell, sizes, role, pointwise_flop_count=_pointwise_flop_count(cell)).product_flop_count
-        for role in backward
-    ]
+    flop = [families.recurrence(cell, sizes, role).product_flop_count for role in backward]
     share = flop[backward.index(operation.role)] / sum(flop)
     weights = list(module.parameters())
     result = module(x)[0]
@@ -365,16 +327,13 @@ def _recurrent(cell: str, tools: TorchTools, sizes: Sizes, operation: Operation)
 
 def _attention(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
     shape = (sizes["batch"], sizes["heads"], sizes["queries"], sizes["head_size"])
-    backward = operation.role is not Role.OUTPUT
     drops = bool(sizes["drops"])
     attend = partial(
         tools.torch.nn.functional.scaled_dot_product_attention,
         dropout_p=0.1 if drops else 0.0,
         is_causal=bool(sizes["causal"]),
     )
-    operands = [tools.normal(*shape, grad=backward) for _ in range(3)]
-    prepared = by_autograd(tools, attend, *operands) if backward else Prepared(partial(attend, *operands))
-    return Prepared(prepared.run, random=drops)
+    return replace(_with_autograd(tools, operation, attend, shape, shape, shape), random=drops)
 
 
 def _gather(tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
@@ -438,7 +397,7 @@ TENSORS_AT_ONCE = 16
 
 
 def _update(name: str, tools: TorchTools, sizes: Sizes, operation: Operation) -> Prepared:
-    """Prepare an update: call by call on a CPU; on a GPU a share of a step over several tensors."""
+    """Prepare an families.update: call by call on a CPU; on a GPU a share of a step over several tensors."""
     elements = sizes["elements"]
     if tools.on_gpu and name in OPTIMIZER_OF:
         weights = [tools.normal(elements, grad=True) for _ in range(TENSORS_AT_ONCE)]
@@ -458,28 +417,16 @@ def _stepped(optimizer: Any, weight: Any) -> Any:
 
 
 def sequence_benchmarks() -> Iterator[Benchmark]:
-    """Yield the benchmarks of recurrent layers, attention, embedding tables and optimizers."""
+    """Yield the benchmarks of recurrent layers, families.attention, embedding tables and optimizers."""
     for cell, weight in (("lstm", 2.0), ("gru", 0.5), ("rnn", 0.5)):
-        flop = _pointwise_flop_count(cell)
-        for role in ROLES:
-            yield Benchmark(
-                name=f"{cell}_{role.value}",
-                axes=RECURRENT_AXES,
-                operation=lambda sizes, cell=cell, role=role, flop=flop: recurrence(  # type: ignore[misc]
-                    cell, sizes, role, pointwise_flop_count=flop
-                ),
-                prepare=partial(_recurrent, cell),
-                weight=weight,
-            )
-    for role, name in ((Role.OUTPUT, "attention"), (Role.INPUT_GRADIENT, "attention_backward")):
-        yield Benchmark(
-            name=name,
-            axes=ATTENTION_AXES,
-            operation=partial(in_role, attention, role),
-            prepare=_attention,
-            weight=2,
+        make = partial(families.recurrence, cell)
+        yield from families.role_benchmarks(
+            families.by_role(cell), families.RECURRENT_AXES, make, partial(_recurrent, cell), weight=weight
         )
-    for role, name in ((Role.OUTPUT, "gather"), (Role.WEIGHT_GRADIENT, "scatter_add")):
-        yield Benchmark(name=name, axes=GATHER_AXES, operation=partial(in_role, gather, role), prepare=_gather)
+    attentions = {Role.OUTPUT: "attention", Role.INPUT_GRADIENT: "attention_backward"}
+    yield from families.role_benchmarks(attentions, families.ATTENTION_AXES, families.attention, _attention, weight=2)
+    yield from families.role_benchmarks(families.GATHERS, families.GATHER_AXES, families.gather, _gather)
     for name in UPDATES:
-        yield Benchmark(name=name, axes=UPDATE_AXES, operation=update(name), prepare=partial(_update, name))
+        yield Benchmark(
+            name=name, axes=families.UPDATE_AXES, operation=families.update(name), prepare=partial(_update, name)
+        )

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -26,6 +27,7 @@ from perfmodel.errors import (
 )
 from perfmodel.hardware.fit_file import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.validation.live.prediction import (
     LIVE_DTYPES,
     LiveMeasurement,
@@ -77,8 +79,7 @@ class ChildMeasurer:
 def gathered(plan: LivePlan, events: Iterator[Mapping[str, Any]], *, progress: Progress | None) -> LiveSession:
     """Return a session from the events of its process."""
     facts: dict[str, str] = {}
-    seconds: dict[int, list[float]] = {index: [] for index in range(len(plan.cases))}
-    references: dict[int, list[float]] = {index: [] for index in range(len(plan.cases))}
+    times: dict[int, list[tuple[float, float]]] = defaultdict(list)
     failures: dict[int, str] = {}
     visits = len(plan.cases) * plan.repeats
     done = 0
@@ -90,8 +91,7 @@ def gathered(plan: LivePlan, events: Iterator[Mapping[str, Any]], *, progress: P
         if "failure" in event:
             failures[index] = event["failure"]
         else:
-            seconds[index].append(float(event["seconds"]))
-            references[index].append(float(event["reference_s"]))
+            times[index].append((float(event["seconds"]), float(event["reference_s"])))
         done += 1
         if progress is not None:
             progress(min(done, visits), visits)
@@ -99,8 +99,8 @@ def gathered(plan: LivePlan, events: Iterator[Mapping[str, Any]], *, progress: P
         measurements=tuple(
             LiveMeasurement(
                 case=case,
-                repeats_s=tuple(seconds[index]),
-                reference_s=tuple(references[index]),
+                repeats_s=tuple(seconds for seconds, _ in times[index]),
+                reference_s=tuple(reference_s for _, reference_s in times[index]),
                 failure=failures.get(index, ""),
             )
             for index, case in enumerate(plan.cases)
@@ -205,27 +205,15 @@ def _check_cores(machine: MeasuredMachine, *, core_count: int) -> None:
     warnings.warn(warning, PerfmodelWarning, stacklevel=4)
 
 
-def _dtypes(asked: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str, ...]:
+def _dtypes(dtypes: Sequence[str] | None, machine: MeasuredMachine) -> tuple[str, ...]:
     """Return the data types to measure, all calibrated; None selects all calibrated types that networks can run in."""
-    for dtype in asked or ():
+    for dtype in dtypes or ():
         check_known(f"data type of {machine.name!r}", dtype, machine.dtypes)
-    chosen = tuple(asked or (dtype for dtype in machine.dtypes if dtype in LIVE_DTYPES))
+    chosen = tuple(dtypes or (dtype for dtype in machine.dtypes if dtype in LIVE_DTYPES))
     if not chosen:
         allowed = f"in one of {', '.join(LIVE_DTYPES)}"
         raise ArgumentError("calibration", machine.name, f"{allowed}; this one has {', '.join(machine.dtypes)}")
     return chosen
-
-
-def _check_run(dtypes: Sequence[str] | None) -> None:
-    """Reject data types in which no network is run, before anything is calibrated."""
-    for dtype in dtypes or ():
-        check_known("data type of the live check", dtype, LIVE_DTYPES)
-
-
-def _whole(argument: str, count: Any, *, least: int) -> int:
-    if isinstance(count, bool) or not isinstance(count, int) or count < least:
-        raise ArgumentError(argument, count, f"a whole number of at least {least}")
-    return count
 
 
 def validate_live(
@@ -293,11 +281,12 @@ def validate_live(
     mini-batches.
     """
     chosen = find_networks(networks)
-    _check_run(dtypes)
+    for dtype in dtypes or ():  # before anything is calibrated
+        check_known("data type of the live check", dtype, LIVE_DTYPES)
     plan: dict[str, Any] = {
-        "repeats": _whole("repeats", repeats, least=1),
-        "warmup_steps": _whole("warmup_steps", warmup_steps, least=0),
-        "steps": _whole("steps", steps, least=1),
+        "repeats": whole_number("repeats", repeats),
+        "warmup_steps": whole_number("warmup_steps", warmup_steps, minimum=0),
+        "steps": whole_number("steps", steps),
     }
     if not 0 <= seconds < math.inf:
         raise ArgumentError("seconds", seconds, "a finite time of at least 0 s")

@@ -8,7 +8,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -19,7 +19,7 @@ from perfmodel.hardware.spec_files import toml_entries, toml_value
 from perfmodel.measurements.description import SCHEMA_VERSION
 from perfmodel.measurements.reading import COLUMNS
 from perfmodel.presentation.results import Drawn
-from perfmodel.presentation.tables import Table, facts_text
+from perfmodel.presentation.tables import Table, facts_text, row_table
 from perfmodel.validation.live.prediction import (
     LIVE_NETWORKS,
     MODES,
@@ -94,23 +94,6 @@ class LiveRow:
         return self.measured_s is not None and self.low_s <= self.measured_s <= self.high_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveScore:
-    """All scored rows of a phase and a data type."""
-
-    phase: str
-    dtype: str
-    row_count: int
-    median_percent: float
-    mean_percent: float
-    worst_percent: float
-    rank_correlation: float
-    peaks_mean_percent: float
-    datasheet_mean_percent: float | None
-    ratio_to_peaks: float
-    inside_percent: float
-
-
 def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float:
     """Return Spearman's rank correlation of two lists of times [s]; NaN with fewer than three.
 
@@ -150,10 +133,7 @@ def row_of(prediction: LivePrediction, measurement: LiveMeasurement, *, repeats:
     else:
         status = SCORED
     return LiveRow(
-        network=case.network,
-        phase=case.phase,
-        dtype=case.dtype,
-        batch_size=case.batch_size,
+        **asdict(case),
         predicted_s=prediction.predicted_s,
         low_s=prediction.interval_s[0],
         high_s=prediction.interval_s[1],
@@ -169,25 +149,26 @@ def row_of(prediction: LivePrediction, measurement: LiveMeasurement, *, repeats:
     )
 
 
-def _score(rows: Sequence[LiveRow]) -> LiveScore:
+def _score(rows: Sequence[LiveRow]) -> dict[str, Any]:
+    """Return the scores of all scored rows of a phase and a data type."""
     errors = [abs(row.error_percent) for row in rows if row.error_percent is not None]
     peaks = _mean_absolute([row.peaks_error_percent for row in rows])
     assert peaks is not None
     measured = [row.measured_s for row in rows if row.measured_s is not None]
     mean = statistics.fmean(errors)
-    return LiveScore(
-        phase=rows[0].phase,
-        dtype=rows[0].dtype,
-        row_count=len(rows),
-        median_percent=statistics.median(errors),
-        mean_percent=mean,
-        worst_percent=max(errors),
-        rank_correlation=rank_correlation([row.predicted_s for row in rows], measured),
-        peaks_mean_percent=peaks,
-        datasheet_mean_percent=_mean_absolute([row.datasheet_error_percent for row in rows]),
-        ratio_to_peaks=mean / peaks if peaks else math.inf,
-        inside_percent=100 * statistics.fmean(row.is_inside for row in rows),
-    )
+    return {
+        "phase": rows[0].phase,
+        "dtype": rows[0].dtype,
+        "row_count": len(rows),
+        "median_percent": statistics.median(errors),
+        "mean_percent": mean,
+        "worst_percent": max(errors),
+        "rank_correlation": rank_correlation([row.predicted_s for row in rows], measured),
+        "peaks_mean_percent": peaks,
+        "datasheet_mean_percent": _mean_absolute([row.datasheet_error_percent for row in rows]),
+        "ratio_to_peaks": mean / peaks if peaks else math.inf,
+        "inside_percent": 100 * statistics.fmean(row.is_inside for row in rows),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +245,7 @@ class LiveReport(Drawn):
         )
 
     @property
-    def scores(self) -> Table[LiveScore]:
+    def scores(self) -> Table[Any]:
         """A line for each phase and data type that has scored rows."""
         kinds = dict.fromkeys((row.phase, row.dtype) for row in self.rows)
         groups = [
@@ -272,7 +253,7 @@ class LiveReport(Drawn):
             for kind in sorted(kinds, key=lambda kind: tuple(MODES).index(kind[0]))
         ]
         scored = [_score(rows) for rows in groups if rows]
-        return Table(scored, title="absolute errors of scored rows", headings=_HEADINGS, row_type=LiveScore)
+        return row_table(scored, title="absolute errors of scored rows", headings=_HEADINGS)
 
     @property
     def mean_error_percent(self) -> float:

@@ -1,6 +1,6 @@
 """The process in which the live check measures: fixed threads, kept memory, one JSON line for each result.
 
-It reads a plan from its standard input and writes events to its standard output; see ``live_child``, which starts it.
+It reads a plan from its standard input and writes events to its standard output; ``live.check`` starts it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REFERENCE_EDGES: Final = {"cpu": 1024, "cuda": 4096}
 """Rows and columns of the product whose time tells whether the machine became slower [1]."""
 
 REFERENCE_RUNS: Final = 3
-"""Products of which the median is taken [1]."""
+"""Products whose median time is taken [1]."""
 
 Event = dict[str, Any]
 

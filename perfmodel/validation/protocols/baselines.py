@@ -55,7 +55,7 @@ class Baseline:
 
 
 def column(cells: Cells, name: str) -> Floats:
-    """Return a field of all cells, every value of which must be a positive finite number."""
+    """Return one field of all cells; raise unless every value is a positive finite number."""
     numbers = np.array([getattr(cell, name) for cell in cells], dtype=np.float64)
     if not np.all(np.isfinite(numbers) & (numbers > 0)):
         allowed = f"a list of {numbers.size} positive finite numbers"

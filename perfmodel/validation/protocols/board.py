@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from perfmodel.errors import ArgumentError, CalibrationError
 from perfmodel.measurements.table import SUBSETS
-from perfmodel.presentation.tables import Table
+from perfmodel.presentation.tables import Table, row_table
 from perfmodel.validation.protocols.cells import prepare_cells, progress_of_part
 from perfmodel.validation.protocols.protocols import PROTOCOLS, folds_of, protocol_names
+from perfmodel.validation.scores.table_report import PERFMODEL
 from perfmodel.validation.validate import checked_table, nothing_to_score, validate_steps
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from perfmodel.measurements.table import MeasurementTable
     from perfmodel.validation.scores.report import ValidationReport
-    from perfmodel.validation.scores.table_report import ScoreRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,42 +56,27 @@ COVERS: Final = 0.9
 """Share of the cells that a naive rule must predict to be compared with a score. [1]"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProtocolRow:
-    """One protocol on one subset."""
-
-    subset: str
-    protocol: str
-    cells: int
-    fitted: int
-    mape: float
-    typical_factor_percent: float
-    median_ape: float
-    p90_ape: float
-    geometric_mean_ratio: float
-    naive: str
-    naive_mape: float
-    naive_typical_factor_percent: float
-
-
 def protocol_board(
     table: str | Path | MeasurementTable = "shi2016",
     *,
     only: str | None = None,
     protocols: Sequence[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> Table[ProtocolRow]:
+) -> Table[Any]:
     """Score a table under every protocol."""
     loaded = checked_table(table)
     jobs, senseless = protocol_jobs(loaded, only=only, protocols=protocols)
-    rows: list[ProtocolRow] = []
+    rows: list[dict[str, Any]] = []
     for _, protocol, report in protocol_reports(loaded, jobs, progress=progress):
         rows += [protocol_row(part, label) for label, part in reports_apart(report, protocol)]
     without = "".join(f"; {protocol} leaves nothing to fit ({subset})" for subset, protocol in senseless)
-    return Table(tuple(rows), title=f"{loaded.key}: every protocol{without}")
+    return row_table(rows, title=f"{loaded.key}: every protocol{without}")
 
 
 Jobs = list[tuple[str, str]]
+
+Score = TypeVar("Score", bound=Any)
+"""A line of a scoreboard."""
 
 
 def protocol_jobs(
@@ -140,22 +125,22 @@ def _senseless(table: MeasurementTable, jobs: Sequence[tuple[str, str]]) -> list
     return senseless
 
 
-def protocol_row(report: ValidationReport, label: str) -> ProtocolRow:
+def best_rule(score: Score, others: Iterable[Score]) -> Score | None:
+    """Return the naive rule with the least log error among those that predict nearly all cells of a score."""
+    rules = (row for row in others if not row.model.startswith(PERFMODEL) and row.cells >= COVERS * score.cells)
+    return min(rules, key=lambda row: row.typical_factor_percent, default=None)
+
+
+def protocol_row(report: ValidationReport, label: str) -> dict[str, Any]:
     """Return the line of a report."""
     score, *others = report.scoreboard
-    rules = [row for row in others if not row.model.startswith("perfmodel") and row.cells >= COVERS * score.cells]
-    best: ScoreRow | None = min(rules, key=lambda row: row.typical_factor_percent, default=None)
-    return ProtocolRow(
-        subset=score.subset,
-        protocol=label,
-        cells=score.cells,
-        fitted=score.fitted,
-        mape=score.mape,
-        typical_factor_percent=score.typical_factor_percent,
-        median_ape=score.median_ape,
-        p90_ape=score.p90_ape,
-        geometric_mean_ratio=score.geometric_mean_ratio,
-        naive="" if best is None else best.model,
-        naive_mape=float("nan") if best is None else best.mape,
-        naive_typical_factor_percent=float("nan") if best is None else best.typical_factor_percent,
-    )
+    best = best_rule(score, others)
+    figures = ("cells", "fitted", "mape", "typical_factor_percent", "median_ape", "p90_ape", "geometric_mean_ratio")
+    return {
+        "subset": score.subset,
+        "protocol": label,
+        **{name: getattr(score, name) for name in figures},
+        "naive": "" if best is None else best.model,
+        "naive_mape": float("nan") if best is None else best.mape,
+        "naive_typical_factor_percent": float("nan") if best is None else best.typical_factor_percent,
+    }

@@ -146,17 +146,13 @@ def predict_cell(
         dtype=prepared.dtype,
     )
     predicted_s = float(prediction.step_s)
+    of_row = ("network", "framework", "device", "threads", "batch_size", "status")
     predicted = PredictedCell(
-        network=row.network,
-        framework=row.framework,
-        device=row.device,
-        threads=row.threads,
-        batch_size=row.batch_size,
+        **{name: getattr(row, name) for name in of_row},
         measured_s=cell.measured_s,
         predicted_s=predicted_s,
         ratio=predicted_s / cell.measured_s,
         bottleneck=prediction.bottleneck,
-        status=row.status,
         flop_count=float(work.flop_count),
         moved_bytes=float(work.moved_bytes),
         is_recurrent=cell.family == "LSTM",

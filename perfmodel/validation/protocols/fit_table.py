@@ -10,21 +10,15 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from perfmodel.errors import UnknownNameError
-from perfmodel.hardware.fit_file import Factor, FitFile, FittedConstant, FittedOn, factors_by_constant
+from perfmodel.hardware.fit_file import Factor, FitFile, FittedConstant, FittedOn, factors_by_constant, load_fit_plan
 from perfmodel.hardware.source import Source
 from perfmodel.measurements.table import SUBSETS, MeasurementTable
 from perfmodel.prediction.device.factors import stated_constant
-from perfmodel.validation.protocols.cells import prepare_cells
-from perfmodel.validation.protocols.protocols import (
-    ALL_FITTED,
-    PLAN_OF_SUBSET,
-    FittedSubset,
-    content_key,
-    predict_subset,
-)
+from perfmodel.validation.protocols import protocols
+from perfmodel.validation.protocols.protocols import HeldOut
 from perfmodel.validation.scores import metrics
 from perfmodel.validation.scores.interval_coverage import seen_in
-from perfmodel.validation.validate import checked_table, nothing_to_score
+from perfmodel.validation.validate import scored_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,16 +69,13 @@ def fit(
     """
     if only not in SUBSETS:
         raise UnknownNameError(kind="subset", name=only, known=SUBSETS)
-    loaded = checked_table(table)
-    cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]
-    if not cells:
-        raise nothing_to_score(loaded, only)
-    fitted = predict_subset(cells, subset=only, protocol=ALL_FITTED, progress=progress)
+    loaded, cells = scored_cells(table, only)
+    fitted = protocols.predict_subset(cells, subset=only, protocol=protocols.ALL_FITTED, progress=progress)
     return _calibration(fitted, loaded, only)
 
 
-def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> FitFile:
-    fit, unknowns = fitted.fits[0], fitted.problem.unknowns
+def _calibration(fitted: HeldOut, table: MeasurementTable, subset: str) -> FitFile:
+    (outcome,), unknowns, fit = fitted.outcomes, fitted.unknowns, fitted.only_fit
     factors = []
     for index, unknown in enumerate(unknowns):
         low, high = fit.interval(unknown.name)
@@ -101,10 +92,10 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
                 covariance=tuple(float(f"{entry:.4g}") for entry in fit.covariance[index, : index + 1]),
             )
         )
-    (predicted,) = fitted.predicted
-    measured = [cell.measured_s for cell in predicted]
-    times = [cell.predicted_s for cell in predicted]
+    measured = [cell.measured_s for cell in outcome.predicted]
+    times = [cell.predicted_s for cell in outcome.predicted]
     published = table.source.get("publication", "")
+    plan_name = protocols.PLAN_OF_SUBSET[subset]
     return FitFile(
         schema_version=1,
         name=f"{table.key}, {subset}",
@@ -118,9 +109,7 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
             typical_factor_percent=round(metrics.typical_factor_percent(times, measured=measured), 2),
             fitted_at=datetime.now(UTC).date(),
             code_version=version("perfmodel"),
-            content=content_key(
-                fitted.cells, plan=fitted.problem.plan, trained=[fold.trained for fold in fitted.folds]
-            ),
+            content=protocols.content_key(fitted.cells, plan=load_fit_plan(plan_name), trained=[outcome.fold.trained]),
             seen=seen_in(fitted.cells),
         ),
         factor=tuple(factors),
@@ -129,17 +118,17 @@ def _calibration(fitted: FittedSubset, table: MeasurementTable, subset: str) -> 
             Source(
                 fields=("fitted_on", "factor", "constant"),
                 title=f"fit to the measured table {table.key}. {published}".strip(),
-                note=f"fit plan {PLAN_OF_SUBSET[subset]}: robust least squares on log times, priors at shipped values",
+                note=f"fit plan {plan_name}: robust least squares on log times, priors at shipped values",
             ),
         ),
     )
 
 
-def _constants(fitted: FittedSubset, factors: dict[str, float]) -> tuple[FittedConstant, ...]:
+def _constants(fitted: HeldOut, factors: dict[str, float]) -> tuple[FittedConstant, ...]:
     """Return every single constant that a factor moved, before and after."""
     names = sorted({name for cell in fitted.cells for name in cell.prepared.constant_names})
     specs = {key: spec for cell in fitted.cells for key, spec in cell.prepared.specs.items()}
-    by_name = factors_by_constant(fitted.problem.unknowns, factors, names)
+    by_name = factors_by_constant(fitted.unknowns, factors, names)
     rows = []
     for name, factor in by_name.items():
         stated = stated_constant(name, specs)
@@ -148,14 +137,14 @@ def _constants(fitted: FittedSubset, factors: dict[str, float]) -> tuple[FittedC
         if abs(factor - 1) < MOST_CHANGED:
             continue
         low, high = stated.described.valid_min, stated.described.valid_max
-        asked = stated.value * factor
+        scaled = stated.value * factor
         rows.append(
             FittedConstant(
                 name=name,
                 unit=stated.unit,
                 shipped=float(stated.value),
-                fitted=min(max(asked, low), high),
-                at_limit=not low <= asked <= high,
+                fitted=min(max(scaled, low), high),
+                at_limit=not low <= scaled <= high,
             )
         )
     return tuple(rows)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from perfmodel.errors import ArgumentError, CalibrationError, check_known
 from perfmodel.fitting.fit import cached_fits, fingerprint
 from perfmodel.fitting.problem import Problem
-from perfmodel.hardware.fit_file import FitPlan, factors_by_constant, load_fit_plan
+from perfmodel.hardware.fit_file import FitPlan, Unknown, factors_by_constant, load_fit_plan
 from perfmodel.prediction.job.subject import Subject
-from perfmodel.validation.protocols.cells import MeasuredCell, PredictedCell, predict_cell
+from perfmodel.validation.protocols.cells import MeasuredCell, PredictedCell, Progress, predict_cell
 
 if TYPE_CHECKING:
     from perfmodel.fitting.fit import Fit
@@ -36,11 +36,6 @@ Key = Callable[["MeasuredCell"], Hashable]
 Splitter = Callable[[Sequence["MeasuredCell"]], list[Fold]]
 
 
-def _is_fitted(cell: MeasuredCell) -> bool:
-    """Tell whether a cell may be fitted: cells set aside never are."""
-    return cell.is_scored
-
-
 def _label(value: Hashable) -> str:
     return " ".join(str(part) for part in value if part is not None) if isinstance(value, tuple) else str(value)
 
@@ -49,7 +44,7 @@ def _fold(label: str, cells: Sequence[MeasuredCell], held_out: Sequence[bool]) -
     """Return the fold that scores the cells held out, and fits the rest."""
     places = range(len(cells))
     scored = tuple(index for index in places if held_out[index])
-    return Fold(label, scored, tuple(index for index in places if not held_out[index] and _is_fitted(cells[index])))
+    return Fold(label, scored, tuple(index for index in places if not held_out[index] and cells[index].is_scored))
 
 
 def _leave_one(key: Key) -> Splitter:
@@ -63,7 +58,7 @@ def _leave_one(key: Key) -> Splitter:
 
 
 def _all_fitted(cells: Sequence[MeasuredCell]) -> list[Fold]:
-    fitted = tuple(index for index, cell in enumerate(cells) if _is_fitted(cell))
+    fitted = tuple(index for index, cell in enumerate(cells) if cell.is_scored)
     return [Fold("none", tuple(range(len(cells))), fitted)]
 
 
@@ -174,7 +169,7 @@ def part_of_rows(cells: Sequence[MeasuredCell], *, share: float) -> list[Fold]:
     rows = list(dict.fromkeys(keys))
     drawn = np.random.default_rng(0).permutation(len(rows))[: round(share * len(rows))]
     fitted_rows = {rows[index] for index in drawn}
-    trained = tuple(index for index, key in enumerate(keys) if key in fitted_rows and _is_fitted(cells[index]))
+    trained = tuple(index for index, key in enumerate(keys) if key in fitted_rows and cells[index].is_scored)
     scored = tuple(index for index, key in enumerate(keys) if key not in fitted_rows)
     if not trained or not scored:
         message = f"fit_share {share:g} of {len(rows)} rows leaves {len(trained)} to fit and {len(scored)} to score"
@@ -183,22 +178,37 @@ def part_of_rows(cells: Sequence[MeasuredCell], *, share: float) -> list[Fold]:
 
 
 PLAN_OF_SUBSET = {"gpu": "gpu", "cpu": "cpu", "cpu_oversubscribed": "cpu"}
-"""Subset -> fit plan; GPU and CPU rows are fitted separately."""
+"""Subset -> processor, whose fit plan and interval scale it uses; GPU and CPU rows are fitted separately."""
 
 FACTS_OF_RUN = tuple(field.name for field in fields(Subject) if field.name != "graph")
 """Inputs of a fit except the graph, which has its own fingerprint."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FittedSubset:
-    """A subset's folds with their fits and predictions."""
+class FoldOutcome:
+    """One fold with what it holds out, predicted, and the fit to the rest; None where nothing is fitted."""
 
-    folds: tuple[Fold, ...]
-    fits: tuple[Fit, ...]
-    problem: Problem
+    fold: Fold
+    predicted: tuple[PredictedCell, ...]
+    fit: Fit | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class HeldOut:
+    """The cells of a subset as a protocol holds them out, fold by fold."""
+
     cells: tuple[MeasuredCell, ...]
-    predicted: tuple[tuple[PredictedCell, ...], ...]
+    outcomes: tuple[FoldOutcome, ...]
+    unknowns: tuple[Unknown, ...]
     sources: tuple[SpecFile, ...]
+    problem: Problem | None = None
+
+    @property
+    def only_fit(self) -> Fit:
+        """The fit of a protocol with a single fold that fits."""
+        (outcome,) = self.outcomes
+        assert outcome.fit is not None
+        return outcome.fit
 
 
 def compiled(cells: Sequence[MeasuredCell], plan: FitPlan) -> Problem:
@@ -212,31 +222,40 @@ def predict_subset(
     subset: str,
     protocol: str,
     split: Callable[[Sequence[MeasuredCell]], list[Fold]] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> FittedSubset:
-    """Fit inside every fold of a protocol, and predict what each fold holds out."""
-    folds = folds_of(protocol, cells) if split is None else split(cells)
-    plan = load_fit_plan(PLAN_OF_SUBSET[subset])
-    problem = compiled(cells, plan)
-    trained = [fold.trained for fold in folds]
-    fits = cached_fits(problem, trained, content_key(cells, plan=plan, trained=trained), progress=progress)
-    predicted: list[tuple[PredictedCell, ...]] = []
+    progress: Progress | None = None,
+) -> HeldOut:
+    """Fit inside every fold of a protocol, if it fits, and predict what each fold holds out."""
+    report_progress = progress or (lambda done, total: None)
+    fits: Sequence[Fit | None] = [None]
+    problem: Problem | None = None
+    if split is None and protocol == NOTHING_FITTED:
+        folds = [Fold("", tuple(range(len(cells))), ())]
+    else:
+        folds = folds_of(protocol, cells) if split is None else split(cells)
+        plan, trained = load_fit_plan(PLAN_OF_SUBSET[subset]), [fold.trained for fold in folds]
+        problem = compiled(cells, plan)
+        key = content_key(cells, plan=plan, trained=trained)
+        fits = cached_fits(problem, trained, key, progress=report_progress)
+    unknowns = () if problem is None else problem.unknowns
     sources: dict[int, SpecFile] = {}
+    outcomes = []
     for fold, fit in zip(folds, fits, strict=True):
-        of_fold = []
+        predicted = []
         for index in fold.scored:
-            factors = factors_by_constant(problem.unknowns, fit.factors, cells[index].prepared.constant_names)
+            names = cells[index].prepared.constant_names
+            factors = None if fit is None else factors_by_constant(unknowns, fit.factors, names)
             cell, used = predict_cell(cells[index], factors, fold=fold.label)
-            of_fold.append(cell)
+            predicted.append(cell)
             sources |= {id(spec): spec for spec in used}
-        predicted.append(tuple(of_fold))
-    return FittedSubset(
-        folds=tuple(folds),
-        fits=tuple(fits),
-        problem=problem,
+            if fit is None:
+                report_progress(len(predicted), len(cells))
+        outcomes.append(FoldOutcome(fold=fold, predicted=tuple(predicted), fit=fit))
+    return HeldOut(
         cells=tuple(cells),
-        predicted=tuple(predicted),
+        outcomes=tuple(outcomes),
+        unknowns=unknowns,
         sources=tuple(sources.values()),
+        problem=problem,
     )
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from perfmodel.hardware.fit_file import factors_by_constant
-from perfmodel.presentation.tables import Table
-from perfmodel.validation.protocols.cells import prepare_cells
-from perfmodel.validation.protocols.protocols import ALL_FITTED, FittedSubset, predict_subset
-from perfmodel.validation.validate import checked_table, nothing_to_score
+from perfmodel.presentation.tables import Table, row_table
+from perfmodel.validation.protocols.protocols import ALL_FITTED, HeldOut, predict_subset
+from perfmodel.validation.validate import scored_cells
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,38 +26,23 @@ MOVED: Final = 0.01
 """Relative change of a predicted time from which a cell counts as moved. [1]"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SensitivityRow:
-    """Cells that one fitted constant moves."""
-
-    unknown: str
-    factor: float
-    cells: int
-    most_percent: float
-    moves: str
-    is_pair: bool
-
-
 def sensitivity(
     table: str | Path | MeasurementTable = "shi2016",
     *,
     only: str = "gpu",
     progress: Callable[[int, int], None] | None = None,
-) -> Table[SensitivityRow]:
+) -> Table[Any]:
     """List for every fitted constant the cells that it moves by more than 1 % when it changes by 10 % up or down."""
-    loaded = checked_table(table)
-    cells = [cell for cell in prepare_cells(loaded, loaded.subset(only)) if cell.is_scored]  # type: ignore[arg-type]
-    if not cells:
-        raise nothing_to_score(loaded, only)
+    loaded, cells = scored_cells(table, only)
     fitted = predict_subset(cells, subset=only, protocol=ALL_FITTED, progress=progress)
-    return Table(
-        tuple(_row(fitted, index) for index in range(len(fitted.problem.unknowns))),
+    return row_table(
+        [_row(fitted, index) for index in range(len(fitted.unknowns))],
         title=f"{loaded.key}, {only}: cells that a change of {CHANGE:.0%} moves by more than {MOVED:.0%}",
     )
 
 
-def _row(fitted: FittedSubset, unknown: int) -> SensitivityRow:
-    fit = fitted.fits[0]
+def _row(fitted: HeldOut, unknown: int) -> dict[str, Any]:
+    fit = fitted.only_fit
     moves = _moves(fitted, unknown)
     pairs = _pairs(fitted, moves)
     kinds = {_kind(name) for cell in range(len(fitted.cells)) for name in _names(fitted, cell, unknown=unknown)}
@@ -68,14 +51,14 @@ def _row(fitted: FittedSubset, unknown: int) -> SensitivityRow:
     families = "; ".join(
         f"{framework}: {', '.join(family for other, family in pairs if other == framework)}" for framework in frameworks
     )
-    return SensitivityRow(
-        unknown=fit.names[unknown],
-        factor=float(np.exp(fit.log_factors[unknown])),
-        cells=int(np.sum(moves > MOVED)),
-        most_percent=100 * float(moves.max()),
-        moves=families or "none",
-        is_pair=bool(pairs) and all(len(kinds) <= 1 for kinds in of_kinds),
-    )
+    return {
+        "unknown": fit.names[unknown],
+        "factor": float(np.exp(fit.log_factors[unknown])),
+        "cells": int(np.sum(moves > MOVED)),
+        "most_percent": 100 * float(moves.max()),
+        "moves": families or "none",
+        "is_pair": bool(pairs) and all(len(kinds) <= 1 for kinds in of_kinds),
+    }
 
 
 def _kind(name: str) -> str:
@@ -83,13 +66,14 @@ def _kind(name: str) -> str:
     return name.rsplit("/", 1)[-1].split(".")[1]
 
 
-def _names(fitted: FittedSubset, cell: int, *, unknown: int) -> list[str]:
+def _names(fitted: HeldOut, cell: int, *, unknown: int) -> list[str]:
     """Return the constants of a cell that an unknown scales."""
-    of_cell = fitted.problem.rows[cell].unknowns_of
-    return [name for name, indices in of_cell.items() if unknown in indices]
+    assert fitted.problem is not None
+    scaling = fitted.problem.parts[cell].scaling
+    return [name for name, (indices, _) in scaling.items() if unknown in indices]
 
 
-def _moves(fitted: FittedSubset, unknown: int, *, kind: str | None = None) -> NDArray[np.float64]:
+def _moves(fitted: HeldOut, unknown: int, *, kind: str | None = None) -> NDArray[np.float64]:
     """Return the relative change of each cell's time when an unknown, or one kind of its constants, changes."""
     moves = np.zeros(len(fitted.cells))
     for index, cell in enumerate(fitted.cells):
@@ -97,7 +81,7 @@ def _moves(fitted: FittedSubset, unknown: int, *, kind: str | None = None) -> ND
         if not names:
             continue
         prepared = cell.prepared
-        factors = factors_by_constant(fitted.problem.unknowns, fitted.fits[0].factors, prepared.constant_names)
+        factors = factors_by_constant(fitted.unknowns, fitted.only_fit.factors, prepared.constant_names)
         # a constant at a bound, or behind another one, moves cells one way only: the larger change counts
         ways = np.array([1.0, 1 + CHANGE, 1 - CHANGE])
         times = prepared.step(factors | {name: factors[name] * ways for name in names}).parts.step_s
@@ -106,7 +90,7 @@ def _moves(fitted: FittedSubset, unknown: int, *, kind: str | None = None) -> ND
     return moves
 
 
-def _pairs(fitted: FittedSubset, moves: NDArray[np.float64]) -> list[tuple[str, str]]:
+def _pairs(fitted: HeldOut, moves: NDArray[np.float64]) -> list[tuple[str, str]]:
     """Return the frameworks and families of the cells that move."""
     moved = (cell for cell, move in zip(fitted.cells, moves, strict=True) if move > MOVED)
     return sorted({(cell.row.framework, cell.family) for cell in moved})

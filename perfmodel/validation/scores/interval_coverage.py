@@ -21,18 +21,14 @@ from perfmodel.hardware.interval_scale import IntervalScale, Seen, SeenRow, load
 from perfmodel.prediction.certainty.prediction_interval import exposure_of, mix_of, parameters_of, shrunk_ratio
 from perfmodel.prediction.certainty.variance import KnownConstants, known_constants, uncertainty_of
 from perfmodel.prediction.device.factors import NO_FACTORS
-from perfmodel.presentation.tables import Table
+from perfmodel.validation.protocols.protocols import PLAN_OF_SUBSET
 from perfmodel.validation.scores.metrics import coverage, interval_score, median_ratio
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from perfmodel.hardware.fit_file import Unknown
-    from perfmodel.hardware.source import SpecFile
     from perfmodel.validation.protocols.cells import MeasuredCell, PredictedCell
-    from perfmodel.validation.protocols.protocols import Fold
-    from perfmodel.validation.scores.report import ValidationReport
-    from perfmodel.validation.scores.table_report import FoldOutcome
+    from perfmodel.validation.protocols.protocols import Fold, FoldOutcome, HeldOut
 
 
 CellKey = tuple[str, str, str, int, str, int | None]
@@ -150,22 +146,8 @@ class ConstantRatio:
     log_half_width: NDArray[np.float64]
 
 
-def scored(outcomes: Sequence[FoldOutcome], ratios: Sequence[ConstantRatio], *, subset: str) -> list[IntervalRow]:
-    """Score the intervals of a subset beside those of constant ratio."""
-    cells = [cell for outcome in outcomes for cell in outcome.predicted if cell.status == "measured"]
-    return _rows_of(subset, cells, ratios)
-
-
-def interval_rows(report: ValidationReport) -> Table[IntervalRow]:
-    """Score the intervals of a report beside those of constant ratio."""
-    rows = []
-    for subset in report.subsets:
-        cells = [cell for cell, of in zip(report.cells, report.subset_of_cell, strict=True) if of == subset]
-        rows += _rows_of(subset, cells, report.ratios.get(subset, ()))
-    return Table(rows, title="80 % intervals", row_type=IntervalRow)
-
-
-def _rows_of(subset: str, cells: Sequence[PredictedCell], ratios: Sequence[ConstantRatio]) -> list[IntervalRow]:
+def interval_rows(subset: str, cells: Sequence[PredictedCell], ratios: Sequence[ConstantRatio]) -> list[IntervalRow]:
+    """Score the intervals of a subset's scored cells beside those of constant ratio."""
     if any(np.isnan(cell.low_s) for cell in cells):
         return []
     predicted = np.log([cell.predicted_s for cell in cells])
@@ -173,11 +155,6 @@ def _rows_of(subset: str, cells: Sequence[PredictedCell], ratios: Sequence[Const
     measured = np.array([cell.measured_s for cell in cells])
     named = [(OURS, log_half_width), *((ratio.name, ratio.log_half_width) for ratio in ratios)]
     return [interval_row(subset, name, predicted, width, measured) for name, width in named]
-
-
-def limited(ratios: Sequence[ConstantRatio], keep: NDArray[np.bool_]) -> tuple[ConstantRatio, ...]:
-    """Return constant ratios on some of a subset's cells, those where ``keep`` of shape (cells,) is true. [-]"""
-    return tuple(replace(ratio, log_half_width=ratio.log_half_width[keep]) for ratio in ratios)
 
 
 def mean_over_cells(rows: Sequence[IntervalRow], score: str) -> float:
@@ -208,24 +185,10 @@ def interval_row(
     )
 
 
-PROCESSOR_OF_SUBSET: Final = {"gpu": "gpu", "cpu": "cpu", "cpu_oversubscribed": "cpu"}
-"""Subset -> processor whose interval scale it uses."""
-
 ENOUGH: Final = 50
-"""Residuals of other tables from which on a whole table is held out at once. [1]"""
+"""Fewest residuals of other tables with which a whole table is held out at once. [1]"""
 
 OVERSUBSCRIBED: Final = "cpu_oversubscribed"
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """The cells of a subset as a protocol holds them out, fold by fold."""
-
-    cells: Sequence[MeasuredCell]
-    folds: tuple[Fold, ...]
-    outcomes: list[FoldOutcome]
-    sources: tuple[SpecFile, ...]
-    unknowns: tuple[Unknown, ...] = ()
 
 
 def key_of(cell: MeasuredCell) -> CellKey:
@@ -240,7 +203,7 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
     seen_of_cell = [_seen_of(cell) for cell in cells]
     foreign, measured = scale.measured_without(cells[0].row.table), scale.measured
     exposures_of_folds = []
-    for fold, fit in zip(held.folds, (outcome.fit for outcome in held.outcomes), strict=True):
+    for fold, fit in ((outcome.fold, outcome.fit) for outcome in held.outcomes):
         seen = foreign if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)
         of_fold = []
         for index in fold.scored:
@@ -295,7 +258,7 @@ class IntervalRule:
     @classmethod
     def shipped(cls, subset: str) -> IntervalRule:
         """Return the rule of the spec files for a subset."""
-        processor = PROCESSOR_OF_SUBSET[subset]
+        processor = PLAN_OF_SUBSET[subset]
         scale = load_interval_scale(f"{processor}_80")
         return cls(scale, read_residuals(path_of(processor)))
 
@@ -317,8 +280,8 @@ def with_intervals(
     foreign = sum(row.key[0] != table for row in residuals.rows) >= ENOUGH
     outcomes: list[FoldOutcome] = []
     widths: dict[str, list[float]] = {SAME_PROTOCOL: [], ALL_PROTOCOLS: []}
-    for outcome, fold, of_fold in zip(held.outcomes, held.folds, of_folds, strict=True):
-        predicted = list(outcome.predicted)
+    for outcome, of_fold in zip(held.outcomes, of_folds, strict=True):
+        fold, predicted = outcome.fold, list(outcome.predicted)
         ratios: dict[str, list[float]] = {name: [np.nan] * len(predicted) for name in widths}
         for places in _apart(fold, cells, together=foreign or not own_table):
             others = residuals.without(key_of(cells[fold.scored[place]]) for place in places)
@@ -343,7 +306,7 @@ def _shipped(scale: IntervalScale) -> FittedSpread:
 
 
 def _apart(fold: Fold, cells: Sequence[MeasuredCell], *, together: bool) -> list[list[int]]:
-    """Group a fold's scored cells by interval scale: together, or by device where the fold holds out all cells."""
+    """Group a fold's scored cells by the scale they get: one for all, or one per device if it holds out every cell."""
     places = range(len(fold.scored))
     if together or len(fold.scored) < len(cells):
         return [list(places)]

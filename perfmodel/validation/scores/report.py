@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import compress
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -13,22 +14,19 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, check_known
 from perfmodel.presentation.figures import parity_plot
 from perfmodel.presentation.results import Drawn
-from perfmodel.presentation.tables import Table
+from perfmodel.presentation.tables import Table, row_table
 from perfmodel.validation.scores import metrics
 from perfmodel.validation.scores.interval_coverage import (
     ConstantRatio,
     IntervalRow,
     interval_rows,
-    limited,
     mean_over_cells,
 )
 from perfmodel.validation.scores.table_report import (
     FactorRow,
-    FoldOutcome,
-    FoldRow,
     ScoreRow,
     factor_rows,
-    fold_row,
+    fold_rows,
     score_rows,
 )
 
@@ -37,6 +35,56 @@ if TYPE_CHECKING:
 
     from perfmodel.validation.protocols.baselines import Baseline
     from perfmodel.validation.protocols.cells import PredictedCell
+    from perfmodel.validation.protocols.protocols import FoldOutcome
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SubsetCells:
+    """Cells of one subset as folds held them out, and what naive rules and constant ratios say of those scored."""
+
+    subset: str
+    outcomes: Sequence[FoldOutcome]
+    cells: tuple[PredictedCell, ...]
+    set_aside: tuple[PredictedCell, ...]
+    baselines: tuple[Baseline, ...]
+    ratios: tuple[ConstantRatio, ...]
+
+    @classmethod
+    def of(
+        cls,
+        subset: str,
+        outcomes: Sequence[FoldOutcome],
+        *,
+        baselines: tuple[Baseline, ...],
+        ratios: tuple[ConstantRatio, ...],
+    ) -> SubsetCells:
+        """Put the folds of a subset together; naive rules and ratios are on the scored cells in their order."""
+        cells = [cell for outcome in outcomes for cell in outcome.predicted]
+        return cls(
+            subset=subset,
+            outcomes=outcomes,
+            cells=tuple(cell for cell in cells if cell.status == "measured"),
+            set_aside=tuple(cell for cell in cells if cell.status != "measured"),
+            baselines=baselines,
+            ratios=ratios,
+        )
+
+    @property
+    def fitted(self) -> int:
+        """Constants fitted in one fold at most. [1]"""
+        fits = (outcome.fit for outcome in self.outcomes)
+        return max((fit.parameter_count for fit in fits if fit is not None), default=0)
+
+    def limited_to(self, is_kept: Callable[[PredictedCell], bool]) -> SubsetCells:
+        """Return some of the scored cells, with the same naive rules and ratios on them."""
+        keep = np.array([is_kept(cell) for cell in self.cells], dtype=bool)
+        return replace(
+            self,
+            cells=tuple(compress(self.cells, keep)),
+            set_aside=(),
+            baselines=tuple(replace(rule, predicted_s=rule.predicted_s[keep]) for rule in self.baselines),
+            ratios=tuple(replace(ratio, log_half_width=ratio.log_half_width[keep]) for ratio in self.ratios),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,107 +95,65 @@ class ValidationReport(Drawn):
     ----------
     table, protocol : str
         Table that was scored, and protocol. [-]
-    cells : tuple of PredictedCell
-        Scored cells. [-]
-    set_aside : tuple of PredictedCell
-        Cells with a time that are not scored, with their reason in the table. [-]
-    subset_of_set_aside : tuple of str
-        Subset of each of them. [-]
-    subsets : tuple of str
-        Subsets scored, each by itself. [-]
-    subset_of_cell : tuple of str
-        Subset of each scored cell. [-]
-    baselines : mapping of str to tuple of Baseline
-        Naive rules by subset, on the same cells. [-]
-    fitted : mapping of str to int
-        Constants fitted on the table in one fold at most, by subset. [1]
-    folds : Table of FoldRow
-        Score of every fold. [-]
-    factors : Table of FactorRow
-        Fitted factors with their intervals, where one fit stands for a subset. [-]
+    of_subsets : tuple of SubsetCells
+        Cells, naive rules and intervals of constant ratio, subset by subset. [-]
     estimates : tuple of str
         Fields of the files used that are estimates, not data. [-]
-    ratios : mapping of str to tuple of ConstantRatio
-        Intervals of a constant ratio by subset, on the same cells. [-]
     """
 
     table: str
     protocol: str
-    cells: tuple[PredictedCell, ...]
-    set_aside: tuple[PredictedCell, ...]
-    subset_of_set_aside: tuple[str, ...]
-    subsets: tuple[str, ...]
-    subset_of_cell: tuple[str, ...]
-    baselines: dict[str, tuple[Baseline, ...]]
-    fitted: dict[str, int]
-    folds: Table[FoldRow]
-    factors: Table[FactorRow]
+    of_subsets: tuple[SubsetCells, ...]
     estimates: tuple[str, ...] = ()
-    ratios: dict[str, tuple[ConstantRatio, ...]] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        *,
-        table: str,
-        protocol: str,
-        outcomes: Mapping[str, Sequence[FoldOutcome]],
-        baselines: dict[str, tuple[Baseline, ...]],
-        estimates: tuple[str, ...],
-        ratios: dict[str, tuple[ConstantRatio, ...]],
-    ) -> ValidationReport:
-        """Put the folds of every subset together.
+    @derived_property
+    def folds(self) -> Table[Any]:
+        """Score of every fold."""
+        rows = [row for part in self.of_subsets for row in fold_rows(part.subset, part.outcomes)]
+        return row_table(rows, title=f"{self.table}, {self.protocol}: every fold")
 
-        Parameters
-        ----------
-        table, protocol : str
-            Table that was scored, and protocol. [-]
-        outcomes : mapping of str to sequence of FoldOutcome
-            Folds by subset. [-]
-        baselines : dict of str to tuple of Baseline
-            Naive rules by subset, on the scored cells in the order of the folds. [-]
-        estimates : tuple of str
-            Fields of the files used that are estimates. [-]
-        ratios : dict of str to tuple of ConstantRatio
-            Intervals of a constant ratio by subset, likewise. [-]
+    @derived_property
+    def factors(self) -> Table[FactorRow]:
+        """Fitted factors with their intervals, where one fit stands for a subset."""
+        rows = [row for part in self.of_subsets for row in factor_rows(part.subset, part.outcomes)]
+        return Table(rows, title="factors on the constants of the files")
 
-        Returns
-        -------
-        ValidationReport
-            Ready to print.
-        """
-        predicted = {
-            subset: [cell for outcome in folds for cell in outcome.predicted] for subset, folds in outcomes.items()
-        }
-        scored = [(cell, subset) for subset, cells in predicted.items() for cell in cells if cell.status == "measured"]
-        aside = [(cell, subset) for subset, cells in predicted.items() for cell in cells if cell.status != "measured"]
-        rows = [fold_row(subset, outcome) for subset, folds in outcomes.items() for outcome in folds]
-        return cls(
-            table=table,
-            protocol=protocol,
-            cells=tuple(cell for cell, _ in scored),
-            set_aside=tuple(cell for cell, _ in aside),
-            subset_of_set_aside=tuple(subset for _, subset in aside),
-            subsets=tuple(subset for subset in outcomes if any(of_cell == subset for _, of_cell in scored)),
-            subset_of_cell=tuple(subset for _, subset in scored),
-            baselines=baselines,
-            fitted={
-                subset: max((outcome.fit.parameter_count for outcome in folds if outcome.fit is not None), default=0)
-                for subset, folds in outcomes.items()
-            },
-            folds=Table(tuple(row for row in rows if row is not None), title=f"{table}, {protocol}: every fold"),
-            factors=Table(
-                tuple(row for subset, folds in outcomes.items() for row in factor_rows(subset, folds)),
-                title="factors on the constants of the files",
-            ),
-            estimates=estimates,
-            ratios=ratios,
-        )
+    @derived_property
+    def cells(self) -> tuple[PredictedCell, ...]:
+        """Scored cells."""
+        return tuple(cell for part in self.of_subsets for cell in part.cells)
+
+    @derived_property
+    def subset_of_cell(self) -> tuple[str, ...]:
+        """Subset of each scored cell."""
+        return tuple(part.subset for part in self.of_subsets for _ in part.cells)
+
+    @property
+    def set_aside(self) -> tuple[PredictedCell, ...]:
+        """Cells with a time that are not scored, with their reason in the table."""
+        return tuple(cell for part in self.of_subsets for cell in part.set_aside)
+
+    @property
+    def subsets(self) -> tuple[str, ...]:
+        """Subsets scored, each by itself."""
+        return tuple(part.subset for part in self.of_subsets if part.cells)
+
+    @property
+    def baselines(self) -> dict[str, tuple[Baseline, ...]]:
+        """Naive rules by subset, on the same cells."""
+        return {part.subset: part.baselines for part in self.of_subsets}
+
+    @property
+    def fitted(self) -> dict[str, int]:
+        """Constants fitted on the table in one fold at most, by subset. [1]"""
+        return {part.subset: part.fitted for part in self.of_subsets}
 
     @derived_property
     def intervals(self) -> Table[IntervalRow]:
         """Scores of the 80 % intervals beside those of constant ratio, subset by subset."""
-        return interval_rows(self)
+        parts = (part for part in self.of_subsets if part.cells)
+        rows = [row for part in parts for row in interval_rows(part.subset, part.cells, part.ratios)]
+        return Table(rows, title="80 % intervals", row_type=IntervalRow)
 
     @property
     def coverage(self) -> float:
@@ -203,7 +209,7 @@ class ValidationReport(Drawn):
         return metrics.geometric_mean_ratio(self._predicted, measured=self._measured)
 
     def within(self, percent: float) -> float:
-        """Return the share of cells predicted within so many percent.
+        """Return the share of cells whose error is at most a percentage.
 
         Parameters
         ----------
@@ -264,12 +270,14 @@ class ValidationReport(Drawn):
         for name in values:
             check_known("field of a cell", name, self.rows.columns)
         wanted = {name: value if isinstance(value, list | tuple | set) else [value] for name, value in values.items()}
-        keep = np.array(
-            [all(getattr(cell, name) in allowed for name, allowed in wanted.items()) for cell in self.cells]
-        )
-        if not keep.any():
+
+        def is_kept(cell: PredictedCell) -> bool:
+            return all(getattr(cell, name) in allowed for name, allowed in wanted.items())
+
+        kept = tuple(part.limited_to(is_kept) for part in self.of_subsets)
+        if not any(part.cells for part in kept):
             raise ArgumentError("where", values, "values that at least one cell has")
-        return self._limited_to(keep)
+        return replace(self, of_subsets=kept)
 
     def only(self, subset: str) -> ValidationReport:
         """Return the report of one subset.
@@ -290,36 +298,17 @@ class ValidationReport(Drawn):
             If this report has no such subset.
         """
         check_known("subset", subset, self.subsets)
-        return self._limited_to(np.array(self.subset_of_cell) == subset)
-
-    def _limited_to(self, keep: Any) -> ValidationReport:
-        of_cell = np.array(self.subset_of_cell)
-        baselines = {
-            subset: tuple(
-                replace(baseline, predicted_s=baseline.predicted_s[keep[of_cell == subset]])
-                for baseline in self.baselines[subset]
-            )
-            for subset in self.subsets
-        }
-        kept = tuple(cell for cell, kept in zip(self.cells, keep, strict=True) if kept)
-        subset_of_cell = tuple(of_cell[keep])
-        subsets = tuple(subset for subset in self.subsets if subset in subset_of_cell)
-        ratios = {subset: limited(self.ratios.get(subset, ()), keep[of_cell == subset]) for subset in self.subsets}
-        return replace(
-            self,
-            ratios=ratios,
-            cells=kept,
-            set_aside=(),
-            subset_of_set_aside=(),
-            subsets=subsets,
-            subset_of_cell=subset_of_cell,
-            baselines=baselines,
+        of_subsets = tuple(
+            replace(part, set_aside=()) if part.subset == subset else part.limited_to(lambda cell: False)
+            for part in self.of_subsets
         )
+        return replace(self, of_subsets=of_subsets)
 
     @derived_property
     def scoreboard(self) -> Table[ScoreRow]:
         """Scores of the model and of each naive baseline on the same cells, subset by subset."""
-        return Table(score_rows(self), title=f"{self.table}, {self.protocol}")
+        rows = [row for part in self.of_subsets if part.cells for row in score_rows(part)]
+        return Table(rows, title=f"{self.table}, {self.protocol}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return scores and cells as plain numbers and text, for JSON."""
@@ -329,7 +318,7 @@ class ValidationReport(Drawn):
             "table": self.table,
             "protocol": self.protocol,
             "parameter_count": self.parameter_count,
-            "fitted": dict(self.fitted),
+            "fitted": self.fitted,
             "folds": [asdict(row) for row in self.folds],
             "factors": [asdict(row) for row in self.factors],
             "estimated_fields": list(self.estimates),
@@ -359,7 +348,7 @@ class ValidationReport(Drawn):
         }
 
     def worst(self, count: int = 10) -> Table[PredictedCell]:
-        """Return so many cells [1] with the largest |ln ratio|, worst first."""
+        """Return the ``count`` cells [1] with the largest |ln ratio|, worst first."""
         ranked = sorted(self.cells, key=lambda cell: -abs(np.log(cell.ratio)))
         return Table(tuple(ranked[:count]), title="worst cells")
 

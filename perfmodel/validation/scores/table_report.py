@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, make_dataclass
+import csv
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from perfmodel.presentation.results import Result
-from perfmodel.presentation.tables import Table
+from perfmodel.presentation.tables import Table, row_table
 from perfmodel.validation.scores import metrics
 
 if TYPE_CHECKING:
-    from perfmodel.fitting.fit import Fit
     from perfmodel.validation.protocols.cells import PredictedCell
+    from perfmodel.validation.protocols.protocols import FoldOutcome
     from perfmodel.validation.scores.interval_coverage import IntervalRow
-    from perfmodel.validation.scores.report import ValidationReport
-    from perfmodel.validation.tables.mullapudi import Illustration
+    from perfmodel.validation.scores.report import SubsetCells, ValidationReport
 
 
 PERFMODEL: Final = "perfmodel"
@@ -69,65 +70,37 @@ def score(subset: str, model: str, predicted_s: Any, *, measured_s: Any, fitted:
     return ScoreRow(subset=subset, model=model, cells=len(measured_s), fitted=fitted, **figures)
 
 
-def score_rows(report: ValidationReport) -> tuple[ScoreRow, ...]:
-    """Score the model and each naive baseline on the same cells, subset by subset."""
-    rows = []
-    for subset in report.subsets:
-        cells = [cell for cell, of in zip(report.cells, report.subset_of_cell, strict=True) if of == subset]
-        aside = [cell for cell, of in zip(report.set_aside, report.subset_of_set_aside, strict=True) if of == subset]
-        fitted = report.fitted.get(subset, 0)
-        for model, scored in ((PERFMODEL, cells), (WITH_SET_ASIDE, [*cells, *aside])):
-            if model == "perfmodel" or aside:
-                times, measured_s = [cell.predicted_s for cell in scored], [cell.measured_s for cell in scored]
-                rows.append(score(subset, model, times, measured_s=measured_s, fitted=fitted))
-        measured = np.array([cell.measured_s for cell in cells])
-        for baseline in report.baselines[subset]:
-            covered, fitted = baseline.covered, baseline.parameter_count
-            if covered.any():
-                predicted = baseline.predicted_s[covered]
-                rows.append(score(subset, baseline.name, predicted, measured_s=measured[covered], fitted=fitted))
-    return tuple(rows)
+def score_rows(part: SubsetCells) -> Iterator[ScoreRow]:
+    """Score the model and each naive baseline on the same cells of a subset."""
+    everything = {PERFMODEL: part.cells, WITH_SET_ASIDE: (*part.cells, *part.set_aside) if part.set_aside else ()}
+    for model, cells in everything.items():
+        if cells:
+            predicted, measured_s = [cell.predicted_s for cell in cells], [cell.measured_s for cell in cells]
+            yield score(part.subset, model, predicted, measured_s=measured_s, fitted=part.fitted)
+    measured = np.array([cell.measured_s for cell in part.cells])
+    for rule in part.baselines:
+        covered = rule.covered
+        if covered.any():
+            times = {"predicted_s": rule.predicted_s[covered], "measured_s": measured[covered]}
+            yield score(part.subset, rule.name, fitted=rule.parameter_count, **times)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FoldOutcome:
-    """One fold: what it was fitted on, and what it predicted."""
-
-    label: str
-    predicted: tuple[PredictedCell, ...]
-    trained: tuple[PredictedCell, ...]
-    fit: Fit | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoldRow:
-    """Score of one fold."""
-
-    subset: str
-    held_out: str
-    fitted_cells: int
-    scored_cells: int
-    fitted: int
-    mape: float
-    typical_factor_percent: float
-    geometric_mean_ratio: float
-
-
-def fold_row(subset: str, outcome: FoldOutcome) -> FoldRow | None:
-    """Score one fold."""
-    scored = [cell for cell in outcome.predicted if cell.status == "measured"]
-    if not scored:
-        return None
-    predicted, measured = [cell.predicted_s for cell in scored], [cell.measured_s for cell in scored]
-    figures = ("mape", "typical_factor_percent", "geometric_mean_ratio")
-    return FoldRow(
-        subset=subset,
-        held_out=outcome.label,
-        fitted_cells=len(outcome.trained),
-        scored_cells=len(scored),
-        fitted=0 if outcome.fit is None else outcome.fit.parameter_count,
-        **{name: METRICS[name](predicted, measured=measured) for name in figures},
-    )
+def fold_rows(subset: str, outcomes: Sequence[FoldOutcome]) -> Iterator[dict[str, Any]]:
+    """Yield the score of each fold that holds out a measured cell."""
+    for outcome in outcomes:
+        scored = [cell for cell in outcome.predicted if cell.status == "measured"]
+        predicted, measured = [cell.predicted_s for cell in scored], [cell.measured_s for cell in scored]
+        if scored:
+            yield {
+                "subset": subset,
+                "held_out": outcome.fold.label,
+                "fitted_cells": len(outcome.fold.trained),
+                "scored_cells": len(scored),
+                "fitted": 0 if outcome.fit is None else outcome.fit.parameter_count,
+                "mape": metrics.mape(predicted, measured=measured),
+                "typical_factor_percent": metrics.typical_factor_percent(predicted, measured=measured),
+                "geometric_mean_ratio": metrics.geometric_mean_ratio(predicted, measured=measured),
+            }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,10 +191,10 @@ FACTORS: Final[Columns] = {
 
 def printed(rows: Iterable[Any], columns: Columns, *, title: str = "") -> Table[Any]:
     """Return rows as texts, ready to print."""
-    headings = {f"column_{place}": heading for place, heading in enumerate(columns)}
-    line = make_dataclass("Line", [(name, str) for name in headings], frozen=True)
+    names = {f"column_{place}": heading for place, heading in enumerate(columns)}
     shows = [show.format if isinstance(show, str) else show for show in columns.values()]
-    return Table([line(*(show(row) for show in shows)) for row in rows], title=title, headings=headings)
+    lines = [dict(zip(names, (show(row) for show in shows), strict=True)) for row in rows]
+    return row_table(lines, title=title, headings=names)
 
 
 def cell_lines(cells: Iterable[PredictedCell], *, title: str) -> Table[Any]:
@@ -272,7 +245,7 @@ def report_text(report: ValidationReport) -> str:
     if len(report.intervals):
         parts.append(f"{printed(report.intervals, INTERVALS)}\n{INTERVAL_LEGEND}")
     for subset in report.subsets:
-        part = report._limited_to(np.array(report.subset_of_cell) == subset)
+        part = report.only(subset)
         share, pairs = part.rank_order
         low, high = part.bootstrap
         order = f"framework order right in {share:.0%} of {pairs} pairs; " if pairs else ""
@@ -312,34 +285,40 @@ class PartScore:
     intervals: IntervalRow | None = None
 
 
-OwnReport: TypeAlias = "RowReport | Illustration"
-"""Report of a table that is scored in its own way: prints as text; has rows, scores and an error."""
-
-
 def compared(
     subset: str,
-    predictions: Mapping[str, Sequence[float]],
+    predictions: Mapping[str, ArrayLike],
     *,
-    measured: Sequence[float],
+    measured: ArrayLike,
     fitted: Mapping[str, int],
     part: str = EVERY_ROW,
     note: str = "",
+    protocol: str = "",
+    rows: ArrayLike | None = None,
 ) -> tuple[PartScore, ...]:
-    """Score perfmodel and naive rules on the same rows."""
+    """Score perfmodel and naive rules on the same rows, those of a part where ``rows`` is true."""
+    kept = np.ones(np.shape(measured), dtype=bool) if rows is None else np.asarray(rows, dtype=bool)
     return tuple(
         PartScore(
             part=part,
-            score=score(subset, model, predicted, measured_s=measured, fitted=fitted.get(model, 0)),
+            score=score(
+                subset,
+                model,
+                np.asarray(predicted)[kept],
+                measured_s=np.asarray(measured)[kept],
+                fitted=fitted.get(model, 0),
+            ),
             note=note if model == PERFMODEL else "",
+            protocol=protocol,
         )
         for model, predicted in predictions.items()
     )
 
 
-def mean_error(parts: Sequence[PartScore]) -> float | None:
-    """Return the mean absolute error of perfmodel over all rows; None where nothing is scored [%]."""
-    parts_of_model = [part for part in parts if part.score.model == PERFMODEL and part.part == EVERY_ROW]
-    return parts_of_model[0].score.mape if parts_of_model else None
+def read_records(file: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV by column."""
+    with file.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
 
 
 PARTS: Final[Columns] = {
@@ -381,7 +360,9 @@ class RowReport(Result):
     @property
     def mape(self) -> float | None:
         """Mean absolute error of perfmodel over the scored rows; None where nothing is scored [%]."""
-        return mean_error(self.parts)
+        return next(
+            (part.score.mape for part in self.parts if (part.score.model, part.part) == (PERFMODEL, EVERY_ROW)), None
+        )
 
     def __str__(self) -> str:
         blocks = [self.rows.to_text()] if len(self.rows) <= MOST_PRINTED else []
@@ -393,19 +374,14 @@ class RowReport(Result):
         notes += [f"- {text}" for text in self.caveats]
         return "\n\n".join([*blocks, "\n".join(notes)] if notes else blocks)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return name, error, scores, rows and caveats as plain values."""
-        return {
-            "table": self.table,
-            "mape_percent": self.mape,
-            "scores": [_part_dict(part) for part in self.parts],
-            "rows": [asdict(row) for row in self.rows],
-            "not_scored": self.not_scored,
-            "caveats": list(self.caveats),
-        }
+    @property
+    def scores(self) -> list[dict[str, Any]]:
+        """Scores of the parts as plain values, and of their intervals where there are some."""
+        scores = []
+        for part in self.parts:
+            intervals = {} if part.intervals is None else {"intervals": asdict(part.intervals)}
+            scores.append({"part": part.part, **asdict(part.score), "note": part.note, **intervals})
+        return scores
 
-
-def _part_dict(part: PartScore) -> dict[str, Any]:
-    """Return the score of a part as plain values, and of its intervals where it has some."""
-    intervals = {} if part.intervals is None else {"intervals": asdict(part.intervals)}
-    return {"part": part.part, **asdict(part.score), "note": part.note, **intervals}
+    mape_percent = mape
+    _DICT_KEYS: ClassVar[tuple[str, ...]] = ("table", "mape_percent", "scores", "rows", "not_scored", "caveats")

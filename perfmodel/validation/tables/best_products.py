@@ -6,7 +6,6 @@ scored with each of its boards left out: a factor on the energy of its family is
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +21,18 @@ from perfmodel.prediction.device.factors import NO_FACTORS, Factors
 from perfmodel.prediction.device.gpu_clock import sustained_clocks_mhz
 from perfmodel.prediction.device.step_time import group_times
 from perfmodel.prediction.device.targets import resolve_target
-from perfmodel.presentation.tables import Table
+from perfmodel.presentation.tables import row_table
 from perfmodel.records import ELEMENT_BYTES, Contraction, Phase
 from perfmodel.units import TERA
 from perfmodel.validation.scores.metrics import mape
-from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
+from perfmodel.validation.scores.table_report import (
+    EVERY_ROW,
+    PERFMODEL,
+    PartScore,
+    RowReport,
+    compared,
+    read_records,
+)
 
 DEVICES: Final = {
     "NVIDIA A100 SXM": "a100_80_sxm",
@@ -66,21 +72,6 @@ STEPS: Final = np.exp(np.linspace(-1, 1, 81))
 """Factors on the energy that are tried. [1]"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BestProduct:
-    """A row beside its predictions."""
-
-    accelerator: str
-    device: str
-    shape: str
-    measured_flop_per_s: float
-    predicted_flop_per_s: float
-    error_percent: float
-    shipped_error_percent: float
-    one_share_error_percent: float
-    clock_mhz: float
-
-
 @dataclass(frozen=True, eq=False)
 class _Board:
     """A row as a kernel on its device."""
@@ -95,7 +86,7 @@ class _Board:
 
     @property
     def family(self) -> str:
-        """Architecture without its generation, whose boards share what is known of their energy."""
+        """Architecture without its generation; boards of one family share the factor on their energy."""
         return str(self.target.architecture).rstrip("0123456789")
 
     def energy(self, factor: float) -> Factors:
@@ -139,7 +130,7 @@ def _board(record: dict[str, str], file: Path) -> _Board:
 
 
 def factor_from(others: Sequence[_Board]) -> float:
-    """Return the factor on the energy with which other boards come out best; of equal ones the nearest to 1."""
+    """Return the factor on the energy that predicts the other boards best; the nearest to 1 among equals."""
     if not others:
         return 1.0
     errors = [
@@ -149,54 +140,47 @@ def factor_from(others: Sequence[_Board]) -> float:
 
 
 def best_products(file: Path) -> RowReport:
-    """Score a table of the fastest product of each accelerator."""
-    with file.open(newline="", encoding="utf-8") as lines:
-        boards = [_board(record, file) for record in csv.DictReader(lines)]
+    """Score a table of the fastest product of each accelerator; rates are compared as times."""
+    boards = [_board(record, file) for record in read_records(file)]
     measured = np.array([board.rate for board in boards])
     shares = np.log(measured / np.array([board.peak for board in boards]))
-    predictions: dict[str, list[float]] = {BOARD_OUT: [], AS_SHIPPED: [], ONE_SHARE: []}
-    for index, board in enumerate(boards):
-        others = [other for other in boards if other is not board]
-        factor = factor_from([other for other in others if other.family == board.family])
-        predictions[BOARD_OUT].append(board.rate_with(board.energy(factor)))
-        predictions[AS_SHIPPED].append(board.rate_with())
-        predictions[ONE_SHARE].append(board.peak * float(np.exp(np.mean(np.delete(shares, index)))))
-    errors = {name: 100 * (np.array(rates) / measured - 1) for name, rates in predictions.items()}
+    of_family = [[other for other in boards if other is not board and other.family == board.family] for board in boards]
+    rates = {
+        BOARD_OUT: [
+            board.rate_with(board.energy(factor_from(others))) for board, others in zip(boards, of_family, strict=True)
+        ],
+        AS_SHIPPED: [board.rate_with() for board in boards],
+        ONE_SHARE: [
+            board.peak * float(np.exp(np.mean(np.delete(shares, index)))) for index, board in enumerate(boards)
+        ],
+    }
+    errors = {name: 100 * (np.array(predicted) / measured - 1) for name, predicted in rates.items()}
     rows = [
-        BestProduct(
-            accelerator=board.accelerator,
-            device=board.target.device.stem,
-            shape=" x ".join(map(str, board.extents)),
-            measured_flop_per_s=board.rate,
-            predicted_flop_per_s=predictions[BOARD_OUT][index],
-            error_percent=float(errors[BOARD_OUT][index]),
-            shipped_error_percent=float(errors[AS_SHIPPED][index]),
-            one_share_error_percent=float(errors[ONE_SHARE][index]),
-            clock_mhz=float(sustained_clocks_mhz(board.target.device)["tensor_cores"]),
-        )
+        {
+            "accelerator": board.accelerator,
+            "device": board.target.device.stem,
+            "shape": " x ".join(map(str, board.extents)),
+            "measured_flop_per_s": board.rate,
+            "predicted_flop_per_s": rates[BOARD_OUT][index],
+            "error_percent": float(errors[BOARD_OUT][index]),
+            "shipped_error_percent": float(errors[AS_SHIPPED][index]),
+            "one_share_error_percent": float(errors[ONE_SHARE][index]),
+            "clock_mhz": float(sustained_clocks_mhz(board.target.device)["tensor_cores"]),
+        }
         for index, board in enumerate(boards)
     ]
-    return RowReport(
-        table=file.stem,
-        rows=Table(rows, title=f"{file.stem}, protocol {BOARD_OUT}"),
-        parts=_parts(predictions, measured),
-    )
-
-
-def _parts(predictions: dict[str, list[float]], measured: Any) -> tuple[PartScore, ...]:
-    """Score both protocols beside the naive rule; rates are compared as times."""
-    seconds = {name: list(1 / np.array(rates)) for name, rates in predictions.items()}
+    seconds = {name: 1 / np.array(predicted) for name, predicted in rates.items()}
     parts: list[PartScore] = []
     for protocol, part in ((BOARD_OUT, EVERY_ROW), (AS_SHIPPED, AS_SHIPPED)):
-        worst = float(np.max(abs(np.array(predictions[protocol]) / measured - 1))) * 100
-        models = {PERFMODEL: seconds[protocol], ONE_SHARE: seconds[ONE_SHARE]}
-        note = f"{protocol}: MAPE {mape(seconds[protocol], measured=1 / measured):.1f} %, largest error {worst:.1f} %"
+        mean = mape(seconds[protocol], measured=1 / measured)
+        worst = float(np.max(abs(errors[protocol])))
         parts += compared(
             "best shapes",
-            models,
-            measured=list(1 / measured),
+            {PERFMODEL: seconds[protocol], ONE_SHARE: seconds[ONE_SHARE]},
+            measured=1 / measured,
             fitted={PERFMODEL: 1, ONE_SHARE: 1},
             part=part,
-            note=note,
+            note=f"{protocol}: MAPE {mean:.1f} %, largest error {worst:.1f} %",
         )
-    return tuple(parts)
+    title = f"{file.stem}, protocol {BOARD_OUT}"
+    return RowReport(table=file.stem, rows=row_table(rows, title=title), parts=tuple(parts))

@@ -1,31 +1,35 @@
-"""Measured calls of NCCL on machines of today, and measured steps of sharded language models, beside predictions."""
+"""Measured calls of collectives, and measured steps of sharded language models, beside predictions and naive rules."""
 
 from __future__ import annotations
 
-import csv
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from perfmodel.errors import TableError
 from perfmodel.hardware.catalogue import load_system
-from perfmodel.hardware.cluster import Cluster
 from perfmodel.hardware.library import load_collective_library
+from perfmodel.measurements.kernel_tables import CollectiveMeasurements, MeasuredCollective, read_collectives
 from perfmodel.prediction.job.job import Job
-from perfmodel.presentation.tables import Table
+from perfmodel.presentation.tables import row_table
 from perfmodel.sync.registry import LibraryCollective, collective, place_library
 from perfmodel.units import GIGA
-from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, RowReport, compared, read_records
 from perfmodel.zoo.transformer import gpt
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LIBRARY: Final = "nccl_2_27"
 """Library of the calls; tables name none, or an older one. [-]"""
 
-CONSTANT: Final = "one bandwidth per device, told the answers"
+ONE_BANDWIDTH: Final = "one bandwidth per device, told the answers"
 """Naive rule: the geometric mean of the bus bandwidths of a device's rows. [-]"""
 
 ONE_MFU: Final = "one MFU, told the answers"
@@ -38,108 +42,221 @@ MACHINE_SIZE: Final = 8
 """Devices of each machine of these tables. [1]"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRow:
-    """A measured call beside its prediction."""
+HELD_OUT: Final = "fitted_on_other_rows"
+"""Protocol: constants as shipped, scored on the rows that they were not fitted to. [-]"""
 
-    system: str
-    operation: str
-    devices: int
-    adapters: int
-    size_bytes: float
-    algorithm: str
-    measured_gb_per_s: float
-    predicted_gb_per_s: float
-    error_percent: float
+NEAREST: Final = "nearest fitted size, scaled by bytes on the wire"
+"""Naive rule: the time of the fitted row of the same operation that is nearest in size and devices. [-]"""
 
+INTERPOLATED: Final = "interpolated over bytes on the wire"
+"""Naive rule: between the fitted rows of the same operation with the nearest number of devices, log-log. [-]"""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardedRow:
-    """A measured step of a sharded network beside its prediction."""
+CONSTANT: Final = "constant bus bandwidth"
+"""Naive rule: bytes on the wire over the median bus bandwidth of the fitted rows of that operation. [-]"""
 
-    network: str
-    sequence_length: int
-    device: str
-    devices: int
-    micro_batch_size: int
-    accumulation_steps: int
-    measured_s: float
-    predicted_s: float
-    error_percent: float
-    memory_share: float
+ALL_SYSTEMS: Final = "all systems"
 
 
-def bus_bytes(operation: str, size_bytes: float, count: int) -> float:
-    """Return the bytes that a bus bandwidth counts. [B]"""
-    ring = "ring_all_reduce" if operation == "all_reduce" else operation
-    return float(collective(ring).wire_bytes(size_bytes, count))
+def predicted_times(rows: Sequence[MeasuredCollective]) -> NDArray[np.float64]:
+    """Predict calls by the shipped library files."""
+
+    @cache
+    def placed(system: str, library: str, operation: str, workers: int) -> Any:
+        topology = load_system(system).topology
+        ranks = topology.devices()[:workers]
+        if len(ranks) < workers:
+            message = f"a call must use at most {len(ranks)} devices on system {system} (got {workers})"
+            raise TableError(message)
+        return place_library(load_collective_library(library), operation, topology, ranks)
+
+    calls = ((placed(row.system, row.library, row.operation, row.worker_count), row) for row in rows)
+    return np.array([float(call.time(row.size_bytes)) for call, row in calls])
+
+
+def wire_bytes(operation: str, size_bytes: float, worker_count: int) -> float:
+    """Return the fewest bytes that each device must send, the basis of a bus bandwidth. [B]"""
+    name = "ring_all_reduce" if operation == "all_reduce" else operation
+    return float(collective(name).wire_bytes(size_bytes, worker_count))
+
+
+def _wire_bytes(row: MeasuredCollective) -> float:
+    return wire_bytes(row.operation, row.size_bytes, row.worker_count)
+
+
+def nearest_scaled(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> float:
+    """Return the time of the nearest fitted call, in proportion to the bytes on the wire."""
+
+    def distance(other: MeasuredCollective) -> tuple[float, float]:
+        devices = abs(math.log(other.worker_count / row.worker_count))
+        return devices, abs(math.log(other.size_bytes / row.size_bytes))
+
+    nearest = min(_alike(row, fitted), key=distance)
+    return nearest.seconds * _wire_bytes(row) / _wire_bytes(nearest)
+
+
+def interpolated(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> float:
+    """Interpolate between the fitted calls with the next fewer and the next more bytes on the wire."""
+    alike = _alike(row, fitted)
+    nearest = min((abs(math.log(other.worker_count / row.worker_count)), other.worker_count) for other in alike)[1]
+    known: dict[float, list[float]] = {}
+    for other in alike:
+        if other.worker_count == nearest:
+            known.setdefault(math.log(_wire_bytes(other)), []).append(math.log(other.seconds))
+    sizes = sorted(known)
+    size = math.log(_wire_bytes(row))
+    inside = min(max(size, sizes[0]), sizes[-1])
+    times = [float(np.mean(known[size])) for size in sizes]
+    return math.exp(float(np.interp(inside, sizes, times)) + size - inside)
+
+
+def constant_bandwidth(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> float:
+    """Return the time at the median bus bandwidth of the fitted calls."""
+    rates = [_wire_bytes(other) / other.seconds for other in _alike(row, fitted)]
+    return _wire_bytes(row) / float(np.median(rates))
+
+
+def _alike(row: MeasuredCollective, fitted: Sequence[MeasuredCollective]) -> list[MeasuredCollective]:
+    def key(measured: MeasuredCollective) -> tuple[str, str, str]:
+        return measured.system, measured.library, measured.operation
+
+    alike = [other for other in fitted if key(other) == key(row)]
+    if not alike:
+        message = (
+            f"row {row.row_number}: no row of {row.operation} on {row.system} with {row.library} that may be fitted"
+        )
+        raise TableError(message)
+    return alike
+
+
+def collective_report(file: Path) -> RowReport:
+    """Score a file of measured collectives."""
+    table = read_collectives(file)
+    if table is None:
+        message = f"{file}: must be a table of measured collectives; its columns are those of none"
+        raise TableError(message)
+    return report_of(table)
+
+
+def report_of(table: CollectiveMeasurements) -> RowReport:
+    """Score a table of measured collectives on the rows that no constant was fitted to."""
+    fitted, scored = ([row for row in table.rows if row.is_fitted is is_fitted] for is_fitted in (True, False))
+    if not scored:
+        message = f"{table.name}: no row is left to score: constants were fitted to all of them"
+        raise TableError(message)
+    predictions = {
+        PERFMODEL: predicted_times(scored),
+        NEAREST: np.array([nearest_scaled(row, fitted) for row in scored]),
+        INTERPOLATED: np.array([interpolated(row, fitted) for row in scored]),
+        CONSTANT: np.array([constant_bandwidth(row, fitted) for row in scored]),
+    }
+    measured, counts = [row.seconds for row in scored], _constant_counts(table)
+    rows = [
+        {
+            "system": row.system,
+            "library": row.library,
+            "operation": row.operation,
+            "worker_count": row.worker_count,
+            "size_bytes": row.size_bytes,
+            "measured_s": row.seconds,
+            "predicted_s": float(predicted_s),
+            "constant_bandwidth_s": float(constant_s),
+        }
+        for row, predicted_s, constant_s in zip(scored, predictions[PERFMODEL], predictions[CONSTANT], strict=True)
+    ]
+    left_out = {f"rows {reason}": count for reason, count in table.left_out.items()}
+    reasons = {"rows that constants were fitted to": len(fitted), **left_out}
+    return RowReport(
+        table=table.name,
+        rows=row_table(rows, title=f"{table.name}: calls that no constant was fitted to"),
+        parts=tuple(
+            score
+            for subset, part, of_part in _parts(scored)
+            for score in compared(subset, predictions, measured=measured, fitted=counts, part=part, rows=of_part)
+        ),
+        not_scored="; ".join(f"{count} {reason}" for reason, count in reasons.items()),
+    )
+
+
+def _parts(scored: Sequence[MeasuredCollective]) -> list[tuple[str, str, NDArray[np.bool_]]]:
+    """Return names of system and part with the rows that belong there."""
+    pairs = [f"{row.system}, {row.library}" for row in scored]
+    operations = [row.operation for row in scored]
+    counts = [row.worker_count for row in scored]
+    parts = [(ALL_SYSTEMS, EVERY_ROW, np.ones(len(scored), dtype=bool))]
+    if len(set(pairs)) > 1:
+        parts += [(name, EVERY_ROW, np.array(pairs) == name) for name in sorted(set(pairs))]
+    if len(set(operations)) > 1:
+        parts += [(ALL_SYSTEMS, name, np.array(operations) == name) for name in sorted(set(operations))]
+    parts += [(ALL_SYSTEMS, f"{count} devices", np.array(counts) == count) for count in sorted(set(counts))]
+    return parts
+
+
+def _constant_counts(table: CollectiveMeasurements) -> dict[str, int]:
+    """Count the numbers that each model takes from the fitted rows."""
+    libraries = {row.library for row in table.rows}
+    named = 0
+    for name in libraries:
+        library = load_collective_library(name)
+        numbers = [
+            f"protocol.{protocol}.{key}"
+            for protocol, row in library.protocol.items()
+            if not row.algorithms
+            for key in row.constants
+        ]
+        sources = [library.source_of(number) for number in numbers]
+        named += sum(source is not None and source.provenance == "fitted" for source in sources)
+    kinds = {(row.system, row.library, row.operation) for row in table.rows}
+    known = sum(row.is_fitted for row in table.rows)
+    return {PERFMODEL: named, NEAREST: known, INTERPOLATED: known, CONSTANT: len(kinds)}
 
 
 def _rate(system: Any, operation: str, count: int, size_bytes: float, only: str = "") -> float:
-    """Return the predicted bus bandwidth of a call. [B/s]"""
+    """Return the predicted bus bandwidth of a call, by only one of the library's algorithms if it is named. [B/s]"""
     topology = system.topology
     placed = place_library(load_collective_library(LIBRARY), operation, topology, topology.devices()[:count])
-    if only:
-        names = {"ring": ("ring_all_reduce", operation), "nvls": ("multicast_switch",)}[only]
-        kept = tuple(each for each in placed.algorithms if each.collective.name in names)
-        placed = LibraryCollective(algorithms=kept, protocols=placed.protocols, blocks=placed.blocks)
-    return bus_bytes(operation, size_bytes, count) / float(placed.time(size_bytes))
+    names = {"ring": ("ring_all_reduce", operation), "nvls": ("multicast_switch",)}.get(only)
+    if names is not None:
+        named = tuple(algorithm for algorithm in placed.algorithms if algorithm.collective.name in names)
+        placed = LibraryCollective(algorithms=named, protocols=placed.protocols, blocks=placed.blocks)
+    return wire_bytes(operation, size_bytes, count) / float(placed.time(size_bytes))
 
 
 def with_adapters(system: Any, count: int) -> Any:
     """Return a cluster whose machines have only the first of their adapters."""
-    machines = []
-    for name, machine in system.machines:
-        (slot,) = machine.file.nic
-        used = slot.model_copy(update={"count": count, "to": slot.ports[:count]})
-        machines.append((name, replace(machine, file=machine.file.model_copy(update={"nic": (used,)}))))
-    return _rewired(system, dict(machines))
-
-
-def _rewired(system: Cluster, machines: Mapping[str, Any]) -> Any:
     from perfmodel.hardware import spec_files
     from perfmodel.hardware.wiring import wiring_of
 
     folder = spec_files.shipped_folder() / "systems"
-    changed = [
-        (
-            name,
-            replace(
-                machine,
-                wiring=wiring_of(machine.file, processor=machine.processor, path=folder / f"{machine.file.stem}.toml"),
-            ),
-        )
-        for name, machine in machines.items()
-    ]
-    return system.of_machines(changed, name=system.name, network=None, folder=folder)
-
-
-def _records(file: Path) -> list[dict[str, str]]:
-    with file.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
+    machines = []
+    for name, machine in system.machines:
+        (slot,) = machine.file.nic
+        used = slot.model_copy(update={"count": count, "to": slot.ports[:count]})
+        file = machine.file.model_copy(update={"nic": (used,)})
+        wiring = wiring_of(file, processor=machine.processor, path=folder / f"{file.stem}.toml")
+        machines.append((name, replace(machine, file=file, wiring=wiring)))
+    return system.of_machines(machines, name=system.name, network=None, folder=folder)
 
 
 def calls_inside(file: Path) -> RowReport:
     """Score calls inside one machine: the library's choice, or the algorithm that a row names."""
     rows = []
-    for record in _records(file):
-        operation, count = record["operation"], int(record["gpus"])
-        size_bytes, named = float(record["size_bytes"]), record["algorithm"].lower()
-        rate = _rate(
-            load_system(record["system"]), operation, count, size_bytes, named if named in ("ring", "nvls") else ""
-        )
-        measured = bus_bytes(operation, size_bytes, count) / float(record["seconds"])
-        rows.append(_call_row(record["system"], operation, count, 0, size_bytes, record["algorithm"], measured, rate))
+    for record in read_records(file):
+        operation, count, size_bytes = record["operation"], int(record["gpus"]), float(record["size_bytes"])
+        system = load_system(record["system"])
+        rate = _rate(system, operation, count, size_bytes, only=record["algorithm"].lower())
+        measured = wire_bytes(operation, size_bytes, count) / float(record["seconds"])
+        call = (record["system"], operation, count, 0, size_bytes, record["algorithm"])
+        rows.append(_call_row(*call, measured=measured, rate=rate))
     large, small = 1e8, 1e6
     return _call_report(
         file,
         rows,
         {
-            "from 100 MB": lambda row: row.size_bytes >= large,
-            "1 to 100 MB": lambda row: small <= row.size_bytes < large,
-            "below 1 MB": lambda row: row.size_bytes < small,
+            "from 100 MB": lambda size_bytes: size_bytes >= large,
+            "1 to 100 MB": lambda size_bytes: small <= size_bytes < large,
+            "below 1 MB": lambda size_bytes: size_bytes < small,
         },
-        size_note="launch, latency and share of the links were fitted to these rows; those of each device with "
+        note="launch, latency and share of the links were fitted to these rows; those of each device with "
         "the constants of the other are in docs/validation.md",
     )
 
@@ -147,51 +264,56 @@ def calls_inside(file: Path) -> RowReport:
 def calls_between(file: Path) -> RowReport:
     """Score calls between machines with some of their adapters, of 1 GB."""
     rows = []
-    for record in _records(file):
-        machines, count = int(record["machines"]), int(record["gpus"])
-        adapters, operation = int(record["adapters_used_per_machine"]), record["operation"]
-        system = with_adapters(load_system("dgx_a100", machines=machines), adapters)
-        rate = _rate(system, operation, count, GIGA)
+    for record in read_records(file):
+        operation, count = record["operation"], int(record["gpus"])
+        adapters = int(record["adapters_used_per_machine"])
+        system = with_adapters(load_system("dgx_a100", machines=int(record["machines"])), adapters)
         measured = GIGA * float(record["bus_bandwidth_gb_per_s"])
-        rows.append(_call_row("dgx_a100", operation, count, adapters, GIGA, "", measured, rate))
-    return _call_report(file, rows, {}, size_note="no constant was fitted to these rows")
+        rate = _rate(system, operation, count, GIGA)
+        rows.append(_call_row("dgx_a100", operation, count, adapters, GIGA, "", measured=measured, rate=rate))
+    return _call_report(file, rows, {}, note="no constant was fitted to these rows")
 
 
 def _call_row(
-    system: str, operation: str, count: int, adapters: int, size: float, how: str, measured: float, rate: float
-) -> CallRow:
-    return CallRow(
-        system=system,
-        operation=operation,
-        devices=count,
-        adapters=adapters,
-        size_bytes=size,
-        algorithm=how,
-        measured_gb_per_s=measured / GIGA,
-        predicted_gb_per_s=rate / GIGA,
-        error_percent=100 * (measured / rate - 1),
-    )
+    system: str,
+    operation: str,
+    devices: int,
+    adapters: int,
+    size_bytes: float,
+    how: str,
+    *,
+    measured: float,
+    rate: float,
+) -> dict[str, Any]:
+    return {
+        "system": system,
+        "operation": operation,
+        "devices": devices,
+        "adapters": adapters,
+        "size_bytes": size_bytes,
+        "algorithm": how,
+        "measured_gb_per_s": measured / GIGA,
+        "predicted_gb_per_s": rate / GIGA,
+        "error_percent": 100 * (measured / rate - 1),
+    }
 
 
 def _call_report(
-    file: Path, rows: Sequence[CallRow], parts: Mapping[str, Callable[[CallRow], bool]], *, size_note: str
+    file: Path, records: Sequence[Mapping[str, Any]], parts: Mapping[str, Callable[[float], bool]], *, note: str
 ) -> RowReport:
+    rows = row_table(records, title=file.stem)
     by_system: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
         by_system[row.system, row.operation].append(row.measured_gb_per_s)
-    scores: list[PartScore] = []
-    for part, belongs in {EVERY_ROW: lambda row: True, **parts}.items():
-        some = [row for row in rows if belongs(row)]
-        naive = [float(np.exp(np.mean(np.log(by_system[row.system, row.operation])))) for row in some]
-        scores += compared(
-            "calls",
-            {PERFMODEL: [1 / row.predicted_gb_per_s for row in some], CONSTANT: [1 / rate for rate in naive]},
-            measured=[1 / row.measured_gb_per_s for row in some],
-            fitted={PERFMODEL: 0, CONSTANT: len(by_system)},
-            part=part,
-            note=size_note if part == EVERY_ROW else "",
-        )
-    return RowReport(table=file.stem, rows=Table(rows, title=file.stem), parts=tuple(scores))
+    usual = [float(np.exp(np.mean(np.log(by_system[row.system, row.operation])))) for row in rows]
+    predictions = {PERFMODEL: 1 / np.array(rows.column("predicted_gb_per_s")), ONE_BANDWIDTH: 1 / np.array(usual)}
+    measured = 1 / np.array(rows.column("measured_gb_per_s"))
+    fitted = {ONE_BANDWIDTH: len(by_system)}
+    scores = [*compared("calls", predictions, measured=measured, fitted=fitted, note=note)]
+    for part, holds in parts.items():
+        of_part = [holds(row.size_bytes) for row in rows]
+        scores += compared("calls", predictions, measured=measured, fitted=fitted, part=part, rows=of_part)
+    return RowReport(table=file.stem, rows=rows, parts=tuple(scores))
 
 
 class _Size(NamedTuple):
@@ -227,37 +349,30 @@ FRAMEWORK: Final = "pytorch_2_1"
 
 def sharded_steps(file: Path) -> RowReport:
     """Score steps of fully sharded language models."""
-    records = _records(file)
-    rows = [_sharded_row(record, file) for record in records]
+    records = read_records(file)
+    rows = row_table([_sharded_row(record, file) for record in records], title=file.stem)
+    networks, measured = np.array(rows.column("network")), np.array(rows.column("measured_s"))
     shares = np.array([float(record["mfu_percent"]) for record in records])
-    networks = np.array([row.network for row in rows])
-    measured = np.array([row.measured_s for row in rows])
-    one = np.exp(np.mean(np.log(shares)))
     by_model = np.array([np.exp(np.mean(np.log(shares[networks == name]))) for name in networks])
-    models = {
-        PERFMODEL: np.array([row.predicted_s for row in rows]),
-        ONE_MFU: measured * shares / one,
+    predictions = {
+        PERFMODEL: np.array(rows.column("predicted_s")),
+        ONE_MFU: measured * shares / np.exp(np.mean(np.log(shares))),
         MFU_BY_MODEL: measured * shares / by_model,
     }
-    parts = {EVERY_ROW: np.ones(len(rows), dtype=bool)} | {name: networks == name for name in SIZES}
-    scores: list[PartScore] = []
-    for part, some in parts.items():
-        if some.any():
-            scores += compared(
-                "steps",
-                {name: list(times[some]) for name, times in models.items()},
-                measured=list(measured[some]),
-                fitted={ONE_MFU: 1, MFU_BY_MODEL: len(SIZES)},
-                part=part,
-                note=f"with {FRAMEWORK}, whose attention kernels are of the time; no constant was fitted to them, "
-                "but that FlashAttention 1 divides long sequences among units was seen in them first"
-                if part == EVERY_ROW
-                else "",
-            )
-    return RowReport(table=file.stem, rows=Table(rows, title=file.stem), parts=tuple(scores))
+    fitted = {ONE_MFU: 1, MFU_BY_MODEL: len(SIZES)}
+    note = (
+        f"with {FRAMEWORK}, whose attention kernels are of the time; no constant was fitted to them, "
+        "but that FlashAttention 1 divides long sequences among units was seen in them first"
+    )
+    scores = [*compared("steps", predictions, measured=measured, fitted=fitted, note=note)]
+    for name in SIZES:
+        if name in networks:
+            of_model = networks == name
+            scores += compared("steps", predictions, measured=measured, fitted=fitted, part=name, rows=of_model)
+    return RowReport(table=file.stem, rows=rows, parts=tuple(scores))
 
 
-def _sharded_row(record: Mapping[str, str], file: Path) -> ShardedRow:
+def _sharded_row(record: Mapping[str, str], file: Path) -> dict[str, Any]:
     name, board = record["model"].lower(), record["device"]
     if name not in SIZES or board not in SYSTEMS:
         message = (
@@ -291,15 +406,15 @@ def _sharded_row(record: Mapping[str, str], file: Path) -> ShardedRow:
     )
     prediction, measured = job.predict(), float(record["step_s"])
     memory = prediction.memory
-    return ShardedRow(
-        network=name,
-        sequence_length=length,
-        device=board,
-        devices=count,
-        micro_batch_size=int(record["micro_batch_samples_per_gpu"]),
-        accumulation_steps=passes,
-        measured_s=measured,
-        predicted_s=float(prediction.step_s),
-        error_percent=100 * (float(prediction.step_s) / measured - 1),
-        memory_share=float(memory.total_bytes / memory.capacity_bytes),
-    )
+    return {
+        "network": name,
+        "sequence_length": length,
+        "device": board,
+        "devices": count,
+        "micro_batch_size": int(record["micro_batch_samples_per_gpu"]),
+        "accumulation_steps": passes,
+        "measured_s": measured,
+        "predicted_s": float(prediction.step_s),
+        "error_percent": 100 * (float(prediction.step_s) / measured - 1),
+        "memory_share": float(memory.total_bytes / memory.capacity_bytes),
+    }

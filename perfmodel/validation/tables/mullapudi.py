@@ -20,13 +20,18 @@ from perfmodel.graph import LayerGraph
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.system import System
 from perfmodel.measurements.scaling_tables import load_scaling
-from perfmodel.presentation.results import Result
-from perfmodel.presentation.tables import Table
+from perfmodel.presentation.tables import Table, row_table
 from perfmodel.simulation.asynchronous import play_asynchronous
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.units import BITS_PER_BYTE, GIGA
-from perfmodel.validation.scores.table_report import PERFMODEL, PartScore, compared, mean_error, parts_text
+from perfmodel.validation.scores.table_report import (
+    PERFMODEL,
+    PartScore,
+    RowReport,
+    compared,
+    parts_text,
+)
 
 KEY: Final = "mullapudi2017"
 
@@ -35,53 +40,28 @@ CONSTANT: Final = "a constant: the fitted time"
 SYSTEM_TEXT: Final = "4 to 12 machines of four virtual CPUs"
 """System on which it ran, as in the scoreboard. [-]"""
 
+MACHINES: Final = (4, 8, 12)
+"""Machines of the rows of a scheme. [1]"""
+
 COMPARED: Final = ("downpour", "delay_compensated")
 CALIBRATED: Final = ("downpour", 3)
 """Scheme and workers of the one time that is fitted."""
 
 MODEL_VIEW: Final = "busiest part"
-"""The assumption on the server's queues that is the model; others show how much depends on it. [-]"""
+"""The assumption on the server's queues that the model makes; the others show how much it matters. [-]"""
 
 MEASURED: Final = "measured"
 
 
-@dataclass(frozen=True, slots=True)
-class EpochRow:
-    """One measured time with its prediction."""
-
-    scheme: str
-    node_count: int
-    worker_count: int
-    measured_s: float
-    predicted_s: float
-    constant_s: float
-    mean_staleness: float
-    server_utilisation: float
-
-
-@dataclass(frozen=True, slots=True)
-class GrowthRow:
-    """Growth, and cost of compensation, for one batch size and one assumption on the server's queues."""
-
-    batch_size: int | None
-    queues: str
-    away_ms: float | None
-    downpour_growth: float
-    compensated_growth: float
-    overhead_4: float
-    overhead_8: float
-    overhead_12: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Illustration(Result):
+class Illustration(RowReport):
     """The rows, the sensitivity, and the assumptions."""
 
     batch_size: int
-    rows: Table[EpochRow]
-    sensitivity: Table[GrowthRow]
+    sensitivity: Table[Any]
     assumptions: tuple[str, ...]
-    caveats: tuple[str, ...]
+
+    _DICT_KEYS = ("table", "mape_percent", "growth_factors", "rows", "sensitivity", "assumptions", "caveats")
 
     def __str__(self) -> str:
         scored = tuple(part.note for part in self.parts if part.note)
@@ -90,44 +70,34 @@ class Illustration(Result):
         return "\n\n".join([self.rows.to_text(), self.sensitivity.to_text(), scores, "\n".join(notes)])
 
     @property
-    def mape(self) -> float | None:
-        """Mean absolute error over the times that are not fitted [%]."""
-        return mean_error(self.parts)
-
-    @property
-    def not_scored(self) -> str:
-        """Rows that are not scored, and why."""
-        return "1 time that a worker's own step was fitted to"
-
-    @property
     def growth_factors(self) -> dict[str, float]:
         """Error of the growth from 4 to 12 machines by scheme: the larger growth over the smaller [1]."""
-        measured, model = (
-            next(row for row in self.sensitivity if (row.queues, row.batch_size) == wanted)
-            for wanted in ((MEASURED, None), (MODEL_VIEW, self.batch_size))
-        )
-        pairs = {
-            "Downpour": (model.downpour_growth, measured.downpour_growth),
-            "delay-compensated": (model.compensated_growth, measured.compensated_growth),
-        }
-        return {name: max(pair) / min(pair) for name, pair in pairs.items()}
+        return _growth_factors(self.sensitivity, self.batch_size)
 
-    @property
-    def parts(self) -> tuple[PartScore, ...]:
-        """Scores of perfmodel and of the constant, fitted to the same time."""
-        rows = [row for row in self.rows if (row.scheme, row.worker_count) != CALIBRATED]
-        factors = " and ".join(f"{factor:.2f} ({name})" for name, factor in self.growth_factors.items())
-        return compared(
-            SYSTEM_TEXT,
-            {PERFMODEL: [row.predicted_s for row in rows], CONSTANT: [row.constant_s for row in rows]},
-            measured=[row.measured_s for row in rows],
-            fitted={PERFMODEL: 1, CONSTANT: 1},
-            note=f"growth from 4 to 12 machines is off by a factor of {factors}; a constant has none",
-        )
 
-    table = KEY
-    mape_percent = mape
-    _DICT_KEYS = ("table", "mape_percent", "growth_factors", "rows", "sensitivity", "assumptions", "caveats")
+def _growth_factors(sensitivity: Table[Any], batch_size: int) -> dict[str, float]:
+    measured, model = (
+        next(row for row in sensitivity if (row.queues, row.batch_size) == wanted)
+        for wanted in ((MEASURED, None), (MODEL_VIEW, batch_size))
+    )
+    pairs = {
+        "Downpour": (model.downpour_growth, measured.downpour_growth),
+        "delay-compensated": (model.compensated_growth, measured.compensated_growth),
+    }
+    return {name: max(pair) / min(pair) for name, pair in pairs.items()}
+
+
+def _parts(rows: Table[Any], factors: Mapping[str, float]) -> tuple[PartScore, ...]:
+    """Return scores of perfmodel and of the constant, fitted to the same time."""
+    growth = " and ".join(f"{factor:.2f} ({name})" for name, factor in factors.items())
+    return compared(
+        SYSTEM_TEXT,
+        {PERFMODEL: rows.column("predicted_s"), CONSTANT: rows.column("constant_s")},
+        measured=rows.column("measured_s"),
+        fitted={PERFMODEL: 1, CONSTANT: 1},
+        note=f"growth from 4 to 12 machines is off by a factor of {growth}; a constant has none",
+        rows=[(row.scheme, row.worker_count) != CALIBRATED for row in rows],
+    )
 
 
 BATCH_SIZES: Final = (64, 100, 128, 200, 256)
@@ -223,8 +193,8 @@ def illustrate(*, batch_size: int = ASSUMED_BATCH_SIZE, played_steps: int = 1500
 
     Examples
     --------
-    >>> found = illustrate(played_steps=0)
-    >>> row = found.rows[2]
+    >>> report = illustrate(played_steps=0)
+    >>> row = report.rows[2]
     >>> row.measured_s, round(row.predicted_s, 2)
     (3.55, 3.54)
     """
@@ -240,16 +210,16 @@ def illustrate(*, batch_size: int = ASSUMED_BATCH_SIZE, played_steps: int = 1500
         workers = int(row["worker_count"])
         times = SCHEMES[row["scheme"]].times(server.numbers(compute_s=compute_s, worker_count=workers))
         rows.append(
-            EpochRow(
-                scheme=row["scheme"],
-                node_count=int(row["node_count"]),
-                worker_count=workers,
-                measured_s=row["epoch_s"],
-                predicted_s=float(times.step_s) * steps,
-                constant_s=measured[CALIBRATED],
-                mean_staleness=float(times.mean_staleness),
-                server_utilisation=float(times.server_utilisation),
-            )
+            {
+                "scheme": row["scheme"],
+                "node_count": int(row["node_count"]),
+                "worker_count": workers,
+                "measured_s": row["epoch_s"],
+                "predicted_s": float(times.step_s) * steps,
+                "constant_s": measured[CALIBRATED],
+                "mean_staleness": float(times.mean_staleness),
+                "server_utilisation": float(times.server_utilisation),
+            }
         )
     constant = dict.fromkeys(measured, measured[CALIBRATED])
     lines = [_growth_row(measured, counts, label=MEASURED), _growth_row(constant, counts, label="a constant")]
@@ -261,10 +231,17 @@ def illustrate(*, batch_size: int = ASSUMED_BATCH_SIZE, played_steps: int = 1500
     if played_steps:
         epochs = _epochs(server, compute_s, counts, steps=steps, played_steps=played_steps)
         lines.append(_growth_row(epochs, counts, label="busiest part, played", batch_size=batch_size, away_s=compute_s))
+    epochs_of_rows = row_table(
+        rows, title=f"{table.title}; mini-batches of {batch_size}, assumed; the first row is fitted"
+    )
+    sensitivity = row_table(lines, title="growth from 4 to 12 machines and price of compensation [%]")
     return Illustration(
+        table=KEY,
         batch_size=batch_size,
-        rows=Table(rows, title=f"{table.title}; mini-batches of {batch_size}, assumed; the first row is fitted"),
-        sensitivity=Table(lines, title="growth from 4 to 12 machines and price of compensation [%]"),
+        rows=epochs_of_rows,
+        parts=_parts(epochs_of_rows, _growth_factors(sensitivity, batch_size)),
+        not_scored="1 time that a worker's own step was fitted to",
+        sensitivity=sensitivity,
         assumptions=_assumptions(server, batch_size=batch_size),
         caveats=table.caveats,
     )
@@ -275,7 +252,7 @@ _VIEWS: Final[dict[str, dict[str, Any]]] = {
     "each part": {"each_part_queues": True},
     "busiest part, equal services": {"service_variation": 0.0},
 }
-"""Where visitors queue: the first is the model; the others show how much depends on it."""
+"""Assumption on the server's queues -> changed numbers; the first is the model's own."""
 
 
 def _calibrated(server: _Server, *, step_s: float, **changes: Any) -> float:
@@ -315,17 +292,21 @@ def _growth_row(
     label: str,
     batch_size: int | None = None,
     away_s: float | None = None,
-) -> GrowthRow:
+) -> dict[str, Any]:
+    """Return growth, and cost of compensation, for one batch size and one assumption on the server's queues."""
     growth = {name: 100 * (epochs[name, counts[-1]] / epochs[name, counts[0]] - 1) for name in COMPARED}
-    overheads = [100 * (epochs["delay_compensated", workers] / epochs["downpour", workers] - 1) for workers in counts]
-    return GrowthRow(
-        batch_size,
-        label,
-        None if away_s is None else away_s / 1e-3,
-        growth["downpour"],
-        growth["delay_compensated"],
-        *overheads,
-    )
+    overheads = {
+        f"overhead_{machines}": 100 * (epochs["delay_compensated", workers] / epochs["downpour", workers] - 1)
+        for machines, workers in zip(MACHINES, counts, strict=True)
+    }
+    return {
+        "batch_size": batch_size,
+        "queues": label,
+        "away_ms": None if away_s is None else away_s / 1e-3,
+        "downpour_growth": growth["downpour"],
+        "compensated_growth": growth["delay_compensated"],
+        **overheads,
+    }
 
 
 def _assumptions(server: _Server, *, batch_size: int) -> tuple[str, ...]:

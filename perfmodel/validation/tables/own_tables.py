@@ -15,12 +15,11 @@ from perfmodel import measurements
 from perfmodel.errors import ArgumentError, TableError, UnknownNameError
 from perfmodel.measurements import scaling_tables
 from perfmodel.measurements.kernel_tables import read_collectives
-from perfmodel.measurements.network_tables import network_table_names
-from perfmodel.validation.scores.collectives import collective_report
-from perfmodel.validation.scores.table_report import OwnReport
+from perfmodel.measurements.scaling_tables import network_table_names
+from perfmodel.validation.scores.table_report import RowReport
 from perfmodel.validation.tables import mullapudi
 from perfmodel.validation.tables.best_products import best_products
-from perfmodel.validation.tables.clusters import calls_between, calls_inside, sharded_steps
+from perfmodel.validation.tables.clusters import calls_between, calls_inside, collective_report, sharded_steps
 from perfmodel.validation.tables.parallel_report import doubling_claims, parallel_report
 from perfmodel.validation.tables.speedup import speedup_report
 from perfmodel.validation.tables.torch_networks import network_report
@@ -41,17 +40,17 @@ NETWORKS: Final = "networks"
 """Kind of a table of steps of the networks of torch packages. [-]"""
 
 _FOLDERS: Final = ("systems", "nets")
-"""Folders, inside one of data, of the files that may be named by how they begin."""
+"""Subfolders of a data folder in which the beginning of a file's name is enough to find it."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTable:
-    """A table that is scored in its own way."""
+    """A table with a scoring function of its own."""
 
     name: str
     kind: str
     file: Path
-    score: Callable[..., OwnReport]
+    score: Callable[..., RowReport]
     tells_progress: bool = False
 
     @property
@@ -59,12 +58,12 @@ class OwnTable:
         """Whether it comes with perfmodel."""
         return self.file.is_absolute()
 
-    def report(self, progress: Progress | None = None) -> OwnReport:
+    def report(self, progress: Progress | None = None) -> RowReport:
         """Score it."""
         return self.score(self.file, progress=progress) if self.tells_progress else self.score(self.file)
 
 
-def _shipped(kind: str, file: Path, score: Callable[[Path], OwnReport]) -> OwnTable:
+def _of_file(kind: str, file: Path, score: Callable[..., RowReport]) -> OwnTable:
     return OwnTable(file.stem, kind, file, score)
 
 
@@ -74,27 +73,21 @@ _PARALLEL: Final = scaling_tables.PARALLEL_FOLDER
 OWN_TABLES: Final[dict[str, OwnTable]] = {
     table.name: table
     for table in (
-        *(_shipped(MANY_DEVICES, path, parallel_report) for path in sorted(_PARALLEL.glob("*.csv"))),
-        _shipped(MANY_DEVICES, _SCALING / "mullapudi2017.csv", lambda file: mullapudi.illustrate()),
-        _shipped(MANY_DEVICES, _SCALING / "wuensche2018_multi_gpu.csv", doubling_claims),
-        OwnTable("deepbench_allreduce", COLLECTIVES, Path("systems/deepbench_allreduce.csv"), collective_report),
-        OwnTable(
-            "tensorflow_2017_k80_speedups",
-            MANY_DEVICES,
-            Path("systems/tensorflow_docs_2017_gce_k80.csv"),
-            speedup_report,
+        *(_of_file(MANY_DEVICES, path, parallel_report) for path in sorted(_PARALLEL.glob("*.csv"))),
+        _of_file(MANY_DEVICES, _SCALING / "mullapudi2017.csv", lambda file: mullapudi.illustrate()),
+        _of_file(MANY_DEVICES, _SCALING / "wuensche2018_multi_gpu.csv", doubling_claims),
+        _of_file(COLLECTIVES, Path("systems/deepbench_allreduce.csv"), collective_report),
+        replace(
+            _of_file(MANY_DEVICES, Path("systems/tensorflow_docs_2017_gce_k80.csv"), speedup_report),
+            name="tensorflow_2017_k80_speedups",
         ),
-        OwnTable("matmul_best_shape_bf16", PRODUCTS, Path("kernels/matmul_best_shape_bf16.csv"), best_products),
-        OwnTable("mpt_fsdp_a100", MANY_DEVICES, Path("llm/mpt_fsdp_a100.csv"), sharded_steps),
-        OwnTable(
-            "nccl_a100_four_hdr_adapters", MANY_DEVICES, Path("systems/nccl_a100_four_hdr_adapters.csv"), calls_between
-        ),
-        OwnTable(
-            "nccl_h200_b200_one_machine", MANY_DEVICES, Path("systems/nccl_h200_b200_one_machine.csv"), calls_inside
-        ),
-        OwnTable("nccl_a100_sxm", COLLECTIVES, Path("systems/nccl_a100_sxm.csv"), collective_report),
+        _of_file(PRODUCTS, Path("kernels/matmul_best_shape_bf16.csv"), best_products),
+        _of_file(MANY_DEVICES, Path("llm/mpt_fsdp_a100.csv"), sharded_steps),
+        _of_file(MANY_DEVICES, Path("systems/nccl_a100_four_hdr_adapters.csv"), calls_between),
+        _of_file(MANY_DEVICES, Path("systems/nccl_h200_b200_one_machine.csv"), calls_inside),
+        _of_file(COLLECTIVES, Path("systems/nccl_a100_sxm.csv"), collective_report),
         *(
-            OwnTable(name, NETWORKS, Path(f"nets/{name}.csv"), network_report, tells_progress=True)
+            replace(_of_file(NETWORKS, Path(f"nets/{name}.csv"), network_report), tells_progress=True)
             for name in network_table_names()
         ),
     )
@@ -156,8 +149,9 @@ def tables_of_file(path: Path) -> tuple[OwnTable, ...]:
     """Return the tables that a file of a folder of data holds."""
     local = [known for known in OWN_TABLES.values() if not known.is_shipped]
     named = tuple(replace(known, file=path.resolve()) for known in local if known.file.name == path.name)
-    collectives = None if named else _collectives(path.resolve())
-    return named if collectives is None else (collectives,)
+    if named or read_collectives(path) is None:
+        return named
+    return (_of_file(COLLECTIVES, path.resolve(), collective_report),)
 
 
 def _in_folder(name: str, known: OwnTable | None, folder: Path) -> OwnTable:
@@ -176,8 +170,3 @@ def _in_folder(name: str, known: OwnTable | None, folder: Path) -> OwnTable:
         inside = "/ or ".join(_FOLDERS)
         message = f"{folder}: one table in {inside}/ must be named {name}*, but {len(stems)} are; there are {listed}"
     raise TableError(message)
-
-
-def _collectives(path: Path) -> OwnTable | None:
-    """Return a table of measured collectives; None if the file is not such a table."""
-    return None if read_collectives(path) is None else OwnTable(path.stem, COLLECTIVES, path, collective_report)

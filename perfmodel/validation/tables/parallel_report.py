@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from perfmodel.prediction.job.exchange_times import LinkExchanges, OnLink
 from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.presentation.quantities import percent_text
-from perfmodel.presentation.tables import Table
+from perfmodel.presentation.tables import row_table
 from perfmodel.sync.registry import collective
 from perfmodel.units import GIGA
 from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
@@ -28,6 +29,7 @@ from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartS
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.prediction.job.prepared import Prepared, TimedStep
+    from perfmodel.presentation.tables import Table
 
 
 LINEAR: Final = "linear scaling"
@@ -44,22 +46,6 @@ NEARLY_FULL: Final = 0.9
 
 _STRATEGIES: Final = {"tree": "binomial_tree"}
 """A source's name of a strategy -> its name here, if they differ."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParallelScore:
-    """A row beside its prediction."""
-
-    row: str
-    measured: float
-    predicted: float
-    error_percent: float
-    naive_percent: float
-    published_percent: float | None
-    parameters_billion: float
-    memory_gb: float
-    bubble_percent: float
-    sync_percent: float
 
 
 def parallel_report(file: Path) -> RowReport:
@@ -88,19 +74,22 @@ def parallel_report(file: Path) -> RowReport:
     table = load_parallel(file.stem)
     graphs = [zoo.build(row.builder, **row.builder_options) for row in table.rows]
     naive = _naive(table.rows, graphs)
-    scores = [
-        _score(table, row, graph, naive=expected)
-        for row, graph, expected in zip(table.rows, graphs, naive, strict=True)
-    ]
+    scores = row_table(
+        [
+            _score(table, row, graph, naive=expected)
+            for row, graph, expected in zip(table.rows, graphs, naive, strict=True)
+        ],
+        title=table.title,
+    )
     return RowReport(
         table=table.key,
-        rows=Table(scores, title=table.title),
+        rows=scores,
         parts=_parts(table.rows, scores, naive),
         caveats=(table.source["caveat"], *_nearly_full(table.rows, scores)),
     )
 
 
-def _nearly_full(rows: Sequence[ParallelRow], scores: Sequence[ParallelScore]) -> list[str]:
+def _nearly_full(rows: Sequence[ParallelRow], scores: Table[Any]) -> list[str]:
     """Name the rows that need nearly all of their device's memory, since allocators may leave too little."""
     notes = []
     for row, score in zip(rows, scores, strict=True):
@@ -127,35 +116,30 @@ def _naive(rows: Sequence[ParallelRow], graphs: Sequence[LayerGraph]) -> list[fl
     return [float(row.sizes["workers"]) if row.measured_s is None else work[row.row_number] / typical for row in rows]
 
 
-def _parts(
-    rows: Sequence[ParallelRow], scores: Sequence[ParallelScore], naive: Sequence[float]
-) -> tuple[PartScore, ...]:
+def _parts(rows: Sequence[ParallelRow], scores: Table[Any], naive: Sequence[float]) -> tuple[PartScore, ...]:
     """Return scores of all rows, then of each part where there are several."""
     names = list(dict.fromkeys(row.part for row in rows))
     fitted = {ONE_RATE: 1} if rows[0].measured_s is not None else {}
+    predictions: dict[str, Any] = {PERFMODEL: scores.column("predicted"), ONE_RATE if fitted else LINEAR: naive}
     parts: list[PartScore] = []
     for part in (EVERY_ROW, *(names if len(names) > 1 else ())):
-        kept = [index for index, row in enumerate(rows) if part in (EVERY_ROW, row.part)]
-        predictions = {
-            PERFMODEL: [scores[index].predicted for index in kept],
-            ONE_RATE if fitted else LINEAR: [naive[index] for index in kept],
-        }
-        published = [rows[index].published_speedup for index in kept]
-        if None not in published:
-            predictions[PUBLISHED] = [speedup for speedup in published if speedup is not None]
-        worst = max((scores[index] for index in kept), key=lambda score: abs(score.error_percent))
+        of_part = [part in (EVERY_ROW, row.part) for row in rows]
+        kept = list(compress(rows, of_part))
+        published = {PUBLISHED: [row.published_speedup or math.nan for row in rows]}
+        worst = max(compress(scores, of_part), key=lambda score: abs(score.error_percent))
         parts += compared(
-            ", ".join(dict.fromkeys(rows[index].device for index in kept)),
-            predictions,
-            measured=[scores[index].measured for index in kept],
+            ", ".join(dict.fromkeys(row.device for row in kept)),
+            predictions | (published if all(row.published_speedup is not None for row in kept) else {}),
+            measured=scores.column("measured"),
             fitted=fitted,
             part=part,
+            rows=of_part,
             note=f"{part}: worst is {worst.row}, {worst.error_percent:+.1f} %",
         )
     return tuple(parts)
 
 
-def _score(table: ParallelTable, row: ParallelRow, graph: LayerGraph, *, naive: float) -> ParallelScore:
+def _score(table: ParallelTable, row: ParallelRow, graph: LayerGraph, *, naive: float) -> dict[str, Any]:
     prepared, step = _step(table, row, graph, row.parallelism, row.sizes, row.global_batch_size)
     step_s = float(step.parts.step_s)
     predicted, measured = step_s, row.measured_s
@@ -165,18 +149,18 @@ def _score(table: ParallelTable, row: ParallelRow, graph: LayerGraph, *, naive: 
         predicted = float(one.parts.step_s) / row.baseline_batch_size * row.global_batch_size / step_s
         measured = row.measured_speedup
     assert measured is not None
-    return ParallelScore(
-        row=row.label,
-        measured=measured,
-        predicted=predicted,
-        error_percent=_percent(predicted, measured),
-        naive_percent=_percent(naive, measured),
-        published_percent=None if row.published_speedup is None else _percent(row.published_speedup, measured),
-        parameters_billion=graph.parameter_count / 1e9,
-        memory_gb=float(prepared.footprint(step).total_bytes) / 1e9,
-        bubble_percent=100 * float(step.parts.bubble_s) / step_s,
-        sync_percent=100 * float(step.parts.exposed_sync_s) / step_s,
-    )
+    return {
+        "row": row.label,
+        "measured": measured,
+        "predicted": predicted,
+        "error_percent": _percent(predicted, measured),
+        "naive_percent": _percent(naive, measured),
+        "published_percent": None if row.published_speedup is None else _percent(row.published_speedup, measured),
+        "parameters_billion": graph.parameter_count / 1e9,
+        "memory_gb": float(prepared.footprint(step).total_bytes) / 1e9,
+        "bubble_percent": 100 * float(step.parts.bubble_s) / step_s,
+        "sync_percent": 100 * float(step.parts.exposed_sync_s) / step_s,
+    }
 
 
 def _percent(predicted: float, measured: float) -> float:
@@ -219,18 +203,6 @@ SAVED_WHERE_LINEAR: Final = 0.5
 """Share of the time that a doubling saves if speed-up is linear. [1]"""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimRow:
-    """A stated saving."""
-
-    framework: str
-    saved_percent: float
-    linear_percent: float
-    speedup: float
-    efficiency_percent: float
-    implied_exposed_percent: float
-
-
 def doubling_claims(file: Path) -> RowReport:
     """Return the claims with what they imply.
 
@@ -251,19 +223,19 @@ def doubling_claims(file: Path) -> RowReport:
     """
     table = load_scaling(file.stem)
     rows = [
-        ClaimRow(
-            framework=row["framework"],
-            saved_percent=100 * row["time_reduction"],
-            linear_percent=100 * SAVED_WHERE_LINEAR,
-            speedup=1 / (1 - row["time_reduction"]),
-            efficiency_percent=100 * SAVED_WHERE_LINEAR / (1 - row["time_reduction"]),
-            implied_exposed_percent=100 * (1 - SAVED_WHERE_LINEAR / (1 - row["time_reduction"])),
-        )
+        {
+            "framework": row["framework"],
+            "saved_percent": 100 * row["time_reduction"],
+            "linear_percent": 100 * SAVED_WHERE_LINEAR,
+            "speedup": 1 / (1 - row["time_reduction"]),
+            "efficiency_percent": 100 * SAVED_WHERE_LINEAR / (1 - row["time_reduction"]),
+            "implied_exposed_percent": 100 * (1 - SAVED_WHERE_LINEAR / (1 - row["time_reduction"])),
+        }
         for row in table.rows
     ]
     return RowReport(
         table=table.key,
-        rows=Table(rows, title=table.title),
+        rows=row_table(rows, title=table.title),
         parts=(),
         not_scored=f"{len(rows)} claims that state neither network, batch size, GPUs nor links",
         caveats=table.caveats,

@@ -5,21 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from perfmodel import measurements, zoo
-from perfmodel.errors import TableError, UnknownNameError, check_known
+from perfmodel.errors import PerfmodelError, TableError, UnknownNameError, check_known
 from perfmodel.framework.profile import load_framework
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.library import device_of_text
-from perfmodel.measurements.reading import positive_seconds, read_lines, table_error, whole_number
+from perfmodel.measurements.reading import CsvTable, Line
 from perfmodel.measurements.scaling_tables import SpeedupJob, load_speedup_job
-from perfmodel.measurements.table import Evidence, FeedItem, MeasuredRow, MeasurementTable, Run
+from perfmodel.measurements.table import PHASES, Evidence, FeedItem, MeasuredRow, MeasurementTable, Run
 from perfmodel.prediction.predict import predict
-from perfmodel.presentation.tables import Table
-from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, score
+from perfmodel.presentation.tables import row_table
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
 
 if TYPE_CHECKING:
     from perfmodel.hardware.wiring import Wired
@@ -87,25 +90,24 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def read_system_table(path: str | Path) -> SystemTable | None:
     """Read a table of training steps on systems."""
-    path = Path(path)
-    header, lines = read_lines(path)
-    if not set(COLUMNS) <= set(header):
+    csv_table = CsvTable(path)
+    if not set(COLUMNS) <= set(csv_table.header):
         return None
-    faults: list[str] = []
+    path = csv_table.path
     rows: list[MeasuredRow] = []
     runs: dict[tuple[str, str, int], Run] = {}
     several: list[MultiDeviceRow] = []
-    for number, values in lines:
-        record = dict(zip(header, values, strict=False))
-        workers = whole_number(record["n_devices"], column="n_devices", number=number, faults=faults) or 1
-        row, run = _row(record, number=number, table=path.stem, faults=faults)
+    for line in filter(csv_table.is_whole, csv_table.lines):
+        workers, row_and_run = line.whole("n_devices"), _row(line, table=path.stem)
+        if row_and_run is None:
+            continue
+        row, run = row_and_run
         if workers > 1:
             several.append(MultiDeviceRow(row=row, run=run, worker_count=workers))
-            continue
-        rows.append(row)
-        runs[row.run_key] = run
-    if faults:
-        raise table_error(path, faults)
+        else:
+            rows.append(row)
+            runs[row.run_key] = run
+    csv_table.check()
     if not rows:
         return None
     table = MeasurementTable(key=path.stem, title=path.name, rows=tuple(rows), runs=tuple(runs.values()), path=path)
@@ -122,21 +124,35 @@ def run_of_same_page(source: str, network: str, tables: Iterable[MeasurementTabl
     return None
 
 
-def _row(record: dict[str, str], *, number: int, table: str, faults: list[str]) -> tuple[MeasuredRow, Run]:
+def _row(line: Line, *, table: str) -> tuple[MeasuredRow, Run] | None:
+    """Return a row and its run, or None if something is wrong with it."""
+    record, fault_count = line.values, len(line.faults)
     network = record["network"]
-    check_known(f"network of row {number}", network, zoo.names())
-    seconds = positive_seconds(record["seconds"], column="seconds", number=number, faults=faults)
-    batch_size = whole_number(record["batch_size"], column="batch_size", number=number, faults=faults) or 1
-    framework = framework_of_text(record["framework"], record["framework_version"])
+    finders: dict[str, Callable[[], Any]] = {
+        "network": lambda: check_known("network", network, zoo.names()),
+        "framework": lambda: framework_of_text(record["framework"], record["framework_version"]),
+        "device": lambda: device_of_text(record["device"]),
+        "phase": lambda: check_known("phase", record["phase"], PHASES),
+    }
+    names: dict[str, Any] = {}
+    for column, find in finders.items():
+        try:
+            names[column] = find()
+        except PerfmodelError as error:
+            line.faults.append(f"row {line.number}, column {column}: {error}")
+    seconds, batch_size = line.seconds("seconds"), line.whole("batch_size")
+    if len(line.faults) > fault_count:
+        return None
+    framework = names["framework"]
     on_device = record["data"] == SYNTHETIC
     label = network if on_device else f"{network}, images read"
     row = MeasuredRow(
         table=table,
-        row_number=number,
+        row_number=line.number,
         network=label,
         framework=framework,
         batch_size=batch_size,
-        device=device_of_text(record["device"]),
+        device=names["device"],
         threads=None,
         step_s=seconds,
         note=record.get("variable_update", ""),
@@ -170,21 +186,6 @@ SYNTHETIC_DATA: Final = "synthetic data"
 REAL_DATA: Final = "real data"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedupRow:
-    """A row of several devices beside its prediction."""
-
-    network: str
-    data: str
-    batch_size: int
-    workers: int
-    measured: float
-    predicted: float
-    error_percent: float
-    linear_percent: float
-    exposed_percent: float
-
-
 def speedup_report(file: Path) -> RowReport:
     """Score the speed-ups of a table of steps on several devices.
 
@@ -201,9 +202,9 @@ def speedup_report(file: Path) -> RowReport:
     Raises
     ------
     TableError
-        If a value is wrong, or no row is of several devices.
+        If a value is wrong, a network, device or framework unknown, or no row of several devices.
     UnknownNameError
-        If perfmodel does not know what ran, or a network, device or framework is unknown.
+        If perfmodel does not know what ran.
 
     Notes
     -----
@@ -233,24 +234,24 @@ def speedup_report(file: Path) -> RowReport:
     ]
     linear = [float(case.worker_count) for case in scored]
     rows = [
-        SpeedupRow(
-            network=case.run.builder,
-            data=_data(case.run),
-            batch_size=case.row.batch_size,
-            workers=case.worker_count,
-            measured=truth,
-            predicted=predicted,
-            error_percent=100 * (predicted / truth - 1),
-            linear_percent=100 * (case.worker_count / truth - 1),
-            exposed_percent=100 * float(step.exposed_sync_s / step.step_s),
-        )
+        {
+            "network": case.run.builder,
+            "data": REAL_DATA if case.run.feed else SYNTHETIC_DATA,
+            "batch_size": case.row.batch_size,
+            "workers": case.worker_count,
+            "measured": truth,
+            "predicted": predicted,
+            "error_percent": 100 * (predicted / truth - 1),
+            "linear_percent": 100 * (case.worker_count / truth - 1),
+            "exposed_percent": 100 * float(step.exposed_sync_s / step.step_s),
+        }
         for case, truth, predicted, step in zip(scored, measured, speedups[PERFMODEL], predictions, strict=True)
     ]
     by_model = {PERFMODEL: speedups[PERFMODEL], LINEAR: linear, **speedups}
     return RowReport(
         table=job.key,
-        rows=Table(rows, title=job.title, row_type=SpeedupRow),
-        parts=_parts(rows, by_model, measured=measured, device=scored[0].row.device),
+        rows=row_table(rows, title=job.title),
+        parts=_parts([str(row["data"]) for row in rows], by_model, measured=measured, device=scored[0].row.device),
         not_scored=_not_scored(read, len(scored)),
         caveats=job.caveats,
     )
@@ -262,10 +263,6 @@ def _not_scored(read: SystemTable, scored: int) -> str:
     return alone + (f"; {without} rows with none to compare with" if without else "")
 
 
-def _data(run: Run) -> str:
-    return REAL_DATA if run.feed else SYNTHETIC_DATA
-
-
 def _without_boards(system: Wired) -> Wired:
     """Return the same system with dies that keep their clock."""
     apart = tuple((name, device.model_copy(update={"board": None})) for name, device in system.devices)
@@ -274,32 +271,26 @@ def _without_boards(system: Wired) -> Wired:
 
 def _steps(job: SpeedupJob, system: Wired) -> Callable[[Run, int], Prediction]:
     """Return a cached function from a number of workers [1] to the predicted step of a run on a system."""
-    known: dict[tuple[str, int, int], Prediction] = {}
+    read = {"dataset": job.dataset, "input_from": job.input_from, "decode_cores": job.decode_cores}
 
+    @cache
     def step(run: Run, workers: int) -> Prediction:
-        key = run.network, run.batch_size, workers
-        if key not in known:
-            read: dict[str, Any] = {
-                "dataset": job.dataset,
-                "input_from": job.input_from,
-                "decode_cores": job.decode_cores,
-            }
-            known[key] = predict(run, system=system, workers=workers, sync=job.sync, **(read if run.feed else {}))
-        return known[key]
+        options: dict[str, Any] = read if run.feed else {}
+        return predict(run, system=system, workers=workers, sync=job.sync, **options)
 
     return step
 
 
 def _parts(
-    rows: Sequence[SpeedupRow], by_model: Mapping[str, Sequence[float]], *, measured: Sequence[float], device: str
+    data: Sequence[str], by_model: Mapping[str, Sequence[float]], *, measured: Sequence[float], device: str
 ) -> tuple[PartScore, ...]:
     scores = []
     for part in (EVERY_ROW, SYNTHETIC_DATA, REAL_DATA):
-        kept = [place for place, row in enumerate(rows) if part in (EVERY_ROW, row.data)]
-        truth = [measured[place] for place in kept]
-        for model, speedups in by_model.items() if kept else ():
-            predicted = [speedups[place] for place in kept]
-            worst = max(abs(said / was - 1) for said, was in zip(predicted, truth, strict=True))
-            line = score(device, model, predicted, measured_s=truth, fitted=0)
-            scores.append(PartScore(part=part, score=line, note=f"{part}, {model}: worst {100 * worst:.1f} %"))
+        of_part = [part in (EVERY_ROW, kind) for kind in data]
+        if not any(of_part):
+            continue
+        for score in compared(device, by_model, measured=measured, fitted={}, part=part, rows=of_part):
+            model = score.score.model
+            errors = np.abs(np.array(by_model[model]) / np.array(measured) - 1)[of_part]
+            scores.append(replace(score, note=f"{part}, {model}: worst {100 * errors.max():.1f} %"))
     return tuple(scores)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from dataclasses import replace
+from itertools import compress, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,17 +13,18 @@ import numpy as np
 from perfmodel.cost.roofline import roofline_time
 from perfmodel.errors import MissingPackageError, PerfmodelError
 from perfmodel.framework.profile import load_framework
-from perfmodel.measurements.network_tables import NetworkRow, NetworkTable, read_network_table
+from perfmodel.measurements.scaling_tables import NetworkRow, NetworkTable, read_network_table
 from perfmodel.prediction.job.job import Job
-from perfmodel.presentation.tables import Table
+from perfmodel.presentation.tables import row_table
 from perfmodel.validation.scores.interval_coverage import interval_row
 from perfmodel.validation.scores.metrics import factor_of_least_mape
-from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, score
+from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
 from perfmodel.validation.tables import torch_zoos
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
+    from perfmodel.presentation.tables import Table
     from perfmodel.validation.protocols.cells import Progress
 
 AS_SHIPPED: Final = "as_shipped"
@@ -33,28 +34,10 @@ ONE_EFFICIENCY: Final = "roofline x one efficiency per cell, told the answers"
 """Naive rule: the greater of FLOP over peak and bytes over bandwidth, by the factor of the least MAPE. [-]"""
 
 MISSED: Final = 2.0
-"""Predicted over measured of a row without a prediction: an error of 100 %. [1]"""
+"""Ratio of predicted to measured time that a row without a prediction counts with: an error of 100 %. [1]"""
 
 MOST_NAMED: Final = 20
 """Rows without a prediction that are named. [1]"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkScore:
-    """A row beside its prediction."""
-
-    network: str
-    image_size: int
-    device: str
-    cell: str
-    batch_size: int
-    measured_s: float
-    predicted_s: float
-    error_percent: float
-    low_s: float
-    high_s: float
-    roofline_s: float
-    not_predicted: str = ""
 
 
 def network_report(file: Path, *, progress: Progress | None = None) -> RowReport:
@@ -87,18 +70,18 @@ def network_report(file: Path, *, progress: Progress | None = None) -> RowReport
     """
     table = read_network_table(file)
     versions, profile = torch_zoos.versions(table.zoo), profile_of(table)
-    scores: dict[int, NetworkScore] = {}
+    scores: dict[int, dict[str, Any]] = {}
     for row, graph in rows_with_graphs(table):
         scores[row.row_number] = _score(row, graph, profile)
         if progress is not None:
             progress(len(scores), len(table.rows))
-    ordered = [scores[row.row_number] for row in table.rows]
-    missed = [f"{row.network} ({row.cell}): {row.not_predicted}" for row in ordered if row.not_predicted]
-    built = f"networks as {versions} builds them; {len(missed)} of {len(ordered)} rows without a prediction"
+    rows = row_table([scores[row.row_number] for row in table.rows], title=table.title)
+    missed = [f"{row.network} ({row.cell}): {row.not_predicted}" for row in rows if row.not_predicted]
+    built = f"networks as {versions} builds them; {len(missed)} of {len(rows)} rows without a prediction"
     return RowReport(
         table=table.key,
-        rows=Table(ordered, title=table.title, row_type=NetworkScore),
-        parts=_parts([row.cell for row in table.rows], ordered, about=built),
+        rows=rows,
+        parts=_parts([(row.device, *row.cell) for row in table.rows], rows, about=built),
         caveats=(*table.caveats, *missed[:MOST_NAMED]),
     )
 
@@ -112,7 +95,7 @@ def profile_of(table: NetworkTable) -> FrameworkProfile:
 
 
 def rows_with_graphs(table: NetworkTable) -> Iterator[tuple[NetworkRow, LayerGraph | str]]:
-    """Yield each row with its network, imported once for all rows alike, or with why there is none."""
+    """Yield each row with its network, or with the reason why it cannot be imported; each network is imported once."""
     for _, alike in groupby(sorted(table.rows, key=_graph_key), key=_graph_key):
         rows = list(alike)
         graph = _graph_of(table, rows[0])
@@ -141,7 +124,7 @@ def _graph_of(table: NetworkTable, row: NetworkRow) -> LayerGraph | str:
         return f"{type(error).__name__}: {error}"
 
 
-def _score(row: NetworkRow, graph: LayerGraph | str, profile: FrameworkProfile) -> NetworkScore:
+def _score(row: NetworkRow, graph: LayerGraph | str, profile: FrameworkProfile) -> dict[str, Any]:
     """Predict a row."""
     predicted_s = low_s = high_s = roofline_s = MISSED * row.measured_s
     reason = graph if isinstance(graph, str) else ""
@@ -153,20 +136,20 @@ def _score(row: NetworkRow, graph: LayerGraph | str, profile: FrameworkProfile) 
             roofline_s = _roofline_s(job)
         except PerfmodelError as error:
             reason = str(error)
-    return NetworkScore(
-        network=row.network,
-        image_size=row.image_size,
-        device=row.device,
-        cell=", ".join(row.cell),
-        batch_size=row.batch_size,
-        measured_s=row.measured_s,
-        predicted_s=predicted_s,
-        error_percent=100 * (predicted_s / row.measured_s - 1),
-        low_s=low_s,
-        high_s=high_s,
-        roofline_s=roofline_s,
-        not_predicted=" ".join(reason.split()),
-    )
+    return {
+        "network": row.network,
+        "image_size": row.image_size,
+        "device": row.device,
+        "cell": ", ".join(row.cell),
+        "batch_size": row.batch_size,
+        "measured_s": row.measured_s,
+        "predicted_s": predicted_s,
+        "error_percent": 100 * (predicted_s / row.measured_s - 1),
+        "low_s": low_s,
+        "high_s": high_s,
+        "roofline_s": roofline_s,
+        "not_predicted": " ".join(reason.split()),
+    }
 
 
 def _roofline_s(job: Job) -> float:
@@ -183,57 +166,47 @@ def _roofline_s(job: Job) -> float:
     )
 
 
-def _parts(cells: Sequence[tuple[str, ...]], rows: Sequence[NetworkScore], *, about: str) -> tuple[PartScore, ...]:
-    """Score all rows, each cell, and the cells of a device whose names begin alike."""
-    keys = [(row.device, *cell) for row, cell in zip(rows, cells, strict=True)]
-    every = tuple(range(len(rows)))
-    groups = {every: EVERY_ROW}
+def _parts(keys: Sequence[tuple[str, ...]], rows: Table[Any], *, about: str) -> tuple[PartScore, ...]:
+    """Score all rows, each cell, and all cells of a device that share the first words of their names."""
+    every_row = (True,) * len(rows)
+    parts = {every_row: EVERY_ROW}
     for length in range(2, len(keys[0]) + 1):
         for start in sorted({key[:length] for key in keys}):
-            places = tuple(place for place in every if keys[place][:length] == start)
-            if places != every:
-                groups[places] = ", ".join(start[1:])
-    naive = _one_efficiency(rows, keys)
-    return tuple(
-        part
-        for places, name in groups.items()
-        for part in _scores(
-            name,
-            [rows[place] for place in places],
-            naive=[naive[place] for place in places],
-            told=len({keys[place] for place in places}),
-            about=f"{about}; " if name == EVERY_ROW else "",
+            parts[tuple(key[:length] == start for key in keys)] = ", ".join(start[1:])
+    parts[every_row] = EVERY_ROW
+    measured, predicted, high = (np.array(rows.column(name)) for name in ("measured_s", "predicted_s", "high_s"))
+    log_half_width = np.log(high / predicted)
+    predictions: dict[str, Any] = {PERFMODEL: predicted, ONE_EFFICIENCY: _one_efficiency(rows, keys)}
+    scores: list[PartScore] = []
+    for of_part, part in parts.items():
+        kept, within = list(compress(rows, of_part)), np.array(of_part)
+        devices = ", ".join(dict.fromkeys(row.device for row in kept))
+        worst = max(kept, key=lambda row: abs(row.error_percent))
+        note = f"{devices}, {part}: worst is {worst.network} ({worst.cell}), {worst.error_percent:+.0f} %"
+        model, *others = compared(
+            devices,
+            predictions,
+            measured=measured,
+            fitted={ONE_EFFICIENCY: len(set(compress(keys, of_part)))},
+            part=part,
+            note=f"{about}; {note}" if part == EVERY_ROW else note,
+            protocol=AS_SHIPPED,
+            rows=of_part,
         )
-    )
+        intervals = interval_row(
+            devices, PERFMODEL, np.log(predicted)[within], log_half_width[within], measured[within]
+        )
+        scores += [replace(model, intervals=intervals), *others]
+    return tuple(scores)
 
 
-def _one_efficiency(rows: Sequence[NetworkScore], keys: Sequence[tuple[str, ...]]) -> list[float]:
+def _one_efficiency(rows: Table[Any], keys: Sequence[tuple[str, ...]]) -> list[float]:
     """Return the roofline of each row, by the factor that suits the rows of its cell best. [s]"""
     factors = {}
     for key in set(keys):
-        told = [row for row, other in zip(rows, keys, strict=True) if other == key and not row.not_predicted]
-        if told:
+        of_cell = [row for row, other in zip(rows, keys, strict=True) if other == key and not row.not_predicted]
+        if of_cell:
             factors[key] = factor_of_least_mape(
-                [row.roofline_s for row in told], measured=[row.measured_s for row in told]
+                [row.roofline_s for row in of_cell], measured=[row.measured_s for row in of_cell]
             )
     return [row.roofline_s * (1.0 if row.not_predicted else factors[key]) for row, key in zip(rows, keys, strict=True)]
-
-
-def _scores(
-    part: str, rows: Sequence[NetworkScore], *, naive: Sequence[float], told: int, about: str
-) -> Iterator[PartScore]:
-    """Yield the scores of the prediction and of the naive rule, which was told so many factors."""
-    subset = ", ".join(dict.fromkeys(row.device for row in rows))
-    worst = max(rows, key=lambda row: abs(row.error_percent))
-    measured, predicted = (np.array([getattr(row, name) for row in rows]) for name in ("measured_s", "predicted_s"))
-    log_half_width = np.log(np.array([row.high_s for row in rows]) / predicted)
-    yield PartScore(
-        part=part,
-        score=score(subset, PERFMODEL, predicted, measured_s=measured, fitted=0),
-        note=f"{about}{subset}, {part}: worst is {worst.network} ({worst.cell}), {worst.error_percent:+.0f} %",
-        protocol=AS_SHIPPED,
-        intervals=interval_row(subset, PERFMODEL, np.log(predicted), log_half_width, measured),
-    )
-    yield PartScore(
-        part=part, score=score(subset, ONE_EFFICIENCY, naive, measured_s=measured, fitted=told), protocol=AS_SHIPPED
-    )

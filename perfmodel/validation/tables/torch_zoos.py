@@ -21,10 +21,10 @@ EXTRA: Final = "zoo-torch"
 """Extra of perfmodel that brings the packages. [-]"""
 
 EXAMPLE_BATCH: Final = 8
-"""Images of the example that a network is imported with. [1]"""
+"""Images in the example batch with which a network is imported. [1]"""
 
 _FOLLOWED: Final = ("importers", "layers", "graph")
-"""Parts of the package that an imported graph follows from."""
+"""Parts of the package whose code decides what an imported graph is."""
 
 
 def package(name: str) -> Any:
@@ -72,7 +72,7 @@ def _imported(zoo: str, network: str, *, image_size: int, training: bool, fused_
 
 
 def _of_timm(timm: Any, network: str, image_size: int) -> Any:
-    """Build a network, at another image size where the network has one of its own."""
+    """Build a network, for another image size if it has a fixed one."""
     module = timm.create_model(network)
     if module.default_cfg["input_size"][-1] != image_size:
         with suppress(TypeError):  # a network of convolutions takes images of any size
