@@ -9,12 +9,8 @@ from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import (
-    check_count,
-    check_flag,
-    check_fraction,
     is_open_size,
     one_of,
-    optional,
     refuse,
 )
 from perfmodel.layers.passes import bias_gradient, broadcast_gradient, elementwise, one_pass
@@ -270,15 +266,7 @@ class ScaledDotProductAttention(Layer):
         "Attention": _from_onnx,
         "MultiHeadAttention": _from_onnx_heads,
     }
-    checks: ClassVar[Checks] = {
-        "causal": check_flag,
-        "scores": one_of(SCORES),
-        "dropout": check_fraction,
-        "heads": optional(check_count),
-        "key_heads": optional(check_count),
-        "adds_bias": check_flag,
-        "fused_softmax": check_flag,
-    }
+    checks: ClassVar[Checks] = {"scores": one_of(SCORES)}
     causal: bool = False
     scores: Literal["materialised", "recomputed"] = "recomputed"
     dropout: float = 0.0
@@ -447,15 +435,7 @@ class MultiHeadAttention(LayerByInput):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"heads": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
-    checks: ClassVar[Checks] = {
-        "heads": check_count,
-        "key_heads": optional(check_count),
-        "head_size": optional(check_count),
-        "causal": check_flag,
-        "bias": check_flag,
-        "scores": one_of(SCORES),
-        "dropout": check_fraction,
-    }
+    checks: ClassVar[Checks] = {"scores": one_of(SCORES)}
     heads: int
     key_heads: int | None = None
     head_size: int | None = None

@@ -6,11 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import add
 from typing import Any, ClassVar, TypeVar, dataclass_transform, final
 
-from perfmodel.layers.checks import Check
+from perfmodel.layers.checks import Check, check_count, check_flag, check_fraction, check_shape, optional
+from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import Shape, Shapes
 from perfmodel.layers.translation import Operators
 from perfmodel.records import ELEMENT_BYTES, Operation, Phase, Role, Work
@@ -24,6 +25,18 @@ Operations = tuple[Operation, ...]
 """Operations of a layer, in order."""
 Checks = dict[str, Check]
 Kind = TypeVar("Kind")
+Traffic = Mapping[str, Any]
+"""Elements, bytes and arithmetic of a memory pass: arguments of ``one_pass`` besides its name and role."""
+
+CHECK_OF_TYPE: Checks = {
+    "bool": check_flag,
+    "float": check_fraction,
+    "int": check_count,
+    "int | None": optional(check_count),
+    "Shape": check_shape,
+    "Shape | None": optional(check_shape),
+}
+"""Annotation of an option -> its check, unless the kind has another one in ``checks``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +47,7 @@ class Layer(ABC):
     for it, and every count is affine in it (c0 + c1 N).
 
     A kind states ``kind``, ``examples``, ``output_shape``, ``forward_operations`` and
-    ``backward_operations``, and, where they differ from the defaults here, ``parameter_shapes``, ``saved_bytes``,
+    ``backward_operations`` (or, as a ``OnePassLayer``, ``traffic``), and, where they differ from the defaults here, ``parameter_shapes``, ``saved_bytes``,
     ``label_bytes`` and ``gradient_operations``; what back-propagation keeps; and which operators of other programs it
     is.
     """
@@ -79,10 +92,10 @@ class Layer(ABC):
     is_metric: ClassVar[bool] = False
     """True for a metric: its output is neither minimised nor read by another layer [-]."""
     checks: ClassVar[Checks] = {}
-    """Option -> check that raises on a value that is not allowed."""
+    """Option -> check that raises on a value that is not allowed, where its type does not say it."""
 
     def __post_init__(self) -> None:
-        for option, check in self.checks.items():
+        for option, check in _checks_of(type(self)).items():
             check(option, getattr(self, option))
 
     @abstractmethod
@@ -192,6 +205,44 @@ class Layer(ABC):
     def options(self) -> dict[str, Any]:
         """Return the constructor arguments, for a graph file."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@lru_cache(maxsize=256)
+def _checks_of(kind: type[Layer]) -> Checks:
+    """Return the check of each option that has one: its own, or that of its type."""
+    by_type = {field.name: CHECK_OF_TYPE.get(str(field.type)) for field in fields(kind)}
+    return {option: check for option, check in (by_type | kind.checks).items() if check is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnePassLayer(Layer):
+    """A layer that is one memory pass forward, and one or none backward."""
+
+    gradient_role: ClassVar[Role] = Role.INPUT_GRADIENT
+    """What the backward pass yields [-]."""
+
+    @property
+    def pass_name(self) -> str:
+        """Name of both passes."""
+        return self.kind
+
+    @abstractmethod
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic | None, Traffic | None]:
+        """Return what the forward and the backward pass read, write and compute; None for a pass that it has not."""
+
+    def output_shape(self, input_shapes: Shapes) -> Shape:
+        """Return the input's shape, unless overridden."""
+        return input_shapes[0]
+
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
+        """Return the forward pass."""
+        traffic, _ = self.traffic(input_shapes, batch_size=batch_size)
+        return () if traffic is None else (one_pass(self.pass_name, **traffic),)
+
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
+        """Return the backward pass."""
+        _, traffic = self.traffic(input_shapes, batch_size=batch_size)
+        return () if traffic is None else (one_pass(self.pass_name, role=self.gradient_role, **traffic),)
 
 
 @dataclass(frozen=True, kw_only=True)

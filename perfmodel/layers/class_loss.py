@@ -7,9 +7,18 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from perfmodel.layers.activation import FORWARD_READS, SOFTMAX_FORWARD_FLOP
-from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_axis, check_count, one_of, refuse
-from perfmodel.layers.passes import INDEX_BYTES, elementwise, one_pass, only_pass
+from perfmodel.layers.base import (
+    Checks,
+    Examples,
+    Layer,
+    OnePassLayer,
+    Operations,
+    SymbolicExample,
+    Traffic,
+    layer_kind,
+)
+from perfmodel.layers.checks import check_axis, one_of, refuse
+from perfmodel.layers.passes import INDEX_BYTES, elementwise, one_pass
 from perfmodel.layers.shapes import (
     SEQUENCE,
     Shape,
@@ -47,7 +56,7 @@ def _from_onnx(call: OperatorCall) -> Translation | None:
 
 
 @layer_kind
-class CrossEntropy(Layer):
+class CrossEntropy(OnePassLayer):
     """Loss -log p[label] for each row of scores; one loss per sample, or per sample and step or pixel.
 
     The labels come with the samples, or are a second input.
@@ -120,32 +129,19 @@ class CrossEntropy(Layer):
         kept = math.prod(input_shapes[0]) if self.over == "logits" else 0
         return element_bytes * batch_size * kept
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that writes a loss per row."""
-        elements, rows = self._counts(input_shapes, batch_size)
-        if self.over == "logits":
-            read, written, tensor = FORWARD_READS * elements, elements + rows, elements
-            flop = SOFTMAX_FORWARD_FLOP * elements + 2 * rows
-        else:  # only the label's element of each row is touched
-            read, written, tensor, flop = rows, rows, rows, COUNTS_PER_ROW[self.over] * rows
-        index_bytes = INDEX_BYTES * rows
-        return only_pass(
-            "cross_entropy", read=read, written=written, tensor=tensor, flop=flop, read_index_bytes=index_bytes
-        )
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that writes dx."""
-        elements, rows = self._counts(input_shapes, batch_size)
-        count = elements + rows if self.over == "logits" else COUNTS_PER_ROW[self.over] * rows
-        index_bytes, role = INDEX_BYTES * rows, Role.INPUT_GRADIENT
-        return only_pass(
-            "cross_entropy", read=count, written=elements, flop=count, read_index_bytes=index_bytes, role=role
-        )
-
-    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:
-        """Return elements and rows of the scores."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that writes a loss per row, and one that writes dx."""
         shape = input_shapes[0]
-        return batch_size * math.prod(shape), batch_size * math.prod(without_axis(shape, self.axis))
+        elements, rows = batch_size * math.prod(shape), batch_size * math.prod(without_axis(shape, self.axis))
+        labels = {"read_index_bytes": INDEX_BYTES * rows}
+        if self.over == "logits":
+            forward = {"read": FORWARD_READS * elements, "written": elements + rows, "tensor": elements}
+            forward["flop"] = SOFTMAX_FORWARD_FLOP * elements + 2 * rows
+            count = elements + rows
+        else:  # only the label's element of each row is touched
+            count = COUNTS_PER_ROW[self.over] * rows
+            forward = {"read": rows, "written": rows, "flop": count}
+        return {**forward, **labels}, {"read": count, "written": elements, "flop": count, **labels}
 
 
 @layer_kind
@@ -179,7 +175,6 @@ class ClassSoftmax(Layer):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"vocabulary": 10000, "classes": 50}, (("S", "F"),))
     is_loss: ClassVar[bool] = True
-    checks: ClassVar[Checks] = {"vocabulary": check_count, "classes": check_count}
     vocabulary: int
     classes: int
 

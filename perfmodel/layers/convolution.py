@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from perfmodel.derived import derived_property
-from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_count, check_flag, is_open_size, refuse
+from perfmodel.layers.base import Examples, Layer, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.checks import is_open_size, refuse
 from perfmodel.layers.passes import bias_gradient
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Translation
@@ -58,7 +58,6 @@ class FilterBank(Layer):
 
     inputs_serve_weights: ClassVar[bool] = True
     input_counts: ClassVar[tuple[int, int | None]] = (1, 3)
-    checks: ClassVar[Checks] = {"out_channels": check_count, "groups": check_count, "bias": check_flag}
     out_channels: int
     kernel_size: Size
     stride: Size = 1

@@ -5,9 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_count, is_open_size
-from perfmodel.layers.passes import only_pass
+from perfmodel.layers.base import (
+    Examples,
+    Layer,
+    OnePassLayer,
+    Operations,
+    SymbolicExample,
+    Traffic,
+    layer_kind,
+)
+from perfmodel.layers.checks import is_open_size
 from perfmodel.layers.shapes import SEQUENCE, Shape, Shapes, check_rank, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.records import Gather, Role
@@ -57,7 +64,6 @@ class Embedding(Layer):
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     torch_operators: ClassVar[Operators] = {"aten.embedding": _from_torch}
     onnx_operators: ClassVar[Operators] = {"Gather": _from_onnx_embedding}
-    checks: ClassVar[Checks] = {"vocabulary": check_count, "features": check_count}
     vocabulary: int
     features: int
 
@@ -82,11 +88,8 @@ class Embedding(Layer):
         return (self._gather(input_shapes, batch_size=batch_size, role=Role.WEIGHT_GRADIENT),)
 
 
-PASS = "positional_embedding"
-
-
 @layer_kind
-class PositionalEmbedding(Layer):
+class PositionalEmbedding(OnePassLayer):
     """y = x + table[:steps]: a learned row is added to each position of (steps, features).
 
     Parameters
@@ -109,7 +112,7 @@ class PositionalEmbedding(Layer):
     examples: ClassVar[Examples] = (({"positions": 9}, ((5, 6),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"positions": "P"}, (("S", "F"),))
     keeps_inputs: ClassVar[bool] = False
-    checks: ClassVar[Checks] = {"positions": check_count}
+    gradient_role: ClassVar[Role] = Role.WEIGHT_GRADIENT
     positions: int
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
@@ -124,22 +127,13 @@ class PositionalEmbedding(Layer):
         """Return the table."""
         return {"weight": (self.positions, input_shapes[0][-1])}
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that adds the rows."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that adds the rows in use, and one that adds up the table's gradient."""
         rows_in_use = math.prod(input_shapes[0])
-        elements = batch_size * rows_in_use
-        return only_pass(PASS, read=elements + rows_in_use, written=elements, flop=elements)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that adds up the table's gradient."""
-        elements = batch_size * math.prod(input_shapes[0])
-        return only_pass(
-            PASS,
-            read=elements,
-            written=self.positions * input_shapes[0][-1],
-            tensor=elements,
-            flop=elements,
-            role=Role.WEIGHT_GRADIENT,
+        elements, table_elements = batch_size * rows_in_use, self.positions * input_shapes[0][-1]
+        return (
+            {"read": elements + rows_in_use, "written": elements, "flop": elements},
+            {"read": elements, "written": table_elements, "tensor": elements, "flop": elements},
         )
 
 
@@ -156,7 +150,7 @@ def _from_onnx_rotary_embedding(call: OperatorCall) -> Translation | None:
 
 
 @layer_kind
-class RotaryEmbedding(Layer):
+class RotaryEmbedding(OnePassLayer):
     """Pairs of features turned by an angle that grows with the position; x is ([heads,] steps, features).
 
     Notes
@@ -187,21 +181,9 @@ class RotaryEmbedding(Layer):
             mismatch(f"turns pairs of features, but its input {shape_text(input_shapes[0])} has {features}")
         return input_shapes[0]
 
-    def _rotation(self, input_shapes: Shapes, *, batch_size: Any, role: Role) -> Operations:
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that turns x, and one that turns dy back."""
         elements = batch_size * math.prod(input_shapes[0])
         tables = math.prod(input_shapes[0][-2:])  # a cosine and a sine for every two features
-        return only_pass(
-            "rotary_embedding",
-            read=elements + tables,
-            written=elements,
-            flop=FLOP_PER_ELEMENT * elements,
-            role=role,
-        )
-
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that turns x."""
-        return self._rotation(input_shapes, batch_size=batch_size, role=Role.OUTPUT)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that turns dy back."""
-        return self._rotation(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
+        turn = {"read": elements + tables, "written": elements, "flop": FLOP_PER_ELEMENT * elements}
+        return turn, turn

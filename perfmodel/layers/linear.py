@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_count, check_flag, refuse
+from perfmodel.layers.base import Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.checks import refuse
 from perfmodel.layers.passes import bias_gradient, broadcast_gradient, one_pass
 from perfmodel.layers.shapes import (
     Shape,
@@ -111,7 +111,6 @@ class Dense(Layer):
     }
     onnx_operators: ClassVar[Operators] = {"Gemm": _from_gemm_dense, "MatMul": _from_onnx_product}
     inputs_serve_weights: ClassVar[bool] = True
-    checks: ClassVar[Checks] = {"units": check_count, "bias": check_flag, "adds_bias_apart": check_flag}
     units: int
     bias: bool = True
     adds_bias_apart: bool = False
@@ -303,13 +302,6 @@ class MatMul(LayerByInput):
     }
     onnx_operators: ClassVar[Operators] = {"MatMul": _from_onnx, "Gemm": _from_gemm_matmul}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
-    checks: ClassVar[Checks] = {
-        "transpose_first": check_flag,
-        "transpose_second": check_flag,
-        "samples_are_rows": check_flag,
-        "samples_are_inner": check_flag,
-        "over_batch": check_flag,
-    }
     transpose_first: bool = False
     transpose_second: bool = False
     samples_are_rows: bool = False

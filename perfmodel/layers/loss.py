@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from perfmodel.layers.base import Checks, Examples, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import one_of
 from perfmodel.layers.passes import one_pass, only_pass
-from perfmodel.layers.shapes import Shape, Shapes, element_count, mismatch, shape_text
+from perfmodel.layers.shapes import Shape, Shapes, check_equal, element_count
 from perfmodel.layers.translation import OperatorCall, Operators, Translation
 from perfmodel.records import Role
 
@@ -23,10 +23,10 @@ NO_REDUCTION = 0
 """torch's code for a loss that stays one number per element [-]."""
 
 
-def _compared(call: OperatorCall, layer: PairedLoss) -> Translation | None:
+def _compared(call: OperatorCall, layer: PairedLoss | KLDivergence) -> Translation | None:
     """Return a loss of two tensors of one shape; None if it stays one number per element."""
     prediction, target = call["self"], call["target"]
-    is_plain = call.get("weight") is None and call.get("pos_weight") is None
+    is_plain = call.get("weight") is None and call.get("pos_weight") is None and not call.get("log_target", False)
     if call["reduction"] == NO_REDUCTION or not is_plain or tuple(prediction.shape) != tuple(target.shape):
         return None
     return Translation(layer=layer, inputs=(prediction, target))
@@ -57,8 +57,7 @@ class PairedLoss(LayerByInput):
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of one number."""
-        if input_shapes[1:] and tuple(input_shapes[0]) != tuple(input_shapes[1]):
-            mismatch(f"compares inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}")
+        check_equal(input_shapes, verb="compares")
         return ()
 
     def label_bytes(self, input_shapes: Shapes) -> int:
@@ -210,14 +209,6 @@ class BinaryCrossEntropy(PairedLoss):
         return FLOP_PER_ELEMENT[self.over]
 
 
-def _from_torch_kl_divergence(call: OperatorCall) -> Translation | None:
-    prediction, target = call["self"], call["target"]
-    fits = tuple(prediction.shape) == tuple(target.shape) and call["reduction"] != NO_REDUCTION
-    if not fits or call.get("log_target", False):
-        return None
-    return Translation(layer=KLDivergence(against="distribution"), inputs=(prediction, target))
-
-
 @dataclass(frozen=True, slots=True)
 class _Divergence:
     """Arithmetic per element forward; per element of each input's gradient; tensors that each gradient reads."""
@@ -263,7 +254,9 @@ class KLDivergence(LayerByInput):
         ({"against": "distribution"}, ((5, 6), (5, 6))),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
-    torch_operators: ClassVar[Operators] = {"aten.kl_div": _from_torch_kl_divergence}
+    torch_operators: ClassVar[Operators] = {
+        "aten.kl_div": lambda call: _compared(call, KLDivergence(against="distribution"))
+    }
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     is_loss: ClassVar[bool] = True
     checks: ClassVar[Checks] = {"against": one_of(_DIVERGENCES)}
@@ -271,8 +264,7 @@ class KLDivergence(LayerByInput):
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of one number."""
-        if tuple(input_shapes[0]) != tuple(input_shapes[1]):
-            mismatch(f"takes two inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}")
+        check_equal(input_shapes)
         return ()
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:

@@ -7,9 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_axis, check_count, check_flag, is_open_size, one_of, optional
-from perfmodel.layers.passes import elementwise, one_pass, only_pass
+from perfmodel.layers.base import (
+    Checks,
+    Examples,
+    Layer,
+    LayerByInput,
+    OnePassLayer,
+    Operations,
+    SymbolicExample,
+    Traffic,
+    layer_kind,
+)
+from perfmodel.layers.checks import check_axis, is_open_size, one_of, optional
+from perfmodel.layers.passes import one_pass, only_pass
 from perfmodel.layers.shapes import IMAGE, Shape, Shapes, axis_in, channel_count, check_rank
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation, affine_parameters
 from perfmodel.records import MemoryPass, Role
@@ -91,11 +101,7 @@ class BatchNorm(LayerByInput):
         "aten.miopen_batch_norm": _from_torch,
     }
     onnx_operators: ClassVar[Operators] = {"BatchNormalization": _from_onnx_batch_norm}
-    checks: ClassVar[Checks] = {
-        "affine": check_flag,
-        "statistics": one_of(STATISTICS_KINDS),
-        "axis": optional(check_axis),
-    }
+    checks: ClassVar[Checks] = {"statistics": one_of(STATISTICS_KINDS), "axis": optional(check_axis)}
     affine: bool = True
     statistics: str = "batch"
     axis: int | None = None
@@ -196,7 +202,6 @@ class Scale(LayerByInput):
     )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     inputs_serve_weights: ClassVar[bool] = True
-    checks: ClassVar[Checks] = {"bias": check_flag}
     bias: bool = True
 
     @property
@@ -248,7 +253,7 @@ def _from_onnx_local_response_norm(call: OperatorCall) -> Translation:
 
 
 @layer_kind
-class LocalResponseNorm(Layer):
+class LocalResponseNorm(OnePassLayer):
     """y = x s^-beta with s = k + (alpha / size) times the sum of x^2 over ``size`` neighbouring channels.
 
     Parameters
@@ -274,7 +279,6 @@ class LocalResponseNorm(Layer):
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     onnx_operators: ClassVar[Operators] = {"LRN": _from_onnx_local_response_norm}
     keeps_output: ClassVar[bool] = True
-    checks: ClassVar[Checks] = {"size": check_count}
     size: int = 5
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
@@ -296,18 +300,11 @@ class LocalResponseNorm(Layer):
         """Return the sums s [B]."""
         return element_bytes * batch_size * math.prod(input_shapes[0])
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes y and s."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that reads x and writes y and s, and one that reads x, y, s and dy and writes dx."""
         elements = batch_size * math.prod(input_shapes[0])
         summed = batch_size * self._neighbours(input_shapes[0])
-        one = elementwise("local_response_norm", elements, writes=2, flop_per_element=FORWARD_FLOP)
-        return (replace(one, flop_count=one.flop_count + summed),)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x, y, s and dy and writes dx."""
-        elements = batch_size * math.prod(input_shapes[0])
-        summed = batch_size * self._neighbours(input_shapes[0])
-        one = elementwise(
-            "local_response_norm", elements, reads=4, flop_per_element=BACKWARD_FLOP, role=Role.INPUT_GRADIENT
+        return (
+            {"read": elements, "written": 2 * elements, "tensor": elements, "flop": FORWARD_FLOP * elements + summed},
+            {"read": 4 * elements, "written": elements, "flop": BACKWARD_FLOP * elements + summed},
         )
-        return (replace(one, flop_count=one.flop_count + summed),)

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Examples, Layer, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Examples, OnePassLayer, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, refuse
-from perfmodel.layers.passes import INDEX_BYTES, only_pass
+from perfmodel.layers.passes import INDEX_BYTES
 from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
 from perfmodel.layers.translation import OperatorCall, Operators, Translation
 from perfmodel.layers.window import Padding, Size, Window, check_map
 from perfmodel.layers.window_operators import by_axis, holds_maps, onnx_window_options, torch_pooling_options
-from perfmodel.records import Role
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowedLayer(Layer):
+class WindowedLayer(OnePassLayer):
     """One number for each window of each channel, for any kind of windows."""
 
     @abstractmethod
@@ -31,41 +30,34 @@ class WindowedLayer(Layer):
 class Averaging(WindowedLayer):
     """The average of each window: an add for each tap but the first, and a division; the same backward."""
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes y."""
-        inputs, outputs, taps = self._counts(input_shapes, batch_size)
-        return only_pass("avg_pool", read=inputs, written=outputs, tensor=inputs, flop=taps)
+    pass_name: ClassVar[str] = "avg_pool"
 
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that divides each gradient and adds it to all inputs of its window."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that reads x and writes y, and one that divides dy and adds it to all inputs of a window."""
         inputs, outputs, taps = self._counts(input_shapes, batch_size)
-        return only_pass("avg_pool", read=outputs, written=inputs, flop=taps + outputs, role=Role.INPUT_GRADIENT)
+        return (
+            {"read": inputs, "written": outputs, "tensor": inputs, "flop": taps},
+            {"read": outputs, "written": inputs, "flop": taps + outputs},
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Maximising(WindowedLayer):
     """The maximum of each window and where it is; backward a gradient is added there into a cleared dx."""
 
+    pass_name: ClassVar[str] = "max_pool"
+
     def saved_index_count(self, input_shapes: Shapes, *, batch_size: Any) -> Any:
         """Return the positions of the maxima [1]."""
         return batch_size * math.prod(self.output_shape(input_shapes))
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes y and the indices."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that reads x and writes y and positions, and one that reads dy and positions and writes dx."""
         inputs, outputs, taps = self._counts(input_shapes, batch_size)
         index_bytes = INDEX_BYTES * outputs
-        flop = taps - outputs
-        return only_pass(
-            "max_pool", read=inputs, written=outputs, tensor=inputs, flop=flop, written_index_bytes=index_bytes
-        )
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads dy and the indices and writes dx."""
-        inputs, outputs, _ = self._counts(input_shapes, batch_size)
-        index_bytes, role = INDEX_BYTES * outputs, Role.INPUT_GRADIENT
-        return only_pass(
-            "max_pool", read=outputs, written=inputs, flop=outputs, read_index_bytes=index_bytes, role=role
-        )
+        forward = {"read": inputs, "written": outputs, "tensor": inputs, "flop": taps - outputs}
+        backward = {"read": outputs, "written": inputs, "flop": outputs}
+        return {**forward, "written_index_bytes": index_bytes}, {**backward, "read_index_bytes": index_bytes}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_count, check_flag, check_fraction, is_open_size, one_of, refuse
+from perfmodel.layers.checks import check_count, check_plain_count, is_open_size, one_of, refuse
 from perfmodel.layers.drawing import Dropout
 from perfmodel.layers.passes import elementwise
 from perfmodel.layers.shapes import (
@@ -29,6 +29,11 @@ MOST_BIAS_VECTORS = 2
 """Most bias vectors: one for x and one for h [1]."""
 DIRECTIONS = ("", "_reverse")
 """Endings of the parameters' names: forward, and backward in time."""
+
+
+def _check_bias_vectors(argument: str, value: object) -> None:
+    if isinstance(value, bool) or value not in (0, 1, MOST_BIAS_VECTORS):
+        refuse(argument, value, "must be 0, 1, or 2 (one each for x and h)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,15 +81,7 @@ class RecurrentLayer(LayerByInput):
     """Tensors like h that every recurrence keeps for back-propagation besides h itself [1]."""
     pointwise_flop_count: ClassVar[int]
     """Element-wise FLOP per unit and step, without what a second bias vector adds [FLOP]."""
-    checks: ClassVar[Checks] = {
-        "hidden_size": check_count,
-        "layer_count": check_count,
-        "dropout": check_fraction,
-        "return_sequences": check_flag,
-        "bidirectional": check_flag,
-        "direction_axis": check_flag,
-        "steps_first": check_flag,
-    }
+    checks: ClassVar[Checks] = {"layer_count": check_plain_count, "bias_vectors": _check_bias_vectors}
     hidden_size: int
     layer_count: int = 1
     bias_vectors: int = 1
@@ -93,13 +90,6 @@ class RecurrentLayer(LayerByInput):
     dropout: float = 0.0
     direction_axis: bool = False
     steps_first: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if is_open_size(self.layer_count):
-            refuse("layer_count", self.layer_count, "must be a whole number, not a symbol")
-        if isinstance(self.bias_vectors, bool) or self.bias_vectors not in (0, 1, MOST_BIAS_VECTORS):
-            refuse("bias_vectors", self.bias_vectors, "must be 0, 1, or 2 (one each for x and h)")
 
     @property
     def keeps_output(self) -> bool:  # type: ignore[override]

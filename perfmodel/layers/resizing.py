@@ -8,15 +8,20 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import (
+    Checks,
+    Examples,
+    OnePassLayer,
+    SymbolicExample,
+    Traffic,
+    layer_kind,
+)
 from perfmodel.layers.checks import check_count, is_open_size, one_of, refuse
-from perfmodel.layers.passes import only_pass
 from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.layers.window import Pair, Size
 from perfmodel.layers.window_operators import holds_maps, onnx_pads
 from perfmodel.numeric import minimum
-from perfmodel.records import Role
 from perfmodel.symbolic import is_symbolic
 
 CONSTANT = "constant"
@@ -56,7 +61,7 @@ def _from_onnx_pad(call: OperatorCall) -> Translation | None:
 
 
 @layer_kind
-class Pad(Layer):
+class Pad(OnePassLayer):
     """Elements added before and after each axis: a constant, or copies of those inside.
 
     Parameters
@@ -115,28 +120,15 @@ class Pad(Layer):
             mismatch(f"its padding {self.padding} leaves nothing of its input {shape_text(shape)}")
         return padded
 
-    def _counts(self, shape: Shape, batch_size: Any) -> tuple[Any, Any]:
-        """Return elements that stay, and elements of the output."""
-        stay = math.prod(size + sum(map(_cut, pair)) for size, pair in zip(shape, self.padding, strict=True))
-        return batch_size * stay, batch_size * math.prod(self.output_shape((shape,)))
-
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads what stays and writes the output."""
-        stay, outputs = self._counts(input_shapes[0], batch_size)
-        return only_pass("pad", read=stay, written=outputs)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads gradients of the output, or of what stayed of the input, and writes dx."""
-        stay, outputs = self._counts(input_shapes[0], batch_size)
-        copies = self.mode != CONSTANT
-        return only_pass(
-            "pad",
-            read=outputs if copies else stay,
-            written=batch_size * math.prod(input_shapes[0]),
-            tensor=outputs,
-            flop=outputs - stay if copies else 0,
-            role=Role.INPUT_GRADIENT,
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that reads what stays of x and writes y, and one that reads dy and writes dx."""
+        shape = input_shapes[0]
+        stay = batch_size * math.prod(
+            size + sum(map(_cut, pair)) for size, pair in zip(shape, self.padding, strict=True)
         )
+        inputs, outputs = batch_size * math.prod(shape), batch_size * math.prod(self.output_shape(input_shapes))
+        read, flop = (stay, 0) if self.mode == CONSTANT else (outputs, outputs - stay)
+        return {"read": stay, "written": outputs}, {"read": read, "written": inputs, "tensor": outputs, "flop": flop}
 
 
 def _cut(added: Any) -> Any:
@@ -185,7 +177,7 @@ def _by_axis(factors: Any, axes: tuple[int, ...]) -> dict[int, float]:
 
 
 @layer_kind
-class Upsample(Layer):
+class Upsample(OnePassLayer):
     """Maps resampled to another size: each output from the nearest input, or from 2 or 4 inputs along each axis.
 
     Parameters
@@ -261,32 +253,17 @@ class Upsample(Layer):
             mismatch(f"its factor {self.scale_factor} leaves nothing of its input {shape_text(shape)}")
         return (*leading, *resampled)
 
-    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any, int]:
-        """Return elements of input and output, and axes that are resampled."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that reads x and writes y, and one that reads dy and writes dx."""
         sizes = self.scale_factor if self.output_size is None else self.output_size
         axes = len(sizes) if isinstance(sizes, tuple) else len(input_shapes[0]) - 1
-        outputs = math.prod(self.output_shape(input_shapes))
-        return batch_size * math.prod(input_shapes[0]), batch_size * outputs, axes
-
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes y."""
-        inputs, outputs, axes = self._counts(input_shapes, batch_size)
         taps = TAPS[self.mode]
-        flop_per_output = 0 if taps == 1 else (2 * taps - 1) * sum(taps**axis for axis in range(axes))
-        return only_pass("upsample", read=inputs, written=outputs, flop=outputs * flop_per_output)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads dy and writes dx."""
-        inputs, outputs, axes = self._counts(input_shapes, batch_size)
-        taps = TAPS[self.mode]
-        multiplications = 0 if taps == 1 else sum(taps ** (axis + 1) for axis in range(axes))
-        return only_pass(
-            "upsample",
-            read=outputs,
-            written=inputs,
-            tensor=outputs,
-            flop=outputs * (multiplications + taps**axes),
-            role=Role.INPUT_GRADIENT,
+        sums = 0 if taps == 1 else sum(taps**axis for axis in range(axes))
+        inputs = batch_size * math.prod(input_shapes[0])
+        outputs = batch_size * math.prod(self.output_shape(input_shapes))
+        return (
+            {"read": inputs, "written": outputs, "flop": outputs * ((2 * taps - 1) * sums)},
+            {"read": outputs, "written": inputs, "tensor": outputs, "flop": outputs * (taps * sums + taps**axes)},
         )
 
 

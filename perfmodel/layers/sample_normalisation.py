@@ -7,8 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_count, check_flag
+from perfmodel.layers.base import Examples, Layer, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.passes import one_pass, only_pass
 from perfmodel.layers.shapes import (
     Shape,
@@ -46,7 +45,6 @@ class SampleNorm(Layer):
 
     reads: ClassVar[int] = 2
     centred: ClassVar[bool] = True
-    checks: ClassVar[Checks] = {"affine": check_flag}
     affine: bool = True
 
     @property
@@ -134,7 +132,6 @@ class LastAxesNorm(SampleNorm):
     """
 
     reads: ClassVar[int] = 1
-    checks: ClassVar[Checks] = SampleNorm.checks | {"axis_count": check_count}
     axis_count: int = 1
 
     def _vector_shape(self, shape: Shape) -> Shape:
@@ -190,7 +187,6 @@ class LayerNorm(LastAxesNorm):
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {"aten.native_layer_norm": lambda call: _over_last(call, LayerNorm)}
     onnx_operators: ClassVar[Operators] = {"LayerNormalization": lambda call: _over_last(call, LayerNorm)}
-    checks: ClassVar[Checks] = LastAxesNorm.checks | {"bias": check_flag}
     bias: bool = True
 
     @property
@@ -249,7 +245,6 @@ class GroupNorm(SampleNorm):
         "GroupNormalization": _in_groups,
         "InstanceNormalization": _in_groups,
     }
-    checks: ClassVar[Checks] = SampleNorm.checks | {"groups": check_count}
     groups: int
 
     def _vector_shape(self, shape: Shape) -> Shape:

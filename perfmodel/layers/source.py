@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_flag, check_shape, one_of
-from perfmodel.layers.passes import only_pass
+from perfmodel.layers.base import (
+    Checks,
+    Examples,
+    OnePassLayer,
+    SymbolicExample,
+    Traffic,
+    layer_kind,
+)
+from perfmodel.layers.checks import one_of
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count
 from perfmodel.layers.translation import OperatorCall, Operators, Translation
 from perfmodel.layers.view import View
@@ -28,7 +34,6 @@ class Constant(View):
     examples: ClassVar[Examples] = (({"shape": (5, 6)}, ()),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F")}, ())
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
-    checks: ClassVar[Checks] = {"shape": check_shape, "is_index": check_flag}
     shape: Shape
     is_index: bool = False
 
@@ -55,7 +60,6 @@ class Parameter(View):
     examples: ClassVar[Examples] = (({"shape": (1, 6)}, ()),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F")}, ())
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
-    checks: ClassVar[Checks] = {"shape": check_shape}
     shape: Shape
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
@@ -109,7 +113,7 @@ def _from_call(call: OperatorCall) -> Translation:
 
 
 @layer_kind
-class Fill(Layer):
+class Fill(OnePassLayer):
     """A tensor written in every step without reading another.
 
     Parameters
@@ -136,7 +140,7 @@ class Fill(Layer):
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_call)
     onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_call)
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
-    checks: ClassVar[Checks] = {"shape": check_shape, "function": one_of(FILLINGS), "per_sample": check_flag}
+    checks: ClassVar[Checks] = {"function": one_of(FILLINGS)}
     shape: Shape
     function: str = "zeros"
     per_sample: bool = False
@@ -145,13 +149,8 @@ class Fill(Layer):
         """Return the requested shape."""
         return self.shape if self.per_sample else SharedShape(self.shape)
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that writes y, or nothing."""
-        if self.function == "empty":
-            return ()
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic | None, None]:
+        """Return a pass that writes y; none for an empty tensor."""
         elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return only_pass("fill", read=0, written=elements, flop=FILLINGS[self.function].flop * elements)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return nothing."""
-        return ()
+        fill = {"read": 0, "written": elements, "flop": FILLINGS[self.function].flop * elements}
+        return None if self.function == "empty" else fill, None

@@ -6,9 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_axis, check_count, check_flag, check_shape, is_open_size
-from perfmodel.layers.passes import broadcast_gradient, elementwise, only_pass
+from perfmodel.layers.base import (
+    Checks,
+    Examples,
+    OnePassLayer,
+    Operations,
+    SymbolicExample,
+    Traffic,
+    layer_kind,
+)
+from perfmodel.layers.checks import check_axis, is_open_size
+from perfmodel.layers.passes import broadcast_gradient
 from perfmodel.layers.shapes import (
     Shape,
     Shapes,
@@ -23,7 +31,6 @@ from perfmodel.layers.shapes import (
 )
 from perfmodel.layers.translation import OperatorCall, Operators, Translation, of_first
 from perfmodel.numeric import share_of, where
-from perfmodel.records import Role
 from perfmodel.symbolic import is_symbolic
 
 RESHAPE_TORCH_NAMES = (
@@ -36,23 +43,15 @@ ONNX_NAMES = ("Reshape", "Squeeze", "Unsqueeze", "Identity")
 
 
 @dataclass(frozen=True, kw_only=True)
-class View(Layer):
+class View(OnePassLayer):
     """A tensor in its input's memory: of the input's shape, and without an operation, unless a kind says otherwise."""
 
     keeps_inputs: ClassVar[bool] = False
     is_view: ClassVar[bool] = True
 
-    def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the input's shape."""
-        return input_shapes[0]
-
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return nothing."""
-        return ()
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return nothing."""
-        return ()
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[None, Traffic | None]:
+        """Return no pass, unless overridden."""
+        return None, None
 
 
 @layer_kind
@@ -74,7 +73,6 @@ class Reshape(View):
     onnx_operators: ClassVar[Operators] = dict.fromkeys(
         ONNX_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
     )
-    checks: ClassVar[Checks] = {"shape": check_shape}
     shape: Shape
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
@@ -136,7 +134,6 @@ class Expand(View):
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", 1, 1),))
     torch_operators: ClassVar[Operators] = {"aten.expand": _from_call_expand}
     onnx_operators: ClassVar[Operators] = {"Expand": _from_call_expand}
-    checks: ClassVar[Checks] = {"shape": check_shape, "per_sample": check_flag}
     shape: Shape
     per_sample: bool = False
 
@@ -188,7 +185,6 @@ class BatchView(View):
         ({"shape": (7,), "whole": False}, (SharedShape((3, 7)),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("N", "F")}, (("F",),))
-    checks: ClassVar[Checks] = {"shape": check_shape, "whole": check_flag}
     shape: Shape
     whole: bool = True
 
@@ -258,7 +254,6 @@ class Slice(View):
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("T", "F")}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS), _part)
     onnx_operators: ClassVar[Operators] = {"Slice": _part, "Split": _part}
-    checks: ClassVar[Checks] = {"shape": check_shape, "is_joined": check_flag, "overlaps": check_flag}
     shape: Shape
     is_joined: bool = False
     overlaps: bool = False
@@ -280,21 +275,16 @@ class Slice(View):
             mismatch(f"takes a part of {shape_text(self.shape)}, but its input is only {shape_text(input_shapes[0])}")
         return self.shape
 
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that writes dx, unless the graph counts it."""
-        if self.is_joined:
-            return ()
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[None, Traffic | None]:
+        """Return the pass that clears dx and copies dy into it, on the way back, unless parts are joined."""
         is_part = _is_part(math.prod(self.shape), math.prod(input_shapes[0]))
-        if not is_symbolic(is_part) and not is_part:
-            return ()
-        whole = is_part * element_count(input_shapes[0], batch_size=batch_size)
+        if self.is_joined or (not is_symbolic(is_part) and not is_part):
+            return None, None
         part = SharedShape(self.shape) if isinstance(input_shapes[0], SharedShape) else self.shape
-        return only_pass(
-            "slice",
-            read=is_part * element_count(part, batch_size=batch_size),
-            written=whole,
-            role=Role.INPUT_GRADIENT,
-        )
+        return None, {
+            "read": is_part * element_count(part, batch_size=batch_size),
+            "written": is_part * element_count(input_shapes[0], batch_size=batch_size),
+        }
 
 
 def _is_part(part: Any, whole: Any) -> Any:
@@ -339,7 +329,7 @@ class ShardView(View):
         ({"parts": 3, "gathered": False, "axis": -1}, ((4, 6),)),
     )
     symbolic_example: ClassVar[SymbolicExample] = ({"parts": "T", "gathered": False}, (("S", "F"),))
-    checks: ClassVar[Checks] = {"parts": check_count, "gathered": check_flag, "axis": check_axis}
+    checks: ClassVar[Checks] = {"axis": check_axis}
     parts: int
     gathered: bool
     axis: int = 0
@@ -382,10 +372,10 @@ class Overwrite(View):
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"), ("P", "F")))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
 
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return the copy of dy with the part cleared."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[None, Traffic]:
+        """Return the copy of dy with the part cleared, on the way back."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
-        return (elementwise("overwrite", elements, role=Role.INPUT_GRADIENT),)
+        return None, {"read": elements, "written": elements}
 
 
 @layer_kind

@@ -9,13 +9,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from numbers import Integral, Real
+from functools import partial, wraps
+from numbers import Real
 from types import NoneType
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from perfmodel.errors import ArgumentError, ShapeError
-from perfmodel.layers.checks import Check, check_count, check_flag, check_fraction, check_text, check_widths, refuse
+from perfmodel.layers.checks import (
+    Check,
+    check_count,
+    check_flag,
+    check_fraction,
+    check_plain_count,
+    check_text,
+    check_widths,
+    refuse,
+)
 
 Options = ParamSpec("Options")
 Built = TypeVar("Built")
@@ -38,12 +47,7 @@ def numbered(*, minimum: int = 1) -> Check:
     --------
     >>> numbered()("layers", 12)
     """
-
-    def check(argument: str, count: object) -> None:
-        if isinstance(count, bool) or not isinstance(count, Integral) or count < minimum:
-            refuse(argument, count, f"must be a whole number >= {minimum}, and not a symbol")
-
-    return check
+    return partial(check_plain_count, minimum=minimum)
 
 
 def check_factor(argument: str, factor: object) -> None:
