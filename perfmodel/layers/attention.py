@@ -8,11 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import (
-    is_open_size,
-    one_of,
-    refuse,
-)
+from perfmodel.layers.checks import is_open_size, one_of, refuse
 from perfmodel.layers.passes import bias_gradient, broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import (
     SEQUENCE,

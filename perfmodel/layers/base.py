@@ -46,10 +46,10 @@ class Layer(ABC):
     Shapes are those of one sample; ``batch_size`` may be a number, an array or a symbol, every count is exact
     for it, and every count is affine in it (c0 + c1 N).
 
-    A kind states ``kind``, ``examples``, ``output_shape``, ``forward_operations`` and
-    ``backward_operations`` (or, as a ``OnePassLayer``, ``traffic``), and, where they differ from the defaults here, ``parameter_shapes``, ``saved_bytes``,
-    ``label_bytes`` and ``gradient_operations``; what back-propagation keeps; and which operators of other programs it
-    is.
+    A kind states ``kind``, ``examples``, ``output_shape``, ``forward_operations`` and ``backward_operations`` (a
+    ``OnePassLayer`` states ``traffic`` instead of both), and, where they differ from the defaults here,
+    ``parameter_shapes``, ``saved_bytes``, ``label_bytes`` and ``gradient_operations``; what back-propagation keeps; and
+    which operators of other programs it is.
     """
 
     kind: ClassVar[str]

@@ -67,24 +67,19 @@ def check_count(argument: str, value: object, *, minimum: int = 1) -> None:
         refuse(argument, value, f"must be a whole number >= {minimum}")
 
 
-def check_plain_count(argument: str, value: object, *, minimum: int = 1) -> None:
-    """Raise ArgumentError unless a value is a whole number of at least ``minimum``; a symbol is none.
-
-    Parameters
-    ----------
-    argument : str
-        Name of the argument. [-]
-    value : object
-        The value given. [-]
-    minimum : int
-        Least value that is allowed. [1]
+def numbered(*, minimum: int = 1) -> Check:
+    """Return the check that a value is a whole number of at least ``minimum`` and no symbol: something loops over it.
 
     Examples
     --------
-    >>> check_plain_count("steps", 1)
+    >>> numbered()("layers", 12)
     """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
-        refuse(argument, value, f"must be a whole number >= {minimum}, and not a symbol")
+
+    def check(argument: str, value: object) -> None:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+            refuse(argument, value, f"must be a whole number >= {minimum}, and not a symbol")
+
+    return check
 
 
 def check_widths(argument: str, value: object, *, fewest: int = 1) -> None:

@@ -19,15 +19,7 @@ from perfmodel.layers.base import (
 )
 from perfmodel.layers.checks import check_axis, one_of, refuse
 from perfmodel.layers.passes import INDEX_BYTES, elementwise, one_pass
-from perfmodel.layers.shapes import (
-    SEQUENCE,
-    Shape,
-    Shapes,
-    check_rank,
-    mismatch,
-    shape_text,
-    without_axis,
-)
+from perfmodel.layers.shapes import SEQUENCE, Shape, Shapes, check_rank, mismatch, shape_text, without_axis
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.records import Contraction, Role
 

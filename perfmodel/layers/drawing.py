@@ -18,7 +18,7 @@ from perfmodel.layers.base import (
     Traffic,
     layer_kind,
 )
-from perfmodel.layers.checks import check_plain_count
+from perfmodel.layers.checks import numbered
 from perfmodel.layers.passes import MASK_BYTES, elementwise, one_pass
 from perfmodel.layers.shapes import Shape, Shapes, check_equal, check_rank
 from perfmodel.layers.translation import OperatorCall, Operators, Translation, of_first
@@ -154,7 +154,7 @@ class ContrastiveDivergence(Layer):
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     keeps_output: ClassVar[bool] = True
     is_loss: ClassVar[bool] = True
-    checks: ClassVar[Checks] = {"steps": check_plain_count}
+    checks: ClassVar[Checks] = {"steps": numbered()}
     hidden_units: int
     steps: int = 1
 

@@ -5,15 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import (
-    Examples,
-    Layer,
-    OnePassLayer,
-    Operations,
-    SymbolicExample,
-    Traffic,
-    layer_kind,
-)
+from perfmodel.layers.base import Examples, Layer, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import is_open_size
 from perfmodel.layers.shapes import SEQUENCE, Shape, Shapes, check_rank, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation

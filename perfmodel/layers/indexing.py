@@ -18,12 +18,7 @@ from perfmodel.layers.base import (
     Traffic,
     layer_kind,
 )
-from perfmodel.layers.checks import (
-    check_axis,
-    check_plain_count,
-    is_open_size,
-    one_of,
-)
+from perfmodel.layers.checks import check_axis, is_open_size, numbered, one_of
 from perfmodel.layers.passes import INDEX_BYTES, one_pass, only_pass
 from perfmodel.layers.shapes import (
     Shape,
@@ -273,7 +268,7 @@ class TopK(OnePassLayer):
     torch_operators: ClassVar[Operators] = dict.fromkeys(("aten.topk", "aten.sort", "aten.argsort"), _largest)
     onnx_operators: ClassVar[Operators] = {"TopK": _largest}
     keeps_inputs: ClassVar[bool] = False
-    checks: ClassVar[Checks] = {"count": check_plain_count, "axis": check_axis, "result": one_of(RESULTS)}
+    checks: ClassVar[Checks] = {"count": numbered(), "axis": check_axis, "result": one_of(RESULTS)}
     count: int
     axis: int = -1
     result: str = "values"

@@ -8,19 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_count, check_plain_count, is_open_size, one_of, refuse
+from perfmodel.layers.checks import check_count, is_open_size, numbered, one_of, refuse
 from perfmodel.layers.drawing import Dropout
 from perfmodel.layers.passes import elementwise
-from perfmodel.layers.shapes import (
-    SEQUENCE,
-    SEQUENCES,
-    Shape,
-    Shapes,
-    SharedShape,
-    check_rank,
-    mismatch,
-    shape_text,
-)
+from perfmodel.layers.shapes import SEQUENCE, SEQUENCES, Shape, Shapes, SharedShape, check_rank, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.layers.view import View
 from perfmodel.records import Operation, Recurrence, Role
@@ -81,7 +72,7 @@ class RecurrentLayer(LayerByInput):
     """Tensors like h that every recurrence keeps for back-propagation besides h itself [1]."""
     pointwise_flop_count: ClassVar[int]
     """Element-wise FLOP per unit and step, without what a second bias vector adds [FLOP]."""
-    checks: ClassVar[Checks] = {"layer_count": check_plain_count, "bias_vectors": _check_bias_vectors}
+    checks: ClassVar[Checks] = {"layer_count": numbered(), "bias_vectors": _check_bias_vectors}
     hidden_size: int
     layer_count: int = 1
     bias_vectors: int = 1

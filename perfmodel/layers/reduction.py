@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.activation import Pointwise
-from perfmodel.layers.base import (
-    Checks,
-    Examples,
-    OnePassLayer,
-    SymbolicExample,
-    Traffic,
-    layer_kind,
-)
+from perfmodel.layers.base import Checks, Examples, OnePassLayer, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import check_axes, one_of, optional
 from perfmodel.layers.passes import INDEX_BYTES, MASK_BYTES
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, axis_in, element_count

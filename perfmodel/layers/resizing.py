@@ -8,14 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import (
-    Checks,
-    Examples,
-    OnePassLayer,
-    SymbolicExample,
-    Traffic,
-    layer_kind,
-)
+from perfmodel.layers.base import Checks, Examples, OnePassLayer, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, one_of, refuse
 from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-from perfmodel.layers.base import (
-    Checks,
-    Examples,
-    OnePassLayer,
-    SymbolicExample,
-    Traffic,
-    layer_kind,
-)
+from perfmodel.layers.base import Checks, Examples, OnePassLayer, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import one_of
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count
 from perfmodel.layers.translation import OperatorCall, Operators, Translation

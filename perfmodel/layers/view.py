@@ -6,15 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import (
-    Checks,
-    Examples,
-    OnePassLayer,
-    Operations,
-    SymbolicExample,
-    Traffic,
-    layer_kind,
-)
+from perfmodel.layers.base import Checks, Examples, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import check_axis, is_open_size
 from perfmodel.layers.passes import broadcast_gradient
 from perfmodel.layers.shapes import (

@@ -7,9 +7,9 @@ from typing import Any
 
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers.checks import is_open_size, one_of, refuse
+from perfmodel.layers.checks import is_open_size, numbered, one_of, refuse
 from perfmodel.zoo.blocks import TEXT_ACTIVATIONS, add_activation, chain, image_graph
-from perfmodel.zoo.options import checked, numbered
+from perfmodel.zoo.options import checked
 from perfmodel.zoo.transformer import ATTENTIONS, OPERANDS, TransformerBlock
 
 BERT_SIZES: dict[str, dict[str, int]] = {

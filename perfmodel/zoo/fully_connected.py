@@ -7,9 +7,9 @@ from typing import Any
 
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Accuracy, CrossEntropy, Dense, Dropout, Sigmoid
-from perfmodel.layers.checks import one_of
+from perfmodel.layers.checks import numbered, one_of
 from perfmodel.zoo.blocks import ACTIVATIONS, chain
-from perfmodel.zoo.options import checked, member, numbered
+from perfmodel.zoo.options import checked, member
 
 
 def _network(name: str, hidden: int, **published: str) -> Callable[..., LayerGraph]:

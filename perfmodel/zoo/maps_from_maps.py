@@ -7,9 +7,9 @@ from typing import Any
 
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers.checks import one_of
+from perfmodel.layers.checks import numbered, one_of
 from perfmodel.zoo.blocks import chain, image_graph
-from perfmodel.zoo.options import checked, numbered
+from perfmodel.zoo.options import checked
 
 
 @dataclass(frozen=True, slots=True)

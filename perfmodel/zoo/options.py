@@ -9,22 +9,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
+from functools import wraps
 from numbers import Real
 from types import NoneType
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
 from perfmodel.errors import ArgumentError, ShapeError
-from perfmodel.layers.checks import (
-    Check,
-    check_count,
-    check_flag,
-    check_fraction,
-    check_plain_count,
-    check_text,
-    check_widths,
-    refuse,
-)
+from perfmodel.layers.checks import Check, check_count, check_flag, check_fraction, check_text, check_widths, refuse
 
 Options = ParamSpec("Options")
 Built = TypeVar("Built")
@@ -38,16 +29,6 @@ RULES: dict[object, Check] = {
     Sequence[Any]: check_widths,
 }
 """Type of an option in the signature to its rule, where it has none of its own; a size, maybe a symbol, is Any."""
-
-
-def numbered(*, minimum: int = 1) -> Check:
-    """Return the rule that an option is a whole number, not a symbol, because a builder loops over it.
-
-    Examples
-    --------
-    >>> numbered()("layers", 12)
-    """
-    return partial(check_plain_count, minimum=minimum)
 
 
 def check_factor(argument: str, factor: object) -> None:

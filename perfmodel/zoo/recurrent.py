@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers.checks import check_count, one_of
+from perfmodel.layers.checks import check_count, numbered, one_of
 from perfmodel.layers.recurrent import FUNCTIONS
 from perfmodel.zoo.blocks import chain
-from perfmodel.zoo.options import checked, member, numbered
+from perfmodel.zoo.options import checked, member
 
 READ_STEPS: dict[str, bool] = {"every": True, "last": False}
 """Which steps the output layer reads, to whether the recurrent layer returns all of them."""

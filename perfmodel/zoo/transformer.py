@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers.checks import check_choice, is_open_size, one_of, refuse
+from perfmodel.layers.checks import check_choice, is_open_size, numbered, one_of, refuse
 from perfmodel.numeric import share_of
 from perfmodel.zoo.blocks import TEXT_ACTIVATIONS, add_activation
-from perfmodel.zoo.options import checked, numbered
+from perfmodel.zoo.options import checked
 
 ATTENTIONS: dict[str, Literal["materialised", "recomputed"]] = {
     "fused": "recomputed",
