@@ -384,7 +384,7 @@ class Binary(LayerByInput):
 
 
 def _chosen(call: OperatorCall) -> Translation | None:
-    mask = call.get("condition", call.get("mask", call.get("0")))
+    mask = call.get("0", call.get("condition", call.get("mask")))
     operands = (mask, *(operand for operand in call.operands if operand is not mask))
     if len(operands) == 1:
         return None  # of two numbers, or the positions where it is true

@@ -8,25 +8,18 @@ from typing import Any, ClassVar
 from perfmodel.layers.base import Examples, Layer, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import is_open_size
 from perfmodel.layers.shapes import SEQUENCE, Shape, Shapes, check_rank, mismatch, shape_text
-from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
+from perfmodel.layers.translation import OperatorCall, Operators, Translation
 from perfmodel.records import Gather, Role
 
 TABLE_AXES = 2
 
 
-def _look_up(table: Operand, indices: Operand) -> Translation | None:
-    if not table.is_parameter or table.is_transposed or len(table.shape) != TABLE_AXES:
+def _look_up(call: OperatorCall) -> Translation | None:
+    table, indices = call.operands[:2]
+    if call.get("axis", 0) or not table.is_parameter or table.is_transposed or len(table.shape) != TABLE_AXES:
         return None
     layer = Embedding(vocabulary=table.shape[0], features=table.shape[1])
     return Translation(layer=layer, inputs=(indices,), parameters={"weight": table})
-
-
-def _from_torch(call: OperatorCall) -> Translation | None:
-    return _look_up(call["weight"], call["indices"])
-
-
-def _from_onnx_embedding(call: OperatorCall) -> Translation | None:
-    return None if call.get("axis", 0) else _look_up(call["0"], call["1"])
 
 
 @layer_kind
@@ -54,8 +47,8 @@ class Embedding(Layer):
     symbolic_example: ClassVar[SymbolicExample] = ({"vocabulary": "V", "features": "F"}, (("S",),))
     inputs_serve_weights: ClassVar[bool] = True
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
-    torch_operators: ClassVar[Operators] = {"aten.embedding": _from_torch}
-    onnx_operators: ClassVar[Operators] = {"Gather": _from_onnx_embedding}
+    torch_operators: ClassVar[Operators] = {"aten.embedding": _look_up}
+    onnx_operators: ClassVar[Operators] = {"Gather": _look_up}
     vocabulary: int
     features: int
 
