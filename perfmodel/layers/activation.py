@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, OnePassLayer, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import check_axis, check_number, is_open_size, one_of
 from perfmodel.layers.shapes import (
     Shape,
@@ -52,7 +52,6 @@ class ReLU(Pointwise):
     """
 
     kind: ClassVar[str] = "relu"
-    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     torch_operators: ClassVar[Operators] = {"aten.relu": lambda call: of_first(call, ReLU())}
     onnx_operators: ClassVar[Operators] = {"Relu": lambda call: of_first(call, ReLU())}
     keeps_inputs: ClassVar[bool] = False
@@ -83,7 +82,6 @@ class ReLU6(Pointwise):
     """
 
     kind: ClassVar[str] = "relu6"
-    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     torch_operators: ClassVar[Operators] = {"aten.hardtanh": _cut_at_six, "aten.clamp": _cut_at_six}
     onnx_operators: ClassVar[Operators] = {"Clip": _cut_at_six}
     flop_per_element: ClassVar[tuple[int, int]] = (2, 2)
@@ -108,7 +106,6 @@ class LeakyReLU(Pointwise):
     """
 
     kind: ClassVar[str] = "leaky_relu"
-    examples: ClassVar[Examples] = (({"slope": 0.2}, ((4, 9, 9),)),)
     torch_operators: ClassVar[Operators] = {
         "aten.leaky_relu": lambda call: of_first(call, LeakyReLU(slope=call["negative_slope"]))
     }
@@ -130,7 +127,6 @@ class Sigmoid(Pointwise):
     """
 
     kind: ClassVar[str] = "sigmoid"
-    examples: ClassVar[Examples] = (({}, ((10,),)),)
     torch_operators: ClassVar[Operators] = {"aten.sigmoid": lambda call: of_first(call, Sigmoid())}
     onnx_operators: ClassVar[Operators] = {"Sigmoid": lambda call: of_first(call, Sigmoid())}
     keeps_inputs: ClassVar[bool] = False
@@ -148,7 +144,6 @@ class Tanh(Pointwise):
     """
 
     kind: ClassVar[str] = "tanh"
-    examples: ClassVar[Examples] = (({}, ((5, 6),)),)
     torch_operators: ClassVar[Operators] = {"aten.tanh": lambda call: of_first(call, Tanh())}
     onnx_operators: ClassVar[Operators] = {"Tanh": lambda call: of_first(call, Tanh())}
     keeps_inputs: ClassVar[bool] = False
@@ -172,7 +167,6 @@ class SiLU(Pointwise):
     """
 
     kind: ClassVar[str] = "silu"
-    examples: ClassVar[Examples] = (({}, ((5, 6),)),)
     torch_operators: ClassVar[Operators] = {"aten.silu": lambda call: of_first(call, SiLU())}
     onnx_operators: ClassVar[Operators] = {"Swish": lambda call: of_first(call, SiLU())}
     flop_per_element: ClassVar[tuple[int, int]] = (5, 9)
@@ -212,10 +206,6 @@ class GELU(Pointwise):
     """
 
     kind: ClassVar[str] = "gelu"
-    examples: ClassVar[Examples] = (
-        ({}, ((5, 6),)),
-        ({"approximation": "tanh"}, ((10,),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {"aten.gelu": _gelu}
     onnx_operators: ClassVar[Operators] = {"Gelu": _gelu}
@@ -256,7 +246,6 @@ class GLU(OnePassLayer):
     """
 
     kind: ClassVar[str] = "glu"
-    examples: ClassVar[Examples] = (({}, ((10,),)), ({"axis": 0}, ((4, 9, 9),)))
     symbolic_example: ClassVar[SymbolicExample] = ({"axis": 0}, ((2, "F"),))
     torch_operators: ClassVar[Operators] = {"aten.glu": lambda call: _along(call, GLU)}
     checks: ClassVar[Checks] = {"axis": check_axis}
@@ -325,11 +314,6 @@ class Softmax(AlongAxis):
     """
 
     kind: ClassVar[str] = "softmax"
-    examples: ClassVar[Examples] = (
-        ({}, ((10,),)),
-        ({}, ((5, 6),)),
-        ({"axis": 0}, ((4, 9, 9),)),
-    )
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten._softmax", "aten._safe_softmax"), lambda call: _along(call, Softmax)
     )
@@ -354,10 +338,6 @@ class LogSoftmax(AlongAxis):
     """
 
     kind: ClassVar[str] = "log_softmax"
-    examples: ClassVar[Examples] = (
-        ({}, ((10,),)),
-        ({"axis": 0}, ((4, 9, 9),)),
-    )
     torch_operators: ClassVar[Operators] = {"aten._log_softmax": lambda call: _along(call, LogSoftmax)}
     onnx_operators: ClassVar[Operators] = {"LogSoftmax": lambda call: _along(call, LogSoftmax)}
     flop_per_element: ClassVar[tuple[int, int]] = (5, 4)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import is_open_size, one_of, refuse
 from perfmodel.layers.passes import MASK_BYTES, bias_gradient, broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import (
@@ -160,13 +160,6 @@ class ScaledDotProductAttention(LayerByInput):
     """
 
     kind: ClassVar[str] = "scaled_dot_product_attention"
-    examples: ClassVar[Examples] = (
-        ({}, ((4, 9, 8), (4, 9, 8), (4, 9, 8))),
-        ({"causal": True, "scores": "materialised", "dropout": 0.1}, ((4, 9, 8), (2, 5, 8), (2, 5, 6))),
-        ({"scores": "materialised"}, ((4, 9, 8), (4, 5, 8), (4, 5, 8), (9, 5))),
-        ({"heads": 4, "key_heads": 2}, ((9, 8), (5, 4), (5, 6), (1, 9, 5))),
-        ({"adds_bias": True}, ((4, 9, 8), (4, 5, 8), (4, 5, 8), (4, 9, 5))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "S", "D"), ("H", "S", "D")))
     input_counts: ClassVar[tuple[int, int | None]] = (3, 4)
     torch_operators: ClassVar[Operators] = {"aten.scaled_dot_product_attention": _from_torch}
@@ -322,11 +315,6 @@ class MultiHeadAttention(LayerByInput):
     """
 
     kind: ClassVar[str] = "multi_head_attention"
-    examples: ClassVar[Examples] = (
-        ({"heads": 4}, ((9, 8),)),
-        ({"heads": 4, "scores": "materialised", "dropout": 0.1, "bias": False}, ((9, 8), (5, 6))),
-        ({"heads": 4, "key_heads": 2, "head_size": 3, "causal": True}, ((9, 8),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"heads": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     checks: ClassVar[Checks] = {"scores": one_of(SCORES)}

@@ -16,8 +16,6 @@ from perfmodel.layers.shapes import Shape, Shapes
 from perfmodel.layers.translation import Operators
 from perfmodel.records import ELEMENT_BYTES, Operation, Phase, Role, Work
 
-Examples = tuple[tuple[Mapping[str, Any], Shapes], ...]
-"""Options and input shapes with which tests check the contract of all layers, at least one pair."""
 SymbolicExample = tuple[Mapping[str, Any], tuple[tuple[str | int, ...], ...]]
 """Options and input shapes, with letters for sizes, whose counts the documentation prints."""
 
@@ -46,14 +44,13 @@ class Layer(ABC):
     Shapes are those of one sample; ``batch_size`` may be a number, an array or a symbol, every count is exact
     for it, and every count is affine in it (c0 + c1 N).
 
-    A kind states ``kind``, ``examples``, ``output_shape``, ``forward_operations`` and ``backward_operations`` (a
+    A kind states ``kind``, ``output_shape``, ``forward_operations`` and ``backward_operations`` (a
     ``OnePassLayer`` states ``traffic`` instead of both), and, where they differ from the defaults here,
     ``parameter_shapes``, ``saved_bytes``, ``label_bytes`` and ``gradient_operations``; what back-propagation keeps; and
     which operators of other programs it is.
     """
 
     kind: ClassVar[str]
-    examples: ClassVar[Examples]
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 1)
     """Fewest and most inputs the layer takes; None for no upper limit [1]."""

@@ -7,16 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import (
-    Checks,
-    Examples,
-    LayerByInput,
-    OnePassLayer,
-    Operations,
-    SymbolicExample,
-    Traffic,
-    layer_kind,
-)
+from perfmodel.layers.base import Checks, LayerByInput, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import one_of
 from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient, one_pass, only_pass
 from perfmodel.layers.shapes import (
@@ -58,10 +49,6 @@ class Add(OnePassLayer):
     """
 
     kind: ClassVar[str] = "add"
-    examples: ClassVar[Examples] = (
-        ({}, ((4, 9, 9), (4, 9, 9))),
-        ({}, ((10,), (10,), (10,))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("C", "H", "W")))
     torch_operators: ClassVar[Operators] = {"aten.add": _sum}
     onnx_operators: ClassVar[Operators] = {"Add": _sum, "Sum": _sum}
@@ -275,12 +262,6 @@ class Binary(LayerByInput):
     """
 
     kind: ClassVar[str] = "binary"
-    examples: ClassVar[Examples] = (
-        ({"function": "multiply"}, ((4, 9, 9), (4, 1, 1))),
-        ({"function": "add"}, ((5, 6), SharedShape((1, 5, 6)))),
-        ({"function": "subtract"}, ((10,), (10,))),
-        ({"function": "power"}, (SharedShape(()), (10,))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "multiply"}, (("C", "H", "W"), ("C", 1, 1)))
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch_binary)
     onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_onnx_binary)
@@ -409,10 +390,6 @@ class Where(LayerByInput):
     """
 
     kind: ClassVar[str] = "where"
-    examples: ClassVar[Examples] = (
-        ({}, ((1, 5, 5), (4, 5, 5))),
-        ({}, (SharedShape((5, 6)), (5, 6), (1, 6))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "S"), ("H", "S", "S")))
     torch_operators: ClassVar[Operators] = {"aten.where": _chosen, "aten.masked_fill": _chosen}
     onnx_operators: ClassVar[Operators] = {"Where": _chosen}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from perfmodel.derived import derived_property
-from perfmodel.layers.base import Examples, Operations, layer_kind
+from perfmodel.layers.base import Operations, layer_kind
 from perfmodel.layers.checks import is_open_size, refuse
 from perfmodel.layers.passes import bias_gradient
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, mismatch, shape_text
@@ -232,31 +232,15 @@ def _has_axes(maps: Operand, weight: Operand, axis_count: int) -> bool:
 class Convolution1d(PlainConvolution, axis_count=1):
     """Convolution of (channels, length) with a bank of filters. Options: see ``FilterBank``."""
 
-    examples: ClassVar[Examples] = (
-        ({"out_channels": 6, "kernel_size": 3, "padding": "same", "stride": 2}, ((4, 9),)),
-        ({"out_channels": 6, "kernel_size": 3, "groups": 2, "dilation": 2, "bias": False}, ((4, 9),)),
-    )
-
 
 @layer_kind
 class Convolution2d(PlainConvolution, axis_count=2):
     """Convolution of (channels, height, width) with a bank of filters. Options: see ``FilterBank``."""
 
-    examples: ClassVar[Examples] = (
-        ({"out_channels": 6, "kernel_size": 3, "padding": "same", "stride": 2}, ((4, 9, 9),)),
-        ({"out_channels": 6, "kernel_size": (3, 1), "groups": 2, "dilation": 2, "bias": False}, ((4, 9, 9),)),
-        ({"out_channels": 4, "kernel_size": 3, "padding": ((1, 2), (0, 1))}, ((4, 9, 9),)),
-    )
-
 
 @layer_kind
 class Convolution3d(PlainConvolution, axis_count=3):
     """Convolution of (channels, depth, height, width) with a bank of filters. Options: see ``FilterBank``."""
-
-    examples: ClassVar[Examples] = (
-        ({"out_channels": 6, "kernel_size": 3, "padding": 1, "stride": 2}, ((4, 5, 9, 9),)),
-        ({"out_channels": 6, "kernel_size": (1, 2, 2), "groups": 2, "bias": False}, ((4, 5, 6, 7),)),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -347,28 +331,12 @@ def _shared_out(zeros: int, *, upper: bool) -> Pair:
 class TransposedConvolution1d(TransposedConvolution, axis_count=1):
     """Transposed convolution of (channels, length). Options: see ``TransposedConvolution``."""
 
-    examples: ClassVar[Examples] = (
-        ({"out_channels": 6, "kernel_size": 4, "padding": 1, "stride": 2}, ((4, 9),)),
-        ({"out_channels": 6, "kernel_size": 3, "groups": 2, "dilation": 2, "bias": False}, ((4, 9),)),
-    )
-
 
 @layer_kind
 class TransposedConvolution2d(TransposedConvolution, axis_count=2):
     """Transposed convolution of (channels, height, width). Options: see ``TransposedConvolution``."""
 
-    examples: ClassVar[Examples] = (
-        ({"out_channels": 6, "kernel_size": 4, "padding": 1, "stride": 2}, ((4, 9, 9),)),
-        ({"out_channels": 6, "kernel_size": 3, "stride": 2, "output_padding": 1, "groups": 2}, ((4, 9, 9),)),
-        ({"out_channels": 4, "kernel_size": 3, "stride": 2, "padding": "same", "bias": False}, ((4, 9, 9),)),
-    )
-
 
 @layer_kind
 class TransposedConvolution3d(TransposedConvolution, axis_count=3):
     """Transposed convolution of (channels, depth, height, width). Options: see ``TransposedConvolution``."""
-
-    examples: ClassVar[Examples] = (
-        ({"out_channels": 6, "kernel_size": 4, "padding": 1, "stride": 2}, ((4, 3, 4, 5),)),
-        ({"out_channels": 6, "kernel_size": (1, 3, 2), "groups": 2, "bias": False}, ((4, 3, 4, 5),)),
-    )

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from perfmodel.layers.base import (
     Checks,
-    Examples,
     Layer,
     LayerByInput,
     OnePassLayer,
@@ -41,7 +40,6 @@ class Copy(OnePassLayer):
     """
 
     kind: ClassVar[str] = "copy"
-    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.clone", "aten._to_copy", "aten.lift_fresh_copy", "aten.copy"), _copied
     )
@@ -92,11 +90,6 @@ class Concat(LayerByInput):
     """
 
     kind: ClassVar[str] = "concat"
-    examples: ClassVar[Examples] = (
-        ({}, ((4, 9, 9), (4, 9, 9))),
-        ({"axis": 1}, ((5, 6), (5, 6))),
-        ({"axis": 1, "new_axis": True}, ((5, 6), (5, 6), (5, 6))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("D", "H", "W")))
     torch_operators: ClassVar[Operators] = {"aten.cat": _from_torch_concat, "aten.stack": _from_torch_concat}
     onnx_operators: ClassVar[Operators] = {"Concat": _from_onnx_concat}
@@ -178,10 +171,6 @@ class Transpose(OnePassLayer):
     """
 
     kind: ClassVar[str] = "transpose"
-    examples: ClassVar[Examples] = (
-        ({"axes": (1, 2, 0)}, ((4, 9, 8),)),
-        ({"axes": (1, 0), "copies": True}, ((5, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"axes": (1, 0), "copies": True}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {
         "aten.permute": _permuted,
@@ -262,10 +251,6 @@ class Rearrange(Layer):
     """
 
     kind: ClassVar[str] = "rearrange"
-    examples: ClassVar[Examples] = (
-        ({"shape": (1, 18, 18)}, ((4, 9, 9),)),
-        ({"shape": (10, 6)}, ((5, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = {
         **dict.fromkeys(REARRANGE_TORCH_NAMES, _from_call),

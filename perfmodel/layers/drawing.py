@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from perfmodel.layers.activation import Sigmoid
 from perfmodel.layers.base import (
     Checks,
-    Examples,
     Layer,
     LayerByInput,
     OnePassLayer,
@@ -49,7 +48,6 @@ class Dropout(OnePassLayer):
     """
 
     kind: ClassVar[str] = "dropout"
-    examples: ClassVar[Examples] = (({"rate": 0.3}, ((4, 9, 9),)),)
     torch_operators: ClassVar[Operators] = dict.fromkeys(("aten.dropout", "aten.native_dropout"), _from_call)
     onnx_operators: ClassVar[Operators] = {"Dropout": _from_call}
     keeps_inputs: ClassVar[bool] = False
@@ -89,7 +87,6 @@ class GaussianSample(LayerByInput):
     """
 
     kind: ClassVar[str] = "gaussian_sample"
-    examples: ClassVar[Examples] = (({}, ((10,), (10,))),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     keeps_inputs: ClassVar[bool] = False
@@ -146,10 +143,6 @@ class ContrastiveDivergence(Layer):
     """
 
     kind: ClassVar[str] = "contrastive_divergence"
-    examples: ClassVar[Examples] = (
-        ({"hidden_units": 4}, ((10,),)),
-        ({"hidden_units": 7, "steps": 3}, ((10,),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_units": "H"}, (("V",),))
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     keeps_output: ClassVar[bool] = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Examples, Layer, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Layer, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import is_open_size
 from perfmodel.layers.shapes import SEQUENCE, Shape, Shapes, check_rank, mismatch, shape_text
 from perfmodel.layers.translation import OperatorCall, Operators, Translation
@@ -40,10 +40,6 @@ class Embedding(Layer):
     """
 
     kind: ClassVar[str] = "embedding"
-    examples: ClassVar[Examples] = (
-        ({"vocabulary": 20, "features": 4}, ((5,),)),
-        ({"vocabulary": 20, "features": 4}, ((5, 3),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"vocabulary": "V", "features": "F"}, (("S",),))
     inputs_serve_weights: ClassVar[bool] = True
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
@@ -94,7 +90,6 @@ class PositionalEmbedding(OnePassLayer):
     """
 
     kind: ClassVar[str] = "positional_embedding"
-    examples: ClassVar[Examples] = (({"positions": 9}, ((5, 6),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"positions": "P"}, (("S", "F"),))
     keeps_inputs: ClassVar[bool] = False
     gradient_role: ClassVar[Role] = Role.WEIGHT_GRADIENT
@@ -150,10 +145,6 @@ class RotaryEmbedding(OnePassLayer):
     """
 
     kind: ClassVar[str] = "rotary_embedding"
-    examples: ClassVar[Examples] = (
-        ({}, ((4, 9, 8),)),
-        ({}, ((9, 8),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"),))
     keeps_inputs: ClassVar[bool] = False
     onnx_operators: ClassVar[Operators] = {"RotaryEmbedding": _from_onnx_rotary_embedding}

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from perfmodel.layers.base import (
     Checks,
-    Examples,
     Layer,
     LayerByInput,
     OnePassLayer,
@@ -23,7 +22,6 @@ from perfmodel.layers.passes import INDEX_BYTES, one_pass, only_pass
 from perfmodel.layers.shapes import (
     Shape,
     Shapes,
-    SharedShape,
     axis_in,
     element_count,
     mismatch,
@@ -78,11 +76,6 @@ class Take(IndexedLayer, OnePassLayer):
     """
 
     kind: ClassVar[str] = "take"
-    examples: ClassVar[Examples] = (
-        ({"shape": (3, 6), "row_elements": 6}, ((5, 6), (3,))),
-        ({"shape": (5, 2)}, ((5, 6), (5, 2))),
-        ({"shape": (4, 4, 8), "row_elements": 8}, (SharedShape((9, 8)), SharedShape((4, 4)))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("K", "F"), "row_elements": "F"}, (("S", "F"), ("K",)))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.index", "aten.index_select", "aten.gather", "aten.take"), _picked
@@ -172,11 +165,6 @@ class Scatter(IndexedLayer, LayerByInput):
     """
 
     kind: ClassVar[str] = "scatter"
-    examples: ClassVar[Examples] = (
-        ({}, ((5, 6), (2, 6), (2, 6))),
-        ({"adds": True}, ((10,), (4,), (4,))),
-        ({"has_source": False}, ((5, 6), (5, 1))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"), ("T", "F"), ("T",)))
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch_scatter)
     onnx_operators: ClassVar[Operators] = dict.fromkeys(("ScatterElements", "ScatterND"), _from_onnx_scatter)
@@ -260,10 +248,6 @@ class TopK(OnePassLayer):
     """
 
     kind: ClassVar[str] = "top_k"
-    examples: ClassVar[Examples] = (
-        ({"count": 2}, ((5, 6),)),
-        ({"count": 3, "axis": 0, "result": "index"}, ((4, 9, 9),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"count": 2}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(("aten.topk", "aten.sort", "aten.argsort"), _largest)
     onnx_operators: ClassVar[Operators] = {"TopK": _largest}

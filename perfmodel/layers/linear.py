@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
-from perfmodel.layers.base import Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import refuse
 from perfmodel.layers.passes import bias_gradient, broadcast_gradient, one_pass
 from perfmodel.layers.shapes import (
@@ -97,11 +97,6 @@ class Dense(Layer):
     """
 
     kind: ClassVar[str] = "dense"
-    examples: ClassVar[Examples] = (
-        ({"units": 3}, ((10,),)),
-        ({"units": 3, "bias": False}, ((5, 6),)),
-        ({"units": 3, "adds_bias_apart": True}, ((5, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"units": "U"}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {
         "aten.linear": _from_linear,
@@ -256,15 +251,6 @@ class MatMul(LayerByInput):
     """
 
     kind: ClassVar[str] = "matmul"
-    examples: ClassVar[Examples] = (
-        ({"transpose_second": True}, ((4, 9, 8), (4, 7, 8))),
-        ({}, ((5, 6), SharedShape((6, 3)))),
-        ({}, (SharedShape((3, 5)), (5, 6))),
-        ({}, ((4, 9, 8), (1, 8, 7), SharedShape((7,)))),
-        ({"samples_are_rows": True}, ((4, 6), SharedShape((4, 6, 3)))),
-        ({"samples_are_inner": True}, ((4, 6), (4, 3), SharedShape((3,)))),
-        ({"over_batch": True, "transpose_first": True}, ((9, 6), (9, 3))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "D", "K")))
     torch_operators: ClassVar[Operators] = {
         f"aten.{name}": _from_call for name in ("mm", "bmm", "matmul", "mv", "dot", "addmm", "baddbmm", "addmv")

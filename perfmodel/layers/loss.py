@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 from perfmodel.layers.activation import FORWARD_READS, SOFTMAX_FORWARD_FLOP
 from perfmodel.layers.base import (
     Checks,
-    Examples,
     Layer,
     LayerByInput,
     OnePassLayer,
@@ -132,10 +131,6 @@ class MeanSquaredError(PairedLoss):
     """
 
     kind: ClassVar[str] = "mean_squared_error"
-    examples: ClassVar[Examples] = (
-        ({}, ((10,),)),
-        ({}, ((4, 9, 9), (4, 9, 9))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = {"aten.mse_loss": lambda call: _compared(call, MeanSquaredError())}
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 2, 2)
@@ -155,7 +150,6 @@ class MeanAbsoluteError(PairedLoss):
     """
 
     kind: ClassVar[str] = "mean_absolute_error"
-    examples: ClassVar[Examples] = (({}, ((5, 6), (5, 6))),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = {"aten.l1_loss": lambda call: _compared(call, MeanAbsoluteError())}
     flop_per_element: ClassVar[tuple[int, int, int]] = (2, 3, 3)
@@ -179,7 +173,6 @@ class Huber(PairedLoss):
     """
 
     kind: ClassVar[str] = "huber"
-    examples: ClassVar[Examples] = (({}, ((4,), (4,))),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.huber_loss", "aten.smooth_l1_loss"), lambda call: _compared(call, Huber())
@@ -212,10 +205,6 @@ class BinaryCrossEntropy(PairedLoss):
     """
 
     kind: ClassVar[str] = "binary_cross_entropy"
-    examples: ClassVar[Examples] = (
-        ({}, ((10,),)),
-        ({"over": "probabilities"}, ((5, 6), (5, 6))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = {
         "aten.binary_cross_entropy": lambda call: _compared(call, BinaryCrossEntropy(over="probabilities")),
@@ -270,10 +259,6 @@ class KLDivergence(LayerByInput):
     """
 
     kind: ClassVar[str] = "kl_divergence"
-    examples: ClassVar[Examples] = (
-        ({}, ((10,), (10,))),
-        ({"against": "distribution"}, ((5, 6), (5, 6))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     torch_operators: ClassVar[Operators] = {
         "aten.kl_div": lambda call: _compared(call, KLDivergence(against="distribution"))
@@ -359,11 +344,6 @@ class CrossEntropy(OnePassLayer):
     """
 
     kind: ClassVar[str] = "cross_entropy"
-    examples: ClassVar[Examples] = (
-        ({}, ((10,),)),
-        ({"over": "probabilities"}, ((5, 6),)),
-        ({"over": "log_probabilities", "axis": 0}, ((4, 9, 9), (9, 9))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.cross_entropy_loss", "aten.nll_loss_forward", "aten.nll_loss2d_forward"), _against_labels
@@ -445,10 +425,6 @@ class ClassSoftmax(Layer):
     """
 
     kind: ClassVar[str] = "class_softmax"
-    examples: ClassVar[Examples] = (
-        ({"vocabulary": 12, "classes": 3}, ((5, 6),)),
-        ({"vocabulary": 4, "classes": 4}, ((10,),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"vocabulary": 10000, "classes": 50}, (("S", "F"),))
     is_loss: ClassVar[bool] = True
     vocabulary: int
@@ -548,10 +524,6 @@ class Accuracy(Layer):
     """
 
     kind: ClassVar[str] = "accuracy"
-    examples: ClassVar[Examples] = (
-        ({}, ((10,),)),
-        ({"labels": "one_hot"}, ((5, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C",),))
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     is_metric: ClassVar[bool] = True

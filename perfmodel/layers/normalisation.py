@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 from perfmodel.layers.base import (
     Checks,
-    Examples,
     Layer,
     LayerByInput,
     OnePassLayer,
@@ -92,11 +91,6 @@ class BatchNorm(LayerByInput):
     """
 
     kind: ClassVar[str] = "batch_norm"
-    examples: ClassVar[Examples] = (
-        ({}, ((4, 9, 9),)),
-        ({"affine": False}, ((10,),)),
-        ({"axis": 0, "statistics": "given"}, ((5, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         (
@@ -202,10 +196,6 @@ class Scale(LayerByInput):
     """
 
     kind: ClassVar[str] = "scale"
-    examples: ClassVar[Examples] = (
-        ({}, ((4, 9, 9),)),
-        ({"bias": False}, ((5, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     inputs_serve_weights: ClassVar[bool] = True
     bias: bool = True
@@ -277,7 +267,6 @@ class LocalResponseNorm(OnePassLayer):
     """
 
     kind: ClassVar[str] = "local_response_norm"
-    examples: ClassVar[Examples] = (({"size": 3}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     onnx_operators: ClassVar[Operators] = {"LRN": lambda call: of_first(call, LocalResponseNorm(size=call["size"]))}
     keeps_output: ClassVar[bool] = True
@@ -463,11 +452,6 @@ class LayerNorm(LastAxesNorm):
     """
 
     kind: ClassVar[str] = "layer_norm"
-    examples: ClassVar[Examples] = (
-        ({}, ((5, 6),)),
-        ({"axis_count": 3, "affine": False}, ((4, 9, 9),)),
-        ({"bias": False}, ((10,),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {"aten.native_layer_norm": lambda call: _over_last(call, LayerNorm)}
     onnx_operators: ClassVar[Operators] = {"LayerNormalization": lambda call: _over_last(call, LayerNorm)}
@@ -513,10 +497,6 @@ class GroupNorm(SampleNorm):
     """
 
     kind: ClassVar[str] = "group_norm"
-    examples: ClassVar[Examples] = (
-        ({"groups": 2}, ((4, 9, 9),)),
-        ({"groups": 5, "affine": False}, ((5, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"groups": 4}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = {"aten.native_group_norm": _in_groups, "aten.instance_norm": _in_groups}
     onnx_operators: ClassVar[Operators] = {"GroupNormalization": _in_groups, "InstanceNormalization": _in_groups}
@@ -554,10 +534,6 @@ class RMSNorm(LastAxesNorm):
     """
 
     kind: ClassVar[str] = "rms_norm"
-    examples: ClassVar[Examples] = (
-        ({}, ((5, 6),)),
-        ({"affine": False}, ((10,),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.rms_norm", "aten._fused_rms_norm"), lambda call: _over_last(call, RMSNorm)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Examples, OnePassLayer, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import OnePassLayer, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, refuse
 from perfmodel.layers.passes import INDEX_BYTES
 from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
@@ -174,30 +174,15 @@ class AveragePool(Averaging, Pooling):
 class AveragePool1d(AveragePool, axis_count=1):
     """Average over windows of each channel of (channels, length). Options: see ``Pooling``."""
 
-    examples: ClassVar[Examples] = (
-        ({"kernel_size": 2, "ceil_mode": True}, ((4, 9),)),
-        ({"kernel_size": None}, ((4, 9),)),
-    )
-
 
 @layer_kind
 class AveragePool2d(AveragePool, axis_count=2):
     """Average over windows of each channel of (channels, height, width). Options: see ``Pooling``."""
 
-    examples: ClassVar[Examples] = (
-        ({"kernel_size": 2, "ceil_mode": True}, ((4, 9, 9),)),
-        ({"kernel_size": None}, ((4, 9, 9),)),
-    )
-
 
 @layer_kind
 class AveragePool3d(AveragePool, axis_count=3):
     """Average over windows of each channel of (channels, depth, height, width). Options: see ``Pooling``."""
-
-    examples: ClassVar[Examples] = (
-        ({"kernel_size": 2, "ceil_mode": True}, ((4, 5, 9, 9),)),
-        ({"kernel_size": None}, ((4, 5, 9, 9),)),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,21 +206,15 @@ class MaxPool(Maximising, Pooling):
 class MaxPool1d(MaxPool, axis_count=1):
     """Maximum over windows of each channel of (channels, length). Options: see ``Pooling``."""
 
-    examples: ClassVar[Examples] = (({"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, ((4, 9),)),)
-
 
 @layer_kind
 class MaxPool2d(MaxPool, axis_count=2):
     """Maximum over windows of each channel of (channels, height, width). Options: see ``Pooling``."""
 
-    examples: ClassVar[Examples] = (({"kernel_size": 3, "stride": 2, "padding": 1}, ((4, 9, 9),)),)
-
 
 @layer_kind
 class MaxPool3d(MaxPool, axis_count=3):
     """Maximum over windows of each channel of (channels, depth, height, width). Options: see ``Pooling``."""
-
-    examples: ClassVar[Examples] = (({"kernel_size": (1, 3, 3), "stride": 2, "padding": "same"}, ((4, 5, 9, 9),)),)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,10 +299,6 @@ class AdaptiveAveragePool(Averaging, AdaptivePooling):
     """
 
     kind: ClassVar[str] = "adaptive_avg_pool"
-    examples: ClassVar[Examples] = (
-        ({"output_size": 3}, ((4, 9, 7),)),
-        ({"output_size": (5,)}, ((2, 4, 12),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"output_size": 1}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.adaptive_avg_pool1d", "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d"),
@@ -342,10 +317,6 @@ class AdaptiveMaxPool(Maximising, AdaptivePooling):
     """
 
     kind: ClassVar[str] = "adaptive_max_pool"
-    examples: ClassVar[Examples] = (
-        ({"output_size": 3}, ((4, 9, 7),)),
-        ({"output_size": (5,)}, ((2, 4, 12),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"output_size": 1}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.adaptive_max_pool1d", "aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d"),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, numbered, one_of, refuse
 from perfmodel.layers.drawing import Dropout
 from perfmodel.layers.passes import elementwise
@@ -347,10 +347,6 @@ class RNN(RecurrentLayer):
     """
 
     kind: ClassVar[str] = "rnn"
-    examples: ClassVar[Examples] = (
-        ({"hidden_size": 7}, ((5, 6),)),
-        ({"hidden_size": 7, "function": "relu", "bias_vectors": 0, "direction_axis": True}, ((5, 6), (7,))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     torch_operators: ClassVar[Operators] = dict.fromkeys(
@@ -385,10 +381,6 @@ class GRU(RecurrentLayer):
     """
 
     kind: ClassVar[str] = "gru"
-    examples: ClassVar[Examples] = (
-        ({"hidden_size": 7}, ((5, 6),)),
-        ({"hidden_size": 7, "bias_vectors": 2, "bidirectional": True}, ((5, 6), (2, 7))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     torch_operators: ClassVar[Operators] = {"aten.gru": lambda call: _torch_recurrence(call, GRU)}
@@ -430,11 +422,6 @@ class LSTM(RecurrentLayer):
     """
 
     kind: ClassVar[str] = "lstm"
-    examples: ClassVar[Examples] = (
-        ({"hidden_size": 7}, ((5, 6),)),
-        ({"hidden_size": 7, "layer_count": 3, "bias_vectors": 2, "return_sequences": False}, ((5, 6),)),
-        ({"hidden_size": 7, "layer_count": 2, "bidirectional": True, "dropout": 0.1}, ((5, 6), (4, 7), (4, 7))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 3)
     torch_operators: ClassVar[Operators] = {"aten.lstm": lambda call: _torch_recurrence(call, LSTM)}
@@ -462,7 +449,6 @@ class RecurrentState(View):
     """
 
     kind: ClassVar[str] = "recurrent_state"
-    examples: ClassVar[Examples] = (({"shape": (4, 7)}, ((5, 14),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("L", "H")}, (("S", "H"),))
     shape: Shape
 

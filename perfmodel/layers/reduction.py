@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.activation import Pointwise
-from perfmodel.layers.base import Checks, Examples, OnePassLayer, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import check_axes, one_of, optional
 from perfmodel.layers.passes import INDEX_BYTES, MASK_BYTES
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, axis_in, element_count
@@ -157,13 +157,6 @@ class Reduction(OnePassLayer):
     """
 
     kind: ClassVar[str] = "reduction"
-    examples: ClassVar[Examples] = (
-        ({"function": "mean", "axes": (-1, -2)}, ((4, 9, 9),)),
-        ({"function": "max", "axes": (0,), "keep_axes": True}, ((5, 6),)),
-        ({"function": "max_and_place", "axes": (-1,)}, ((5, 6),)),
-        ({"function": "sum", "over_batch": True}, ((10,),)),
-        ({"function": "var"}, ((5, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "mean", "axes": (1, 2)}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch)
     onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_onnx)
@@ -271,10 +264,6 @@ class Cumulative(Pointwise):
     """
 
     kind: ClassVar[str] = "cumulative"
-    examples: ClassVar[Examples] = (
-        ({}, ((5, 6),)),
-        ({"function": "product"}, ((10,),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S",),))
     torch_operators: ClassVar[Operators] = {"aten.cumsum": _total, "aten.cumprod": _total}
     onnx_operators: ClassVar[Operators] = {"CumSum": _total}

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, OnePassLayer, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, one_of, refuse
 from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
@@ -73,10 +73,6 @@ class Pad(OnePassLayer):
     """
 
     kind: ClassVar[str] = "pad"
-    examples: ClassVar[Examples] = (
-        ({"padding": ((0, 0), (1, 2), (1, 1))}, ((4, 9, 9),)),
-        ({"padding": ((2, 2),), "mode": "reflect"}, ((5,),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"padding": ((0, 0), (1, 1), (1, 1))}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = {
         "aten.constant_pad_nd": partial(_from_torch_pad, mode=CONSTANT, name="pad"),
@@ -191,11 +187,6 @@ class Upsample(OnePassLayer):
     """
 
     kind: ClassVar[str] = "upsample"
-    examples: ClassVar[Examples] = (
-        ({"scale_factor": 2}, ((4, 9, 9),)),
-        ({"output_size": (20,), "mode": "linear"}, ((4, 9),)),
-        ({"scale_factor": (1.5, 2), "mode": "cubic"}, ((4, 9, 9),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"scale_factor": 2, "mode": "linear"}, (("C", "H", "W"),))
     keeps_inputs: ClassVar[bool] = False
     torch_operators: ClassVar[Operators] = {

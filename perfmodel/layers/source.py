@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-from perfmodel.layers.base import Checks, Examples, OnePassLayer, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import one_of
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count
 from perfmodel.layers.translation import OperatorCall, Operators, Translation
@@ -24,7 +24,6 @@ class Constant(View):
     """
 
     kind: ClassVar[str] = "constant"
-    examples: ClassVar[Examples] = (({"shape": (5, 6)}, ()),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F")}, ())
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
     shape: Shape
@@ -50,7 +49,6 @@ class Parameter(View):
     """
 
     kind: ClassVar[str] = "parameter"
-    examples: ClassVar[Examples] = (({"shape": (1, 6)}, ()),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F")}, ())
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
     shape: Shape
@@ -124,11 +122,6 @@ class Fill(OnePassLayer):
     """
 
     kind: ClassVar[str] = "fill"
-    examples: ClassVar[Examples] = (
-        ({"shape": (5, 6)}, ()),
-        ({"shape": (10,), "function": "normal", "per_sample": True}, ()),
-        ({"shape": (5,), "function": "range"}, ()),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F"), "per_sample": True}, ())
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_call)
     onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_call)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.activation import RELU6_TOP, Pointwise
-from perfmodel.layers.base import Checks, Examples, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import one_of
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.layers.shapes import Shapes, element_count
@@ -172,11 +172,6 @@ class Unary(Pointwise):
     """
 
     kind: ClassVar[str] = "unary"
-    examples: ClassVar[Examples] = (
-        ({"function": "exp"}, ((5, 6),)),
-        ({"function": "softplus"}, ((4, 9, 9),)),
-        ({"function": "add_number"}, ((10,),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "exp"}, (("F",),))
     torch_operators: ClassVar[Operators] = {
         **dict.fromkeys(TORCH_NAMES, _from_call),

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import check_axis, is_open_size
 from perfmodel.layers.passes import broadcast_gradient
 from perfmodel.layers.shapes import (
@@ -57,7 +57,6 @@ class Reshape(View):
     """
 
     kind: ClassVar[str] = "reshape"
-    examples: ClassVar[Examples] = (({"shape": (9, 36)}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("F", "S")}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         RESHAPE_TORCH_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
@@ -83,7 +82,6 @@ class Flatten(View):
     """All axes of a sample as one; a view, which costs nothing in either direction."""
 
     kind: ClassVar[str] = "flatten"
-    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     onnx_operators: ClassVar[Operators] = {
         "Flatten": lambda call: of_first(
@@ -119,10 +117,6 @@ class Expand(View):
     """
 
     kind: ClassVar[str] = "expand"
-    examples: ClassVar[Examples] = (
-        ({"shape": (4, 9, 9)}, ((4, 1, 1),)),
-        ({"shape": (1, 6), "per_sample": True}, (SharedShape((1, 1, 6)),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", 1, 1),))
     torch_operators: ClassVar[Operators] = {"aten.expand": _from_call_expand}
     onnx_operators: ClassVar[Operators] = {"Expand": _from_call_expand}
@@ -172,10 +166,6 @@ class BatchView(View):
     """
 
     kind: ClassVar[str] = "batch_view"
-    examples: ClassVar[Examples] = (
-        ({"shape": (3, 7)}, ((7,),)),
-        ({"shape": (7,), "whole": False}, (SharedShape((3, 7)),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("N", "F")}, (("F",),))
     shape: Shape
     whole: bool = True
@@ -238,11 +228,6 @@ class Slice(View):
     """
 
     kind: ClassVar[str] = "slice"
-    examples: ClassVar[Examples] = (
-        ({"shape": (2, 9)}, ((4, 9, 9),)),
-        ({"shape": (2, 9, 9), "is_joined": True}, ((4, 9, 9),)),
-        ({"shape": (4, 9, 4, 3), "overlaps": True}, ((4, 9, 9),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("T", "F")}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS), _part)
     onnx_operators: ClassVar[Operators] = {"Slice": _part, "Split": _part}
@@ -315,11 +300,6 @@ class ShardView(View):
     """
 
     kind: ClassVar[str] = "shard_view"
-    examples: ClassVar[Examples] = (
-        ({"parts": 2, "gathered": True}, ((4, 6),)),
-        ({"parts": 2, "gathered": False}, ((4, 6),)),
-        ({"parts": 3, "gathered": False, "axis": -1}, ((4, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"parts": "T", "gathered": False}, (("S", "F"),))
     checks: ClassVar[Checks] = {"axis": check_axis}
     parts: int
@@ -344,7 +324,6 @@ class Detach(View):
     """The input as a constant: a view that costs nothing and sends no gradient back."""
 
     kind: ClassVar[str] = "detach"
-    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     torch_operators: ClassVar[Operators] = {"aten.detach": lambda call: of_first(call, Detach())}
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
 
@@ -360,7 +339,6 @@ class Overwrite(View):
     """
 
     kind: ClassVar[str] = "overwrite"
-    examples: ClassVar[Examples] = (({}, ((4, 9), (2, 9))),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"), ("P", "F")))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
 
@@ -375,6 +353,5 @@ class Output(View):
     """A tensor that is handed out: a view that costs nothing, ends a graph and sends no gradient back."""
 
     kind: ClassVar[str] = "output"
-    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     is_metric: ClassVar[bool] = True
