@@ -177,8 +177,7 @@ def _entry(path: str | Path, index: int, entry: Any, faults: list[str]) -> Layer
         entry_faults.append(f"{where}: inputs={inputs!r} must be a list of names")
     kind = entry.get("kind")
     if "kind" in entry and not (isinstance(kind, str) and kind in layers.LAYERS):
-        noun = f"layer kind in {path}, {where}:"
-        raise UnknownNameError(noun, str(kind), layers.LAYERS)
+        raise UnknownNameError(kind=f"layer kind in {path}, {where}:", name=str(kind), known=layers.LAYERS)
     faults += entry_faults
     if entry_faults:
         return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from perfmodel.errors import GraphError, ShapeError, UnknownNameError
+from perfmodel.errors import GraphError, ShapeError, check_known
 from perfmodel.graph.graph_file import IMAGE_LAYOUTS, unknown_input
 from perfmodel.graph.node import Node, ParameterName, Usage
 from perfmodel.layers import Layer, Shape
@@ -41,9 +41,7 @@ def check_frozen(node: Node) -> None:
     """Raise an error for frozen parameters that a layer does not have."""
     known = node.layer.parameter_shapes(node.input_shapes)
     for name in node.usage.frozen_parameters:
-        if name not in known:
-            noun = f"parameter of layer {node.name!r}"
-            raise UnknownNameError(noun, name, known)
+        check_known(f"parameter of layer {node.name!r}", name, known)
 
 
 def check_sharing(node: Node, *, owner: Node | None, parameter: str, of: ParameterName) -> None:
@@ -205,9 +203,7 @@ class GraphStructure:
 
     def node(self, name: str) -> Node:
         """Return a layer by its name; UnknownNameError with the nearest match if there is none."""
-        if name not in self._nodes:
-            noun = "layer"
-            raise UnknownNameError(noun, name, self._nodes)
+        check_known("layer", name, self._nodes)
         return self._nodes[name]
 
     def shape(self, name: str) -> Shape:

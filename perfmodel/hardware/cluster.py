@@ -322,9 +322,14 @@ def rewired(
     return next(iter(changed.values()))
 
 
+def _changed_parts(file: SystemFile, kind: str, **fields: Any) -> dict[str, tuple[SpecTable, ...]]:
+    """Return all parts of a kind with some fields changed, by the kind."""
+    return {kind: tuple(with_fields(part, fields) for part in getattr(file, kind))}
+
+
 def with_gpu(file: SystemFile, device: str) -> SystemFile:
     """Return a machine with another card in every slot."""
-    return file.model_copy(update={"device": tuple(with_fields(slot, {"device": device}) for slot in file.device)})
+    return file.model_copy(update=_changed_parts(file, "device", device=device))
 
 
 def with_one_more_gpu(file: SystemFile) -> SystemFile:
@@ -347,15 +352,13 @@ def with_host_links(file: SystemFile, link: str) -> SystemFile:
         )
         for kind in ("root", "switch")
     }
-    slots = tuple(with_fields(slot, {"link": link, "override": True}) for slot in file.device)
-    return file.model_copy(update=hubs | {"device": slots})
+    return file.model_copy(update=hubs | _changed_parts(file, "device", link=link, override=True))
 
 
 def with_peer_links(file: SystemFile, link: str) -> SystemFile:
     """Return a machine whose cards have another link to one another, straight or to a switch among them."""
-    pairs = tuple(with_fields(pair, {"link": link}) for pair in file.peer_link)
-    switches = tuple(with_fields(switch, {"link": link}) for switch in file.peer_switch)
-    return file.model_copy(update={"peer_link": pairs, "peer_switch": switches})
+    pairs, switches = (_changed_parts(file, kind, link=link) for kind in ("peer_link", "peer_switch"))
+    return file.model_copy(update=pairs | switches)
 
 
 def with_bridges(file: SystemFile, link: str) -> SystemFile:

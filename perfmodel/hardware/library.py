@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import ConfigDict, Field, StrictBool, ValidationInfo, field_validator
 
 from perfmodel.derived import derived
-from perfmodel.errors import UnknownNameError, nearest_match
+from perfmodel.errors import UnknownNameError, check_known, nearest_match
 from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_library
@@ -146,8 +146,7 @@ class LibraryProfile(spec.SpecFile):
     def _chain(self, architecture: str) -> Iterator[tuple[str, ArchitectureProfile]]:
         """Yield the tables that apply to an architecture, the most specific first."""
         if architecture not in self.architecture and DEFAULT_ARCHITECTURE not in self.architecture:
-            kind = f"architecture of {self.name}"
-            raise UnknownNameError(kind, architecture, self.architecture)
+            raise UnknownNameError(kind=f"architecture of {self.name}", name=architecture, known=self.architecture)
         name: str | None = self._listed(architecture)
         while name is not None:
             profile = self.architecture[name]
@@ -173,8 +172,7 @@ class LibraryProfile(spec.SpecFile):
         for field, values in self._tables(architecture, dtype=dtype):
             if constant in values:
                 return f"{field}.{constant}"
-        kind = f"constant of {self.name}"
-        raise UnknownNameError(kind, constant, self.constant)
+        raise UnknownNameError(kind=f"constant of {self.name}", name=constant, known=self.constant)
 
     def _tables(self, architecture: str, *, dtype: str) -> Iterator[tuple[str, Mapping[str, spec.ConstantValue]]]:
         """Yield field and constants of every table that applies, the most specific first."""
@@ -306,8 +304,7 @@ class CollectiveLibrary(spec.SpecFile):
 
     def operation_named(self, name: str) -> CollectiveOperation:
         """Return the library's entry for an operation."""
-        if name not in self.operation:
-            raise UnknownNameError(kind=f"operation of {self.name}", name=name, known=self.operation)
+        check_known(f"operation of {self.name}", name, self.operation)
         return self.operation[name]
 
 
@@ -337,8 +334,9 @@ def device_of_text(text: str) -> str:
     words = _words(text)
     fitting = [stem for stem in spec_files.names("devices") if set(stem.split("_")) <= set(words)]
     if not fitting:
-        kind = "device of a measured table"
-        raise UnknownNameError(kind, "_".join(words), spec_files.names("devices"))
+        raise UnknownNameError(
+            kind="device of a measured table", name="_".join(words), known=spec_files.names("devices")
+        )
     return max(fitting, key=lambda stem: stem.count("_"))
 
 

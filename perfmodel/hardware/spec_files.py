@@ -19,7 +19,7 @@ from inspect import isclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, get_args
 
-from perfmodel.errors import ArgumentError, SpecError, UnknownNameError, nearest_hint, nearest_match
+from perfmodel.errors import ArgumentError, SpecError, UnknownNameError, check_known, nearest_hint, nearest_match
 from perfmodel.units import FACTOR_BY_SUFFIX
 
 if TYPE_CHECKING:
@@ -269,8 +269,7 @@ def names(kind_folder: str) -> tuple[str, ...]:
     >>> "gtx_1080" in names("devices")
     True
     """
-    if kind_folder not in NOUN_BY_FOLDER:
-        raise UnknownNameError(kind="kind folder", name=kind_folder, known=NOUN_BY_FOLDER)
+    check_known("kind folder", kind_folder, NOUN_BY_FOLDER)
     return tuple(sorted({path.stem for path in files(kind_folder)}))
 
 
@@ -304,7 +303,7 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
         if path.suffix != ".toml":
             raise SpecError(path, ["a path must lead to a .toml file"])
         if not path.is_file():
-            beside = [other.name for other in path.parent.glob("*.toml") if _is_spec_file(other)]
+            beside = [other.name for other in path.parent.glob("*.toml") if "schema_version" in readable_tables(other)]
             reason = "not a file" if path.exists() else "no such file"
             raise SpecError(path, [reason + nearest_hint(path.name, beside, what="nearest in its folder")])
         return path
@@ -317,14 +316,6 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
             raise ArgumentError(noun, name_or_path, f"the name of a {noun}; this one is a {other}")
         raise UnknownNameError(noun, name_or_path, names(kind_folder))
     return named
-
-
-def _is_spec_file(path: Path) -> bool:
-    """Recognise a spec file by the key that every spec file has."""
-    try:
-        return "schema_version" in read_toml(path)
-    except SpecError:
-        return False
 
 
 def _kind_that_has(name: str) -> str | None:
@@ -410,6 +401,14 @@ def kind_of(path: str | Path) -> str:
 @lru_cache(maxsize=256)  # a file's kind is asked for before it is loaded
 def _tables(path: Path, changed_ns: int) -> dict[str, Any]:
     return read_toml(path)
+
+
+def readable_tables(path: Path) -> dict[str, Any]:
+    """Return a file's tables; none if it cannot be read, which is an error where it is loaded."""
+    try:
+        return _tables(path.absolute(), _now_ns(path))
+    except SpecError:
+        return {}
 
 
 def tables_of(path: str | Path, *, heirs_of: str = "") -> dict[str, Any]:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, final
 
-from perfmodel.errors import UnknownNameError
+from perfmodel.errors import UnknownNameError, check_known
 from perfmodel.layers.base import Operations
 from perfmodel.layers.checks import check_choice, check_fraction, refuse
 from perfmodel.layers.passes import elementwise, one_pass
@@ -269,12 +269,9 @@ def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
             refuse("optimizer", optimizer, f"a name if options are given: {', '.join(options)}")
         return optimizer
     if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
-        noun = "optimizer"
-        raise UnknownNameError(noun, str(optimizer), OPTIMIZERS)
+        raise UnknownNameError(kind="optimizer", name=str(optimizer), known=OPTIMIZERS)
     chosen = OPTIMIZERS[optimizer]
     known = [field.name for field in fields(chosen)]
     for option in options:
-        if option not in known:
-            noun = f"option of optimizer {optimizer!r}:"
-            raise UnknownNameError(noun, option, known)
+        check_known(f"option of optimizer {optimizer!r}:", option, known)
     return chosen(**options)
