@@ -414,7 +414,8 @@ class MultiHeadAttention(LayerByInput):
         op = self._attention(input_shapes, batch_size=batch_size)
         return (
             *(product(*sizes) for sizes in self._projections(input_shapes, batch_size=batch_size)),
-            *(op, *_score_passes(op)),
+            op,
+            *_score_passes(op),
             product(*self._output_projection(input_shapes, batch_size=batch_size)),
         )
 

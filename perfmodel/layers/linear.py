@@ -193,8 +193,9 @@ def _from_call(call: OperatorCall) -> Translation | None:
 def _from_gemm_matmul(call: OperatorCall) -> Translation | None:
     if call.get("alpha", 1) != 1 or (call.get("2") and call.get("beta", 1) != 1):
         return None
-    options = {"transpose_first": bool(call.get("transA", 0)), "transpose_second": bool(call.get("transB", 0))}
-    return _product(call, *call.operands, **options)
+    first, second, *added = call.operands
+    turns_first, turns_second = bool(call.get("transA", 0)), bool(call.get("transB", 0))
+    return _product(call, first, second, *added, transpose_first=turns_first, transpose_second=turns_second)
 
 
 @dataclass(frozen=True, slots=True)

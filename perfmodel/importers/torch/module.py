@@ -19,7 +19,7 @@ from perfmodel.errors import (
     TraceError,
 )
 from perfmodel.graph import LayerGraph
-from perfmodel.importers.build import Built, Hole, build, counted_by_bytes, listed
+from perfmodel.importers.build import Built, build, holes_by_operator, listed
 from perfmodel.importers.recording import (
     Call,
     Layout,
@@ -525,11 +525,7 @@ def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
     if imported.why_fixed:
         size = imported.batch_size
         warned.append((FixedBatchWarning, f"{graph.name} holds for batch size {size} only: {imported.why_fixed}"))
-    by_operator: dict[str, list[Hole]] = {}
-    for hole in imported.built.holes:
-        by_operator.setdefault(hole.operator, []).append(hole)
-    for operator, holes in by_operator.items():
-        counts = counted_by_bytes(graph, [hole.layer for hole in holes], batch_size=imported.batch_size)
+    for operator, holes, counts in holes_by_operator(imported.built, batch_size=imported.batch_size):
         places = listed([repr(hole.layer) for hole in holes])
         text = f"{graph.name}: no layer is {operator} in {places} ({holes[0].reason}); {counts}"
         warned.append((OpaqueLayerWarning, text))
