@@ -37,8 +37,26 @@ CHECK_OF_TYPE: Checks = {
 """Annotation of an option -> its check, unless the kind has another one in ``checks``."""
 
 
+class Checked:
+    """Options that are checked when they are given: a dataclass whose fields are numbers, shapes and words."""
+
+    checks: ClassVar[Checks] = {}
+    """Option -> check that raises on a value that is not allowed, where its type does not say it."""
+
+    def __post_init__(self) -> None:
+        for option, check in _checks_of(type(self)).items():  # type: ignore[arg-type]  # a class is hashable
+            check(option, getattr(self, option))
+
+
+@lru_cache(maxsize=256)
+def _checks_of(kind: type[Any]) -> Checks:
+    """Return the check of each option that has one: its own, or that of its type."""
+    by_type = {option.name: CHECK_OF_TYPE.get(str(option.type)) for option in fields(kind)}
+    return {option: check for option, check in (by_type | kind.checks).items() if check is not None}
+
+
 @dataclass(frozen=True, kw_only=True)
-class Layer(ABC):
+class Layer(Checked, ABC):
     """One layer kind: a final class in its family's module, independent of hardware and framework.
 
     Shapes are those of one sample; ``batch_size`` may be a number, an array or a symbol, every count is exact
@@ -88,12 +106,6 @@ class Layer(ABC):
     """True if training minimises the output: back-propagation starts here [-]."""
     is_metric: ClassVar[bool] = False
     """True for a metric: its output is neither minimised nor read by another layer [-]."""
-    checks: ClassVar[Checks] = {}
-    """Option -> check that raises on a value that is not allowed, where its type does not say it."""
-
-    def __post_init__(self) -> None:
-        for option, check in _checks_of(type(self)).items():
-            check(option, getattr(self, option))
 
     @abstractmethod
     def output_shape(self, input_shapes: Shapes) -> Shape:
@@ -202,13 +214,6 @@ class Layer(ABC):
     def options(self) -> dict[str, Any]:
         """Return the constructor arguments, for a graph file."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-
-@lru_cache(maxsize=256)
-def _checks_of(kind: type[Layer]) -> Checks:
-    """Return the check of each option that has one: its own, or that of its type."""
-    by_type = {field.name: CHECK_OF_TYPE.get(str(field.type)) for field in fields(kind)}
-    return {option: check for option, check in (by_type | kind.checks).items() if check is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

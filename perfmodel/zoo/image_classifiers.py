@@ -12,7 +12,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import check_widths, is_open_size, one_of, refuse
 from perfmodel.layers.window import Padding, Window
-from perfmodel.zoo.blocks import ACTIVATIONS, chain, image_graph
+from perfmodel.zoo.blocks import ACTIVATIONS, chain, dropped, image_graph
 from perfmodel.zoo.options import checked, member
 
 SQUASHES: dict[str, nn.Layer] = {"tanh": nn.Tanh(), "sigmoid": nn.Sigmoid(), "relu": nn.ReLU()}
@@ -357,8 +357,8 @@ def nin(
         mixers = [nn.Convolution2d(out_channels=width or classes, kernel_size=1) for width in stage.widths]
         for letter, layer in zip("abc", (stage.convolution, *mixers), strict=True):
             x = chain(graph, x, (f"conv{index}{letter}", layer), (f"relu{index}{letter}", nn.ReLU()))
-        x = graph.add(f"pool{index}", stage.pool, inputs=x)
-        x = graph.add(f"dropout{index}", nn.Dropout(), inputs=x) if dropout and stage.has_dropout else x
+        drop = nn.Dropout() if dropout and stage.has_dropout else None
+        x = chain(graph, x, (f"pool{index}", stage.pool), (f"dropout{index}", drop))
     chain(graph, x, ("flatten", nn.Flatten()), ("loss", nn.CrossEntropy()))
     return graph
 
@@ -455,7 +455,7 @@ def convolutional(
     nonlinear = ACTIVATIONS[activation]
     graph = image_graph("convolutional", image_size=image_size, in_channels=in_channels)
     zeros = kernel_size // 2 if padding == "same" else 0
-    x, halving = graph.input, POOLS[pool]
+    x, norm = graph.input, nn.BatchNorm() if batch_norm else None
     for stage, outputs in enumerate(stages, start=1):
         for index, out_channels in enumerate(outputs, start=1):
             layer = nn.Convolution2d(
@@ -465,16 +465,13 @@ def convolutional(
                 padding=zeros,
                 bias=not batch_norm,
             )
-            x = graph.add(f"conv{stage}_{index}", layer, inputs=x)
-            x = graph.add(f"norm{stage}_{index}", nn.BatchNorm(), inputs=x) if batch_norm else x
-            x = graph.add(f"activation{stage}_{index}", nonlinear, inputs=x)
-        x = graph.add(f"pool{stage}", halving, inputs=x) if halving else x
-    x = graph.add("global_pool", nn.AveragePool2d(kernel_size=None), inputs=x) if global_pool else x
-    x = chain(
-        graph, x, ("dropout", nn.Dropout(rate=stage_dropout) if stage_dropout else None), ("flatten", nn.Flatten())
-    )
+            place = f"{stage}_{index}"
+            x = chain(graph, x, (f"conv{place}", layer), (f"norm{place}", norm), (f"activation{place}", nonlinear))
+        x = chain(graph, x, (f"pool{stage}", POOLS[pool]))
+    x = chain(graph, x, ("global_pool", nn.AveragePool2d(kernel_size=None) if global_pool else None))
+    x = chain(graph, x, ("dropout", dropped(stage_dropout)), ("flatten", nn.Flatten()))
     for index, units in enumerate(hidden, start=1):
         x = chain(graph, x, (f"fc{index}", nn.Dense(units=units)), (f"fc{index}_activation", nonlinear))
-        x = graph.add(f"fc{index}_dropout", nn.Dropout(rate=dropout), inputs=x) if dropout else x
+        x = chain(graph, x, (f"fc{index}_dropout", dropped(dropout)))
     chain(graph, x, ("scores", nn.Dense(units=classes)), ("loss", nn.CrossEntropy()))
     return graph

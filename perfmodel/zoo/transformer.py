@@ -10,7 +10,7 @@ from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import check_choice, is_open_size, numbered, one_of, refuse
 from perfmodel.numeric import share_of
-from perfmodel.zoo.blocks import TEXT_ACTIVATIONS, add_activation
+from perfmodel.zoo.blocks import TEXT_ACTIVATIONS, add_activation, chain, dropped
 from perfmodel.zoo.options import checked
 
 ATTENTIONS: dict[str, Literal["materialised", "recomputed"]] = {
@@ -144,9 +144,7 @@ class TransformerBlock:
     def _residual(self, graph: LayerGraph, x: str, *, name: str, branch: Callable[..., str]) -> str:
         """Add x + branch(norm(x)), or norm(x + branch(x))."""
         inside = graph.add(f"{name}_norm", self.norm, inputs=x) if self.order == "pre" else x
-        y = branch(graph, inside, name=name)
-        if self.dropout:
-            y = graph.add(f"{name}_dropout", nn.Dropout(rate=self.dropout), inputs=y)
+        y = chain(graph, branch(graph, inside, name=name), (f"{name}_dropout", dropped(self.dropout)))
         x = graph.add(f"{name}_add", nn.Add(), inputs=(x, y))
         return graph.add(f"{name}_norm", self.norm, inputs=x) if self.order == "post" else x
 
@@ -319,9 +317,8 @@ def gpt(
     graph = LayerGraph(name, inputs={"tokens": (sequence_length,)})
     rows = sequence_length if positions is None else positions
     x = graph.add("tokens_embedding", nn.Embedding(vocabulary=vocabulary, features=width), inputs="tokens")
-    x = graph.add("positions_embedding", nn.PositionalEmbedding(positions=rows), inputs=x)
-    if dropout:
-        x = graph.add("embedding_dropout", nn.Dropout(rate=dropout), inputs=x)
+    table = nn.PositionalEmbedding(positions=rows)
+    x = chain(graph, x, ("positions_embedding", table), ("embedding_dropout", dropped(dropout)))
     block = TransformerBlock(
         width=width,
         heads=heads,
