@@ -133,8 +133,8 @@ def _of_instance(instance: str, day: date | None) -> Price:
     of_day = [price for price in prices if day is None or price.valid_from <= day]
     if not of_day:
         known = ", ".join(f"{price.stem} since {price.valid_from}" for price in prices) or ", ".join(named)
-        asked = instance if day is None else day.isoformat()
-        raise ArgumentError("on", asked, f"a date with an on-demand price of {instance}: {known}")
+        stated = instance if day is None else day.isoformat()
+        raise ArgumentError("on", stated, f"a date with an on-demand price of {instance}: {known}")
     return of_day[-1]
 
 

@@ -142,9 +142,9 @@ class Cluster(Wired):
         SpecError
             If a machine has no adapter to the network.
         """
-        asked = self.file.fabric.link if network is None else network
-        fabric = self.file.fabric.model_copy(update={"link": asked})
-        link = load_link(spec_files.from_folder(folder, asked))
+        network = self.file.fabric.link if network is None else network
+        fabric = self.file.fabric.model_copy(update={"link": network})
+        link = load_link(spec_files.from_folder(folder, network))
         if faults := _without_adapter(machines, link):
             raise SpecError(name, faults)
         file = self.file.model_copy(update={"name": name, "fabric": fabric})

@@ -432,14 +432,14 @@ def _load_once(lineage: tuple[tuple[Path, int], ...], model_class: type[SpecFile
         raise SpecError(path, faults_of(error, model_class)) from None
 
 
-def _inherited(own: Mapping[str, Any], parent: Mapping[str, Any]) -> dict[str, Any]:
+def _inherited(heir: Mapping[str, Any], parent: Mapping[str, Any]) -> dict[str, Any]:
     """Return a file's tables with what it does not state taken from its parent; its own sources come last and win."""
-    merged = {**parent, **own}
-    for key in own.keys() & parent.keys():
-        if isinstance(own[key], dict) and isinstance(parent[key], dict):
-            merged[key] = _inherited(own[key], parent[key])
-    if "source" in own and "source" in parent:
-        merged["source"] = [*parent["source"], *own["source"]]
+    merged = {**parent, **heir}
+    for key in heir.keys() & parent.keys():
+        if isinstance(heir[key], dict) and isinstance(parent[key], dict):
+            merged[key] = _inherited(heir[key], parent[key])
+    if "source" in heir and "source" in parent:
+        merged["source"] = [*parent["source"], *heir["source"]]
     return merged
 
 

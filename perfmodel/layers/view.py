@@ -68,11 +68,11 @@ class Reshape(View):
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
-        elements, asked = math.prod(input_shapes[0]), math.prod(self.shape)
-        if elements != asked and not is_open_size(elements) and not is_open_size(asked):
+        inputs, outputs = math.prod(input_shapes[0]), math.prod(self.shape)
+        if inputs != outputs and not is_open_size(inputs) and not is_open_size(outputs):
             mismatch(
-                f"has samples of {shape_text(self.shape)}, {asked} elements, but its input is "
-                f"{shape_text(input_shapes[0])}, {elements} elements"
+                f"has samples of {shape_text(self.shape)}, {outputs} elements, but its input is "
+                f"{shape_text(input_shapes[0])}, {inputs} elements"
             )
         return self.shape
 
@@ -247,8 +247,8 @@ class Slice(View):
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
-        elements, asked = math.prod(input_shapes[0]), math.prod(self.shape)
-        if not self.overlaps and not is_open_size(elements) and not is_open_size(asked) and asked > elements:
+        whole, part = math.prod(input_shapes[0]), math.prod(self.shape)
+        if not self.overlaps and not is_open_size(whole) and not is_open_size(part) and part > whole:
             mismatch(f"takes a part of {shape_text(self.shape)}, but its input is only {shape_text(input_shapes[0])}")
         return self.shape
 

@@ -165,9 +165,9 @@ class TransformerBlock:
                     y = graph.add(f"{name}_{part}_heads", copy, inputs=y)
             else:
                 units = heads * self._head_size
-                own = nn.Slice(shape=(positions, units), is_joined=True)
+                columns = nn.Slice(shape=(positions, units), is_joined=True)
                 dense = nn.Dense(units=units, bias=self.attention_bias)
-                y = graph.add(f"{name}_{part}", own if packed else dense, inputs=packed or x)
+                y = graph.add(f"{name}_{part}", columns if packed else dense, inputs=packed or x)
                 y = graph.add(f"{name}_{part}_split", nn.Reshape(shape=(positions, heads, self._head_size)), inputs=y)
                 y = graph.add(f"{name}_{part}_heads", nn.Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
             if self.rotary and part != "value":
