@@ -84,7 +84,7 @@ def _pointwise(op: Recurrence, rules: RecurrentRules, *, element_bytes: int) -> 
 
 
 def _in_steps(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> tuple[Kernel, ...]:
-    """Return the kernels of the steps, or of their input gradient, whose products have features and gates exchanged."""
+    """Return the kernels of all time steps; the input gradient's products have features and gates exchanged."""
     splits, columns = _gate_split(op, rules)
     per_step, backward = splits * op.steps, op.role is Role.INPUT_GRADIENT
 
@@ -153,7 +153,7 @@ def _persists(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> bool
 
 
 def _persistent(op: Recurrence, kernels: tuple[Kernel, ...], element_bytes: int) -> tuple[Kernel, ...]:
-    """Return a layer whose steps, product and element-wise part, are one launch that reads the weights once."""
+    """Return a layer that runs all its steps in one launch, products and all, and reads the weights once."""
     (product,) = (kernel for kernel in kernels if kernel.efficiency == RECURRENT_PRODUCT)
     assert isinstance(product, Matmul)
     beside = tuple(kernel for kernel in kernels if isinstance(kernel, Matmul) and kernel is not product)

@@ -70,14 +70,14 @@ def load_price(name_or_path: str | Path, *, on: str | date | None = None) -> Pri
 
 
 def load_instance_price(name_or_path: str | Path | InstancePrice, *, argument: str = "price") -> InstancePrice:
-    """Load a price that must be that of an instance."""
+    """Load the price of an instance; refuse any other price."""
     from perfmodel.hardware.price import InstancePrice
 
     return _of_class(InstancePrice, name_or_path, argument=argument, wanted="an instance; this is one of")
 
 
 def load_storage_price(name_or_path: str | Path | StoragePrice, *, argument: str = "storage_price") -> StoragePrice:
-    """Load a price that must be that of storage."""
+    """Load the price of storage; refuse any other price."""
     from perfmodel.hardware.price import StoragePrice
 
     return _of_class(StoragePrice, name_or_path, argument=argument, wanted="storage; this is one of an")

@@ -362,7 +362,7 @@ def with_peer_links(file: SystemFile, link: str) -> SystemFile:
 
 
 def with_bridges(file: SystemFile, link: str) -> SystemFile:
-    """Return a machine whose cards are joined in pairs, the first with the second and so on."""
+    """Return a machine whose cards are joined in pairs: the first and second, the third and fourth, and so on."""
     numbers = itertools.count()
     names = [
         f"gpu{next(numbers)}" if slot.names is None else slot.names[index]

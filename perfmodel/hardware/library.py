@@ -186,7 +186,7 @@ class LibraryProfile(spec.SpecFile):
             yield f"architecture.{name}", profile.constants
 
     def _listed(self, architecture: str) -> str:
-        """Return the architecture whose table applies: the default for one that is not listed."""
+        """Return the architecture's own name if the file lists it, otherwise the default's."""
         return architecture if architecture in self.architecture else DEFAULT_ARCHITECTURE
 
     def _tensor_core_of(self, architecture: str) -> str | None:
@@ -264,7 +264,7 @@ class CollectiveOperation(spec.SpecTable):
 
 
 class ProtocolTable(ConstantsTable):
-    """Constants of a protocol, and the algorithms that it serves; None for all but those that have their own."""
+    """Constants of a protocol; ``algorithms`` use it, None means all without a protocol of their own."""
 
     algorithms: Annotated[tuple[spec.Identifier, ...], Field(min_length=1)] | None = None
 

@@ -63,7 +63,7 @@ Check = Callable[[Any, ValidationInfo], Any]
 
 
 def at_most(field: str) -> Check:
-    """Return a check that a number is not above that of an earlier field."""
+    """Return a check that a number is not above the value of an earlier field."""
 
     def check(number: Any, info: ValidationInfo) -> Any:
         most = info.data.get(field)
@@ -75,7 +75,7 @@ def at_most(field: str) -> Check:
 
 
 def at_least(field: str) -> Check:
-    """Return a check that a number is not below that of an earlier field."""
+    """Return a check that a number is not below the value of an earlier field."""
 
     def check(number: Any, info: ValidationInfo) -> Any:
         least = info.data.get(field)
@@ -410,7 +410,7 @@ class Constant(SpecTable):
 
 
 def constant_faults(values: Mapping[str, ConstantValue], constants: Mapping[str, Constant]) -> Iterator[str]:
-    """Yield one line for each value whose constant is not described or that is outside its range."""
+    """Yield a line for each value without a described constant, or outside the constant's range."""
     for name, value in values.items():
         constant = constants.get(name)
         if constant is None:

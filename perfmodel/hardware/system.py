@@ -75,7 +75,7 @@ class Hub(PartTable):
 
 
 class DeviceSlot(PartTable):
-    """Slots with a device in each; ``link`` is that of the slot, the card's file states that of the card.
+    """Slots with a device in each; ``link`` is the slot's own, and the device's file states the card's.
 
     Attributes
     ----------

@@ -102,7 +102,7 @@ class Wire:
         return cls(lower=lower, upper=upper, upward=upward, downward=downward, peer=peer)
 
     def times(self, count: float) -> Wire:
-        """Return a bundle of such wires as one wire."""
+        """Return several wires like this one as a single wire."""
 
         def bundled(channel: Channel) -> Channel:
             return replace(

@@ -38,7 +38,7 @@ CHECK_OF_TYPE: Checks = {
 
 
 class Checked:
-    """Options that are checked when they are given: a dataclass whose fields are numbers, shapes and words."""
+    """A dataclass of options that are checked when it is made."""
 
     checks: ClassVar[Checks] = {}
     """Option -> check that raises on a value that is not allowed, where its type does not say it."""
@@ -230,7 +230,7 @@ class OnePassLayer(Layer):
 
     @abstractmethod
     def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic | None, Traffic | None]:
-        """Return what the forward and the backward pass read, write and compute; None for a pass that it has not."""
+        """Return what the forward and the backward pass read, write and compute; None for a pass it does not have."""
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the input's shape, unless overridden."""
@@ -249,7 +249,7 @@ class OnePassLayer(Layer):
 
 @dataclass(frozen=True, kw_only=True)
 class LayerByInput(Layer):
-    """A layer whose gradients are computed input by input, each only if needed."""
+    """A layer that computes the gradient of each input apart, and only if it is needed."""
 
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the operations that compute the gradients of all inputs."""

@@ -201,7 +201,7 @@ class PlainConvolution(FilterBank):
 
     @classmethod
     def from_onnx(cls, call: OperatorCall) -> Translation | None:
-        """Return a convolution over maps of so many axes as ONNX writes it; None where it is not that."""
+        """Return a convolution as ONNX writes it; None for maps with another number of axes."""
         maps, weight, bias = call["0"], call["1"], call.get("2")
         if not _has_axes(maps, weight, cls.axis_count):
             return None
@@ -281,7 +281,7 @@ class TransposedConvolution(FilterBank):
 
     @classmethod
     def from_onnx(cls, call: OperatorCall) -> Translation | None:
-        """Return a transposed convolution over maps of so many axes as ONNX writes it; None where it is not that."""
+        """Return a transposed convolution as ONNX writes it; None for maps with another number of axes."""
         maps, weight, bias = call["0"], call["1"], call.get("2")
         if not _has_axes(maps, weight, cls.axis_count):
             return None

@@ -128,7 +128,7 @@ class Concat(LayerByInput):
 
 
 def _ordered(x: Operand, order: Sequence[int], *, copies: bool) -> Translation:
-    """Return the order of a sample's axes that follows from that of the whole tensor's."""
+    """Return a sample's axes in the order that the whole tensor's axes take."""
     places = [x.sample_axis(axis) for axis in order]
     axes = tuple(place for place in places if place is not None)
     axes = (*axes, len(x.shape) - 1) if x.is_complex else axes
@@ -233,7 +233,7 @@ def _from_copy(call: OperatorCall) -> Translation | None:
 
 @layer_kind
 class Rearrange(Layer):
-    """A copy of a tensor whose elements lie elsewhere, in another order of axes, or several times.
+    """A copy of a tensor with elements moved, axes reordered, or parts repeated.
 
     Parameters
     ----------

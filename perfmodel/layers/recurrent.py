@@ -217,7 +217,7 @@ class RecurrentLayer(LayerByInput):
         return tuple(operations)
 
     def _sum_of_directions(self, input_shapes: Shapes, *, index: int, batch_size: Any) -> Operation:
-        """Return the sum of the two gradients of what a bidirectional layer reads."""
+        """Return the sum of both directions' gradients of the layer's input."""
         elements = batch_size * math.prod(input_shapes[0][:-1]) * self._input_sizes(input_shapes)[index]
         return elementwise("gradient_sum", elements, reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT)
 

@@ -265,7 +265,7 @@ class Slice(View):
 
 
 def _is_part(part: Any, whole: Any) -> Any:
-    """Return 1 where elements are left out, else 0; a case of sizes where rounding leaves open which it is."""
+    """Return 1 if elements are left out, otherwise 0; for symbolic sizes that are rounded, a case distinction."""
     if not is_symbolic(part, whole):
         return int(part != whole)
     import sympy
@@ -330,7 +330,7 @@ class Detach(View):
 
 @layer_kind
 class Overwrite(View):
-    """Input 0 after input 1, a view of it, was written: the same memory with a new part.
+    """Input 0 after a part of it was written through a view, input 1: the same memory with new content there.
 
     Notes
     -----

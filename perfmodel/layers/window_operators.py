@@ -17,7 +17,7 @@ MAP_LETTERS = {1: ("C", "L"), 2: ("C", "H", "W"), 3: ("C", "D", "H", "W")}
 
 
 def holds_maps(operand: Operand, axis_count: int) -> bool:
-    """Tell whether a tensor's last axes are channels and a map of so many axes, and those of a sample too.
+    """Return whether the last axes of a tensor, and of its samples, are channels and a map of ``axis_count`` axes.
 
     Examples
     --------

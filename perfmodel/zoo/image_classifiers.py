@@ -197,7 +197,7 @@ HIDDEN_UNITS = 4096
 
 
 def _configuration(convolutions: tuple[int, ...], **published: str) -> Callable[..., LayerGraph]:
-    """Return the builder of a network with so many convolutions in each stage, and what is published of it."""
+    """Return the builder of the network with the given convolutions per stage, and its published figures."""
     layers = sum(convolutions) + 3
 
     def build(

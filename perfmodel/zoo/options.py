@@ -82,7 +82,7 @@ def checked(**rules: Check) -> Callable[[Callable[Options, Built]], Callable[Opt
 
 
 def member(builder: Callable[Options, Built], name: str, **published: object) -> Callable[Options, Built]:
-    """Return the builder of one network of a family under its own name, what is published of it in its docstring.
+    """Return a family's builder named as one of its networks, with published figures in its docstring.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def _rules(builder: Callable[..., Any], rules: Mapping[str, Check]) -> dict[str,
 
 
 def _at_fault(builder: Callable[..., Any], options: Mapping[str, Any]) -> str:
-    """Return the option whose default would let the network be built; the last given where none alone does."""
+    """Return the option that keeps the network from being built: the one whose default helps, otherwise the last."""
     for option in options:
         rest = {name: value for name, value in options.items() if name != option}
         try:

@@ -153,7 +153,7 @@ SOFTMAXES = ("full", "classes")
 
 
 def _language_model(steps: int, *, work: str) -> Callable[..., LayerGraph]:
-    """Return the builder of the network over so many words, and its published multiply-adds."""
+    """Return the builder of the network over ``steps`` words; its docstring has the published multiply-adds."""
     name = f"lstm{steps}"
 
     def build(*, layer_count: int = 2, bias_vectors: int = 1, softmax: str = "full", classes: int = 50) -> LayerGraph:

@@ -136,7 +136,7 @@ class TransformerBlock:
         return self._residual(graph, x, name=f"{name}_mlp", branch=self._mlp)
 
     def stack(self, graph: LayerGraph, x: str, *, count: int) -> str:
-        """Add the block so many times [1], ``block1`` first, and return the name of the last layer."""
+        """Add the block ``count`` times [1], ``block1`` first, and return the name of the last layer."""
         for index in range(1, count + 1):
             x = self.add(graph, x, name=f"block{index}")
         return x

@@ -129,7 +129,7 @@ class NodeCalls:
 
     @derived_property
     def _needed(self) -> set[str]:
-        """Tensors that results are computed from; not those of which only the shape is read, nor dead ends."""
+        """Tensors whose values the outputs depend on, without dead ends and tensors read only for their shape."""
         makers = {name: node for node in self._model.nodes for name in node.output if name}
         needed: set[str] = set()
         open_names = [name for name in self._model.outputs if not self.is_known(name)]

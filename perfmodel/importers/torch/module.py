@@ -233,7 +233,7 @@ def _make_up(parts: Sequence[Part], whole: Part) -> bool:
 
 
 def read_keys(recording: Recording) -> set[int]:
-    """Return the tensors whose shapes layers depend on: those that calls read, first results, and outputs."""
+    """Return the tensors whose shapes decide layers: inputs of calls, their first results, and outputs."""
     keys = {ref.key for _, ref in recording.outputs}
     for call in recording.calls:
         keys |= {ref.key for ref in refs_of(tuple(call.arguments.values()))}
