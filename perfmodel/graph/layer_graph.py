@@ -443,8 +443,7 @@ class LayerGraph(GraphStructure):
         except ShapeError as error:
             raise ShapeError(error.layer, f"{error.problem} (in {path})") from error
         except GraphError as error:
-            problem = f"{path}: {error}"
-            raise GraphError(problem) from error
+            raise GraphError(problem=f"{path}: {error}") from error
         return graph
 
 

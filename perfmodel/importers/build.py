@@ -60,8 +60,7 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
     read = {id(source) for node in nodes for source in node.inputs}
     inputs = _inputs_read(program, nodes)
     if not nodes or not inputs:
-        problem = f"graph {program.name!r}: the network computes nothing from its inputs"
-        raise GraphError(problem)
+        raise GraphError(problem=f"graph {program.name!r}: the network computes nothing from its inputs")
     graph = LayerGraph(
         program.name, inputs=inputs, fixed_batch_size=program.fixed_batch_size, image_layout=program.image_layout
     )

@@ -103,10 +103,10 @@ class _Tower:
             x = chain(graph, x, (f"conv{index}", layer), (f"relu{index}", nn.ReLU()), (f"norm{index}", norm))
             x = chain(graph, x, (f"pool{index}", pooled))
         x = graph.add("flatten", nn.Flatten(), inputs=x)
-        dropped = nn.Dropout() if dropout else None
+        drop = nn.Dropout() if dropout else None
         for index in (6, 7):
             dense = nn.Dense(units=4096)
-            x = chain(graph, x, (f"fc{index}", dense), (f"relu{index}", nn.ReLU()), (f"dropout{index}", dropped))
+            x = chain(graph, x, (f"fc{index}", dense), (f"relu{index}", nn.ReLU()), (f"dropout{index}", drop))
         chain(graph, x, ("fc8", nn.Dense(units=IMAGENET_CLASSES)), ("loss", nn.CrossEntropy()))
         return graph
 
@@ -238,7 +238,7 @@ def _configuration(convolutions: tuple[int, ...], **published: str) -> Callable[
         """
         name = f"vgg{layers}{'_batch_norm' if batch_norm else ''}"
         graph = image_graph(name, image_size=image_size, in_channels=in_channels)
-        norm, dropped = nn.BatchNorm() if batch_norm else None, nn.Dropout() if dropout else None
+        norm, drop = nn.BatchNorm() if batch_norm else None, nn.Dropout() if dropout else None
         x = graph.input
         for stage, (count, multiple) in enumerate(zip(convolutions, MULTIPLES, strict=True), start=1):
             layer = nn.Convolution2d(out_channels=multiple * width, kernel_size=3, padding=1)
@@ -248,7 +248,7 @@ def _configuration(convolutions: tuple[int, ...], **published: str) -> Callable[
         x = graph.add("flatten", nn.Flatten(), inputs=x)
         for index in (1, 2):
             dense = nn.Dense(units=HIDDEN_UNITS)
-            x = chain(graph, x, (f"fc{index}", dense), (f"fc{index}_relu", nn.ReLU()), (f"dropout{index}", dropped))
+            x = chain(graph, x, (f"fc{index}", dense), (f"fc{index}_relu", nn.ReLU()), (f"dropout{index}", drop))
         chain(graph, x, ("fc3", nn.Dense(units=classes)), ("loss", nn.CrossEntropy()))
         return graph
 
@@ -261,50 +261,41 @@ vgg16 = _configuration((2, 2, 3, 3, 3), letter="D", parameters="138,357,544", wi
 vgg19 = _configuration((2, 2, 4, 4, 4), letter="E", parameters="143,667,240", with_norms="143,678,248", work="19.6 G")
 
 
-@dataclass(frozen=True)
+MAX_POOL = nn.MaxPool2d(kernel_size=3, stride=2, ceil_mode=True)
+AVERAGE_POOL = nn.AveragePool2d(kernel_size=3, stride=2, ceil_mode=True)
+GLOBAL_POOL = nn.AveragePool2d(kernel_size=None)
+
+
+@dataclass(frozen=True, slots=True)
 class _MixedStage:
     """A convolution and two layers of 1x1 convolutions, a small network that slides over the map; then a pool."""
 
-    convolution: nn.Convolution2d
+    channels: int
+    kernel_size: int
     widths: tuple[int | None, int | None]
     pool: nn.Layer
+    stride: int = 1
     has_dropout: bool = False
 
-
-def _ceiled_pool(kind: type[nn.MaxPool2d | nn.AveragePool2d]) -> nn.Layer:
-    return kind(kernel_size=3, stride=2, ceil_mode=True)
+    @property
+    def convolution(self) -> nn.Convolution2d:
+        """The first convolution, which keeps the size of the map unless it has a stride."""
+        zeros: Padding = self.kernel_size // 2 if self.stride == 1 else "valid"
+        sizes = {"kernel_size": self.kernel_size, "stride": self.stride}
+        return nn.Convolution2d(out_channels=self.channels, padding=zeros, **sizes)
 
 
 NIN_STAGES = {
     "imagenet": (
-        _MixedStage(nn.Convolution2d(out_channels=96, kernel_size=11, stride=4), (96, 96), _ceiled_pool(nn.MaxPool2d)),
-        _MixedStage(
-            nn.Convolution2d(out_channels=256, kernel_size=5, padding=2), (256, 256), _ceiled_pool(nn.MaxPool2d)
-        ),
-        _MixedStage(
-            nn.Convolution2d(out_channels=384, kernel_size=3, padding=1), (384, 384), _ceiled_pool(nn.MaxPool2d), True
-        ),
-        _MixedStage(
-            nn.Convolution2d(out_channels=1024, kernel_size=3, padding=1),
-            (1024, None),
-            nn.AveragePool2d(kernel_size=None),
-        ),
+        _MixedStage(96, 11, (96, 96), MAX_POOL, stride=4),
+        _MixedStage(256, 5, (256, 256), MAX_POOL),
+        _MixedStage(384, 3, (384, 384), MAX_POOL, has_dropout=True),
+        _MixedStage(1024, 3, (1024, None), GLOBAL_POOL),
     ),
     "cifar10": (
-        _MixedStage(
-            nn.Convolution2d(out_channels=192, kernel_size=5, padding=2), (160, 96), _ceiled_pool(nn.MaxPool2d), True
-        ),
-        _MixedStage(
-            nn.Convolution2d(out_channels=192, kernel_size=5, padding=2),
-            (192, 192),
-            _ceiled_pool(nn.AveragePool2d),
-            True,
-        ),
-        _MixedStage(
-            nn.Convolution2d(out_channels=192, kernel_size=3, padding=1),
-            (192, None),
-            nn.AveragePool2d(kernel_size=None),
-        ),
+        _MixedStage(192, 5, (160, 96), MAX_POOL, has_dropout=True),
+        _MixedStage(192, 5, (192, 192), AVERAGE_POOL, has_dropout=True),
+        _MixedStage(192, 3, (192, None), GLOBAL_POOL),
     ),
 }
 """Name to stages; the last width, None, is the classes."""
