@@ -281,7 +281,7 @@ class _MixedStage:
     def convolution(self) -> nn.Convolution2d:
         """The first convolution, which keeps the size of the map unless it has a stride."""
         zeros: Padding = self.kernel_size // 2 if self.stride == 1 else "valid"
-        sizes = {"kernel_size": self.kernel_size, "stride": self.stride}
+        sizes: dict[str, Any] = {"kernel_size": self.kernel_size, "stride": self.stride}
         return nn.Convolution2d(out_channels=self.channels, padding=zeros, **sizes)
 
 
