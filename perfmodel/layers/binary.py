@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.base import Checks, LayerByInput, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import one_of
-from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient, one_pass, only_pass
+from perfmodel.layers.passes import MASK_BYTES, one_pass, only_pass, summed_repeats
 from perfmodel.layers.shapes import (
     Shape,
     ShapeMismatchError,
@@ -359,8 +359,7 @@ class Binary(LayerByInput):
                     role=Role.INPUT_GRADIENT,
                 )
                 operations.append(one)
-            if is_spread(tensors[name], output):
-                operations.append(broadcast_gradient(counts["output"], operand_elements=counts[name]))
+            operations += summed_repeats(tensors[name], output, batch_size=batch_size)
         return tuple(operations)
 
 
@@ -440,8 +439,5 @@ class Where(LayerByInput):
         operations: list[Operation] = []
         for shape, is_wanted in zip(input_shapes[1:], wanted[1:], strict=True):
             if is_wanted:
-                operations.append(one)
-                if is_spread(shape, output):
-                    repeated = element_count(shape, batch_size=batch_size)
-                    operations.append(broadcast_gradient(elements, operand_elements=repeated))
+                operations += [one, *summed_repeats(shape, output, batch_size=batch_size)]
         return tuple(operations)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NoReturn
 
 from perfmodel.layers.base import Layer, LayerByInput, Operations, SymbolicExample, layer_kind
 from perfmodel.layers.checks import refuse
-from perfmodel.layers.passes import bias_gradient, broadcast_gradient, one_pass
+from perfmodel.layers.passes import bias_gradient, broadcast_gradient, one_pass, summed_repeats
 from perfmodel.layers.shapes import (
     Shape,
     ShapeMismatchError,
@@ -372,8 +372,6 @@ class MatMul(LayerByInput):
                     elements = element_count(shape, batch_size=batch_size)
                     operations.append(broadcast_gradient(made, operand_elements=elements))
         for shape in input_shapes[2:]:
-            if wanted[2] and is_spread(shape, of.output):
-                made = element_count(of.output, batch_size=batch_size)
-                elements = element_count(shape, batch_size=batch_size)
-                operations.append(broadcast_gradient(made, operand_elements=elements))
+            if wanted[2]:
+                operations += summed_repeats(shape, of.output, batch_size=batch_size)
         return tuple(operations)

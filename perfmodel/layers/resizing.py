@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import partial
 from typing import Any, ClassVar
 
 from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
@@ -20,6 +19,12 @@ from perfmodel.symbolic import is_symbolic
 CONSTANT = "constant"
 COPIES = ("reflect", "replicate", "wrap")
 """Modes in which padding copies elements; gradients of copies are added to those of the originals."""
+TORCH_PADS = {
+    "aten.constant_pad_nd": CONSTANT,
+    **{f"aten.reflection_pad{axes}d": "reflect" for axes in (1, 2, 3)},
+    **{f"aten.replication_pad{axes}d": "replicate" for axes in (1, 2, 3)},
+}
+"""Operator of torch -> mode."""
 ONNX_MODES = {"constant": CONSTANT, "reflect": "reflect", "edge": "replicate", "wrap": "wrap"}
 
 
@@ -35,11 +40,12 @@ def _from_pairs(data: Operand, by_axis: Mapping[int, Pair], mode: str) -> Transl
     return Translation(layer=Pad(padding=tuple(pairs), mode=mode), inputs=(data,))
 
 
-def _from_torch_pad(call: OperatorCall, *, mode: str, name: str = "padding") -> Translation | None:
-    data, sizes = call["self"], call[name]
+def _from_torch_pad(call: OperatorCall) -> Translation | None:
+    data, sizes = call["self"], call.get("pad", call.get("padding"))
     last = len(data.axes) - 1
     # torch counts axes from the last one
-    return _from_pairs(data, {last - index: sizes[2 * index : 2 * index + 2] for index in range(len(sizes) // 2)}, mode)
+    by_axis = {last - index: sizes[2 * index : 2 * index + 2] for index in range(len(sizes) // 2)}
+    return _from_pairs(data, by_axis, TORCH_PADS[call.operator])
 
 
 def _from_onnx_pad(call: OperatorCall) -> Translation | None:
@@ -74,11 +80,7 @@ class Pad(OnePassLayer):
 
     kind: ClassVar[str] = "pad"
     symbolic_example: ClassVar[SymbolicExample] = ({"padding": ((0, 0), (1, 1), (1, 1))}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Operators] = {
-        "aten.constant_pad_nd": partial(_from_torch_pad, mode=CONSTANT, name="pad"),
-        **{f"aten.reflection_pad{axes}d": partial(_from_torch_pad, mode="reflect") for axes in (1, 2, 3)},
-        **{f"aten.replication_pad{axes}d": partial(_from_torch_pad, mode="replicate") for axes in (1, 2, 3)},
-    }
+    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_PADS, _from_torch_pad)
     onnx_operators: ClassVar[Operators] = {"Pad": _from_onnx_pad}
     checks: ClassVar[Checks] = {"mode": one_of((CONSTANT, *COPIES))}
     padding: tuple[Pair, ...]
@@ -127,14 +129,19 @@ def _cut(added: Any) -> Any:
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 """Inputs along each axis that contribute to an output [1]."""
+TORCH_UPSAMPLES = (
+    *(f"aten.{name}{axes}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for axes in (1, 2, 3)),
+    *("aten.upsample_linear1d", "aten.upsample_bilinear2d", "aten.upsample_trilinear3d", "aten.upsample_bicubic2d"),
+)
 LARGEST_DENOMINATOR = 10_000
 """Factors are taken as the nearest fraction with at most this denominator: 0.7 is 7 / 10 [1]."""
 
 
-def _from_torch_upsample(call: OperatorCall, *, axis_count: int, mode: str) -> Translation | None:
-    maps = call.get("self", call.get("input"))
+def _from_torch_upsample(call: OperatorCall) -> Translation | None:
+    maps, axis_count = call.get("self", call.get("input")), int(call.operator[-2])  # aten.upsample_nearest2d
     if not holds_maps(maps, axis_count):
         return None
+    mode = next((mode for mode in TAPS if mode in call.operator), "linear")
     return Translation(layer=Upsample(output_size=call.output.shape[-axis_count:], mode=mode), inputs=(maps,))
 
 
@@ -189,19 +196,7 @@ class Upsample(OnePassLayer):
     kind: ClassVar[str] = "upsample"
     symbolic_example: ClassVar[SymbolicExample] = ({"scale_factor": 2, "mode": "linear"}, (("C", "H", "W"),))
     keeps_inputs: ClassVar[bool] = False
-    torch_operators: ClassVar[Operators] = {
-        **{
-            f"aten.upsample_nearest{n}d": partial(_from_torch_upsample, axis_count=n, mode="nearest") for n in (1, 2, 3)
-        },
-        **{
-            f"aten._upsample_nearest_exact{n}d": partial(_from_torch_upsample, axis_count=n, mode="nearest")
-            for n in (1, 2, 3)
-        },
-        "aten.upsample_linear1d": partial(_from_torch_upsample, axis_count=1, mode="linear"),
-        "aten.upsample_bilinear2d": partial(_from_torch_upsample, axis_count=2, mode="linear"),
-        "aten.upsample_trilinear3d": partial(_from_torch_upsample, axis_count=3, mode="linear"),
-        "aten.upsample_bicubic2d": partial(_from_torch_upsample, axis_count=2, mode="cubic"),
-    }
+    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_UPSAMPLES, _from_torch_upsample)
     onnx_operators: ClassVar[Operators] = {
         "Resize": _from_onnx_upsample,
         "Upsample": _from_onnx_upsample,

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from perfmodel.layers.base import Checks, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import check_axis, is_open_size
-from perfmodel.layers.passes import broadcast_gradient
+from perfmodel.layers.passes import summed_repeats
 from perfmodel.layers.shapes import (
     Shape,
     Shapes,
@@ -16,7 +16,6 @@ from perfmodel.layers.shapes import (
     axis_in,
     check_divides,
     element_count,
-    is_spread,
     mismatch,
     shape_text,
     with_extent,
@@ -141,12 +140,7 @@ class Expand(View):
 
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the sum over the repeats; nothing where there are none."""
-        output = self.output_shape(input_shapes)
-        if not is_spread(input_shapes[0], output):
-            return ()
-        elements = element_count(output, batch_size=batch_size)
-        repeated = element_count(input_shapes[0], batch_size=batch_size)
-        return (broadcast_gradient(elements, operand_elements=repeated),)
+        return summed_repeats(input_shapes[0], self.output_shape(input_shapes), batch_size=batch_size)
 
 
 @layer_kind
