@@ -156,7 +156,16 @@ class ShapeError(PerfmodelError, ValueError):
 
 
 class GraphError(PerfmodelError, ValueError):
-    """A layer graph is malformed: a cycle, a missing input, a duplicate name."""
+    """A layer graph is malformed: a cycle, a missing input, a duplicate name.
+
+    Parameters
+    ----------
+    problem : str
+        What is wrong, and where. [-]
+    """
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
 
 
 class ArgumentError(PerfmodelError, ValueError):

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfmodel.errors import UnknownNameError
+from perfmodel.errors import check_known
 from perfmodel.kernels import Alternative, Kernel, Matmul, Stream
 from perfmodel.records import ELEMENT_BYTES, Convolution, Role
 
@@ -418,9 +418,7 @@ def convolution_alternatives(
     """
     alternatives = []
     for name in algorithms:
-        if name not in ALGORITHMS:
-            kind = "convolution algorithm"
-            raise UnknownNameError(kind, name, ALGORITHMS)
+        check_known("convolution algorithm", name, ALGORITHMS)
         alternative = ALGORITHMS[name](operation, element_bytes=element_bytes)
         if alternative is not None:
             alternatives.append(alternative)

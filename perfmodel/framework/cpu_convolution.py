@@ -245,8 +245,7 @@ def cpu_convolution_alternatives(
        processing, IWFHR 2006.
     """
     if algorithm not in _ALGORITHMS:
-        argument = "algorithm"
-        raise ArgumentError(argument, algorithm, f"one of {', '.join(_ALGORITHMS)}")
+        raise ArgumentError("algorithm", algorithm, f"one of {', '.join(_ALGORITHMS)}")
     shape = _Shape.of(operation, element_bytes)
     kernels, workspace_bytes = _ALGORITHMS[algorithm](shape, operation.role)
     return (Alternative(name=algorithm, kernels=kernels, workspace_bytes=workspace_bytes),)

@@ -14,6 +14,8 @@ from perfmodel.records import MemoryPass, Phase
 if TYPE_CHECKING:
     from perfmodel.graph.node import Node
 
+SUMMED = ("read_elements", "written_elements", "flop_count", "read_index_bytes", "written_index_bytes")
+"""Counts of a chain's passes that add up in the fused one."""
 FUSED_CLASSES = ("elementwise", "reduction")
 """Classes of passes that a compiler fuses: element-wise ones, normalisations and reductions. [-]"""
 
@@ -46,25 +48,23 @@ def chains(nodes: Sequence[Node], forward: Iterable[tuple[str, object]]) -> list
         for name in node.input_names:
             readers[name] = readers.get(name, 0) + 1
     chain_of: dict[str, list[Node]] = {}
-    found = []
+    all_chains = []
     for node in nodes:
         if not _is_fused(operations.get(node.name, [])):
             continue
-        before = next(
-            (name for name in node.input_names if name in chain_of and readers[name] == 1),
-            None,
-        )
+        before = next((name for name in node.input_names if name in chain_of and readers[name] == 1), None)
         chain = [] if before is None else chain_of[before]
         if before is None:
-            found.append(chain)
+            all_chains.append(chain)
         chain.append(node)
         chain_of[node.name] = chain
-    return [chain for chain in found if len(chain) > 1]
+    return [chain for chain in all_chains if len(chain) > 1]
 
 
 def _is_fused(operations: Sequence[object]) -> bool:
-    passes = [each for each in operations if isinstance(each, MemoryPass) and pass_class(each.name) in FUSED_CLASSES]
-    return bool(passes) and len(passes) == len(operations)
+    return bool(operations) and all(
+        isinstance(operation, MemoryPass) and pass_class(operation.name) in FUSED_CLASSES for operation in operations
+    )
 
 
 def fused(
@@ -90,34 +90,28 @@ def fused(
         node.name: (index, position) for index, chain in enumerate(fused_chains) for position, node in enumerate(chain)
     }
     members: dict[tuple[int, Phase], list[int]] = {}
-    for index, each in enumerate(operations):
-        if each.layer in place and isinstance(each.operation, MemoryPass) and each.phase is not Phase.UPDATE:
-            members.setdefault((place[each.layer][0], each.phase), []).append(index)
+    for index, member in enumerate(operations):
+        if member.layer in place and isinstance(member.operation, MemoryPass) and member.phase is not Phase.UPDATE:
+            members.setdefault((place[member.layer][0], member.phase), []).append(index)
     replaced: dict[int, LayerOperation] = {}
     for (index, _), indices in members.items():
-        present = {place[operations[each].layer][1] for each in indices}
+        present = {place[operations[member].layer][1] for member in indices}
         chain = fused_chains[index]
         spared = sum(
             element_count(chain[position].output_shape, batch_size=batch_size)
             for position in present
             if position + 1 in present
         )
-        replaced[indices[-1]] = _joined([operations[each] for each in indices], spared=spared)
+        replaced[indices[-1]] = _joined([operations[member] for member in indices], spared=spared)
     dropped = {index for indices in members.values() for index in indices[:-1]}
-    return [replaced.get(index, each) for index, each in enumerate(operations) if index not in dropped]
+    return [replaced.get(index, operation) for index, operation in enumerate(operations) if index not in dropped]
 
 
 def _joined(parts: Sequence[LayerOperation], *, spared: int) -> LayerOperation:
     """Join passes of one chain and phase into one that spares a write and a read of each tensor in between."""
-    passes = [each.operation for each in parts if isinstance(each.operation, MemoryPass)]
+    passes = [part.operation for part in parts if isinstance(part.operation, MemoryPass)]
     largest = max(range(len(passes)), key=lambda index: float(passes[index].read_elements))
-    read, written = sum(each.read_elements for each in passes), sum(each.written_elements for each in passes)
-    operation = replace(
-        passes[largest],
-        read_elements=read - spared,
-        written_elements=written - spared,
-        flop_count=sum(each.flop_count for each in passes),
-        read_index_bytes=sum(each.read_index_bytes for each in passes),
-        written_index_bytes=sum(each.written_index_bytes for each in passes),
-    )
-    return parts[largest]._replace(operation=operation)
+    totals = {name: sum(getattr(one_pass, name) for one_pass in passes) for name in SUMMED}
+    totals["read_elements"] -= spared
+    totals["written_elements"] -= spared
+    return parts[largest]._replace(operation=replace(passes[largest], **totals))

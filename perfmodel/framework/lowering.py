@@ -64,7 +64,7 @@ class _Products:
 def _stream(
     op: Attention, name: str, *, moved: tuple[int, int], flop_per_score: int = 0, mask_bytes: tuple[Any, Any] = (0, 0)
 ) -> Stream:
-    """Return a pass over the matrix of scores, which moves so many bytes of each in and out, and masks besides."""
+    """Return a pass over the matrix of scores that reads and writes the given bytes per score, and masks."""
     n = op.score_elements
     return Stream(
         read_bytes=moved[0] * n + mask_bytes[0],

@@ -170,7 +170,7 @@ def cast_passes(
 
 
 def with_wide_softmax(operation: Operation, node: Node, *, rules: MixedPrecisionRules) -> Operation:
-    """Return materialised attention whose softmax widens its probabilities, unless one kernel makes them of scores."""
+    """Return attention whose softmax writes single precision, if its scores are materialised by separate kernels."""
     if not isinstance(operation, Attention) or operation.scores != "materialised" or "softmax" not in rules.widening:
         return operation
     return operation if getattr(node.layer, "fused_softmax", False) else replace(operation, softmax_bytes=SINGLE_BYTES)

@@ -47,9 +47,9 @@ class LibraryNames(spec.SpecTable):
     @property
     def named(self) -> tuple[str, ...]:
         """Every library named, once."""
-        own = (self.gpu_blas, self.gpu_dnn, self.cpu_blas, self.gpu_attention, self.gpu_attention_wide)
+        everywhere = (self.gpu_blas, self.gpu_dnn, self.cpu_blas, self.gpu_attention, self.gpu_attention_wide)
         elsewhere = (name for roles in self.by_architecture.values() for name in roles.values())
-        return tuple(dict.fromkeys(name for name in (*own, *elsewhere) if name is not None))
+        return tuple(dict.fromkeys(name for name in (*everywhere, *elsewhere) if name is not None))
 
     def name_of(self, role: str, architecture: str) -> str | None:
         """Return the library that fills a role on an architecture, if there is one."""

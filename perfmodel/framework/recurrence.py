@@ -61,13 +61,6 @@ def _product(
     )
 
 
-def _through_time(op: Recurrence, *, n: Any, k: Any, launches: Any, element_bytes: int) -> Matmul:
-    """Return the product with the recurrent matrix that every time step waits for."""
-    return _product(
-        m=op.batch_size, n=n, k=k, launches=launches, element_bytes=element_bytes, efficiency=RECURRENT_PRODUCT
-    )
-
-
 def _gate_split(op: Recurrence, rules: RecurrentRules) -> tuple[int, int]:
     """Return the number of products per step and the columns of each."""
     if rules.gate_products == "grouped":
@@ -75,62 +68,42 @@ def _gate_split(op: Recurrence, rules: RecurrentRules) -> tuple[int, int]:
     return op.gate_count, op.hidden_size
 
 
-def _pointwise(op: Recurrence, *, kernel_count: int, passes: int, flop_factor: int, element_bytes: int) -> Stream:
+def _pointwise(op: Recurrence, rules: RecurrentRules, *, element_bytes: int) -> Stream:
     """Return the element-wise kernels of one step: each reads about two tensors of N x h and writes one."""
+    backward = op.role is Role.INPUT_GRADIENT
+    kernel_count = rules.backward_pointwise_kernels if backward else rules.forward_pointwise_kernels
+    passes = max(kernel_count, (1 + backward) * op.gate_count + op.state_count)
     state = op.batch_size * op.hidden_size
     return Stream(
         read_bytes=2 * element_bytes * state * passes / kernel_count,
         written_bytes=element_bytes * state * passes / kernel_count,
-        flop_count=flop_factor * op.pointwise_flop_count * state / kernel_count,
+        flop_count=(1 + backward) * op.pointwise_flop_count * state / kernel_count,
         efficiency="recurrent_pointwise",
         launches=kernel_count * op.steps,
     )
 
 
-def _forward(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> tuple[Kernel, ...]:
+def _in_steps(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> tuple[Kernel, ...]:
+    """Return the kernels of all time steps; the input gradient's products have features and gates exchanged."""
     splits, columns = _gate_split(op, rules)
-    rows, hidden, inputs = op.batch_size, op.hidden_size, op.input_size
-    per_step = splits * op.steps
-    pointwise = _pointwise(
-        op,
-        kernel_count=rules.forward_pointwise_kernels,
-        passes=max(rules.forward_pointwise_kernels, op.gate_count + op.state_count),
-        flop_factor=1,
-        element_bytes=element_bytes,
-    )
-    if rules.input_product == "concatenated":
-        both = _product(m=rows, n=columns, k=inputs + hidden, launches=per_step, element_bytes=element_bytes)
-        return (both, pointwise)
-    recurrent = _through_time(op, n=columns, k=hidden, launches=per_step, element_bytes=element_bytes)
-    if rules.input_product == "hoisted":
-        over_time = _product(m=rows * op.steps, n=columns, k=inputs, launches=splits, element_bytes=element_bytes)
-        return (over_time, recurrent, pointwise)
-    at_step = _product(m=rows, n=columns, k=inputs, launches=per_step, element_bytes=element_bytes)
-    return (at_step, recurrent, pointwise)
+    per_step, backward = splits * op.steps, op.role is Role.INPUT_GRADIENT
 
+    def product(rows: Any, features: Any, *, launches: Any, efficiency: str = "gemm") -> Matmul:
+        n, k = (features, columns) if backward else (columns, features)
+        return _product(m=rows, n=n, k=k, launches=launches, element_bytes=element_bytes, efficiency=efficiency)
 
-def _input_gradient(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> tuple[Kernel, ...]:
-    splits, columns = _gate_split(op, rules)
-    rows, hidden, inputs = op.batch_size, op.hidden_size, op.input_size
-    per_step = splits * op.steps
-    pointwise = _pointwise(
-        op,
-        kernel_count=rules.backward_pointwise_kernels,
-        passes=max(rules.backward_pointwise_kernels, 2 * op.gate_count + op.state_count),
-        flop_factor=2,
-        element_bytes=element_bytes,
-    )
+    pointwise = _pointwise(op, rules, element_bytes=element_bytes)
     if rules.input_product == "concatenated":
-        both = _product(m=rows, n=inputs + hidden, k=columns, launches=per_step, element_bytes=element_bytes)
-        return (both, pointwise)
-    through_time = _through_time(op, n=hidden, k=columns, launches=per_step, element_bytes=element_bytes)
-    if inputs == 0:  # the input needs no gradient
+        return (product(op.batch_size, op.input_size + op.hidden_size, launches=per_step), pointwise)
+    # every step waits for the product with the recurrent matrix
+    through_time = product(op.batch_size, op.hidden_size, launches=per_step, efficiency=RECURRENT_PRODUCT)
+    if backward and op.input_size == 0:  # the input needs no gradient
         return (through_time, pointwise)
     if rules.input_product == "hoisted":
-        to_input = _product(m=rows * op.steps, n=inputs, k=columns, launches=splits, element_bytes=element_bytes)
+        of_input = product(op.batch_size * op.steps, op.input_size, launches=splits)
     else:
-        to_input = _product(m=rows, n=inputs, k=columns, launches=per_step, element_bytes=element_bytes)
-    return (through_time, to_input, pointwise)
+        of_input = product(op.batch_size, op.input_size, launches=per_step)
+    return (through_time, of_input, pointwise) if backward else (of_input, through_time, pointwise)
 
 
 def _weight_gradient(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> tuple[Kernel, ...]:
@@ -164,11 +137,7 @@ def _weight_gradient(op: Recurrence, rules: RecurrentRules, element_bytes: int) 
     return (*products, bias)
 
 
-_BY_ROLE = {
-    Role.OUTPUT: _forward,
-    Role.INPUT_GRADIENT: _input_gradient,
-    Role.WEIGHT_GRADIENT: _weight_gradient,
-}
+_BY_ROLE = {Role.OUTPUT: _in_steps, Role.INPUT_GRADIENT: _in_steps, Role.WEIGHT_GRADIENT: _weight_gradient}
 
 
 def _persists(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> bool:
@@ -184,7 +153,7 @@ def _persists(op: Recurrence, rules: RecurrentRules, element_bytes: int) -> bool
 
 
 def _persistent(op: Recurrence, kernels: tuple[Kernel, ...], element_bytes: int) -> tuple[Kernel, ...]:
-    """Return a layer whose steps, product and element-wise part, are one launch that reads the weights once."""
+    """Return a layer that runs all its steps in one launch, products and all, and reads the weights once."""
     (product,) = (kernel for kernel in kernels if kernel.efficiency == RECURRENT_PRODUCT)
     assert isinstance(product, Matmul)
     beside = tuple(kernel for kernel in kernels if isinstance(kernel, Matmul) and kernel is not product)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from perfmodel.derived import derived
-from perfmodel.errors import UnknownNameError
+from perfmodel.errors import check_known
 from perfmodel.graph.node import Node
 from perfmodel.graph.storage import is_parameter, kept_tensors, tensor_bytes
 from perfmodel.layers import Layer, Shape
@@ -44,9 +44,7 @@ def check_recompute(recompute: Any) -> str | None:
     """Check the name of a way to place checkpoints; None is allowed."""
     if recompute is None:
         return None
-    if recompute not in RECOMPUTE:
-        noun = "way to recompute activations"
-        raise UnknownNameError(noun, str(recompute), RECOMPUTE)
+    check_known("way to recompute activations", str(recompute), RECOMPUTE)
     return str(recompute)
 
 

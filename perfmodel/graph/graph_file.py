@@ -177,8 +177,7 @@ def _entry(path: str | Path, index: int, entry: Any, faults: list[str]) -> Layer
         entry_faults.append(f"{where}: inputs={inputs!r} must be a list of names")
     kind = entry.get("kind")
     if "kind" in entry and not (isinstance(kind, str) and kind in layers.LAYERS):
-        noun = f"layer kind in {path}, {where}:"
-        raise UnknownNameError(noun, str(kind), layers.LAYERS)
+        raise UnknownNameError(kind=f"layer kind in {path}, {where}:", name=str(kind), known=layers.LAYERS)
     faults += entry_faults
     if entry_faults:
         return None
@@ -242,14 +241,12 @@ def _in_order(path: str | Path, inputs: Mapping[str, Shape], entries: Sequence[L
     position: dict[str, int] = dict.fromkeys(inputs, -1)
     for index, entry in enumerate(entries):
         if entry.name in position:
-            problem = f"{path}: the name {entry.name!r} appears twice"
-            raise GraphError(problem)
+            raise GraphError(problem=f"{path}: the name {entry.name!r} appears twice")
         position[entry.name] = index
     for entry in entries:
         for name in entry.inputs:
             if name not in position:
-                problem = f"{path}: {unknown_input(entry.name, name, position)}"
-                raise GraphError(problem)
+                raise GraphError(problem=f"{path}: {unknown_input(entry.name, name, position)}")
     if all(position[name] < position[entry.name] for entry in entries for name in entry.inputs):
         return tuple(entries)
     import networkx as nx  # which takes longer to load than most files to read
@@ -259,8 +256,7 @@ def _in_order(path: str | Path, inputs: Mapping[str, Shape], entries: Sequence[L
     digraph.add_edges_from((name, entry.name) for entry in entries for name in entry.inputs)
     if not nx.is_directed_acyclic_graph(digraph):
         names = [source for source, _ in nx.find_cycle(digraph)]
-        problem = f"{path}: layers form a cycle: {' -> '.join([*names, names[0]])}"
-        raise GraphError(problem)
+        raise GraphError(problem=f"{path}: layers form a cycle: {' -> '.join([*names, names[0]])}")
     ordered = nx.lexicographical_topological_sort(digraph, key=position.__getitem__)
     return tuple(entries[position[name]] for name in ordered if name not in inputs)
 

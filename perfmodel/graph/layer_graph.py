@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from perfmodel.atomic_write import replacement_of
-from perfmodel.errors import GraphError, ShapeError, UnknownNameError
+from perfmodel.errors import GraphError, ShapeError, UnknownNameError, check_known
 from perfmodel.graph.execution import (
     LayerOperations,
     ProbedOperations,
@@ -239,9 +239,7 @@ class LayerGraph(GraphStructure):
             If a layer does not fit at these sizes.
         """
         for size in sizes:
-            if size not in self.free_sizes:
-                noun = f"free size of graph {self.name!r}:"
-                raise UnknownNameError(noun, size, self.free_sizes)
+            check_known(f"free size of graph {self.name!r}:", size, self.free_sizes)
         return self._rebuilt(*with_sizes(self._input_shapes, [node.layer for node in self.layers], sizes))
 
     def at_inference(self) -> Self:
@@ -465,20 +463,16 @@ class LayerGraph(GraphStructure):
         except ShapeError as error:
             raise ShapeError(error.layer, f"{error.problem} (in {path})") from error
         except GraphError as error:
-            problem = f"{path}: {error}"
-            raise GraphError(problem) from error
+            raise GraphError(problem=f"{path}: {error}") from error
         return graph
 
 
 def _element_bytes(dtype: str) -> int:
-    if dtype not in ELEMENT_BYTES:
-        noun = "data type"
-        raise UnknownNameError(noun, str(dtype), ELEMENT_BYTES)
+    check_known("data type", str(dtype), ELEMENT_BYTES)
     return ELEMENT_BYTES[dtype]
 
 
 def _checked_phase(phase: Phase | str) -> Phase:
     if phase not in list(Phase):
-        noun = "phase"
-        raise UnknownNameError(noun, str(phase), [known.value for known in Phase])
+        raise UnknownNameError(kind="phase", name=str(phase), known=[known.value for known in Phase])
     return Phase(phase)

@@ -67,7 +67,7 @@ class MemoryRules:
         return self.element_bytes if self.types is None else self.types.result_bytes.get(name, self.parameter_bytes)
 
     def cast_inputs(self, node: Node) -> tuple[str, ...]:
-        """Return the inputs of which a layer reads a copy in another type."""
+        """Return the inputs that a layer reads as copies in another type."""
         if self.types is None:
             return ()
         return tuple(node.input_names[place] for place in self.types.cast_inputs.get(node.name, ()))
@@ -263,7 +263,7 @@ class _Step:
     def _add_gradient(self, name: str, storage: _Storage) -> None:
         """Give a tensor its gradient, or add it to the existing one, in memory that nothing else reads.
 
-        Memory of another size holds a gradient that is a view: a part of it, or it repeated. Nothing is added there.
+        Memory of another size holds a view of a gradient (a part, or the whole repeated); nothing is added to it.
         """
         earlier = self.gradients.get(name)
         if earlier is None:

@@ -84,7 +84,7 @@ def _no_copies(node: Node) -> tuple[str, ...]:
 def kept_tensors(
     nodes: Iterable[Node], *, wanted: Mapping[str, bool], copied: Callable[[Node], tuple[str, ...]] = _no_copies
 ) -> set[str]:
-    """Return the tensors whose values back-propagation reads, not those of which a layer keeps a copy."""
+    """Return the tensors that back-propagation reads, without those that a layer keeps a copy of."""
     kept: set[str] = set()
     for node in nodes:
         kept.update(set(kept_inputs(node, wanted=wanted)).difference(copied(node)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from perfmodel.errors import GraphError, ShapeError, UnknownNameError
+from perfmodel.errors import GraphError, ShapeError, check_known
 from perfmodel.graph.graph_file import IMAGE_LAYOUTS, unknown_input
 from perfmodel.graph.node import Node, ParameterName, Usage
 from perfmodel.layers import Layer, Shape
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Node]) -> None:
     """Raise GraphError for an empty graph, an unread input, or a layer that leads to no loss."""
     if not nodes:
-        problem = f"graph {name!r} has no layers"
-        raise GraphError(problem)
+        raise GraphError(problem=f"graph {name!r} has no layers")
     read = {name for node in nodes for name in node.input_names}
     ends = [node for node in nodes if node.name not in read]
     has_loss = any(node.layer.is_loss for node in ends)
@@ -33,17 +32,14 @@ def check_complete(name: str, *, input_names: Iterable[str], nodes: Sequence[Nod
     problems = [f"no layer reads the input {name!r}" for name in input_names if name not in read]
     problems += [f"the output of layer {name!r} leads to no loss" for name in dangling]
     if problems:
-        problem = f"graph {name!r}: {'; '.join(problems)}"
-        raise GraphError(problem)
+        raise GraphError(problem=f"graph {name!r}: {'; '.join(problems)}")
 
 
 def check_frozen(node: Node) -> None:
     """Raise an error for frozen parameters that a layer does not have."""
     known = node.layer.parameter_shapes(node.input_shapes)
     for name in node.usage.frozen_parameters:
-        if name not in known:
-            noun = f"parameter of layer {node.name!r}"
-            raise UnknownNameError(noun, name, known)
+        check_known(f"parameter of layer {node.name!r}", name, known)
 
 
 def check_sharing(node: Node, *, owner: Node | None, parameter: str, of: ParameterName) -> None:
@@ -123,8 +119,7 @@ class GraphStructure:
         if not isinstance(layer, Layer):
             refuse("layer", layer, "must be a Layer, e.g. Dense(units=10)")
         if name in self:
-            problem = f"the name {name!r} appears twice in graph {self.name!r}"
-            raise GraphError(problem)
+            raise GraphError(problem=f"the name {name!r} appears twice in graph {self.name!r}")
         if not isinstance(inputs, Sequence) or not all(isinstance(name, str) for name in inputs):
             refuse("inputs", inputs, "must be a layer's or graph input's name, or a sequence of them")
         input_names = (inputs,) if isinstance(inputs, str) else tuple(inputs)
@@ -205,9 +200,7 @@ class GraphStructure:
 
     def node(self, name: str) -> Node:
         """Return a layer by its name; UnknownNameError with the nearest match if there is none."""
-        if name not in self._nodes:
-            noun = "layer"
-            raise UnknownNameError(noun, name, self._nodes)
+        check_known("layer", name, self._nodes)
         return self._nodes[name]
 
     def shape(self, name: str) -> Shape:

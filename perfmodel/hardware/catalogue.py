@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError
+from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError, check_known
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.part_catalogue import device_kinds, load_device, load_link, names_of_family
 from perfmodel.hardware.spec_files import kept_while_unchanged
@@ -70,14 +70,14 @@ def load_price(name_or_path: str | Path, *, on: str | date | None = None) -> Pri
 
 
 def load_instance_price(name_or_path: str | Path | InstancePrice, *, argument: str = "price") -> InstancePrice:
-    """Load a price that must be that of an instance."""
+    """Load the price of an instance; refuse any other price."""
     from perfmodel.hardware.price import InstancePrice
 
     return _of_class(InstancePrice, name_or_path, argument=argument, wanted="an instance; this is one of")
 
 
 def load_storage_price(name_or_path: str | Path | StoragePrice, *, argument: str = "storage_price") -> StoragePrice:
-    """Load a price that must be that of storage."""
+    """Load the price of storage; refuse any other price."""
     from perfmodel.hardware.price import StoragePrice
 
     return _of_class(StoragePrice, name_or_path, argument=argument, wanted="storage; this is one of an")
@@ -120,18 +120,10 @@ def _resolve(price: InstancePrice, path: Path) -> None:
             raise SpecError(path, [f"{field}: value {named!r}: {error}"]) from error
 
 
-def _table_of(name: str) -> dict[str, Any]:
-    """Read a file's table; empty if it cannot be read, so that one bad file does not hide the others."""
-    try:
-        return spec_files.read_toml(spec_files.find(FOLDER, name))
-    except SpecError:
-        return {}
-
-
 def _of_instance(instance: str, day: date | None) -> Price:
     """Return an instance's newest on-demand price, or its on-demand price on a date."""
     names = spec_files.names(FOLDER)
-    tables = {name: _table_of(name) for name in names}
+    tables = {name: spec_files.readable_tables(spec_files.find(FOLDER, name)) for name in names}
     instances = {str(table["instance"]) for table in tables.values() if "instance" in table}
     if instance not in instances:
         raise UnknownNameError(kind="price or instance", name=instance, known={*names, *instances})
@@ -141,8 +133,8 @@ def _of_instance(instance: str, day: date | None) -> Price:
     of_day = [price for price in prices if day is None or price.valid_from <= day]
     if not of_day:
         known = ", ".join(f"{price.stem} since {price.valid_from}" for price in prices) or ", ".join(named)
-        asked = instance if day is None else day.isoformat()
-        raise ArgumentError("on", asked, f"a date with an on-demand price of {instance}: {known}")
+        stated = instance if day is None else day.isoformat()
+        raise ArgumentError("on", stated, f"a date with an on-demand price of {instance}: {known}")
     return of_day[-1]
 
 
@@ -363,8 +355,7 @@ class Catalogue(Result):
         UnknownNameError
             If there is no such kind.
         """
-        if kind not in spec_files.NOUN_BY_FOLDER.values():
-            raise UnknownNameError(kind="kind", name=kind, known=spec_files.NOUN_BY_FOLDER.values())
+        check_known("kind", kind, spec_files.NOUN_BY_FOLDER.values())
         return tuple(entry.name for entry in self.entries if entry.kind == kind)
 
     def to_dict(self) -> dict[str, dict[str, str]]:

@@ -142,9 +142,9 @@ class Cluster(Wired):
         SpecError
             If a machine has no adapter to the network.
         """
-        asked = self.file.fabric.link if network is None else network
-        fabric = self.file.fabric.model_copy(update={"link": asked})
-        link = load_link(spec_files.from_folder(folder, asked))
+        network = self.file.fabric.link if network is None else network
+        fabric = self.file.fabric.model_copy(update={"link": network})
+        link = load_link(spec_files.from_folder(folder, network))
         if faults := _without_adapter(machines, link):
             raise SpecError(name, faults)
         file = self.file.model_copy(update={"name": name, "fabric": fabric})
@@ -322,9 +322,14 @@ def rewired(
     return next(iter(changed.values()))
 
 
+def _changed_parts(file: SystemFile, kind: str, **fields: Any) -> dict[str, tuple[SpecTable, ...]]:
+    """Return all parts of a kind with some fields changed, by the kind."""
+    return {kind: tuple(with_fields(part, fields) for part in getattr(file, kind))}
+
+
 def with_gpu(file: SystemFile, device: str) -> SystemFile:
     """Return a machine with another card in every slot."""
-    return file.model_copy(update={"device": tuple(with_fields(slot, {"device": device}) for slot in file.device)})
+    return file.model_copy(update=_changed_parts(file, "device", device=device))
 
 
 def with_one_more_gpu(file: SystemFile) -> SystemFile:
@@ -347,19 +352,17 @@ def with_host_links(file: SystemFile, link: str) -> SystemFile:
         )
         for kind in ("root", "switch")
     }
-    slots = tuple(with_fields(slot, {"link": link, "override": True}) for slot in file.device)
-    return file.model_copy(update=hubs | {"device": slots})
+    return file.model_copy(update=hubs | _changed_parts(file, "device", link=link, override=True))
 
 
 def with_peer_links(file: SystemFile, link: str) -> SystemFile:
     """Return a machine whose cards have another link to one another, straight or to a switch among them."""
-    pairs = tuple(with_fields(pair, {"link": link}) for pair in file.peer_link)
-    switches = tuple(with_fields(switch, {"link": link}) for switch in file.peer_switch)
-    return file.model_copy(update={"peer_link": pairs, "peer_switch": switches})
+    pairs, switches = (_changed_parts(file, kind, link=link) for kind in ("peer_link", "peer_switch"))
+    return file.model_copy(update=pairs | switches)
 
 
 def with_bridges(file: SystemFile, link: str) -> SystemFile:
-    """Return a machine whose cards are joined in pairs, the first with the second and so on."""
+    """Return a machine whose cards are joined in pairs: the first and second, the third and fourth, and so on."""
     numbers = itertools.count()
     names = [
         f"gpu{next(numbers)}" if slot.names is None else slot.names[index]

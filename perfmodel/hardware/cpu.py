@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, check_known
 from perfmodel.hardware.device import Device, check_listed
 from perfmodel.hardware.source import Constant, Count, Fraction, InRange, PositiveNumber, SpecTable, at_most, invalid
 from perfmodel.units import GIGA, MEGA
@@ -25,15 +25,12 @@ TurboClocks = Annotated[
 
 def _check_turbo(turbo: tuple[float, ...], core_count: int | None, base: float | None) -> None:
     """Raise unless there is one clock per core, never rising with more active cores, never below base."""
-    message = ""
     if core_count is not None and len(turbo) != core_count:
-        message = f"must have core_count = {core_count} entries, one per number of active cores"
-    elif list(turbo) != sorted(turbo, reverse=True):
-        message = "must not rise with more active cores"
-    elif base is not None and turbo[-1] < base:
-        message = f"must be at least the base clock = {base:g}"
-    if message:
-        raise ValueError(message)
+        invalid(f"must have core_count = {core_count} entries, one per number of active cores")
+    if list(turbo) != sorted(turbo, reverse=True):
+        invalid("must not rise with more active cores")
+    if base is not None and turbo[-1] < base:
+        invalid(f"must be at least the base clock = {base:g}")
 
 
 class SimdRates(SpecTable):
@@ -266,11 +263,9 @@ class Cpu(Device):
         UnknownNameError
             If the chip lacks the data type or the instruction set.
         """
-        if dtype not in self.dtypes:
-            raise UnknownNameError(kind=f"dtype of {self.name}", name=dtype, known=self.dtypes)
+        check_known(f"dtype of {self.name}", dtype, self.dtypes)
         isa = self.isas[-1] if isa is None else isa
-        if isa not in self.isas:
-            raise UnknownNameError(kind=f"instruction set of {self.name}", name=isa, known=self.isas)
+        check_known(f"instruction set of {self.name}", isa, self.isas)
         return float(getattr(getattr(self.flop_per_cycle_per_core, dtype), isa))
 
     def clock_hz(self, *, active_cores: int, isa: str | None = None) -> float:

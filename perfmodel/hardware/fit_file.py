@@ -290,12 +290,12 @@ class UnknownTable(spec.SpecTable):
         return tuple(unknowns)
 
 
-def _things(each: str, names: tuple[str, ...]) -> tuple[str, ...]:
+def _things(sort: str, names: tuple[str, ...]) -> tuple[str, ...]:
     """Files or architectures that appear in names of constants."""
     parts = [name.split("/") for name in names]
-    if each == "architecture":
+    if sort == "architecture":
         return tuple(sorted({part[2].partition(".")[0] for part in parts if part[0] == "libraries"}))
-    folder = KIND_OF_THING[each]
+    folder = KIND_OF_THING[sort]
     return tuple(sorted({part[1].partition(".")[0] for part in parts if part[0] == folder}))
 
 

@@ -199,7 +199,7 @@ class Gpu(Device):
         return float(listed) * TERA
 
     def needs_tensor_cores(self, dtype: str) -> bool:
-        """Tell whether the listed peak of a data type is that of tensor cores."""
+        """Return whether a data type reaches its listed peak on tensor cores."""
         if dtype in ("fp32", "fp64"):
             return False
         on_lanes = dtype == "fp16" and self.peak_flop_per_s("fp16") <= FASTEST_LANES * self.peak_flop_per_s("fp32")

@@ -19,7 +19,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import ConfigDict, Field, StrictBool, ValidationInfo, field_validator
 
 from perfmodel.derived import derived
-from perfmodel.errors import UnknownNameError, nearest_match
+from perfmodel.errors import UnknownNameError, check_known, nearest_match
 from perfmodel.hardware import source as spec
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_library
@@ -146,8 +146,7 @@ class LibraryProfile(spec.SpecFile):
     def _chain(self, architecture: str) -> Iterator[tuple[str, ArchitectureProfile]]:
         """Yield the tables that apply to an architecture, the most specific first."""
         if architecture not in self.architecture and DEFAULT_ARCHITECTURE not in self.architecture:
-            kind = f"architecture of {self.name}"
-            raise UnknownNameError(kind, architecture, self.architecture)
+            raise UnknownNameError(kind=f"architecture of {self.name}", name=architecture, known=self.architecture)
         name: str | None = self._listed(architecture)
         while name is not None:
             profile = self.architecture[name]
@@ -173,8 +172,7 @@ class LibraryProfile(spec.SpecFile):
         for field, values in self._tables(architecture, dtype=dtype):
             if constant in values:
                 return f"{field}.{constant}"
-        kind = f"constant of {self.name}"
-        raise UnknownNameError(kind, constant, self.constant)
+        raise UnknownNameError(kind=f"constant of {self.name}", name=constant, known=self.constant)
 
     def _tables(self, architecture: str, *, dtype: str) -> Iterator[tuple[str, Mapping[str, spec.ConstantValue]]]:
         """Yield field and constants of every table that applies, the most specific first."""
@@ -188,7 +186,7 @@ class LibraryProfile(spec.SpecFile):
             yield f"architecture.{name}", profile.constants
 
     def _listed(self, architecture: str) -> str:
-        """Return the architecture whose table applies: the default for one that is not listed."""
+        """Return the architecture's own name if the file lists it, otherwise the default's."""
         return architecture if architecture in self.architecture else DEFAULT_ARCHITECTURE
 
     def _tensor_core_of(self, architecture: str) -> str | None:
@@ -266,7 +264,7 @@ class CollectiveOperation(spec.SpecTable):
 
 
 class ProtocolTable(ConstantsTable):
-    """Constants of a protocol, and the algorithms that it serves; None for all but those that have their own."""
+    """Constants of a protocol; ``algorithms`` use it, None means all without a protocol of their own."""
 
     algorithms: Annotated[tuple[spec.Identifier, ...], Field(min_length=1)] | None = None
 
@@ -306,8 +304,7 @@ class CollectiveLibrary(spec.SpecFile):
 
     def operation_named(self, name: str) -> CollectiveOperation:
         """Return the library's entry for an operation."""
-        if name not in self.operation:
-            raise UnknownNameError(kind=f"operation of {self.name}", name=name, known=self.operation)
+        check_known(f"operation of {self.name}", name, self.operation)
         return self.operation[name]
 
 
@@ -337,8 +334,9 @@ def device_of_text(text: str) -> str:
     words = _words(text)
     fitting = [stem for stem in spec_files.names("devices") if set(stem.split("_")) <= set(words)]
     if not fitting:
-        kind = "device of a measured table"
-        raise UnknownNameError(kind, "_".join(words), spec_files.names("devices"))
+        raise UnknownNameError(
+            kind="device of a measured table", name="_".join(words), known=spec_files.names("devices")
+        )
     return max(fitting, key=lambda stem: stem.count("_"))
 
 

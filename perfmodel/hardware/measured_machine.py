@@ -37,10 +37,9 @@ CONSTANTS_OF_FAMILY: Final[dict[str, tuple[str, ...]]] = {
 
 
 def _known_dtype(dtype: str) -> str:
-    if dtype in ELEMENT_BYTES:
-        return dtype
-    message = f"must be one of {', '.join(ELEMENT_BYTES)}{nearest_hint(dtype, ELEMENT_BYTES)}"
-    raise ValueError(message)
+    if dtype not in ELEMENT_BYTES:
+        spec.invalid(f"must be one of {', '.join(ELEMENT_BYTES)}{nearest_hint(dtype, ELEMENT_BYTES)}")
+    return dtype
 
 
 DataType = Annotated[str, AfterValidator(_known_dtype)]
@@ -162,19 +161,16 @@ class KernelClass(spec.SpecTable):
         for name in constants:
             if allowed and name not in allowed:
                 among = f"{', '.join(allowed)}{nearest_hint(name, allowed)}"
-                message = f"{name!r} is not a constant of a {family}: must be among {among}"
-                raise ValueError(message)
+                spec.invalid(f"{name!r} is not a constant of a {family}: must be among {among}")
         if not any(constants.values()):
-            message = "at least one constant must be above zero, or the kernel takes no time"
-            raise ValueError(message)
+            spec.invalid("at least one constant must be above zero, or the kernel takes no time")
         return constants
 
     @field_validator("flop_range", "byte_range")
     @classmethod
     def _range_rises(cls, ends: tuple[float, float]) -> tuple[float, float]:
         if ends[0] > ends[1]:
-            message = "must be the smaller end, then the larger"
-            raise ValueError(message)
+            spec.invalid("must be the smaller end, then the larger")
         return ends
 
     @model_validator(mode="after")
@@ -267,8 +263,7 @@ class MeasuredMachine(Runnable):
     def _classes_differ(cls, kernel: tuple[KernelClass, ...]) -> tuple[KernelClass, ...]:
         (name, dtype), times = Counter((entry.name, entry.dtype) for entry in kernel).most_common(1)[0]
         if times > 1:
-            message = f"names must differ within a data type, but {name!r} occurs {times} times in {dtype}"
-            raise ValueError(message)
+            spec.invalid(f"names must differ within a data type, but {name!r} occurs {times} times in {dtype}")
         return kernel
 
     @model_validator(mode="after")

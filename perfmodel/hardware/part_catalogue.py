@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import re
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError, SpecError, UnknownNameError
 from perfmodel.hardware import spec_files
@@ -31,12 +30,9 @@ def misspelt_architecture(path: Path, device: Device) -> list[str]:
     """
     if path.parent == spec_files.shipped_folder() / "devices":
         return []
-    known = {
-        name for file in spec_files.files("libraries") for name in _listed_in_library(file, file.stat().st_mtime_ns)
-    }
-    shipped = sorted((spec_files.shipped_folder() / "devices").glob("*.toml"))
-    known |= {_of_device(file, file.stat().st_mtime_ns) for file in shipped}
-    architecture = device.architecture
+    read, architecture = spec_files.readable_tables, device.architecture
+    known = {name for file in spec_files.files("libraries") for name in read(file).get("architecture", {})}
+    known |= {str(read(file).get("architecture", "")) for file in spec_files.shipped_folder().glob("devices/*.toml")}
     near = [
         name
         for name in difflib.get_close_matches(architecture, sorted(known), n=1, cutoff=SAME_BUT_FOR_A_SLIP)
@@ -46,25 +42,6 @@ def misspelt_architecture(path: Path, device: Device) -> list[str]:
         return []
     remedy = f"list a new one as [architecture.{architecture}] in a library file of your own (docs/adding_things.md)"
     return [f"architecture: value {architecture!r}: is not known (nearest: {near[0]}); {remedy}"]
-
-
-@lru_cache(maxsize=256)
-def _listed_in_library(path: Path, changed_ns: int) -> frozenset[str]:
-    del changed_ns
-    return frozenset(_table(path).get("architecture", {}))
-
-
-@lru_cache(maxsize=256)
-def _of_device(path: Path, changed_ns: int) -> str:
-    del changed_ns
-    return str(_table(path).get("architecture", ""))
-
-
-def _table(path: Path) -> dict[str, Any]:
-    try:
-        return spec_files.read_toml(path)
-    except SpecError:
-        return {}  # an error is raised where that file is loaded
 
 
 def device_kinds() -> dict[str, type[Runnable]]:

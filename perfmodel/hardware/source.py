@@ -54,8 +54,7 @@ class InRange:
     def __call__(self, number: float) -> float:
         """Return the number; raise ValueError if it is out of range."""
         if not self.low <= number <= self.high:
-            message = f"must be from {self.low:,g} to {self.high:,g} {self.unit}; is it in another unit?"
-            raise ValueError(message)
+            invalid(f"must be from {self.low:,g} to {self.high:,g} {self.unit}; is it in another unit?")
         return number
 
 
@@ -64,26 +63,24 @@ Check = Callable[[Any, ValidationInfo], Any]
 
 
 def at_most(field: str) -> Check:
-    """Return a check that a number is not above that of an earlier field."""
+    """Return a check that a number is not above the value of an earlier field."""
 
     def check(number: Any, info: ValidationInfo) -> Any:
         most = info.data.get(field)
         if number is not None and most is not None and number > most:
-            message = f"must be at most {field} = {most:g}"
-            raise ValueError(message)
+            invalid(f"must be at most {field} = {most:g}")
         return number
 
     return check
 
 
 def at_least(field: str) -> Check:
-    """Return a check that a number is not below that of an earlier field."""
+    """Return a check that a number is not below the value of an earlier field."""
 
     def check(number: Any, info: ValidationInfo) -> Any:
         least = info.data.get(field)
         if number is not None and least is not None and number < least:
-            message = f"must be at least {field} = {least:g}"
-            raise ValueError(message)
+            invalid(f"must be at least {field} = {least:g}")
         return number
 
     return check
@@ -167,8 +164,7 @@ class Source(SpecTable):
     @classmethod
     def _an_estimate_says_how(cls, note: str | None, info: Any) -> str | None:
         if info.data.get("title") == ESTIMATE and note is None:
-            message = "an estimate needs a note that says how it was made"
-            raise ValueError(message)
+            invalid("an estimate needs a note that says how it was made")
         return note
 
     @model_validator(mode="after")
@@ -256,11 +252,10 @@ class SpecFile(SpecTable):
     @classmethod
     def _layout_is_current(cls, version: int) -> int:
         newest = max(cls.SCHEMA_CHANGES)
-        if version == newest:
-            return version
         since = [f"{number}: {note}" for number, note in sorted(cls.SCHEMA_CHANGES.items()) if number > version]
-        message = f"must be {newest}" + (f"; changes since: {', '.join(since)}" if since else "")
-        raise ValueError(message)
+        if version != newest:
+            invalid(f"must be {newest}" + (f"; changes since: {', '.join(since)}" if since else ""))
+        return version
 
     @model_validator(mode="wrap")
     @classmethod
@@ -370,11 +365,9 @@ def _finite_numbers(value: Any) -> ConstantValue:
     entries = value if isinstance(value, list | tuple) else [value]
     for entry in entries:
         if isinstance(entry, bool) or not isinstance(entry, int | float) or not math.isfinite(entry):
-            message = "must be a finite number, or a list of them"
-            raise ValueError(message)
+            invalid("must be a finite number, or a list of them")
     if not entries:
-        message = "must not be an empty list"
-        raise ValueError(message)
+        invalid("must not be an empty list")
     return tuple(entries) if isinstance(value, list | tuple) else value
 
 
@@ -421,7 +414,7 @@ class Constant(SpecTable):
 
 
 def constant_faults(values: Mapping[str, ConstantValue], constants: Mapping[str, Constant]) -> Iterator[str]:
-    """Yield one line for each value whose constant is not described or that is outside its range."""
+    """Yield a line for each value without a described constant, or outside the constant's range."""
     for name, value in values.items():
         constant = constants.get(name)
         if constant is None:

@@ -19,7 +19,7 @@ from inspect import isclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, get_args
 
-from perfmodel.errors import ArgumentError, SpecError, UnknownNameError, nearest_hint, nearest_match
+from perfmodel.errors import ArgumentError, SpecError, UnknownNameError, check_known, nearest_hint, nearest_match
 from perfmodel.units import FACTOR_BY_SUFFIX
 
 if TYPE_CHECKING:
@@ -269,8 +269,7 @@ def names(kind_folder: str) -> tuple[str, ...]:
     >>> "gtx_1080" in names("devices")
     True
     """
-    if kind_folder not in NOUN_BY_FOLDER:
-        raise UnknownNameError(kind="kind folder", name=kind_folder, known=NOUN_BY_FOLDER)
+    check_known("kind folder", kind_folder, NOUN_BY_FOLDER)
     return tuple(sorted({path.stem for path in files(kind_folder)}))
 
 
@@ -304,7 +303,7 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
         if path.suffix != ".toml":
             raise SpecError(path, ["a path must lead to a .toml file"])
         if not path.is_file():
-            beside = [other.name for other in path.parent.glob("*.toml") if _is_spec_file(other)]
+            beside = [other.name for other in path.parent.glob("*.toml") if "schema_version" in readable_tables(other)]
             reason = "not a file" if path.exists() else "no such file"
             raise SpecError(path, [reason + nearest_hint(path.name, beside, what="nearest in its folder")])
         return path
@@ -317,14 +316,6 @@ def find(kind_folder: str, name_or_path: str | Path) -> Path:
             raise ArgumentError(noun, name_or_path, f"the name of a {noun}; this one is a {other}")
         raise UnknownNameError(noun, name_or_path, names(kind_folder))
     return named
-
-
-def _is_spec_file(path: Path) -> bool:
-    """Recognise a spec file by the key that every spec file has."""
-    try:
-        return "schema_version" in read_toml(path)
-    except SpecError:
-        return False
 
 
 def _kind_that_has(name: str) -> str | None:
@@ -412,6 +403,14 @@ def _tables(path: Path, changed_ns: int) -> dict[str, Any]:
     return read_toml(path)
 
 
+def readable_tables(path: Path) -> dict[str, Any]:
+    """Return a file's tables; none if it cannot be read, which is an error where it is loaded."""
+    try:
+        return _tables(path.absolute(), _now_ns(path))
+    except SpecError:
+        return {}
+
+
 def tables_of(path: str | Path, *, heirs_of: str = "") -> dict[str, Any]:
     """Return the tables of a spec file and what they inherit from other files of the kind folder ``heirs_of``."""
     return _tables_of(_lineage(Path(path).absolute(), heirs_of))
@@ -433,14 +432,14 @@ def _load_once(lineage: tuple[tuple[Path, int], ...], model_class: type[SpecFile
         raise SpecError(path, faults_of(error, model_class)) from None
 
 
-def _inherited(own: Mapping[str, Any], parent: Mapping[str, Any]) -> dict[str, Any]:
+def _inherited(heir: Mapping[str, Any], parent: Mapping[str, Any]) -> dict[str, Any]:
     """Return a file's tables with what it does not state taken from its parent; its own sources come last and win."""
-    merged = {**parent, **own}
-    for key in own.keys() & parent.keys():
-        if isinstance(own[key], dict) and isinstance(parent[key], dict):
-            merged[key] = _inherited(own[key], parent[key])
-    if "source" in own and "source" in parent:
-        merged["source"] = [*parent["source"], *own["source"]]
+    merged = {**parent, **heir}
+    for key in heir.keys() & parent.keys():
+        if isinstance(heir[key], dict) and isinstance(parent[key], dict):
+            merged[key] = _inherited(heir[key], parent[key])
+    if "source" in heir and "source" in parent:
+        merged["source"] = [*parent["source"], *heir["source"]]
     return merged
 
 

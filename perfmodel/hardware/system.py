@@ -75,7 +75,7 @@ class Hub(PartTable):
 
 
 class DeviceSlot(PartTable):
-    """Slots with a device in each; ``link`` is that of the slot, the card's file states that of the card.
+    """Slots with a device in each; ``link`` is the slot's own, and the device's file states the card's.
 
     Attributes
     ----------
@@ -264,16 +264,14 @@ class SystemFile(spec.SpecFile):
         sockets, link = info.data.get("sockets"), info.data.get("socket_link")
         if sockets is None:
             return memory
-        remote, message = memory.remote_bandwidth_gb_per_s, ""
+        remote = memory.remote_bandwidth_gb_per_s
         most = link.link_count * link.bandwidth_gb_per_s if link is not None else math.inf
         if sockets.count == 1 and (remote is not None or memory.remote_fraction > 0):
-            message = "with one socket remote_fraction must be 0, without remote_bandwidth_gb_per_s"
-        elif sockets.count > 1 and remote is None:
-            message = "remote_bandwidth_gb_per_s is needed with several sockets"
-        elif remote is not None and remote > most:
-            message = f"remote_bandwidth_gb_per_s must be at most {most:g}, the links' rate"
-        if message:
-            raise ValueError(message)
+            spec.invalid("with one socket remote_fraction must be 0, without remote_bandwidth_gb_per_s")
+        if sockets.count > 1 and remote is None:
+            spec.invalid("remote_bandwidth_gb_per_s is needed with several sockets")
+        if remote is not None and remote > most:
+            spec.invalid(f"remote_bandwidth_gb_per_s must be at most {most:g}, the links' rate")
         return memory
 
 

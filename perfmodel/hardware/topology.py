@@ -17,7 +17,7 @@ from functools import partial, reduce
 from typing import Final
 
 from perfmodel.derived import derived
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, UnknownNameError, check_known
 from perfmodel.numeric import largest
 from perfmodel.symbolic import is_symbolic
 
@@ -102,7 +102,7 @@ class Wire:
         return cls(lower=lower, upper=upper, upward=upward, downward=downward, peer=peer)
 
     def times(self, count: float) -> Wire:
-        """Return a bundle of such wires as one wire."""
+        """Return several wires like this one as a single wire."""
 
         def bundled(channel: Channel) -> Channel:
             return replace(
@@ -424,8 +424,7 @@ class Topology:
         return (other for other, _ in self._ways[name])
 
     def _place(self, name: str) -> Place:
-        if name not in self.places:
-            raise UnknownNameError(kind="node of the system", name=name, known=self.places)
+        check_known("node of the system", name, self.places)
         return self.places[name]
 
     def _device(self, name: str) -> Place:

@@ -74,10 +74,7 @@ def wire_of_array(array: StorageArray, port: str, link: Link) -> Wire:
     def capped(link_rate: float, drive_rate: float) -> float:
         return count * min(link_rate, drive_rate * array.efficiency)
 
-    read = array.drive.read_bandwidth_bytes_per_s
-    write = getattr(
-        array.drive, "write_bandwidth_bytes_per_s", read
-    )  # a store without a write rate writes as fast as it reads
+    read, write = array.drive.read_bandwidth_bytes_per_s, array.drive.write_bandwidth_bytes_per_s
     rate, raw = link.bandwidth_bytes_per_s, count * plain.upward.raw_bytes_per_s
     return replace(
         plain,

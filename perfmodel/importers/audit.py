@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.errors import ArgumentError
@@ -140,7 +140,8 @@ def _audit_of_module(imported: Imported, *, phase: str) -> Audit:
         for made in (layers.get(index, []),)
     ]
     if backward.astray:
-        rows.append(_astray(backward.astray))
+        row = AuditRow(layer=NOT_IN_GRAPH, operator="backward", torch_forward_flop_count=0)
+        rows.append(replace(row, torch_backward_flop_count=backward.astray))
     return Audit(
         name=graph.name,
         batch_size=imported.batch_size,
@@ -167,18 +168,6 @@ def _note_of(again: Counter[str]) -> tuple[str, ...]:
         f"Run again in the backward phase, and in neither column: {total:,} FLOP of products in checkpointed regions."
     )
     return (text,) if total else ()
-
-
-def _astray(flop_count: int) -> AuditRow:
-    return AuditRow(
-        layer=NOT_IN_GRAPH,
-        operator="backward",
-        shapes="",
-        forward_flop_count=0,
-        backward_flop_count=0,
-        torch_forward_flop_count=0,
-        torch_backward_flop_count=flop_count,
-    )
 
 
 def _products(graph: LayerGraph, *, batch_size: int | None, phase: str) -> dict[Phase, Counter[str]]:
@@ -223,9 +212,9 @@ class AuditRow:
 
     layer: str
     operator: str
-    shapes: str
-    forward_flop_count: int
-    backward_flop_count: int
+    shapes: str = ""
+    forward_flop_count: int = 0
+    backward_flop_count: int = 0
     torch_forward_flop_count: int | None = None
     torch_backward_flop_count: int | None = None
     torch_excess_flop_count: int = 0

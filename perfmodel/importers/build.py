@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,8 +60,7 @@ def build(program: Program, translators: Mapping[str, tuple[Translator, ...]]) -
     read = {id(source) for node in nodes for source in node.inputs}
     inputs = _inputs_read(program, nodes)
     if not nodes or not inputs:
-        problem = f"graph {program.name!r}: the network computes nothing from its inputs"
-        raise GraphError(problem)
+        raise GraphError(problem=f"graph {program.name!r}: the network computes nothing from its inputs")
     graph = LayerGraph(
         program.name, inputs=inputs, fixed_batch_size=program.fixed_batch_size, image_layout=program.image_layout
     )
@@ -219,7 +218,16 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMES_SHOWN]) + (" ..." if len(names) > NAMES_SHOWN else "")
 
 
-def counted_by_bytes(graph: LayerGraph, layers: Sequence[str], *, batch_size: int) -> str:
+def holes_by_operator(built: Built, *, batch_size: int) -> Iterator[tuple[str, list[Hole], str]]:
+    """Yield each operator that no layer translates, its holes, and how their FLOP are counted."""
+    by_operator: dict[str, list[Hole]] = {}
+    for hole in built.holes:
+        by_operator.setdefault(hole.operator, []).append(hole)
+    for operator, holes in by_operator.items():
+        yield operator, holes, _counted_by_bytes(built.graph, [hole.layer for hole in holes], batch_size=batch_size)
+
+
+def _counted_by_bytes(graph: LayerGraph, layers: Sequence[str], *, batch_size: int) -> str:
     """Describe how the FLOP of opaque layers are counted, and within which bounds they lie."""
     bounds = [hole_bounds(graph, layer, batch_size=batch_size) for layer in layers]
     least, most = (sum(ends) for ends in zip(*bounds, strict=True))

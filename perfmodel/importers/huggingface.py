@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 from perfmodel import zoo
 from perfmodel.errors import ArgumentError, SpecError, check_known, nearest_match
 from perfmodel.graph import LayerGraph
-from perfmodel.layers.checks import check_choice, check_count, check_fraction
+from perfmodel.layers.checks import Check, check_choice, check_count, check_flag, check_fraction
 from perfmodel.zoo.encoders import bert, vit
 from perfmodel.zoo.transformer import ATTENTIONS, gpt, llama
 
@@ -93,187 +94,156 @@ def from_huggingface_config(
     if dropout is not None:
         check_fraction("dropout", dropout)
     model_name = name or fields.text("_name_or_path") or family
-    options = {"sequence_length": sequence_length, "head": head, "dropout": dropout, "attention": attention}
-    graph = FAMILIES[family](fields, **options)
+    wanted = _Wanted(sequence_length=sequence_length, head=head, dropout=dropout, attention=attention)
+    graph = FAMILIES[family](fields, wanted)
     graph.name = model_name
     return graph
 
 
-def _no_head(family: str, head: str | None) -> None:
-    """Reject a head for families that have only one."""
-    if head is not None:
-        check_choice(f"head of {family}", head, ())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """What the caller asks of a network instead of what its configuration states."""
+
+    sequence_length: Any
+    head: str | None
+    dropout: float | None
+    attention: str
+
+    def length(self, context: int) -> Any:
+        """Return the positions of a sequence: those asked for, or all of the context."""
+        return context if self.sequence_length is None else self.sequence_length
+
+    def rates(self, fields: ConfigFields, *, hidden: str, attention: str, default: float) -> dict[str, float]:
+        """Return the dropout rates: the one asked for, or the configuration's."""
+        names = {"dropout": hidden, "attention_dropout": attention}
+        rates = {name: fields.rate(field, default=default) for name, field in names.items()}
+        return rates if self.dropout is None else dict.fromkeys(rates, self.dropout)
+
+    def no_head(self, family: str) -> None:
+        """Reject a head for families that have only one."""
+        if self.head is not None:
+            check_choice(f"head of {family}", self.head, ())
+
+    def head_of(self, fields: ConfigFields, *, classifiers: str) -> str:
+        """Return the head asked for, or that of the checkpoint's architecture."""
+        names_classifier = any(text.endswith(classifiers) for text in fields.texts("architectures"))
+        of_architecture = "classification" if names_classifier else "pooler"
+        return of_architecture if self.head is None else self.head
 
 
-def _rates(
-    fields: ConfigFields, *, dropout: float | None, hidden: str, attention: str, default: float
-) -> dict[str, Any]:
-    """Return the dropout rates: the given one, or the configuration's."""
-    rates = {
-        "dropout": fields.rate(hidden, default=default),
-        "attention_dropout": fields.rate(attention, default=default),
-    }
-    return rates if dropout is None else dict.fromkeys(rates, dropout)
-
-
-def _gpt2(
-    fields: ConfigFields, *, sequence_length: Any, head: str | None, dropout: float | None, attention: str
-) -> LayerGraph:
-    _no_head("gpt2", head)
-    width = fields.count("n_embd", default=768)
-    heads = fields.count("n_head", default=12)
+def _gpt2(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
+    wanted.no_head("gpt2")
+    width, heads = fields.count("n_embd", default=768), fields.count("n_head", default=12)
     positions = fields.count("n_positions", default=1024)
     options: dict[str, Any] = {
+        "width": width,
+        "heads": heads,
+        "positions": positions,
+        "sequence_length": wanted.length(positions),
         "layers": fields.count("n_layer", default=12),
         "vocabulary": fields.count("vocab_size", default=50_257),
         "intermediate": fields.count("n_inner", default=4 * width),
         "tied": fields.flag("tie_word_embeddings", default=True),
         "activation": fields.word("activation_function", ACTIVATIONS, default="gelu_new"),
+        "attention": wanted.attention,
+        **wanted.rates(fields, hidden="resid_pdrop", attention="attn_pdrop", default=0.1),
     }
-    rates = _rates(fields, dropout=dropout, hidden="resid_pdrop", attention="attn_pdrop", default=0.1)
     fields.check_divides("n_head", "n_embd", part=heads, of=width)
     fields.refuse("add_cross_attention", True, "must be false: only a decoder without an encoder is supported")
     fields.check()
-    length = positions if sequence_length is None else sequence_length
-    sizes: dict[str, Any] = {"width": width, "heads": heads, "positions": positions, "sequence_length": length}
-    return gpt(attention=attention, **sizes, **options, **rates)
+    return gpt(**options)
 
 
 def _llama(
-    fields: ConfigFields,
-    *,
-    sequence_length: Any,
-    head: str | None,
-    dropout: float | None,
-    attention: str,
-    projection_bias: bool | None = None,
-    output_bias: bool | None = None,
+    fields: ConfigFields, wanted: _Wanted, *, projection_bias: bool | None = None, output_bias: bool | None = None
 ) -> LayerGraph:
     """Build a network of Llama's kind; related families pass the biases that Llama's configurations state."""
-    _no_head("llama", head)
-    width = fields.count("hidden_size")
-    heads = fields.count("num_attention_heads")
+    wanted.no_head("llama")
+    width, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
     key_heads = fields.count("num_key_value_heads", default=heads)
     has_bias = fields.flag("attention_bias", default=False) if projection_bias is None else projection_bias
+    rate = fields.rate("attention_dropout", default=0.0)
     options: dict[str, Any] = {
+        "width": width,
+        "heads": heads,
+        "key_heads": key_heads,
         "layers": fields.count("num_hidden_layers"),
         "intermediate": fields.count("intermediate_size"),
         "vocabulary": fields.count("vocab_size"),
+        "sequence_length": wanted.length(fields.count("max_position_embeddings")),
         "head_size": fields.count("head_dim", default=max(width // heads, 1)),
         "tied": fields.flag("tie_word_embeddings", default=False),
+        "attention_bias": has_bias,
+        "output_bias": has_bias if output_bias is None else output_bias,
         "mlp_bias": fields.flag("mlp_bias", default=False),
         "activation": fields.word("hidden_act", ACTIVATIONS, default="silu"),
+        "attention_dropout": rate if wanted.dropout is None else wanted.dropout,
+        "attention": wanted.attention,
     }
-    context = fields.count("max_position_embeddings")
-    rate = fields.rate("attention_dropout", default=0.0)
     if not fields.has("head_dim"):
         fields.check_divides("num_attention_heads", "hidden_size", part=heads, of=width)
     fields.check_divides("num_key_value_heads", "num_attention_heads", part=key_heads, of=heads)
     fields.check()
-    return llama(
-        width=width,
-        heads=heads,
-        key_heads=key_heads,
-        sequence_length=context if sequence_length is None else sequence_length,
-        attention_bias=has_bias,
-        output_bias=has_bias if output_bias is None else output_bias,
-        attention_dropout=rate if dropout is None else dropout,
-        attention=attention,
-        **options,
-    )
+    return llama(**options)
 
 
-def _mistral(fields: ConfigFields, **options: Any) -> LayerGraph:
-    return _llama(fields, projection_bias=False, **options)
+def _mistral(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
+    return _llama(fields, wanted, projection_bias=False)
 
 
-def _qwen2(fields: ConfigFields, **options: Any) -> LayerGraph:
+def _qwen2(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
     """Build Qwen2, whose queries, keys and values have biases that its configurations do not mention."""
-    return _llama(fields, projection_bias=True, output_bias=False, **options)
+    return _llama(fields, wanted, projection_bias=True, output_bias=False)
 
 
-def _encoder(fields: ConfigFields) -> dict[str, Any]:
-    """Return the sizes that BERT and ViT configurations name alike."""
+def _encoder(fields: ConfigFields, wanted: _Wanted, *, dropout: float) -> dict[str, Any]:
+    """Return the options that BERT and ViT configurations name alike; ``dropout`` is the default of its rates [1]."""
     width, heads = fields.count("hidden_size"), fields.count("num_attention_heads")
     fields.check_divides("num_attention_heads", "hidden_size", part=heads, of=width)
+    rates = {"hidden": "hidden_dropout_prob", "attention": "attention_probs_dropout_prob"}
     return {
         "layers": fields.count("num_hidden_layers"),
         "width": width,
         "heads": heads,
-        "intermediate": fields.count("intermediate_size"),
         "activation": fields.word("hidden_act", ACTIVATIONS, default="gelu"),
+        "classes": fields.count("num_labels", default=fields.size("id2label") or 2),
+        "attention": wanted.attention,
+        **wanted.rates(fields, **rates, default=dropout),
     }
 
 
-def _head(fields: ConfigFields, *, head: str | None, classifiers: str) -> str:
-    """Return the requested head, or that of the checkpoint's architecture."""
-    if head is not None:
-        return head
-    names_classifier = any(text.endswith(classifiers) for text in fields.texts("architectures"))
-    return "classification" if names_classifier else "pooler"
-
-
-def _class_count(fields: ConfigFields) -> int:
-    """Return the number of classes: two unless the configuration states another [1]."""
-    return fields.count("num_labels", default=fields.size("id2label") or 2)
-
-
-def _bert(
-    fields: ConfigFields, *, sequence_length: Any, head: str | None, dropout: float | None, attention: str
-) -> LayerGraph:
-    sizes = _encoder(fields)
+def _bert(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
     positions = fields.count("max_position_embeddings", default=512)
-    options: dict[str, Any] = {
+    options = _encoder(fields, wanted, dropout=0.1) | {
+        "intermediate": fields.count("intermediate_size"),
         "vocabulary": fields.count("vocab_size"),
         "segments": fields.count("type_vocab_size", default=2),
-        "classes": _class_count(fields),
+        "positions": positions,
+        "sequence_length": wanted.length(positions),
+        "head": wanted.head_of(fields, classifiers="ForSequenceClassification"),
     }
-    rates = _rates(
-        fields, dropout=dropout, hidden="hidden_dropout_prob", attention="attention_probs_dropout_prob", default=0.1
-    )
     fields.word("position_embedding_type", {"absolute": ""}, default="absolute")
     for field in ("is_decoder", "add_cross_attention"):
         fields.refuse(field, True, "must be false: only the encoder is supported")
     fields.check()
-    return bert(
-        head=_head(fields, head=head, classifiers="ForSequenceClassification"),
-        positions=positions,
-        sequence_length=positions if sequence_length is None else sequence_length,
-        attention=attention,
-        **sizes,
-        **options,
-        **rates,
-    )
+    return bert(**options)
 
 
-def _vit(
-    fields: ConfigFields, *, sequence_length: Any, head: str | None, dropout: float | None, attention: str
-) -> LayerGraph:
-    if sequence_length is not None:
-        check_choice("sequence_length of vit, whose images say it,", sequence_length, ())
-    sizes = _encoder(fields)
+def _vit(fields: ConfigFields, wanted: _Wanted) -> LayerGraph:
+    if wanted.sequence_length is not None:
+        check_choice("sequence_length of vit, whose images say it,", wanted.sequence_length, ())
     image_size, patch_size = fields.count("image_size", default=224), fields.count("patch_size", default=16)
     fields.check_divides("patch_size", "image_size", part=patch_size, of=image_size)
-    options: dict[str, Any] = {
+    options = _encoder(fields, wanted, dropout=0.0) | {
+        "mlp": fields.count("intermediate_size"),
+        "image_size": image_size,
+        "patch_size": patch_size,
         "in_channels": fields.count("num_channels", default=3),
-        "classes": _class_count(fields),
+        "head": wanted.head_of(fields, classifiers="ForImageClassification"),
     }
-    rates = _rates(
-        fields, dropout=dropout, hidden="hidden_dropout_prob", attention="attention_probs_dropout_prob", default=0.0
-    )
     fields.refuse("qkv_bias", False, "must be true: queries, keys and values need a bias")
     fields.check()
-    sizes["mlp"] = sizes.pop("intermediate")
-    return vit(
-        operands="separate",
-        head=_head(fields, head=head, classifiers="ForImageClassification"),
-        image_size=image_size,
-        patch_size=patch_size,
-        attention=attention,
-        **sizes,
-        **options,
-        **rates,
-    )
+    return vit(operands="separate", **options)
 
 
 FAMILIES: Final[Mapping[str, Callable[..., LayerGraph]]] = {
@@ -344,32 +314,28 @@ class ConfigFields:
             self._faults.append(f"{field} is missing{hint}")
         return default
 
+    def _checked(self, field: str, check: Check, *, default: Any, instead: Any) -> Any:
+        """Return a field's value, or another one with a fault recorded if it is missing or not allowed."""
+        value = self._given(field, default=default)
+        try:
+            if value is not None:
+                check(field, value)
+        except ArgumentError as error:
+            self.fault(field, error.allowed)
+            value = None
+        return instead if value is None else value
+
     def count(self, field: str, *, default: int | None = None) -> int:
         """Return a whole number of at least one."""
-        value = self._given(field, default=default)
-        if type(value) is int and value >= 1:
-            return value
-        if value is not None:
-            self.fault(field, "must be a whole number >= 1")
-        return 1
+        return int(self._checked(field, check_count, default=default, instead=1))
 
     def rate(self, field: str, *, default: float) -> float:
         """Return a number in [0, 1)."""
-        value = self._given(field, default=default)
-        try:
-            check_fraction(field, value)
-        except ArgumentError:
-            self.fault(field, "must be a number in [0, 1)")
-            return 0.0
-        return float(value)
+        return float(self._checked(field, check_fraction, default=default, instead=0.0))
 
     def flag(self, field: str, *, default: bool) -> bool:
         """Return a Boolean."""
-        value = self._given(field, default=default)
-        if isinstance(value, bool):
-            return value
-        self.fault(field, "must be true or false")
-        return default
+        return bool(self._checked(field, check_flag, default=default, instead=default))
 
     def word(self, field: str, words: Mapping[str, str], *, default: str) -> str:
         """Return the meaning of a field that holds one of a few words."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import check_axis, check_number, is_open_size, one_of
-from perfmodel.layers.passes import elementwise, only_pass
 from perfmodel.layers.shapes import (
     Shape,
     Shapes,
@@ -19,13 +18,12 @@ from perfmodel.layers.shapes import (
     with_extent,
     without_axis,
 )
-from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation, of_first
+from perfmodel.layers.translation import OperatorCall, Operators, Translation, of_first
 from perfmodel.numeric import share_of
-from perfmodel.records import Role
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pointwise(Layer):
+class Pointwise(OnePassLayer):
     """A function of one element; each kind gives its arithmetic and what back-propagation reads besides dy."""
 
     @property
@@ -33,31 +31,14 @@ class Pointwise(Layer):
     def flop_per_element(self) -> tuple[int, int]:
         """Arithmetic per element, forward and backward [FLOP]."""
 
-    @property
-    def pass_name(self) -> str:
-        """Name of the passes."""
-        return self.kind
-
-    def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the input's shape."""
-        return input_shapes[0]
-
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes y."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic | None]:
+        """Return a pass that reads x and writes y, and one that reads dy and whichever of x and y is kept."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
-        return (elementwise(self.pass_name, elements, flop_per_element=self.flop_per_element[0]),)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads dy and whichever of x and y is kept, and writes dx."""
-        elements = element_count(input_shapes[0], batch_size=batch_size)
+        forward_flop, backward_flop = self.flop_per_element
+        reads = 1 + self.keeps_inputs + self.keeps_output
         return (
-            elementwise(
-                self.pass_name,
-                elements,
-                reads=1 + self.keeps_inputs + self.keeps_output,
-                flop_per_element=self.flop_per_element[1],
-                role=Role.INPUT_GRADIENT,
-            ),
+            {"read": elements, "written": elements, "flop": forward_flop * elements},
+            {"read": reads * elements, "written": elements, "flop": backward_flop * elements},
         )
 
 
@@ -71,7 +52,6 @@ class ReLU(Pointwise):
     """
 
     kind: ClassVar[str] = "relu"
-    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     torch_operators: ClassVar[Operators] = {"aten.relu": lambda call: of_first(call, ReLU())}
     onnx_operators: ClassVar[Operators] = {"Relu": lambda call: of_first(call, ReLU())}
     keeps_inputs: ClassVar[bool] = False
@@ -102,7 +82,6 @@ class ReLU6(Pointwise):
     """
 
     kind: ClassVar[str] = "relu6"
-    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     torch_operators: ClassVar[Operators] = {"aten.hardtanh": _cut_at_six, "aten.clamp": _cut_at_six}
     onnx_operators: ClassVar[Operators] = {"Clip": _cut_at_six}
     flop_per_element: ClassVar[tuple[int, int]] = (2, 2)
@@ -127,7 +106,6 @@ class LeakyReLU(Pointwise):
     """
 
     kind: ClassVar[str] = "leaky_relu"
-    examples: ClassVar[Examples] = (({"slope": 0.2}, ((4, 9, 9),)),)
     torch_operators: ClassVar[Operators] = {
         "aten.leaky_relu": lambda call: of_first(call, LeakyReLU(slope=call["negative_slope"]))
     }
@@ -149,7 +127,6 @@ class Sigmoid(Pointwise):
     """
 
     kind: ClassVar[str] = "sigmoid"
-    examples: ClassVar[Examples] = (({}, ((10,),)),)
     torch_operators: ClassVar[Operators] = {"aten.sigmoid": lambda call: of_first(call, Sigmoid())}
     onnx_operators: ClassVar[Operators] = {"Sigmoid": lambda call: of_first(call, Sigmoid())}
     keeps_inputs: ClassVar[bool] = False
@@ -167,7 +144,6 @@ class Tanh(Pointwise):
     """
 
     kind: ClassVar[str] = "tanh"
-    examples: ClassVar[Examples] = (({}, ((5, 6),)),)
     torch_operators: ClassVar[Operators] = {"aten.tanh": lambda call: of_first(call, Tanh())}
     onnx_operators: ClassVar[Operators] = {"Tanh": lambda call: of_first(call, Tanh())}
     keeps_inputs: ClassVar[bool] = False
@@ -191,7 +167,6 @@ class SiLU(Pointwise):
     """
 
     kind: ClassVar[str] = "silu"
-    examples: ClassVar[Examples] = (({}, ((5, 6),)),)
     torch_operators: ClassVar[Operators] = {"aten.silu": lambda call: of_first(call, SiLU())}
     onnx_operators: ClassVar[Operators] = {"Swish": lambda call: of_first(call, SiLU())}
     flop_per_element: ClassVar[tuple[int, int]] = (5, 9)
@@ -231,10 +206,6 @@ class GELU(Pointwise):
     """
 
     kind: ClassVar[str] = "gelu"
-    examples: ClassVar[Examples] = (
-        ({}, ((5, 6),)),
-        ({"approximation": "tanh"}, ((10,),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {"aten.gelu": _gelu}
     onnx_operators: ClassVar[Operators] = {"Gelu": _gelu}
@@ -253,13 +224,14 @@ GLU_BACKWARD_FLOP = 8
 """Per element of the output: s again, 4; da = dy s; db = da a (1 - s), a subtraction and two products [FLOP]."""
 
 
-def _from_torch_glu(call: OperatorCall) -> Translation | None:
-    place = call["self"].sample_axis(call["dim"])
-    return None if place is None else Translation(layer=GLU(axis=place), inputs=(call["self"],))
+def _along(call: OperatorCall, kind: type[GLU | AlongAxis]) -> Translation | None:
+    """Return a layer along an axis of the samples; None for the batch axis."""
+    place = call.operands[0].sample_axis(call.get("dim", call.get("axis", -1)))
+    return None if place is None else of_first(call, kind(axis=place))
 
 
 @layer_kind
-class GLU(Layer):
+class GLU(OnePassLayer):
     """Multiply the first half along an axis by the logistic function of the second.
 
     Parameters
@@ -274,9 +246,8 @@ class GLU(Layer):
     """
 
     kind: ClassVar[str] = "glu"
-    examples: ClassVar[Examples] = (({}, ((10,),)), ({"axis": 0}, ((4, 9, 9),)))
     symbolic_example: ClassVar[SymbolicExample] = ({"axis": 0}, ((2, "F"),))
-    torch_operators: ClassVar[Operators] = {"aten.glu": _from_torch_glu}
+    torch_operators: ClassVar[Operators] = {"aten.glu": lambda call: _along(call, GLU)}
     checks: ClassVar[Checks] = {"axis": check_axis}
     axis: int = -1
 
@@ -288,23 +259,18 @@ class GLU(Layer):
             mismatch(f"takes two halves along axis {self.axis}, but its input is {shape_text(shape)}")
         return with_extent(shape, place, share_of(shape[place], 2))
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes y."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that reads x and writes y, and one that reads dy and x and writes dx."""
         inputs = element_count(input_shapes[0], batch_size=batch_size)
         outputs = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return only_pass("glu", read=inputs, written=outputs, flop=GLU_FORWARD_FLOP * outputs)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads dy and x and writes dx."""
-        inputs = element_count(input_shapes[0], batch_size=batch_size)
-        outputs = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return only_pass(
-            "glu", read=inputs + outputs, written=inputs, flop=GLU_BACKWARD_FLOP * outputs, role=Role.INPUT_GRADIENT
+        return (
+            {"read": inputs, "written": outputs, "flop": GLU_FORWARD_FLOP * outputs},
+            {"read": inputs + outputs, "written": inputs, "flop": GLU_BACKWARD_FLOP * outputs},
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlongAxis(Layer):
+class AlongAxis(Pointwise):
     """A distribution along one axis, whose back-propagation reads the output.
 
     Parameters
@@ -324,20 +290,12 @@ class AlongAxis(Layer):
         return input_shapes[0]
 
 
-def _along(kind: type[AlongAxis], operand: Operand, axis: int) -> Translation | None:
-    """Return a layer along an axis of a full tensor; None for the batch axis."""
-    place = operand.sample_axis(axis)
-    return None if place is None else Translation(layer=kind(axis=place), inputs=(operand,))
-
-
 SOFTMAX_FORWARD_FLOP = 5
 """Per element: compare for the maximum, subtract it, exp, add to the sum, divide by it [FLOP]."""
 FORWARD_READS = 2
 """Of rows too long to stay on chip: one read for maximum and sum, one to normalise [1]."""
 SOFTMAX_BACKWARD_FLOP = 4
 """Per element of dx = y (dy - sum(dy y)): multiply, add, subtract, multiply [FLOP]."""
-BACKWARD_READS = 2
-"""y and dy, once: a row stays on chip between its sum and dx [1]."""
 
 
 @layer_kind
@@ -356,34 +314,11 @@ class Softmax(AlongAxis):
     """
 
     kind: ClassVar[str] = "softmax"
-    examples: ClassVar[Examples] = (
-        ({}, ((10,),)),
-        ({}, ((5, 6),)),
-        ({"axis": 0}, ((4, 9, 9),)),
+    torch_operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten._softmax", "aten._safe_softmax"), lambda call: _along(call, Softmax)
     )
-    torch_operators: ClassVar[Operators] = {
-        "aten._softmax": lambda call: _along(Softmax, call["self"], call["dim"]),
-        "aten._safe_softmax": lambda call: _along(Softmax, call["self"], call["dim"]),
-    }
-    onnx_operators: ClassVar[Operators] = {"Softmax": lambda call: _along(Softmax, call["0"], call.get("axis", -1))}
-
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes y."""
-        elements = element_count(input_shapes[0], batch_size=batch_size)
-        return (elementwise("softmax", elements, flop_per_element=SOFTMAX_FORWARD_FLOP),)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads y and dy and writes dx."""
-        elements = element_count(input_shapes[0], batch_size=batch_size)
-        return (
-            elementwise(
-                "softmax",
-                elements,
-                reads=BACKWARD_READS,
-                flop_per_element=SOFTMAX_BACKWARD_FLOP,
-                role=Role.INPUT_GRADIENT,
-            ),
-        )
+    onnx_operators: ClassVar[Operators] = {"Softmax": lambda call: _along(call, Softmax)}
+    flop_per_element: ClassVar[tuple[int, int]] = (SOFTMAX_FORWARD_FLOP, SOFTMAX_BACKWARD_FLOP)
 
 
 @layer_kind
@@ -403,25 +338,16 @@ class LogSoftmax(AlongAxis):
     """
 
     kind: ClassVar[str] = "log_softmax"
-    examples: ClassVar[Examples] = (
-        ({}, ((10,),)),
-        ({"axis": 0}, ((4, 9, 9),)),
-    )
-    torch_operators: ClassVar[Operators] = {
-        "aten._log_softmax": lambda call: _along(LogSoftmax, call["self"], call["dim"])
-    }
-    onnx_operators: ClassVar[Operators] = {
-        "LogSoftmax": lambda call: _along(LogSoftmax, call["0"], call.get("axis", -1))
-    }
+    torch_operators: ClassVar[Operators] = {"aten._log_softmax": lambda call: _along(call, LogSoftmax)}
+    onnx_operators: ClassVar[Operators] = {"LogSoftmax": lambda call: _along(call, LogSoftmax)}
+    flop_per_element: ClassVar[tuple[int, int]] = (5, 4)
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x twice and writes y."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that reads x twice and writes y, and one that reads y once and dy twice and writes dx."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
         rows = element_count(without_axis(input_shapes[0], self.axis), batch_size=batch_size)
-        one = elementwise("log_softmax", elements, reads=2, flop_per_element=5)
-        return (replace(one, flop_count=one.flop_count + rows),)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads y once and dy twice and writes dx."""
-        elements = element_count(input_shapes[0], batch_size=batch_size)
-        return (elementwise("log_softmax", elements, reads=3, flop_per_element=4, role=Role.INPUT_GRADIENT),)
+        forward_flop, backward_flop = self.flop_per_element
+        return (
+            {"read": 2 * elements, "written": elements, "flop": forward_flop * elements + rows},
+            {"read": 3 * elements, "written": elements, "flop": backward_flop * elements},
+        )

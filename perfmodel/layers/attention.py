@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import (
-    check_count,
-    check_flag,
-    check_fraction,
-    is_open_size,
-    one_of,
-    optional,
-    refuse,
-)
-from perfmodel.layers.passes import bias_gradient, broadcast_gradient, elementwise, one_pass
+from perfmodel.layers.base import Checks, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.checks import is_open_size, one_of, refuse
+from perfmodel.layers.passes import MASK_BYTES, bias_gradient, broadcast_gradient, elementwise, one_pass
 from perfmodel.layers.shapes import (
     SEQUENCE,
     Shape,
@@ -34,143 +26,55 @@ from perfmodel.numeric import maximum, share_of
 from perfmodel.records import STATISTIC_BYTES, Attention, Contraction, MemoryPass, Operation, Role
 
 SCORES = ("recomputed", "materialised")
-MASK_BYTES = 1
-"""Size of one element of the dropout mask [B]."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Heads:
-    """Sizes of attention over one sample.
+def _score_passes(op: Attention) -> tuple[MemoryPass, ...]:
+    """Return the passes over materialised scores besides softmax and dropout: scale and mask, or gradient of scale.
+
+    There are none where one kernel does all of the attention.
+    """
+    if op.scores == "recomputed":
+        return ()
+    scores = op.score_elements
+    scale = elementwise("multiply_by_number", scores, flop_per_element=1, role=op.role)
+    mask = op.queries * op.keys if op.mask_elements is None and op.causal else op.mask_elements
+    if op.role is not Role.OUTPUT or mask is None:
+        return (scale,)
+    return (scale, one_pass("add", read=scores + mask, written=scores, flop=scores))
+
+
+def _scratch_bytes(op: Attention, *, element_bytes: int, kept_elements: Any, made_elements: Any) -> Any:
+    """Return the scratch memory of the gradients inside the attention, beyond the memory counted elsewhere [B].
+
+    Recomputed scores: a statistic per row. Materialised scores: the peak, when the gradient of the scores is computed
+    from the gradient of the probabilities and the gradient of the values exists.
 
     Parameters
     ----------
-    heads, key_heads : int
-        Heads of the queries, and of keys and values. [1]
-    queries, keys : int
-        Positions of queries, and positions of keys. [1]
-    head_size, value_size : int
-        Features of a query or key, and of a value, per head. [1]
-    causal : bool
-        Whether a position sees only itself and earlier ones. [-]
-    scores : str
-        ``recomputed`` or ``materialised``. [-]
-    drops : bool
-        Whether probabilities are dropped at random. [-]
-    fused_softmax : bool
-        Whether one kernel scales, masks and normalises materialised scores. [-]
+    op : Attention
+        The attention. [-]
+    element_bytes : int
+        Size of one element. [B]
+    kept_elements : int, ndarray or sympy.Expr
+        Elements besides the scores that only the layer keeps, and frees before the gradient of the scores exists. [1]
+    made_elements : int, ndarray or sympy.Expr
+        Elements of the gradients of the layer's inputs; at the peak, only the gradient of the values exists. [1]
     """
+    if op.scores == "recomputed":
+        return STATISTIC_BYTES * op.row_elements
+    of_values = op.batch_size * op.key_heads * op.keys * op.value_size
+    return element_bytes * maximum(2 * op.score_elements + of_values - kept_elements - made_elements, 0)
 
-    heads: int
-    key_heads: int
-    queries: int
-    keys: int
-    head_size: int
-    value_size: int
-    causal: bool
-    scores: Literal["materialised", "recomputed"]
-    drops: bool
-    fused_softmax: bool = False
 
-    def operation(self, *, batch_size: Any, role: Role, **mask: Any) -> Attention:
-        """Return the operation of one pass.
+def _kept_bytes(op: Attention, *, element_bytes: int) -> Any:
+    """Return the bytes that back-propagation needs besides queries, keys, values and output [B].
 
-        Parameters
-        ----------
-        batch_size : int, ndarray or sympy.Expr
-            Samples. [samples]
-        role : Role
-            OUTPUT or INPUT_GRADIENT. [-]
-        **mask : int, ndarray, sympy.Expr, None or bool
-            ``mask_elements`` and ``adds_bias`` of an Attention. [-]
-
-        Returns
-        -------
-        Attention
-            The operation. [-]
-        """
-        return Attention(
-            batch_size=batch_size,
-            role=role,
-            **mask,
-            **{name: value for name, value in vars(self).items() if name != "fused_softmax"},
-        )
-
-    def passes(self, *, batch_size: Any, role: Role, mask_elements: Any = None) -> tuple[MemoryPass, ...]:
-        """Return the passes over materialised scores besides softmax and dropout: scale and mask, or gradient of scale.
-
-        Parameters
-        ----------
-        batch_size : int, ndarray or sympy.Expr
-            Samples. [samples]
-        role : Role
-            OUTPUT or INPUT_GRADIENT. [-]
-        mask_elements : int, ndarray, sympy.Expr or None
-            Elements of a mask; None for none but that of causal attention. [1]
-
-        Returns
-        -------
-        tuple of MemoryPass
-            Passes of plain operators; none where one kernel does scale, mask and softmax, or all of the attention. [-]
-        """
-        if self.scores == "recomputed" or self.fused_softmax:
-            return ()
-        scores = batch_size * self.heads * self.queries * self.keys
-        scale = elementwise("multiply_by_number", scores, flop_per_element=1, role=role)
-        mask = self.queries * self.keys if mask_elements is None and self.causal else mask_elements
-        if role is not Role.OUTPUT or mask is None:
-            return (scale,)
-        return (scale, one_pass("add", read=scores + mask, written=scores, flop=scores))
-
-    def backward_scratch_bytes(
-        self, *, batch_size: Any, element_bytes: int, kept_elements: Any, made_elements: Any
-    ) -> Any:
-        """Return the scratch memory of the gradients inside the attention, beyond the memory counted elsewhere.
-
-        Parameters
-        ----------
-        batch_size : int, ndarray or sympy.Expr
-            Samples. [samples]
-        element_bytes : int
-            Size of one element. [B]
-        kept_elements : int, ndarray or sympy.Expr
-            Elements besides the scores that only the layer keeps, and frees before the gradient of the scores exists.
-            [1]
-        made_elements : int, ndarray or sympy.Expr
-            Elements of the gradients of the layer's inputs; at the peak, only the gradient of the values exists. [1]
-
-        Returns
-        -------
-        int, ndarray or sympy.Expr
-            Recomputed scores: a statistic per row. Materialised scores: the peak, when the gradient of the scores is
-            computed from the gradient of the probabilities and the gradient of the values exists. [B]
-        """
-        rows = batch_size * self.heads * self.queries
-        if self.scores == "recomputed":
-            return STATISTIC_BYTES * rows
-        of_values = batch_size * self.key_heads * self.keys * self.value_size
-        return element_bytes * maximum(2 * rows * self.keys + of_values - kept_elements - made_elements, 0)
-
-    def kept_bytes(self, *, batch_size: Any, element_bytes: int) -> Any:
-        """Return the bytes that back-propagation needs besides queries, keys, values and output.
-
-        Parameters
-        ----------
-        batch_size : int, ndarray or sympy.Expr
-            Samples. [samples]
-        element_bytes : int
-            Size of one element. [B]
-
-        Returns
-        -------
-        int, ndarray or sympy.Expr
-            Recomputed scores: a statistic per row. Materialised scores: the probabilities, and with dropout also the
-            remaining probabilities and the mask. [B]
-        """
-        rows = batch_size * self.heads * self.queries
-        if self.scores == "recomputed":
-            return STATISTIC_BYTES * rows
-        per_score = element_bytes + (element_bytes + MASK_BYTES if self.drops else 0)
-        return per_score * rows * self.keys
+    Recomputed scores: a statistic per row. Materialised scores: the probabilities, and with dropout also the remaining
+    probabilities and the mask.
+    """
+    if op.scores == "recomputed":
+        return STATISTIC_BYTES * op.row_elements
+    return (element_bytes + (element_bytes + MASK_BYTES if op.drops else 0)) * op.score_elements
 
 
 MASK = 3
@@ -219,7 +123,7 @@ def _from_onnx_heads(call: OperatorCall) -> Translation | None:
 
 
 @layer_kind
-class ScaledDotProductAttention(Layer):
+class ScaledDotProductAttention(LayerByInput):
     """softmax(Q K^T / sqrt(d)) V of every head; inputs are queries, keys, values and, optionally, a mask.
 
     Inputs are (heads, positions, features), with any number of axes for heads; keys and values may have fewer
@@ -256,13 +160,6 @@ class ScaledDotProductAttention(Layer):
     """
 
     kind: ClassVar[str] = "scaled_dot_product_attention"
-    examples: ClassVar[Examples] = (
-        ({}, ((4, 9, 8), (4, 9, 8), (4, 9, 8))),
-        ({"causal": True, "scores": "materialised", "dropout": 0.1}, ((4, 9, 8), (2, 5, 8), (2, 5, 6))),
-        ({"scores": "materialised"}, ((4, 9, 8), (4, 5, 8), (4, 5, 8), (9, 5))),
-        ({"heads": 4, "key_heads": 2}, ((9, 8), (5, 4), (5, 6), (1, 9, 5))),
-        ({"adds_bias": True}, ((4, 9, 8), (4, 5, 8), (4, 5, 8), (4, 9, 5))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "S", "D"), ("H", "S", "D")))
     input_counts: ClassVar[tuple[int, int | None]] = (3, 4)
     torch_operators: ClassVar[Operators] = {"aten.scaled_dot_product_attention": _from_torch}
@@ -270,15 +167,7 @@ class ScaledDotProductAttention(Layer):
         "Attention": _from_onnx,
         "MultiHeadAttention": _from_onnx_heads,
     }
-    checks: ClassVar[Checks] = {
-        "causal": check_flag,
-        "scores": one_of(SCORES),
-        "dropout": check_fraction,
-        "heads": optional(check_count),
-        "key_heads": optional(check_count),
-        "adds_bias": check_flag,
-        "fused_softmax": check_flag,
-    }
+    checks: ClassVar[Checks] = {"scores": one_of(SCORES)}
     causal: bool = False
     scores: Literal["materialised", "recomputed"] = "recomputed"
     dropout: float = 0.0
@@ -313,8 +202,8 @@ class ScaledDotProductAttention(Layer):
         check_divides(heads, features, f"its {heads} heads do not divide the {features} features of an input")
         return heads, positions, share_of(features, heads)
 
-    def _heads(self, input_shapes: Shapes) -> Heads:
-        """Return the sizes; ShapeMismatchError if queries, keys and values do not fit one another."""
+    def _attention(self, input_shapes: Shapes, *, batch_size: Any, role: Role = Role.OUTPUT) -> Attention:
+        """Return the operation; ShapeMismatchError if queries, keys and values do not fit one another."""
         key_heads = self.heads if self.key_heads is None else self.key_heads
         query, key, value = (
             self._split(shape, heads)
@@ -326,7 +215,9 @@ class ScaledDotProductAttention(Layer):
             allowed = "queries and keys of equal size, and keys and values with equally many heads and positions"
             mismatch(f"takes {allowed}, but its inputs are {shapes}")
         check_divides(key[0], query[0], f"{key[0]} heads of keys do not divide {query[0]} heads of queries")
-        return Heads(
+        masks = input_shapes[MASK:]
+        return Attention(
+            batch_size=batch_size,
             heads=query[0],
             key_heads=key[0],
             queries=query[1],
@@ -335,13 +226,15 @@ class ScaledDotProductAttention(Layer):
             value_size=value[2],
             causal=self.causal,
             scores=self.scores,
+            mask_elements=element_count(masks[0], batch_size=batch_size) if masks else None,
+            adds_bias=self.adds_bias,
             drops=self.dropout > 0,
-            fused_softmax=self.fused_softmax,
+            role=role,
         )
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the queries' shape with the features of the values."""
-        sizes = self._heads(input_shapes)
+        sizes = self._attention(input_shapes, batch_size=1)
         features = sizes.value_size if self.heads is None else sizes.heads * sizes.value_size
         return (*input_shapes[0][:-1], features)
 
@@ -351,50 +244,32 @@ class ScaledDotProductAttention(Layer):
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return the size of a statistic per row, or of the probabilities before and after dropout and its mask [B]."""
-        return self._heads(input_shapes).kept_bytes(batch_size=batch_size, element_bytes=element_bytes)
+        return _kept_bytes(self._attention(input_shapes, batch_size=batch_size), element_bytes=element_bytes)
 
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
         """Return the memory of the gradients of probabilities and scores beyond the inputs' gradients [B]."""
+        op = self._attention(input_shapes, batch_size=batch_size)
         operands = sum(element_count(shape, batch_size=batch_size) for shape in input_shapes[:MASK])
-        return self._heads(input_shapes).backward_scratch_bytes(
-            batch_size=batch_size, element_bytes=element_bytes, kept_elements=0, made_elements=operands
-        )
-
-    def _mask_elements(self, input_shapes: Shapes, *, batch_size: Any) -> Any:
-        masks = input_shapes[MASK:]
-        return element_count(masks[0], batch_size=batch_size) if masks else None
-
-    def _operation(self, input_shapes: Shapes, *, batch_size: Any, role: Role) -> Attention:
-        mask_elements = self._mask_elements(input_shapes, batch_size=batch_size)
-        sizes = self._heads(input_shapes)
-        options = {"mask_elements": mask_elements, "adds_bias": self.adds_bias}
-        return sizes.operation(batch_size=batch_size, role=role, **options)
+        return _scratch_bytes(op, element_bytes=element_bytes, kept_elements=0, made_elements=operands)
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the attention of all heads, and the passes over its scores."""
-        mask_elements = self._mask_elements(input_shapes, batch_size=batch_size)
-        return (
-            self._operation(input_shapes, batch_size=batch_size, role=Role.OUTPUT),
-            *self._heads(input_shapes).passes(batch_size=batch_size, role=Role.OUTPUT, mask_elements=mask_elements),
-        )
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return the gradients of queries, keys and values together, and of a bias."""
-        return self.gradient_operations(input_shapes, batch_size=batch_size, wanted=[True] * len(input_shapes))
+        op = self._attention(input_shapes, batch_size=batch_size)
+        return (op, *(() if self.fused_softmax else _score_passes(op)))
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
-        """Return the gradients, without that of a bias that needs none."""
+        """Return the gradients of queries, keys and values together, and of a bias that needs one."""
         if not any(wanted):
             return ()
-        sizes = self._heads(input_shapes)
-        gradient = self._operation(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
-        scale = sizes.passes(batch_size=batch_size, role=Role.INPUT_GRADIENT)
+        gradient = self._attention(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
+        scale = () if self.fused_softmax else _score_passes(gradient)
         if not (self.adds_bias and any(wanted[MASK:])):
             return (gradient, *scale)
         bias, gradient = input_shapes[MASK], replace(gradient, writes_scores=True)
-        if not isinstance(bias, SharedShape) and math.prod(bias) == sizes.heads * sizes.queries * sizes.keys:
+        of_a_sample = gradient.heads * gradient.queries * gradient.keys
+        if not isinstance(bias, SharedShape) and math.prod(bias) == of_a_sample:
             return (gradient, *scale)
         summed = broadcast_gradient(gradient.score_elements, operand_elements=gradient.mask_elements)
         return (gradient, *scale, summed)
@@ -440,22 +315,9 @@ class MultiHeadAttention(LayerByInput):
     """
 
     kind: ClassVar[str] = "multi_head_attention"
-    examples: ClassVar[Examples] = (
-        ({"heads": 4}, ((9, 8),)),
-        ({"heads": 4, "scores": "materialised", "dropout": 0.1, "bias": False}, ((9, 8), (5, 6))),
-        ({"heads": 4, "key_heads": 2, "head_size": 3, "causal": True}, ((9, 8),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"heads": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
-    checks: ClassVar[Checks] = {
-        "heads": check_count,
-        "key_heads": optional(check_count),
-        "head_size": optional(check_count),
-        "causal": check_flag,
-        "bias": check_flag,
-        "scores": one_of(SCORES),
-        "dropout": check_fraction,
-    }
+    checks: ClassVar[Checks] = {"scores": one_of(SCORES)}
     heads: int
     key_heads: int | None = None
     head_size: int | None = None
@@ -468,11 +330,11 @@ class MultiHeadAttention(LayerByInput):
         """Return the shape of x."""
         for shape in input_shapes:
             check_rank(shape, SEQUENCE)
-        self._sizes(input_shapes)
+        self._attention(input_shapes, batch_size=1)
         return input_shapes[0]
 
-    def _sizes(self, input_shapes: Shapes) -> Heads:
-        """Return the sizes of the attention; ShapeMismatchError if heads do not divide."""
+    def _attention(self, input_shapes: Shapes, *, batch_size: Any, role: Role = Role.OUTPUT) -> Attention:
+        """Return the attention between the projections; ShapeMismatchError if heads do not divide."""
         queries, features = input_shapes[0]
         key_heads = self.heads if self.key_heads is None else self.key_heads
         check_divides(key_heads, self.heads, f"{key_heads} heads of keys do not divide {self.heads} heads of queries")
@@ -480,7 +342,8 @@ class MultiHeadAttention(LayerByInput):
         if head_size is None:
             check_divides(self.heads, features, f"its {self.heads} heads do not divide the {features} features of x")
             head_size = share_of(features, self.heads)
-        return Heads(
+        return Attention(
+            batch_size=batch_size,
             heads=self.heads,
             key_heads=key_heads,
             queries=queries,
@@ -490,6 +353,7 @@ class MultiHeadAttention(LayerByInput):
             causal=self.causal,
             scores=self.scores,
             drops=self.dropout > 0,
+            role=role,
         )
 
     def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
@@ -508,7 +372,7 @@ class MultiHeadAttention(LayerByInput):
 
     def _widths(self, input_shapes: Shapes) -> tuple[Any, Any]:
         """Return the features of all heads of queries, and of keys."""
-        sizes = self._sizes(input_shapes)
+        sizes = self._attention(input_shapes, batch_size=1)
         return sizes.heads * sizes.head_size, sizes.key_heads * sizes.head_size
 
     def _projections(self, input_shapes: Shapes, *, batch_size: Any) -> list[tuple[Any, Any, Any]]:
@@ -528,24 +392,18 @@ class MultiHeadAttention(LayerByInput):
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
         """Return the size of queries, keys, values, the attention's output, and its statistics or probabilities [B]."""
-        sizes = self._sizes(input_shapes)
-        operation = sizes.operation(batch_size=batch_size, role=Role.OUTPUT)
-        tensors = operation.operand_elements + operation.output_elements
-        return element_bytes * tensors + sizes.kept_bytes(batch_size=batch_size, element_bytes=element_bytes)
+        op = self._attention(input_shapes, batch_size=batch_size)
+        tensors = op.operand_elements + op.output_elements
+        return element_bytes * tensors + _kept_bytes(op, element_bytes=element_bytes)
 
     def backward_scratch_bytes(
         self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int, wanted: Sequence[bool]
     ) -> Any:
         """Return the memory of the gradients of probabilities and scores beyond the memory already freed [B]."""
-        sizes = self._sizes(input_shapes)
-        operation = sizes.operation(batch_size=batch_size, role=Role.OUTPUT)
-        values = batch_size * sizes.key_heads * sizes.keys * sizes.value_size
-        return sizes.backward_scratch_bytes(
-            batch_size=batch_size,
-            element_bytes=element_bytes,
-            kept_elements=operation.output_elements + values,
-            made_elements=batch_size * sum(map(math.prod, input_shapes)),
-        )
+        op = self._attention(input_shapes, batch_size=batch_size)
+        kept = op.output_elements + batch_size * op.key_heads * op.keys * op.value_size
+        made = batch_size * sum(map(math.prod, input_shapes))
+        return _scratch_bytes(op, element_bytes=element_bytes, kept_elements=kept, made_elements=made)
 
     def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the projections of each input, the attention, and the projection of its output."""
@@ -553,21 +411,19 @@ class MultiHeadAttention(LayerByInput):
         def product(rows: Any, features: Any, columns: Any) -> Contraction:
             return Contraction(m=rows, n=columns, k=features, bias_elements=columns if self.bias else 0)
 
+        op = self._attention(input_shapes, batch_size=batch_size)
         return (
             *(product(*sizes) for sizes in self._projections(input_shapes, batch_size=batch_size)),
-            self._sizes(input_shapes).operation(batch_size=batch_size, role=Role.OUTPUT),
-            *self._sizes(input_shapes).passes(batch_size=batch_size, role=Role.OUTPUT),
+            op,
+            *_score_passes(op),
             product(*self._output_projection(input_shapes, batch_size=batch_size)),
         )
 
     def gradient_operations(self, input_shapes: Shapes, *, batch_size: Any, wanted: Sequence[bool]) -> Operations:
         """Return the gradients of all parts, without the products for inputs that need no gradient."""
         output = self._output_projection(input_shapes, batch_size=batch_size)
-        operations = [
-            *self._gradients(*output, wanted=True),
-            self._sizes(input_shapes).operation(batch_size=batch_size, role=Role.INPUT_GRADIENT),
-            *self._sizes(input_shapes).passes(batch_size=batch_size, role=Role.INPUT_GRADIENT),
-        ]
+        op = self._attention(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
+        operations = [*self._gradients(*output, wanted=True), op, *_score_passes(op)]
         before = zip(self._projections(input_shapes, batch_size=batch_size), wanted, strict=True)
         for sizes, input_wanted in reversed(list(before)):
             operations += self._gradients(*sizes, wanted=input_wanted)

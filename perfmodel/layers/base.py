@@ -6,17 +6,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import reduce
+from functools import lru_cache, reduce
 from operator import add
 from typing import Any, ClassVar, TypeVar, dataclass_transform, final
 
-from perfmodel.layers.checks import Check
+from perfmodel.layers.checks import Check, check_count, check_flag, check_fraction, check_shape, optional
+from perfmodel.layers.passes import one_pass
 from perfmodel.layers.shapes import Shape, Shapes
 from perfmodel.layers.translation import Operators
 from perfmodel.records import ELEMENT_BYTES, Operation, Phase, Role, Work
 
-Examples = tuple[tuple[Mapping[str, Any], Shapes], ...]
-"""Options and input shapes with which tests check the contract of all layers, at least one pair."""
 SymbolicExample = tuple[Mapping[str, Any], tuple[tuple[str | int, ...], ...]]
 """Options and input shapes, with letters for sizes, whose counts the documentation prints."""
 
@@ -24,23 +23,52 @@ Operations = tuple[Operation, ...]
 """Operations of a layer, in order."""
 Checks = dict[str, Check]
 Kind = TypeVar("Kind")
+Traffic = Mapping[str, Any]
+"""Elements, bytes and arithmetic of a memory pass: arguments of ``one_pass`` besides its name and role."""
+
+CHECK_OF_TYPE: Checks = {
+    "bool": check_flag,
+    "float": check_fraction,
+    "int": check_count,
+    "int | None": optional(check_count),
+    "Shape": check_shape,
+    "Shape | None": optional(check_shape),
+}
+"""Annotation of an option -> its check, unless the kind has another one in ``checks``."""
+
+
+class Checked:
+    """A dataclass of options that are checked when it is made."""
+
+    checks: ClassVar[Checks] = {}
+    """Option -> check that raises on a value that is not allowed, where its type does not say it."""
+
+    def __post_init__(self) -> None:
+        for option, check in _checks_of(type(self)).items():  # type: ignore[arg-type]  # a class is hashable
+            check(option, getattr(self, option))
+
+
+@lru_cache(maxsize=256)
+def _checks_of(kind: type[Any]) -> Checks:
+    """Return the check of each option that has one: its own, or that of its type."""
+    by_type = {option.name: CHECK_OF_TYPE.get(str(option.type)) for option in fields(kind)}
+    return {option: check for option, check in (by_type | kind.checks).items() if check is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layer(ABC):
+class Layer(Checked, ABC):
     """One layer kind: a final class in its family's module, independent of hardware and framework.
 
     Shapes are those of one sample; ``batch_size`` may be a number, an array or a symbol, every count is exact
     for it, and every count is affine in it (c0 + c1 N).
 
-    A kind states ``kind``, ``examples``, ``output_shape``, ``forward_operations`` and
-    ``backward_operations``, and, where they differ from the defaults here, ``parameter_shapes``, ``saved_bytes``,
-    ``label_bytes`` and ``gradient_operations``; what back-propagation keeps; and which operators of other programs it
-    is.
+    A kind states ``kind``, ``output_shape``, ``forward_operations`` and ``backward_operations`` (a
+    ``OnePassLayer`` states ``traffic`` instead of both), and, where they differ from the defaults here,
+    ``parameter_shapes``, ``saved_bytes``, ``label_bytes`` and ``gradient_operations``; what back-propagation keeps; and
+    which operators of other programs it is.
     """
 
     kind: ClassVar[str]
-    examples: ClassVar[Examples]
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 1)
     """Fewest and most inputs the layer takes; None for no upper limit [1]."""
@@ -78,12 +106,6 @@ class Layer(ABC):
     """True if training minimises the output: back-propagation starts here [-]."""
     is_metric: ClassVar[bool] = False
     """True for a metric: its output is neither minimised nor read by another layer [-]."""
-    checks: ClassVar[Checks] = {}
-    """Option -> check that raises on a value that is not allowed."""
-
-    def __post_init__(self) -> None:
-        for option, check in self.checks.items():
-            check(option, getattr(self, option))
 
     @abstractmethod
     def output_shape(self, input_shapes: Shapes) -> Shape:
@@ -195,8 +217,39 @@ class Layer(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
+class OnePassLayer(Layer):
+    """A layer that is one memory pass forward, and one or none backward."""
+
+    gradient_role: ClassVar[Role] = Role.INPUT_GRADIENT
+    """What the backward pass yields [-]."""
+
+    @property
+    def pass_name(self) -> str:
+        """Name of both passes."""
+        return self.kind
+
+    @abstractmethod
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic | None, Traffic | None]:
+        """Return what the forward and the backward pass read, write and compute; None for a pass it does not have."""
+
+    def output_shape(self, input_shapes: Shapes) -> Shape:
+        """Return the input's shape, unless overridden."""
+        return input_shapes[0]
+
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
+        """Return the forward pass."""
+        traffic, _ = self.traffic(input_shapes, batch_size=batch_size)
+        return () if traffic is None else (one_pass(self.pass_name, **traffic),)
+
+    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
+        """Return the backward pass."""
+        _, traffic = self.traffic(input_shapes, batch_size=batch_size)
+        return () if traffic is None else (one_pass(self.pass_name, role=self.gradient_role, **traffic),)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LayerByInput(Layer):
-    """A layer whose gradients are computed input by input, each only if needed."""
+    """A layer that computes the gradient of each input apart, and only if it is needed."""
 
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the operations that compute the gradients of all inputs."""

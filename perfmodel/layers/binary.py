@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_shape, one_of, optional
-from perfmodel.layers.passes import MASK_BYTES, broadcast_gradient, elementwise, one_pass, only_pass
+from perfmodel.layers.base import Checks, LayerByInput, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.checks import one_of
+from perfmodel.layers.passes import MASK_BYTES, one_pass, only_pass, summed_repeats
 from perfmodel.layers.shapes import (
     Shape,
     ShapeMismatchError,
@@ -33,18 +33,13 @@ def is_sum_of_equals(operands: tuple[Any, ...]) -> bool:
     return len({(tuple(operand.shape), operand.is_shared) for operand in operands}) == 1
 
 
-def _from_torch_add(call: OperatorCall) -> Translation | None:
-    operands = (call["self"], call["other"])
-    is_this = call.get("alpha", 1) == 1 and is_sum_of_equals(operands)
-    return Translation(layer=Add(), inputs=operands) if is_this else None
-
-
-def _from_onnx_add(call: OperatorCall) -> Translation | None:
-    return Translation(layer=Add(), inputs=call.operands) if is_sum_of_equals(call.operands) else None
+def _sum(call: OperatorCall) -> Translation | None:
+    is_this = call.get("alpha", 1) == 1 and is_sum_of_equals(call.operands)
+    return Translation(layer=Add(), inputs=call.operands) if is_this else None
 
 
 @layer_kind
-class Add(Layer):
+class Add(OnePassLayer):
     """Sum of two or more inputs of one shape.
 
     Notes
@@ -54,13 +49,9 @@ class Add(Layer):
     """
 
     kind: ClassVar[str] = "add"
-    examples: ClassVar[Examples] = (
-        ({}, ((4, 9, 9), (4, 9, 9))),
-        ({}, ((10,), (10,), (10,))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("C", "H", "W")))
-    torch_operators: ClassVar[Operators] = {"aten.add": _from_torch_add}
-    onnx_operators: ClassVar[Operators] = {"Add": _from_onnx_add, "Sum": _from_onnx_add}
+    torch_operators: ClassVar[Operators] = {"aten.add": _sum}
+    onnx_operators: ClassVar[Operators] = {"Add": _sum, "Sum": _sum}
     keeps_inputs: ClassVar[bool] = False
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
 
@@ -71,15 +62,11 @@ class Add(Layer):
                 mismatch(f"adds inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}")
         return input_shapes[0]
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads all inputs and writes their sum."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, None]:
+        """Return a pass that reads all inputs and writes their sum."""
         elements = batch_size * math.prod(input_shapes[0])
         count = len(input_shapes)
-        return (elementwise("add", elements, reads=count, flop_per_element=count - 1),)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return nothing."""
-        return ()
+        return {"read": count * elements, "written": elements, "flop": (count - 1) * elements}, None
 
 
 Tensor = Literal["first", "second", "output"]
@@ -275,17 +262,11 @@ class Binary(LayerByInput):
     """
 
     kind: ClassVar[str] = "binary"
-    examples: ClassVar[Examples] = (
-        ({"function": "multiply"}, ((4, 9, 9), (4, 1, 1))),
-        ({"function": "add"}, ((5, 6), SharedShape((1, 5, 6)))),
-        ({"function": "subtract"}, ((10,), (10,))),
-        ({"function": "power"}, (SharedShape(()), (10,))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "multiply"}, (("C", "H", "W"), ("C", 1, 1)))
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch_binary)
     onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_onnx_binary)
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
-    checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS), "shape": optional(check_shape)}
+    checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS)}
     function: str
     shape: Shape | None = None
 
@@ -378,30 +359,16 @@ class Binary(LayerByInput):
                     role=Role.INPUT_GRADIENT,
                 )
                 operations.append(one)
-            if is_spread(tensors[name], output):
-                operations.append(broadcast_gradient(counts["output"], operand_elements=counts[name]))
+            operations += summed_repeats(tensors[name], output, batch_size=batch_size)
         return tuple(operations)
 
 
-def _chosen(call: OperatorCall, mask: Operand, *tensors: Any) -> Translation | None:
-    operands = (mask, *(tensor for tensor in tensors if isinstance(tensor, Operand)))
+def _chosen(call: OperatorCall) -> Translation | None:
+    mask = call.get("0", call.get("condition", call.get("mask")))
+    operands = (mask, *(operand for operand in call.operands if operand is not mask))
     if len(operands) == 1:
-        return None  # of two numbers
+        return None  # of two numbers, or the positions where it is true
     return Translation(layer=Where(shape=shape_where_needed(call, operands)), inputs=operands)
-
-
-def _from_torch_where(call: OperatorCall) -> Translation | None:
-    if call.get("self") is None or call.get("other") is None:
-        return None  # the positions where it is true
-    return _chosen(call, call["condition"], call["self"], call["other"])
-
-
-def _filled_from_torch(call: OperatorCall) -> Translation | None:
-    return _chosen(call, call["mask"], call["self"], call["value"])
-
-
-def _from_onnx_where(call: OperatorCall) -> Translation | None:
-    return _chosen(call, call["0"], call["1"], call["2"])
 
 
 @layer_kind
@@ -422,20 +389,12 @@ class Where(LayerByInput):
     """
 
     kind: ClassVar[str] = "where"
-    examples: ClassVar[Examples] = (
-        ({}, ((1, 5, 5), (4, 5, 5))),
-        ({}, (SharedShape((5, 6)), (5, 6), (1, 6))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "S"), ("H", "S", "S")))
-    torch_operators: ClassVar[Operators] = {
-        "aten.where": _from_torch_where,
-        "aten.masked_fill": _filled_from_torch,
-    }
-    onnx_operators: ClassVar[Operators] = {"Where": _from_onnx_where}
+    torch_operators: ClassVar[Operators] = {"aten.where": _chosen, "aten.masked_fill": _chosen}
+    onnx_operators: ClassVar[Operators] = {"Where": _chosen}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     mask_inputs: ClassVar[tuple[int, ...]] = (0,)
-    checks: ClassVar[Checks] = {"shape": optional(check_shape)}
     shape: Shape | None = None
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
@@ -480,8 +439,5 @@ class Where(LayerByInput):
         operations: list[Operation] = []
         for shape, is_wanted in zip(input_shapes[1:], wanted[1:], strict=True):
             if is_wanted:
-                operations.append(one)
-                if is_spread(shape, output):
-                    repeated = element_count(shape, batch_size=batch_size)
-                    operations.append(broadcast_gradient(elements, operand_elements=repeated))
+                operations += [one, *summed_repeats(shape, output, batch_size=batch_size)]
         return tuple(operations)

@@ -67,6 +67,21 @@ def check_count(argument: str, value: object, *, minimum: int = 1) -> None:
         refuse(argument, value, f"must be a whole number >= {minimum}")
 
 
+def numbered(*, minimum: int = 1) -> Check:
+    """Return the check that a value is a whole number of at least ``minimum`` and no symbol: something loops over it.
+
+    Examples
+    --------
+    >>> numbered()("layers", 12)
+    """
+
+    def check(argument: str, value: object) -> None:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
+            refuse(argument, value, f"must be a whole number >= {minimum}, and not a symbol")
+
+    return check
+
+
 def check_widths(argument: str, value: object, *, fewest: int = 1) -> None:
     """Raise ArgumentError unless a value is a sequence of whole numbers of at least 1, or symbols for them.
 

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 from perfmodel.derived import derived_property
-from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_count, check_flag, is_open_size, refuse
+from perfmodel.layers.base import Operations, layer_kind
+from perfmodel.layers.checks import is_open_size, refuse
 from perfmodel.layers.passes import bias_gradient
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Translation
 from perfmodel.layers.window import Padding, Pair, Size, Window, as_sizes, check_map
-from perfmodel.layers.window_operators import both_sides, by_axis, holds_maps, onnx_window_options
+from perfmodel.layers.window_operators import OverMaps, both_sides, by_axis, holds_maps, onnx_window_options
 from perfmodel.numeric import share_of
 from perfmodel.records import Convolution, Role
 
-TORCH_NAMES = ("aten.convolution", "aten._convolution")
-"""Operators of torch for a convolution, plain or transposed."""
-PLAIN_OPTIONS = {"out_channels": "K", "kernel_size": 3, "padding": "same"}
-TRANSPOSED_OPTIONS = {"out_channels": "K", "kernel_size": 4, "stride": 2, "padding": 1}
-"""Options for which the documentation prints counts."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class FilterBank(Layer):
+class FilterBank(OverMaps):
     """A bank of filters over maps of some number of axes, used by plain and transposed convolutions.
 
     Parameters
@@ -56,9 +49,9 @@ class FilterBank(Layer):
     as small.
     """
 
+    torch_names: ClassVar[tuple[str, ...]] = ("aten.convolution", "aten._convolution")
     inputs_serve_weights: ClassVar[bool] = True
     input_counts: ClassVar[tuple[int, int | None]] = (1, 3)
-    checks: ClassVar[Checks] = {"out_channels": check_count, "groups": check_count, "bias": check_flag}
     out_channels: int
     kernel_size: Size
     stride: Size = 1
@@ -74,8 +67,6 @@ class FilterBank(Layer):
             refuse("groups", self.groups, f"must divide out_channels={self.out_channels}")
         _ = self.window
 
-    axis_count: ClassVar[int]
-    """Axes of a map [1]."""
     is_transposed: ClassVar[bool] = False
     """Whether it is transposed: its output's maps are those a plain convolution would read [-]."""
 
@@ -97,6 +88,24 @@ class FilterBank(Layer):
             padding=self.padding,
             dilation=self.dilation,
         )
+
+    @classmethod
+    def from_torch(cls, call: OperatorCall) -> Translation | None:
+        """Return a convolution as torch calls it; None for one of another kind, and for maps of other axes."""
+        maps, weight, bias, axis_count = call["input"], call["weight"], call.get("bias"), cls.axis_count
+        if bool(call["transposed"]) is not cls.is_transposed or not _has_axes(maps, weight, axis_count):
+            return None
+        by_axes = ("stride", "dilation", "output_padding") if cls.is_transposed else ("stride", "dilation")
+        groups = call["groups"] if weight.is_shared else _groups_of_a_sample(maps, weight, cls)
+        layer = cls(
+            out_channels=weight.shape[1] * groups if cls.is_transposed else weight.shape[0],
+            kernel_size=tuple(weight.shape[2:]),
+            padding=both_sides(by_axis(call["padding"], axis_count)),
+            groups=groups,
+            bias=bias is not None,
+            **{name: by_axis(call[name], axis_count) for name in by_axes},
+        )
+        return _bank_translation(layer, maps, weight, bias)
 
     def _parts(self, input_shape: Shape) -> tuple[Shape, int, Shape]:
         """Return the axis of images, if any, the channels, and the map."""
@@ -186,36 +195,27 @@ def _bank_translation(layer: FilterBank, maps: Operand, weight: Operand, bias: O
 class PlainConvolution(FilterBank):
     """Convolution of channels of maps with a bank of filters. Options: see ``FilterBank``."""
 
+    family: ClassVar[str] = "convolution"
+    symbolic_options: ClassVar[Mapping[str, Any]] = {"out_channels": "K", "kernel_size": 3, "padding": "same"}
+    onnx_names: ClassVar[tuple[str, ...]] = ("Conv",)
+
+    @classmethod
+    def from_onnx(cls, call: OperatorCall) -> Translation | None:
+        """Return a convolution as ONNX writes it; None for maps with another number of axes."""
+        maps, weight, bias = call["0"], call["1"], call.get("2")
+        if not _has_axes(maps, weight, cls.axis_count):
+            return None
+        window = onnx_window_options(call, kernel_size=weight.shape[2:], map_size=maps.shape[-cls.axis_count :])
+        layer = cls(out_channels=weight.shape[0], groups=call.get("group", 1), bias=bias is not None, **window)
+        return _bank_translation(layer, maps, weight, bias)
+
     def map_size(self, map_size: Shape) -> Shape:
         """Return the number of windows that fit on a map [1]."""
         return self.window.output_size(map_size)
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        cls.torch_operators = dict.fromkeys(TORCH_NAMES, partial(_from_torch, kind=cls))
-        cls.onnx_operators = {"Conv": partial(_plain_from_onnx, kind=cls)}
-
     def filter_shape(self, in_channels: int) -> Shape:
         """Return (out_channels, channels of a group, taps) [1]."""
         return (self.out_channels, share_of(in_channels, self.groups), *self.window.kernel_size)
-
-
-def _from_torch(call: OperatorCall, kind: type[FilterBank]) -> Translation | None:
-    """Return a convolution as torch calls it; None for one of another kind, and for maps of other axes."""
-    maps, weight, bias, axis_count = call["input"], call["weight"], call.get("bias"), kind.axis_count
-    if bool(call["transposed"]) is not kind.is_transposed or not _has_axes(maps, weight, axis_count):
-        return None
-    by_axes = ("stride", "dilation", "output_padding") if kind.is_transposed else ("stride", "dilation")
-    groups = call["groups"] if weight.is_shared else _groups_of_a_sample(maps, weight, kind)
-    layer = kind(
-        out_channels=weight.shape[1] * groups if kind.is_transposed else weight.shape[0],
-        kernel_size=tuple(weight.shape[2:]),
-        padding=both_sides(by_axis(call["padding"], axis_count)),
-        groups=groups,
-        bias=bias is not None,
-        **{name: by_axis(call[name], axis_count) for name in by_axes},
-    )
-    return _bank_translation(layer, maps, weight, bias)
 
 
 def _groups_of_a_sample(maps: Operand, weight: Operand, kind: type[FilterBank]) -> int:
@@ -228,54 +228,19 @@ def _has_axes(maps: Operand, weight: Operand, axis_count: int) -> bool:
     return len(weight.shape) == axis_count + 2 and holds_maps(maps, axis_count)
 
 
-def _plain_from_onnx(call: OperatorCall, kind: type[PlainConvolution]) -> Translation | None:
-    """Return a convolution over maps of so many axes as ONNX writes it; None where it is not that."""
-    maps, weight, bias = call["0"], call["1"], call.get("2")
-    if not _has_axes(maps, weight, kind.axis_count):
-        return None
-    window = onnx_window_options(call, kernel_size=weight.shape[2:], map_size=maps.shape[-kind.axis_count :])
-    layer = kind(out_channels=weight.shape[0], groups=call.get("group", 1), bias=bias is not None, **window)
-    return _bank_translation(layer, maps, weight, bias)
-
-
 @layer_kind
-class Convolution1d(PlainConvolution):
+class Convolution1d(PlainConvolution, axis_count=1):
     """Convolution of (channels, length) with a bank of filters. Options: see ``FilterBank``."""
 
-    kind: ClassVar[str] = "convolution_1d"
-    examples: ClassVar[Examples] = (
-        ({"out_channels": 6, "kernel_size": 3, "padding": "same", "stride": 2}, ((4, 9),)),
-        ({"out_channels": 6, "kernel_size": 3, "groups": 2, "dilation": 2, "bias": False}, ((4, 9),)),
-    )
-    symbolic_example: ClassVar[SymbolicExample] = (PLAIN_OPTIONS, (("C", "L"),))
-    axis_count: ClassVar[int] = 1
-
 
 @layer_kind
-class Convolution2d(PlainConvolution):
+class Convolution2d(PlainConvolution, axis_count=2):
     """Convolution of (channels, height, width) with a bank of filters. Options: see ``FilterBank``."""
 
-    kind: ClassVar[str] = "convolution_2d"
-    examples: ClassVar[Examples] = (
-        ({"out_channels": 6, "kernel_size": 3, "padding": "same", "stride": 2}, ((4, 9, 9),)),
-        ({"out_channels": 6, "kernel_size": (3, 1), "groups": 2, "dilation": 2, "bias": False}, ((4, 9, 9),)),
-        ({"out_channels": 4, "kernel_size": 3, "padding": ((1, 2), (0, 1))}, ((4, 9, 9),)),
-    )
-    symbolic_example: ClassVar[SymbolicExample] = (PLAIN_OPTIONS, (("C", "H", "W"),))
-    axis_count: ClassVar[int] = 2
-
 
 @layer_kind
-class Convolution3d(PlainConvolution):
+class Convolution3d(PlainConvolution, axis_count=3):
     """Convolution of (channels, depth, height, width) with a bank of filters. Options: see ``FilterBank``."""
-
-    kind: ClassVar[str] = "convolution_3d"
-    examples: ClassVar[Examples] = (
-        ({"out_channels": 6, "kernel_size": 3, "padding": 1, "stride": 2}, ((4, 5, 9, 9),)),
-        ({"out_channels": 6, "kernel_size": (1, 2, 2), "groups": 2, "bias": False}, ((4, 5, 6, 7),)),
-    )
-    symbolic_example: ClassVar[SymbolicExample] = (PLAIN_OPTIONS, (("C", "D", "H", "W"),))
-    axis_count: ClassVar[int] = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,13 +260,11 @@ class TransposedConvolution(FilterBank):
     outputs of n inputs; n times stride where the padding is ``same``. Further options: see ``FilterBank``.
     """
 
+    family: ClassVar[str] = "transposed_convolution"
+    symbolic_options: ClassVar[Mapping[str, Any]] = {"out_channels": "K", "kernel_size": 4, "stride": 2, "padding": 1}
+    onnx_names: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
     is_transposed: ClassVar[bool] = True
     output_padding: Size = 0
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        cls.torch_operators = dict.fromkeys(TORCH_NAMES, partial(_from_torch, kind=cls))
-        cls.onnx_operators = {"ConvTranspose": partial(_transposed_from_onnx, kind=cls)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -315,6 +278,30 @@ class TransposedConvolution(FilterBank):
     @property
     def _output_padding(self) -> tuple[int, ...]:
         return as_sizes("output_padding", self.output_padding, axis_count=self.axis_count, least=0)
+
+    @classmethod
+    def from_onnx(cls, call: OperatorCall) -> Translation | None:
+        """Return a transposed convolution as ONNX writes it; None for maps with another number of axes."""
+        maps, weight, bias = call["0"], call["1"], call.get("2")
+        if not _has_axes(maps, weight, cls.axis_count):
+            return None
+        map_size, groups = maps.shape[-cls.axis_count :], call.get("group", 1)
+        strides = tuple(call.get("strides", (1,) * cls.axis_count))
+        rule, wanted = call.get("auto_pad", "NOTSET"), call.get("output_shape")
+        extra = tuple(call.get("output_padding", (0,) * cls.axis_count))
+        if wanted is None and rule.startswith("SAME"):
+            wanted = tuple(size * stride for size, stride in zip(map_size, strides, strict=True))
+        window = onnx_window_options(call, kernel_size=weight.shape[2:], map_size=map_size)
+        if wanted is not None:
+            window["padding"] = "valid"
+            unpadded = cls(out_channels=1, bias=False, output_padding=extra, **window).map_size(map_size)
+            spare = tuple(size - target for size, target in zip(unpadded, wanted[-cls.axis_count :], strict=True))
+            window["padding"] = tuple(_shared_out(max(size, 0), upper=rule == "SAME_UPPER") for size in spare)
+            extra = tuple(added + max(-size, 0) for added, size in zip(extra, spare, strict=True))
+        layer = cls(
+            out_channels=weight.shape[1] * groups, groups=groups, bias=bias is not None, output_padding=extra, **window
+        )
+        return _bank_translation(layer, maps, weight, bias)
 
     def map_size(self, map_size: Shape) -> Shape:
         """Return the extent that the taps of all inputs reach, less the padding [1]."""
@@ -334,30 +321,6 @@ class TransposedConvolution(FilterBank):
         return (in_channels, share_of(self.out_channels, self.groups), *self.window.kernel_size)
 
 
-def _transposed_from_onnx(call: OperatorCall, kind: type[TransposedConvolution]) -> Translation | None:
-    """Return a transposed convolution over maps of so many axes as ONNX writes it; None where it is not that."""
-    maps, weight, bias = call["0"], call["1"], call.get("2")
-    if not _has_axes(maps, weight, kind.axis_count):
-        return None
-    map_size, groups = maps.shape[-kind.axis_count :], call.get("group", 1)
-    strides = tuple(call.get("strides", (1,) * kind.axis_count))
-    rule, wanted = call.get("auto_pad", "NOTSET"), call.get("output_shape")
-    extra = tuple(call.get("output_padding", (0,) * kind.axis_count))
-    if wanted is None and rule.startswith("SAME"):
-        wanted = tuple(size * stride for size, stride in zip(map_size, strides, strict=True))
-    window = onnx_window_options(call, kernel_size=weight.shape[2:], map_size=map_size)
-    if wanted is not None:
-        window["padding"] = "valid"
-        unpadded = kind(out_channels=1, bias=False, output_padding=extra, **window).map_size(map_size)
-        spare = tuple(size - target for size, target in zip(unpadded, wanted[-kind.axis_count :], strict=True))
-        window["padding"] = tuple(_shared_out(max(spare_size, 0), upper=rule == "SAME_UPPER") for spare_size in spare)
-        extra = tuple(added + max(-spare_size, 0) for added, spare_size in zip(extra, spare, strict=True))
-    layer = kind(
-        out_channels=weight.shape[1] * groups, groups=groups, bias=bias is not None, output_padding=extra, **window
-    )
-    return _bank_translation(layer, maps, weight, bias)
-
-
 def _shared_out(zeros: int, *, upper: bool) -> Pair:
     """Return zeros before and after; an odd zero comes after if ``upper``, otherwise before."""
     less, more = zeros // 2, zeros - zeros // 2
@@ -365,40 +328,15 @@ def _shared_out(zeros: int, *, upper: bool) -> Pair:
 
 
 @layer_kind
-class TransposedConvolution1d(TransposedConvolution):
+class TransposedConvolution1d(TransposedConvolution, axis_count=1):
     """Transposed convolution of (channels, length). Options: see ``TransposedConvolution``."""
 
-    kind: ClassVar[str] = "transposed_convolution_1d"
-    examples: ClassVar[Examples] = (
-        ({"out_channels": 6, "kernel_size": 4, "padding": 1, "stride": 2}, ((4, 9),)),
-        ({"out_channels": 6, "kernel_size": 3, "groups": 2, "dilation": 2, "bias": False}, ((4, 9),)),
-    )
-    symbolic_example: ClassVar[SymbolicExample] = (TRANSPOSED_OPTIONS, (("C", "L"),))
-    axis_count: ClassVar[int] = 1
-
 
 @layer_kind
-class TransposedConvolution2d(TransposedConvolution):
+class TransposedConvolution2d(TransposedConvolution, axis_count=2):
     """Transposed convolution of (channels, height, width). Options: see ``TransposedConvolution``."""
 
-    kind: ClassVar[str] = "transposed_convolution_2d"
-    examples: ClassVar[Examples] = (
-        ({"out_channels": 6, "kernel_size": 4, "padding": 1, "stride": 2}, ((4, 9, 9),)),
-        ({"out_channels": 6, "kernel_size": 3, "stride": 2, "output_padding": 1, "groups": 2}, ((4, 9, 9),)),
-        ({"out_channels": 4, "kernel_size": 3, "stride": 2, "padding": "same", "bias": False}, ((4, 9, 9),)),
-    )
-    symbolic_example: ClassVar[SymbolicExample] = (TRANSPOSED_OPTIONS, (("C", "H", "W"),))
-    axis_count: ClassVar[int] = 2
-
 
 @layer_kind
-class TransposedConvolution3d(TransposedConvolution):
+class TransposedConvolution3d(TransposedConvolution, axis_count=3):
     """Transposed convolution of (channels, depth, height, width). Options: see ``TransposedConvolution``."""
-
-    kind: ClassVar[str] = "transposed_convolution_3d"
-    examples: ClassVar[Examples] = (
-        ({"out_channels": 6, "kernel_size": 4, "padding": 1, "stride": 2}, ((4, 3, 4, 5),)),
-        ({"out_channels": 6, "kernel_size": (1, 3, 2), "groups": 2, "bias": False}, ((4, 3, 4, 5),)),
-    )
-    symbolic_example: ClassVar[SymbolicExample] = (TRANSPOSED_OPTIONS, (("C", "D", "H", "W"),))
-    axis_count: ClassVar[int] = 3

@@ -7,34 +7,31 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_axes, check_count, check_flag, check_shape, refuse
+from perfmodel.layers.base import (
+    Checks,
+    Layer,
+    LayerByInput,
+    OnePassLayer,
+    Operations,
+    SymbolicExample,
+    Traffic,
+    layer_kind,
+)
+from perfmodel.layers.checks import check_axes, check_count, refuse
 from perfmodel.layers.passes import broadcast_gradient, elementwise, only_pass
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.records import Role
 
-COPY_TORCH_NAMES = {
-    "aten.clone": "self",
-    "aten._to_copy": "self",
-    "aten.lift_fresh_copy": "self",
-    "aten.copy": "src",
-}
-"""Operator of torch -> name of the argument it copies."""
 
-
-def _from_torch_copy(call: OperatorCall) -> Translation | None:
+def _copied(call: OperatorCall) -> Translation | None:
     if call.moved:
         return None  # into another order: elements are rearranged
-    return Translation(layer=Copy(), inputs=(call[COPY_TORCH_NAMES[call.operator]],))
-
-
-def _from_onnx_copy(call: OperatorCall) -> Translation:
-    return Translation(layer=Copy(), inputs=(call["0"],))
+    return Translation(layer=Copy(), inputs=(call.get("src", call.operands[0]),))
 
 
 @layer_kind
-class Copy(Layer):
+class Copy(OnePassLayer):
     """The same elements in memory of their own: a clone, or a change of data type.
 
     Notes
@@ -43,22 +40,16 @@ class Copy(Layer):
     """
 
     kind: ClassVar[str] = "copy"
-    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
-    torch_operators: ClassVar[Operators] = dict.fromkeys(COPY_TORCH_NAMES, _from_torch_copy)
-    onnx_operators: ClassVar[Operators] = {"Cast": _from_onnx_copy, "CastLike": _from_onnx_copy}
+    torch_operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten.clone", "aten._to_copy", "aten.lift_fresh_copy", "aten.copy"), _copied
+    )
+    onnx_operators: ClassVar[Operators] = {"Cast": _copied, "CastLike": _copied}
     keeps_inputs: ClassVar[bool] = False
 
-    def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the input's shape."""
-        return input_shapes[0]
-
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes y."""
-        return (elementwise("copy", element_count(input_shapes[0], batch_size=batch_size)),)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return nothing."""
-        return ()
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, None]:
+        """Return a pass that reads x and writes y."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        return {"read": elements, "written": elements}, None
 
 
 def _joined(tensors: tuple[Operand, ...], place: int | None, *, new_axis: bool) -> Translation | None:
@@ -99,21 +90,13 @@ class Concat(LayerByInput):
     """
 
     kind: ClassVar[str] = "concat"
-    examples: ClassVar[Examples] = (
-        ({}, ((4, 9, 9), (4, 9, 9))),
-        ({"axis": 1}, ((5, 6), (5, 6))),
-        ({"axis": 1, "new_axis": True}, ((5, 6), (5, 6), (5, 6))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"), ("D", "H", "W")))
-    torch_operators: ClassVar[Operators] = {
-        "aten.cat": _from_torch_concat,
-        "aten.stack": _from_torch_concat,
-    }
+    torch_operators: ClassVar[Operators] = {"aten.cat": _from_torch_concat, "aten.stack": _from_torch_concat}
     onnx_operators: ClassVar[Operators] = {"Concat": _from_onnx_concat}
     keeps_inputs: ClassVar[bool] = False
     gradient_is_view: ClassVar[bool] = True
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
-    checks: ClassVar[Checks] = {"axis": partial(check_count, minimum=0), "new_axis": check_flag}
+    checks: ClassVar[Checks] = {"axis": partial(check_count, minimum=0)}
     axis: int = 0
     new_axis: bool = False
 
@@ -145,7 +128,7 @@ class Concat(LayerByInput):
 
 
 def _ordered(x: Operand, order: Sequence[int], *, copies: bool) -> Translation:
-    """Return the order of a sample's axes that follows from that of the whole tensor's."""
+    """Return a sample's axes in the order that the whole tensor's axes take."""
     places = [x.sample_axis(axis) for axis in order]
     axes = tuple(place for place in places if place is not None)
     axes = (*axes, len(x.shape) - 1) if x.is_complex else axes
@@ -172,7 +155,7 @@ def _from_onnx_transpose(call: OperatorCall) -> Translation:
 
 
 @layer_kind
-class Transpose(Layer):
+class Transpose(OnePassLayer):
     """The axes of a sample in another order.
 
     Parameters
@@ -188,10 +171,6 @@ class Transpose(Layer):
     """
 
     kind: ClassVar[str] = "transpose"
-    examples: ClassVar[Examples] = (
-        ({"axes": (1, 2, 0)}, ((4, 9, 8),)),
-        ({"axes": (1, 0), "copies": True}, ((5, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"axes": (1, 0), "copies": True}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {
         "aten.permute": _permuted,
@@ -200,7 +179,8 @@ class Transpose(Layer):
     }
     onnx_operators: ClassVar[Operators] = {"Transpose": _from_onnx_transpose}
     keeps_inputs: ClassVar[bool] = False
-    checks: ClassVar[Checks] = {"axes": check_axes, "copies": check_flag}
+    checks: ClassVar[Checks] = {"axes": check_axes}
+    pass_name: ClassVar[str] = "rearrange"
     axes: tuple[int, ...]
     copies: bool = False
 
@@ -225,28 +205,16 @@ class Transpose(Layer):
             mismatch(f"orders {len(self.axes)} axes, but its input is {shape_text(input_shapes[0])}")
         return tuple(input_shapes[0][axis] for axis in self.axes)
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that moves all elements, or nothing."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic | None, Traffic | None]:
+        """Return a pass that moves all elements, and one that moves them back; none for a view."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
-        return (elementwise("rearrange", elements),) if self.copies else ()
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that moves them back, or nothing."""
-        elements = element_count(input_shapes[0], batch_size=batch_size)
-        return (elementwise("rearrange", elements, role=Role.INPUT_GRADIENT),) if self.copies else ()
+        move = {"read": elements, "written": elements} if self.copies else None
+        return move, move
 
 
 REARRANGE_TORCH_NAMES = (
-    "aten.roll",
-    "aten.flip",
-    "aten.rot90",
-    "aten.pixel_shuffle",
-    "aten.pixel_unshuffle",
-    "aten.channel_shuffle",
-    "aten.native_channel_shuffle",
-    "aten.tril",
-    "aten.triu",
-    "aten.repeat",
+    *("aten.roll", "aten.flip", "aten.rot90", "aten.pixel_shuffle", "aten.pixel_unshuffle", "aten.channel_shuffle"),
+    *("aten.native_channel_shuffle", "aten.tril", "aten.triu", "aten.repeat"),
 )
 """Operators of torch that move elements."""
 ONNX_NAMES = ("DepthToSpace", "SpaceToDepth", "Tile", "Trilu", "ReverseSequence")
@@ -265,7 +233,7 @@ def _from_copy(call: OperatorCall) -> Translation | None:
 
 @layer_kind
 class Rearrange(Layer):
-    """A copy of a tensor whose elements lie elsewhere, in another order of axes, or several times.
+    """A copy of a tensor with elements moved, axes reordered, or parts repeated.
 
     Parameters
     ----------
@@ -283,10 +251,6 @@ class Rearrange(Layer):
     """
 
     kind: ClassVar[str] = "rearrange"
-    examples: ClassVar[Examples] = (
-        ({"shape": (1, 18, 18)}, ((4, 9, 9),)),
-        ({"shape": (10, 6)}, ((5, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = {
         **dict.fromkeys(REARRANGE_TORCH_NAMES, _from_call),
@@ -294,7 +258,6 @@ class Rearrange(Layer):
     }
     onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_call)
     keeps_inputs: ClassVar[bool] = False
-    checks: ClassVar[Checks] = {"shape": check_shape, "per_sample": check_flag, "copies_back": check_flag}
     shape: Shape
     per_sample: bool = False
     copies_back: bool = True

@@ -7,31 +7,33 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from perfmodel.layers.activation import Sigmoid
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_count, check_fraction, is_open_size, refuse
-from perfmodel.layers.passes import MASK_BYTES, elementwise, one_pass, only_pass
-from perfmodel.layers.shapes import Shape, Shapes, check_rank, mismatch, shape_text
-from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
+from perfmodel.layers.base import (
+    Checks,
+    Layer,
+    LayerByInput,
+    OnePassLayer,
+    Operations,
+    SymbolicExample,
+    Traffic,
+    layer_kind,
+)
+from perfmodel.layers.checks import numbered
+from perfmodel.layers.passes import MASK_BYTES, elementwise, one_pass
+from perfmodel.layers.shapes import Shape, Shapes, check_equal, check_rank
+from perfmodel.layers.translation import OperatorCall, Operators, Translation, of_first
 from perfmodel.layers.view import Reshape
 from perfmodel.records import Contraction, Role
 
 
-def _at_rate(x: Operand, rate: float, *, is_training: bool) -> Translation:
-    layer = Dropout(rate=rate) if is_training and rate else Reshape(shape=tuple(x.shape))
-    return Translation(layer=layer, inputs=(x,))
-
-
-def _from_torch(call: OperatorCall) -> Translation:
-    return _at_rate(call["input"], call["p"], is_training=call["train"] in (True, None))
-
-
-def _from_onnx(call: OperatorCall) -> Translation:
-    rate = call.get("ratio", 0.5)
-    return _at_rate(call["0"], rate, is_training=bool(call.get("training_mode", False)))
+def _from_call(call: OperatorCall) -> Translation:
+    rate = call.get("p", call.get("ratio", 0.5))
+    is_training = call.get("train", True) if "." in call.operator else bool(call.get("training_mode", False))
+    layer = Dropout(rate=rate) if is_training and rate else Reshape(shape=tuple(call.operands[0].shape))
+    return of_first(call, layer)
 
 
 @layer_kind
-class Dropout(Layer):
+class Dropout(OnePassLayer):
     """Zero a fraction of the elements at random and scale up the others, as in training.
 
     Parameters
@@ -46,19 +48,10 @@ class Dropout(Layer):
     """
 
     kind: ClassVar[str] = "dropout"
-    examples: ClassVar[Examples] = (({"rate": 0.3}, ((4, 9, 9),)),)
-    torch_operators: ClassVar[Operators] = {
-        "aten.dropout": _from_torch,
-        "aten.native_dropout": _from_torch,
-    }
-    onnx_operators: ClassVar[Operators] = {"Dropout": _from_onnx}
+    torch_operators: ClassVar[Operators] = dict.fromkeys(("aten.dropout", "aten.native_dropout"), _from_call)
+    onnx_operators: ClassVar[Operators] = {"Dropout": _from_call}
     keeps_inputs: ClassVar[bool] = False
-    checks: ClassVar[Checks] = {"rate": check_fraction}
     rate: float = 0.5
-
-    def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the input's shape."""
-        return input_shapes[0]
 
     def at_inference(self, input_shapes: Shapes) -> Layer:
         """Return a layer that does nothing."""
@@ -68,23 +61,13 @@ class Dropout(Layer):
         """Return the mask [B]."""
         return MASK_BYTES * batch_size * math.prod(input_shapes[0])
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes y and the mask."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that reads x and writes y and the mask, and one that reads dy and the mask and writes dx."""
         elements = batch_size * math.prod(input_shapes[0])
-        return only_pass(
-            "dropout", read=elements, written=elements, flop=2 * elements, written_index_bytes=MASK_BYTES * elements
-        )
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads dy and the mask and writes dx."""
-        elements = batch_size * math.prod(input_shapes[0])
-        return only_pass(
-            "dropout",
-            read=elements,
-            written=elements,
-            flop=elements,
-            read_index_bytes=MASK_BYTES * elements,
-            role=Role.INPUT_GRADIENT,
+        mask_bytes = MASK_BYTES * elements
+        return (
+            {"read": elements, "written": elements, "flop": 2 * elements, "written_index_bytes": mask_bytes},
+            {"read": elements, "written": elements, "flop": elements, "read_index_bytes": mask_bytes},
         )
 
 
@@ -104,15 +87,13 @@ class GaussianSample(LayerByInput):
     """
 
     kind: ClassVar[str] = "gaussian_sample"
-    examples: ClassVar[Examples] = (({}, ((10,), (10,))),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("F",), ("F",)))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
     keeps_inputs: ClassVar[bool] = False
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape of the mean."""
-        if tuple(input_shapes[0]) != tuple(input_shapes[1]):
-            mismatch(f"takes two inputs of one shape, but they are {' and '.join(map(shape_text, input_shapes))}")
+        check_equal(input_shapes)
         return tuple(input_shapes[0])
 
     def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
@@ -162,22 +143,13 @@ class ContrastiveDivergence(Layer):
     """
 
     kind: ClassVar[str] = "contrastive_divergence"
-    examples: ClassVar[Examples] = (
-        ({"hidden_units": 4}, ((10,),)),
-        ({"hidden_units": 7, "steps": 3}, ((10,),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_units": "H"}, (("V",),))
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     keeps_output: ClassVar[bool] = True
     is_loss: ClassVar[bool] = True
-    checks: ClassVar[Checks] = {"hidden_units": check_count, "steps": check_count}
+    checks: ClassVar[Checks] = {"steps": numbered()}
     hidden_units: int
     steps: int = 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if is_open_size(self.steps):
-            refuse("steps", self.steps, "must be a number, not a symbol: reconstructions run one after the other")
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return (hidden_units,)."""

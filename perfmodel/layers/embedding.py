@@ -5,29 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_count, is_open_size
-from perfmodel.layers.passes import only_pass
+from perfmodel.layers.base import Layer, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.checks import is_open_size
 from perfmodel.layers.shapes import SEQUENCE, Shape, Shapes, check_rank, mismatch, shape_text
-from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
+from perfmodel.layers.translation import OperatorCall, Operators, Translation
 from perfmodel.records import Gather, Role
 
 TABLE_AXES = 2
 
 
-def _look_up(table: Operand, indices: Operand) -> Translation | None:
-    if not table.is_parameter or table.is_transposed or len(table.shape) != TABLE_AXES:
+def _look_up(call: OperatorCall) -> Translation | None:
+    table, indices = call.operands[:2]
+    if call.get("axis", 0) or not table.is_parameter or table.is_transposed or len(table.shape) != TABLE_AXES:
         return None
     layer = Embedding(vocabulary=table.shape[0], features=table.shape[1])
     return Translation(layer=layer, inputs=(indices,), parameters={"weight": table})
-
-
-def _from_torch(call: OperatorCall) -> Translation | None:
-    return _look_up(call["weight"], call["indices"])
-
-
-def _from_onnx_embedding(call: OperatorCall) -> Translation | None:
-    return None if call.get("axis", 0) else _look_up(call["0"], call["1"])
 
 
 @layer_kind
@@ -48,16 +40,11 @@ class Embedding(Layer):
     """
 
     kind: ClassVar[str] = "embedding"
-    examples: ClassVar[Examples] = (
-        ({"vocabulary": 20, "features": 4}, ((5,),)),
-        ({"vocabulary": 20, "features": 4}, ((5, 3),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"vocabulary": "V", "features": "F"}, (("S",),))
     inputs_serve_weights: ClassVar[bool] = True
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
-    torch_operators: ClassVar[Operators] = {"aten.embedding": _from_torch}
-    onnx_operators: ClassVar[Operators] = {"Gather": _from_onnx_embedding}
-    checks: ClassVar[Checks] = {"vocabulary": check_count, "features": check_count}
+    torch_operators: ClassVar[Operators] = {"aten.embedding": _look_up}
+    onnx_operators: ClassVar[Operators] = {"Gather": _look_up}
     vocabulary: int
     features: int
 
@@ -82,11 +69,8 @@ class Embedding(Layer):
         return (self._gather(input_shapes, batch_size=batch_size, role=Role.WEIGHT_GRADIENT),)
 
 
-PASS = "positional_embedding"
-
-
 @layer_kind
-class PositionalEmbedding(Layer):
+class PositionalEmbedding(OnePassLayer):
     """y = x + table[:steps]: a learned row is added to each position of (steps, features).
 
     Parameters
@@ -106,10 +90,9 @@ class PositionalEmbedding(Layer):
     """
 
     kind: ClassVar[str] = "positional_embedding"
-    examples: ClassVar[Examples] = (({"positions": 9}, ((5, 6),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"positions": "P"}, (("S", "F"),))
     keeps_inputs: ClassVar[bool] = False
-    checks: ClassVar[Checks] = {"positions": check_count}
+    gradient_role: ClassVar[Role] = Role.WEIGHT_GRADIENT
     positions: int
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
@@ -124,22 +107,13 @@ class PositionalEmbedding(Layer):
         """Return the table."""
         return {"weight": (self.positions, input_shapes[0][-1])}
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that adds the rows."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that adds the rows in use, and one that adds up the table's gradient."""
         rows_in_use = math.prod(input_shapes[0])
-        elements = batch_size * rows_in_use
-        return only_pass(PASS, read=elements + rows_in_use, written=elements, flop=elements)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that adds up the table's gradient."""
-        elements = batch_size * math.prod(input_shapes[0])
-        return only_pass(
-            PASS,
-            read=elements,
-            written=self.positions * input_shapes[0][-1],
-            tensor=elements,
-            flop=elements,
-            role=Role.WEIGHT_GRADIENT,
+        elements, table_elements = batch_size * rows_in_use, self.positions * input_shapes[0][-1]
+        return (
+            {"read": elements + rows_in_use, "written": elements, "flop": elements},
+            {"read": elements, "written": table_elements, "tensor": elements, "flop": elements},
         )
 
 
@@ -156,7 +130,7 @@ def _from_onnx_rotary_embedding(call: OperatorCall) -> Translation | None:
 
 
 @layer_kind
-class RotaryEmbedding(Layer):
+class RotaryEmbedding(OnePassLayer):
     """Pairs of features turned by an angle that grows with the position; x is ([heads,] steps, features).
 
     Notes
@@ -171,10 +145,6 @@ class RotaryEmbedding(Layer):
     """
 
     kind: ClassVar[str] = "rotary_embedding"
-    examples: ClassVar[Examples] = (
-        ({}, ((4, 9, 8),)),
-        ({}, ((9, 8),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"),))
     keeps_inputs: ClassVar[bool] = False
     onnx_operators: ClassVar[Operators] = {"RotaryEmbedding": _from_onnx_rotary_embedding}
@@ -187,21 +157,9 @@ class RotaryEmbedding(Layer):
             mismatch(f"turns pairs of features, but its input {shape_text(input_shapes[0])} has {features}")
         return input_shapes[0]
 
-    def _rotation(self, input_shapes: Shapes, *, batch_size: Any, role: Role) -> Operations:
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that turns x, and one that turns dy back."""
         elements = batch_size * math.prod(input_shapes[0])
         tables = math.prod(input_shapes[0][-2:])  # a cosine and a sine for every two features
-        return only_pass(
-            "rotary_embedding",
-            read=elements + tables,
-            written=elements,
-            flop=FLOP_PER_ELEMENT * elements,
-            role=role,
-        )
-
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that turns x."""
-        return self._rotation(input_shapes, batch_size=batch_size, role=Role.OUTPUT)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that turns dy back."""
-        return self._rotation(input_shapes, batch_size=batch_size, role=Role.INPUT_GRADIENT)
+        turn = {"read": elements + tables, "written": elements, "flop": FLOP_PER_ELEMENT * elements}
+        return turn, turn

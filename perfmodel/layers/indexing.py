@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import (
-    check_axis,
-    check_count,
-    check_flag,
-    check_shape,
-    is_open_size,
-    one_of,
-    refuse,
+from perfmodel.layers.base import (
+    Checks,
+    Layer,
+    LayerByInput,
+    OnePassLayer,
+    Operations,
+    SymbolicExample,
+    Traffic,
+    layer_kind,
 )
+from perfmodel.layers.checks import check_axis, is_open_size, numbered, one_of
 from perfmodel.layers.passes import INDEX_BYTES, one_pass, only_pass
 from perfmodel.layers.shapes import (
     Shape,
     Shapes,
-    SharedShape,
     axis_in,
     element_count,
     mismatch,
@@ -29,7 +29,7 @@ from perfmodel.layers.shapes import (
     stated_shape,
     with_extent,
 )
-from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation, of_first
 from perfmodel.numeric import share_of
 from perfmodel.records import Role
 
@@ -43,34 +43,22 @@ class IndexedLayer(Layer):
         return tuple(any(wanted) and not flows for flows in self.differentiable(len(wanted)))
 
 
-def _picked(call: OperatorCall, table: Operand, indices: tuple[Operand, ...]) -> Translation | None:
+def _picked(call: OperatorCall) -> Translation | None:
     """Return the rows that indices pick; each index stands for the elements of the result that share it."""
+    _, *indices = call.operands
     if not indices or not all(index.is_index for index in indices):
         return None
-    operands = (table, *indices)
     picked = max(math.prod(index.shape) for index in indices)
     elements = math.prod(call.output.shape)
     row_elements = elements // picked if picked and elements % picked == 0 else 1
     is_shared = call.output.is_shared
-    if is_shared != all(operand.is_shared for operand in operands):
+    if is_shared != all(operand.is_shared for operand in call.operands):
         return None  # some of the samples
-    return Translation(layer=Take(shape=tuple(call.output.shape), row_elements=row_elements), inputs=operands)
-
-
-def _from_torch_take(call: OperatorCall) -> Translation | None:
-    return _picked(call, call["self"], (call["index"],))
-
-
-def _indexed_from_torch(call: OperatorCall) -> Translation | None:
-    return _picked(call, call["self"], tuple(index for index in call["indices"] if isinstance(index, Operand)))
-
-
-def _from_onnx_take(call: OperatorCall) -> Translation | None:
-    return _picked(call, call["0"], (call["1"],))
+    return Translation(layer=Take(shape=tuple(call.output.shape), row_elements=row_elements), inputs=call.operands)
 
 
 @layer_kind
-class Take(IndexedLayer):
+class Take(IndexedLayer, OnePassLayer):
     """Rows of the first input, picked by the indices in the others.
 
     Parameters
@@ -88,27 +76,14 @@ class Take(IndexedLayer):
     """
 
     kind: ClassVar[str] = "take"
-    examples: ClassVar[Examples] = (
-        ({"shape": (3, 6), "row_elements": 6}, ((5, 6), (3,))),
-        ({"shape": (5, 2)}, ((5, 6), (5, 2))),
-        ({"shape": (4, 4, 8), "row_elements": 8}, (SharedShape((9, 8)), SharedShape((4, 4)))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("K", "F"), "row_elements": "F"}, (("S", "F"), ("K",)))
-    torch_operators: ClassVar[Operators] = {
-        "aten.index": _indexed_from_torch,
-        "aten.index_select": _from_torch_take,
-        "aten.gather": _from_torch_take,
-        "aten.take": _from_torch_take,
-    }
-    onnx_operators: ClassVar[Operators] = {
-        "Gather": _from_onnx_take,
-        "GatherElements": _from_onnx_take,
-        "GatherND": _from_onnx_take,
-    }
+    torch_operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten.index", "aten.index_select", "aten.gather", "aten.take"), _picked
+    )
+    onnx_operators: ClassVar[Operators] = dict.fromkeys(("Gather", "GatherElements", "GatherND"), _picked)
     index_inputs: ClassVar[tuple[int, ...]] = tuple(range(1, 9))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 9)
     keeps_inputs: ClassVar[bool] = False
-    checks: ClassVar[Checks] = {"shape": check_shape, "row_elements": check_count}
     shape: Shape
     row_elements: int = 1
 
@@ -116,28 +91,19 @@ class Take(IndexedLayer):
         """Return the requested shape."""
         return stated_shape(self.shape, input_shapes)
 
-    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:
-        """Return elements of the output, and bytes of indices that are read."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that copies the rows, and one that clears the gradient and adds rows into it."""
         elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        indices_per_row = len(input_shapes) - 1
-        return elements, INDEX_BYTES * indices_per_row * share_of(elements, self.row_elements)
-
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads rows and indices and writes the rows."""
-        elements, index_bytes = self._counts(input_shapes, batch_size)
-        return only_pass("take", read=elements, written=elements, read_index_bytes=index_bytes)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that clears the gradient and adds the rows into it."""
-        elements, index_bytes = self._counts(input_shapes, batch_size)
-        return only_pass(
-            "take",
-            read=2 * elements,
-            written=elements + element_count(input_shapes[0], batch_size=batch_size),
-            tensor=elements,
-            flop=elements,
-            read_index_bytes=index_bytes,
-            role=Role.INPUT_GRADIENT,
+        index_bytes = INDEX_BYTES * (len(input_shapes) - 1) * share_of(elements, self.row_elements)
+        return (
+            {"read": elements, "written": elements, "read_index_bytes": index_bytes},
+            {
+                "read": 2 * elements,
+                "written": elements + element_count(input_shapes[0], batch_size=batch_size),
+                "tensor": elements,
+                "flop": elements,
+                "read_index_bytes": index_bytes,
+            },
         )
 
 
@@ -199,20 +165,11 @@ class Scatter(IndexedLayer, LayerByInput):
     """
 
     kind: ClassVar[str] = "scatter"
-    examples: ClassVar[Examples] = (
-        ({}, ((5, 6), (2, 6), (2, 6))),
-        ({"adds": True}, ((10,), (4,), (4,))),
-        ({"has_source": False}, ((5, 6), (5, 1))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"), ("T", "F"), ("T",)))
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch_scatter)
-    onnx_operators: ClassVar[Operators] = {
-        "ScatterElements": _from_onnx_scatter,
-        "ScatterND": _from_onnx_scatter,
-    }
+    onnx_operators: ClassVar[Operators] = dict.fromkeys(("ScatterElements", "ScatterND"), _from_onnx_scatter)
     input_counts: ClassVar[tuple[int, int | None]] = (2, None)
     keeps_inputs: ClassVar[bool] = False
-    checks: ClassVar[Checks] = {"adds": check_flag, "has_source": check_flag}
     adds: bool = False
     has_source: bool = True
 
@@ -262,24 +219,16 @@ RESULTS = ("values", "index")
 """Which result is the output."""
 
 
-def _largest(call: OperatorCall, x: Operand, axis: int) -> Translation | None:
-    place = x.sample_axis(axis)
+def _largest(call: OperatorCall) -> Translation | None:
+    place = call.operands[0].sample_axis(call.get("dim", call.get("axis", -1)))
     if place is None:
         return None  # among samples
     result = "index" if call.output.is_index else "values"
-    return Translation(layer=TopK(count=call.output.shape[place], axis=place, result=result), inputs=(x,))
-
-
-def _from_torch_top_k(call: OperatorCall) -> Translation | None:
-    return _largest(call, call["self"], call.get("dim", -1))
-
-
-def _from_onnx_top_k(call: OperatorCall) -> Translation | None:
-    return _largest(call, call["0"], call.get("axis", -1))
+    return of_first(call, TopK(count=call.output.shape[place], axis=place, result=result))
 
 
 @layer_kind
-class TopK(Layer):
+class TopK(OnePassLayer):
     """The ``count`` largest (or smallest) elements of each row along an axis, in order, or their positions.
 
     Parameters
@@ -299,27 +248,14 @@ class TopK(Layer):
     """
 
     kind: ClassVar[str] = "top_k"
-    examples: ClassVar[Examples] = (
-        ({"count": 2}, ((5, 6),)),
-        ({"count": 3, "axis": 0, "result": "index"}, ((4, 9, 9),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"count": 2}, (("S", "F"),))
-    torch_operators: ClassVar[Operators] = {
-        "aten.topk": _from_torch_top_k,
-        "aten.sort": _from_torch_top_k,
-        "aten.argsort": _from_torch_top_k,
-    }
-    onnx_operators: ClassVar[Operators] = {"TopK": _from_onnx_top_k}
+    torch_operators: ClassVar[Operators] = dict.fromkeys(("aten.topk", "aten.sort", "aten.argsort"), _largest)
+    onnx_operators: ClassVar[Operators] = {"TopK": _largest}
     keeps_inputs: ClassVar[bool] = False
-    checks: ClassVar[Checks] = {"count": check_count, "axis": check_axis, "result": one_of(RESULTS)}
+    checks: ClassVar[Checks] = {"count": numbered(), "axis": check_axis, "result": one_of(RESULTS)}
     count: int
     axis: int = -1
     result: str = "values"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if is_open_size(self.count):
-            refuse("count", self.count, "must be a number")
 
     def differentiable(self, input_count: int) -> tuple[bool, ...]:
         """Return for each of ``input_count`` inputs [1] whether it has a gradient: positions have none."""
@@ -333,37 +269,15 @@ class TopK(Layer):
             mismatch(f"keeps {self.count} elements along axis {self.axis}, but its input is {shape_text(shape)}")
         return with_extent(shape, place, self.count)
 
-    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any]:
-        """Return elements of the input, and those kept."""
-        kept = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return element_count(input_shapes[0], batch_size=batch_size), kept
-
     def saved_index_count(self, input_shapes: Shapes, *, batch_size: Any) -> Any:
         """Return the positions of the kept elements [1]."""
-        return self._counts(input_shapes, batch_size)[1]
+        return element_count(self.output_shape(input_shapes), batch_size=batch_size)
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes values and indices."""
-        elements, kept = self._counts(input_shapes, batch_size)
-        return only_pass(
-            "top_k",
-            read=elements,
-            written=kept,
-            tensor=elements,
-            flop=self.count.bit_length() * elements,
-            written_index_bytes=INDEX_BYTES * kept,
-        )
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that clears dx and writes dy into it; nothing for positions."""
-        if self.result == "index":
-            return ()
-        elements, kept = self._counts(input_shapes, batch_size)
-        return only_pass(
-            "top_k",
-            read=kept,
-            written=elements + kept,
-            tensor=elements,
-            read_index_bytes=INDEX_BYTES * kept,
-            role=Role.INPUT_GRADIENT,
-        )
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic | None]:
+        """Return a pass that reads x and writes values and indices, and one that clears dx and writes dy into it."""
+        elements = element_count(input_shapes[0], batch_size=batch_size)
+        kept = self.saved_index_count(input_shapes, batch_size=batch_size)
+        index_bytes, flop = INDEX_BYTES * kept, self.count.bit_length() * elements
+        forward = {"read": elements, "written": kept, "tensor": elements, "flop": flop}
+        backward = {"read": kept, "written": elements + kept, "tensor": elements, "read_index_bytes": index_bytes}
+        return {**forward, "written_index_bytes": index_bytes}, backward if self.result == "values" else None

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_count, check_flag, refuse
-from perfmodel.layers.passes import bias_gradient, broadcast_gradient, one_pass
+from perfmodel.layers.base import Layer, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.checks import refuse
+from perfmodel.layers.passes import bias_gradient, broadcast_gradient, one_pass, summed_repeats
 from perfmodel.layers.shapes import (
     Shape,
     ShapeMismatchError,
@@ -46,11 +46,10 @@ def _from_linear(call: OperatorCall) -> Translation | None:
 
 
 def _from_product(call: OperatorCall) -> Translation | None:
-    if call.operator != "aten.addmm":
-        second = call["mat2"] if call.operator == "aten.mm" else call["other"]
-        return _dense(call, call["self"], second, None, units_axis=1)
-    is_plain = call.get("alpha", 1) == call.get("beta", 1) == 1
-    return _dense(call, call["mat1"], call["mat2"], call["self"], units_axis=1) if is_plain else None
+    if not _is_plain_sum(call):
+        return None
+    *bias, x, weight = call.operands
+    return _dense(call, x, weight, bias[0] if bias else None, units_axis=1)
 
 
 def _from_gemm_dense(call: OperatorCall) -> Translation | None:
@@ -59,8 +58,9 @@ def _from_gemm_dense(call: OperatorCall) -> Translation | None:
     return _dense(call, call["0"], call["1"], call.get("2"), units_axis=0 if call.get("transB", 0) else 1)
 
 
-def _from_onnx_product(call: OperatorCall) -> Translation | None:
-    return _dense(call, call["0"], call["1"], None, units_axis=1)
+def _is_plain_sum(call: OperatorCall) -> bool:
+    """Return whether a product, and what is added to it, are multiplied by no number."""
+    return bool(call.get("alpha", 1) == call.get("beta", 1) == 1)
 
 
 def is_dense(call: OperatorCall) -> bool:
@@ -97,11 +97,6 @@ class Dense(Layer):
     """
 
     kind: ClassVar[str] = "dense"
-    examples: ClassVar[Examples] = (
-        ({"units": 3}, ((10,),)),
-        ({"units": 3, "bias": False}, ((5, 6),)),
-        ({"units": 3, "adds_bias_apart": True}, ((5, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"units": "U"}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = {
         "aten.linear": _from_linear,
@@ -109,9 +104,8 @@ class Dense(Layer):
         "aten.mm": _from_product,
         "aten.matmul": _from_product,
     }
-    onnx_operators: ClassVar[Operators] = {"Gemm": _from_gemm_dense, "MatMul": _from_onnx_product}
+    onnx_operators: ClassVar[Operators] = {"Gemm": _from_gemm_dense, "MatMul": _from_product}
     inputs_serve_weights: ClassVar[bool] = True
-    checks: ClassVar[Checks] = {"units": check_count, "bias": check_flag, "adds_bias_apart": check_flag}
     units: int
     bias: bool = True
     adds_bias_apart: bool = False
@@ -156,30 +150,14 @@ class Dense(Layer):
         return (*products, *bias)
 
 
-_FACTORS = {
-    "aten.mm": ("self", "mat2"),
-    "aten.bmm": ("self", "mat2"),
-    "aten.matmul": ("self", "other"),
-    "aten.mv": ("self", "vec"),
-    "aten.dot": ("self", "tensor"),
-    "aten.addmm": ("mat1", "mat2"),
-    "aten.baddbmm": ("batch1", "batch2"),
-    "aten.addmv": ("mat", "vec"),
-}
-"""Operator of torch -> names of the two factors."""
-
-
-def _product(call: OperatorCall, first: Operand, second: Operand, **options: bool) -> Translation | None:
+def _product(
+    call: OperatorCall, first: Operand, second: Operand, *added: Operand, **options: bool
+) -> Translation | None:
     """Return the layer of a product; None if another layer has the weights or samples combine differently."""
     both_shared = first.is_shared and second.is_shared
     sums_samples = call.output.is_shared and not (first.is_shared or second.is_shared)
     if is_dense(call) or (call.output.is_shared != both_shared and not sums_samples):
         return None
-    added = tuple(
-        operand
-        for operand in (call.get("self"), call.get("2"))
-        if operand is not None and operand is not first and operand is not second
-    )
     turned = [options.get(name, False) for name in ("transpose_first", "transpose_second")]
     rows, first_inner = _row_and_column(first, is_transposed=turned[0], is_column=False)
     second_inner, columns = _row_and_column(second, is_transposed=turned[1], is_column=True)
@@ -207,24 +185,17 @@ def _row_and_column(operand: Operand, *, is_transposed: bool, is_column: bool) -
     return (columns, rows) if is_transposed else (rows, columns)
 
 
-def _from_torch(call: OperatorCall) -> Translation | None:
-    first, second = (call[name] for name in _FACTORS[call.operator])
-    return _product(call, first, second)
-
-
-def _added_from_torch(call: OperatorCall) -> Translation | None:
-    return _from_torch(call) if call.get("alpha", 1) == call.get("beta", 1) == 1 else None
-
-
-def _from_onnx(call: OperatorCall) -> Translation | None:
-    return _product(call, call["0"], call["1"])
+def _from_call(call: OperatorCall) -> Translation | None:
+    *added, first, second = call.operands
+    return _product(call, first, second, *added) if _is_plain_sum(call) else None
 
 
 def _from_gemm_matmul(call: OperatorCall) -> Translation | None:
     if call.get("alpha", 1) != 1 or (call.get("2") and call.get("beta", 1) != 1):
         return None
-    options = {"transpose_first": bool(call.get("transA", 0)), "transpose_second": bool(call.get("transB", 0))}
-    return _product(call, call["0"], call["1"], **options)
+    first, second, *added = call.operands
+    turns_first, turns_second = bool(call.get("transA", 0)), bool(call.get("transB", 0))
+    return _product(call, first, second, *added, transpose_first=turns_first, transpose_second=turns_second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,35 +252,12 @@ class MatMul(LayerByInput):
     """
 
     kind: ClassVar[str] = "matmul"
-    examples: ClassVar[Examples] = (
-        ({"transpose_second": True}, ((4, 9, 8), (4, 7, 8))),
-        ({}, ((5, 6), SharedShape((6, 3)))),
-        ({}, (SharedShape((3, 5)), (5, 6))),
-        ({}, ((4, 9, 8), (1, 8, 7), SharedShape((7,)))),
-        ({"samples_are_rows": True}, ((4, 6), SharedShape((4, 6, 3)))),
-        ({"samples_are_inner": True}, ((4, 6), (4, 3), SharedShape((3,)))),
-        ({"over_batch": True, "transpose_first": True}, ((9, 6), (9, 3))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("H", "S", "D"), ("H", "D", "K")))
     torch_operators: ClassVar[Operators] = {
-        "aten.mm": _from_torch,
-        "aten.bmm": _from_torch,
-        "aten.matmul": _from_torch,
-        "aten.mv": _from_torch,
-        "aten.dot": _from_torch,
-        "aten.addmm": _added_from_torch,
-        "aten.baddbmm": _added_from_torch,
-        "aten.addmv": _added_from_torch,
+        f"aten.{name}": _from_call for name in ("mm", "bmm", "matmul", "mv", "dot", "addmm", "baddbmm", "addmv")
     }
-    onnx_operators: ClassVar[Operators] = {"MatMul": _from_onnx, "Gemm": _from_gemm_matmul}
+    onnx_operators: ClassVar[Operators] = {"MatMul": _from_call, "Gemm": _from_gemm_matmul}
     input_counts: ClassVar[tuple[int, int | None]] = (2, 3)
-    checks: ClassVar[Checks] = {
-        "transpose_first": check_flag,
-        "transpose_second": check_flag,
-        "samples_are_rows": check_flag,
-        "samples_are_inner": check_flag,
-        "over_batch": check_flag,
-    }
     transpose_first: bool = False
     transpose_second: bool = False
     samples_are_rows: bool = False
@@ -319,11 +267,7 @@ class MatMul(LayerByInput):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.samples_are_rows + self.samples_are_inner + self.over_batch > 1:
-            refuse(
-                "over_batch",
-                self.over_batch,
-                "must not be combined with the other two options",
-            )
+            refuse("over_batch", self.over_batch, "must not be combined with the other two options")
 
     def kept_inputs(self, wanted: Sequence[bool], *, is_trained: bool) -> tuple[bool, ...]:
         """Return each factor if the other's gradient is needed; the term added to the product is not read."""
@@ -428,8 +372,6 @@ class MatMul(LayerByInput):
                     elements = element_count(shape, batch_size=batch_size)
                     operations.append(broadcast_gradient(made, operand_elements=elements))
         for shape in input_shapes[2:]:
-            if wanted[2] and is_spread(shape, of.output):
-                made = element_count(of.output, batch_size=batch_size)
-                elements = element_count(shape, batch_size=batch_size)
-                operations.append(broadcast_gradient(made, operand_elements=elements))
+            if wanted[2]:
+                operations += summed_repeats(shape, of.output, batch_size=batch_size)
         return tuple(operations)

@@ -1,17 +1,48 @@
-"""Normalisations across samples or channels, and the scale that follows them."""
+"""Normalisations across samples or channels and within each sample, and the scale that follows some of them."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_axis, check_count, check_flag, is_open_size, one_of, optional
-from perfmodel.layers.passes import elementwise, one_pass, only_pass
-from perfmodel.layers.shapes import IMAGE, Shape, Shapes, axis_in, channel_count, check_rank
-from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation, affine_parameters
+from perfmodel.layers.base import (
+    Checks,
+    Layer,
+    LayerByInput,
+    OnePassLayer,
+    Operations,
+    SymbolicExample,
+    Traffic,
+    layer_kind,
+)
+from perfmodel.layers.checks import check_axis, is_open_size, one_of, optional
+from perfmodel.layers.passes import one_pass, only_pass
+from perfmodel.layers.shapes import (
+    IMAGE,
+    Shape,
+    Shapes,
+    axis_in,
+    channel_count,
+    check_divides,
+    check_rank,
+    element_count,
+    last_axes,
+    mismatch,
+    shape_text,
+    stated_shape,
+    without_last_axes,
+)
+from perfmodel.layers.translation import (
+    OperatorCall,
+    Operators,
+    Translation,
+    affine_translation,
+    norm_operands,
+    of_first,
+)
 from perfmodel.records import MemoryPass, Role
 
 STATISTICS_KINDS = ("batch", "given")
@@ -20,30 +51,16 @@ STATISTICS = 2
 """Values kept per channel: mean and inverse standard deviation [1]."""
 
 
-def _by_channel(
-    operand: Operand, scale: Operand | None, shift: Operand | None, *, by_batch: bool
-) -> Translation | None:
+def _by_channel(call: OperatorCall) -> Translation | None:
+    operand, scale, _ = norm_operands(call)
     axis = operand.sample_axis(1)
     if axis is None:
         return None
     usual = 0 if len(operand.shape) == len(IMAGE) else len(operand.shape) - 1
-    layer = BatchNorm(
-        statistics="batch" if by_batch else "given", affine=scale is not None, axis=None if axis == usual else axis
-    )
-    return Translation(
-        layer=layer,
-        inputs=(operand,),
-        parameters=affine_parameters(scale, shift),
-    )
-
-
-def _from_torch(call: OperatorCall) -> Translation | None:
-    by_batch = call.get("training", call.operator == "aten._batch_norm_with_update")
-    return _by_channel(call["input"], call.get("weight"), call.get("bias"), by_batch=bool(by_batch))
-
-
-def _from_onnx_batch_norm(call: OperatorCall) -> Translation | None:
-    return _by_channel(call["0"], call["1"], call["2"], by_batch=bool(call.get("training_mode", 0)))
+    by_batch = call.get("training", call.get("training_mode", call.operator == "aten._batch_norm_with_update"))
+    statistics = "batch" if by_batch else "given"
+    layer = BatchNorm(statistics=statistics, affine=scale is not None, axis=None if axis == usual else axis)
+    return affine_translation(call, layer)
 
 
 @layer_kind
@@ -74,28 +91,17 @@ class BatchNorm(LayerByInput):
     """
 
     kind: ClassVar[str] = "batch_norm"
-    examples: ClassVar[Examples] = (
-        ({}, ((4, 9, 9),)),
-        ({"affine": False}, ((10,),)),
-        ({"axis": 0, "statistics": "given"}, ((5, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Operators] = {
-        "aten.native_batch_norm": _from_torch,
-        "aten._native_batch_norm_legit": _from_torch,
-        "aten._native_batch_norm_legit_no_training": _from_torch,
-        "aten._native_batch_norm_legit_functional": _from_torch,
-        "aten._batch_norm_with_update": _from_torch,
-        "aten._batch_norm_no_update": _from_torch,
-        "aten.cudnn_batch_norm": _from_torch,
-        "aten.miopen_batch_norm": _from_torch,
-    }
-    onnx_operators: ClassVar[Operators] = {"BatchNormalization": _from_onnx_batch_norm}
-    checks: ClassVar[Checks] = {
-        "affine": check_flag,
-        "statistics": one_of(STATISTICS_KINDS),
-        "axis": optional(check_axis),
-    }
+    torch_operators: ClassVar[Operators] = dict.fromkeys(
+        (
+            *("aten.native_batch_norm", "aten._native_batch_norm_legit", "aten._native_batch_norm_legit_no_training"),
+            *("aten._native_batch_norm_legit_functional", "aten._batch_norm_with_update"),
+            *("aten._batch_norm_no_update", "aten.cudnn_batch_norm", "aten.miopen_batch_norm"),
+        ),
+        _by_channel,
+    )
+    onnx_operators: ClassVar[Operators] = {"BatchNormalization": _by_channel}
+    checks: ClassVar[Checks] = {"statistics": one_of(STATISTICS_KINDS), "axis": optional(check_axis)}
     affine: bool = True
     statistics: str = "batch"
     axis: int | None = None
@@ -190,13 +196,8 @@ class Scale(LayerByInput):
     """
 
     kind: ClassVar[str] = "scale"
-    examples: ClassVar[Examples] = (
-        ({}, ((4, 9, 9),)),
-        ({"bias": False}, ((5, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     inputs_serve_weights: ClassVar[bool] = True
-    checks: ClassVar[Checks] = {"bias": check_flag}
     bias: bool = True
 
     @property
@@ -243,12 +244,8 @@ BACKWARD_FLOP = 6
 """Per element, besides one for each neighbour [FLOP]."""
 
 
-def _from_onnx_local_response_norm(call: OperatorCall) -> Translation:
-    return Translation(layer=LocalResponseNorm(size=call["size"]), inputs=(call["0"],))
-
-
 @layer_kind
-class LocalResponseNorm(Layer):
+class LocalResponseNorm(OnePassLayer):
     """y = x s^-beta with s = k + (alpha / size) times the sum of x^2 over ``size`` neighbouring channels.
 
     Parameters
@@ -270,11 +267,9 @@ class LocalResponseNorm(Layer):
     """
 
     kind: ClassVar[str] = "local_response_norm"
-    examples: ClassVar[Examples] = (({"size": 3}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
-    onnx_operators: ClassVar[Operators] = {"LRN": _from_onnx_local_response_norm}
+    onnx_operators: ClassVar[Operators] = {"LRN": lambda call: of_first(call, LocalResponseNorm(size=call["size"]))}
     keeps_output: ClassVar[bool] = True
-    checks: ClassVar[Checks] = {"size": check_count}
     size: int = 5
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
@@ -296,18 +291,257 @@ class LocalResponseNorm(Layer):
         """Return the sums s [B]."""
         return element_bytes * batch_size * math.prod(input_shapes[0])
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes y and s."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that reads x and writes y and s, and one that reads x, y, s and dy and writes dx."""
         elements = batch_size * math.prod(input_shapes[0])
         summed = batch_size * self._neighbours(input_shapes[0])
-        one = elementwise("local_response_norm", elements, writes=2, flop_per_element=FORWARD_FLOP)
-        return (replace(one, flop_count=one.flop_count + summed),)
+        return (
+            {"read": elements, "written": 2 * elements, "tensor": elements, "flop": FORWARD_FLOP * elements + summed},
+            {"read": 4 * elements, "written": elements, "flop": BACKWARD_FLOP * elements + summed},
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleNorm(Layer):
+    """Normalise groups of elements of each sample, then scale and shift.
+
+    Parameters
+    ----------
+    affine : bool
+        Whether gamma follows, and in most kinds beta. [-]
+
+    Notes
+    -----
+    x^ is the normalised x; c is 1 if the mean is subtracted, a with gamma, b with beta, and each is otherwise 0.
+    Forward reads x r times and writes y, where r is 1 if groups are rows short enough to stay on chip, else 2: per
+    element 2 + c FLOP for the sums of x^2 and x, 1 + c to normalise, a + b.
+    Backward to the input reads x and dy for the sums of dy gamma x^ and dy gamma, with r = 2 again for dx: 1 + c for
+    x^, a for dy gamma each time, 2 + c for the sums, 3 + c for dx: 7 + 4 c + 2 a FLOP. Backward to gamma and beta is a
+    pass of its own that reads x and dy: 3 + c + b FLOP. Ignores: the handful of operations per group.
+    """
+
+    reads: ClassVar[int] = 2
+    centred: ClassVar[bool] = True
+    affine: bool = True
+
+    @property
+    def has_shift(self) -> bool:
+        """Whether beta is added."""
+        return self.affine
+
+    @abstractmethod
+    def _vector_shape(self, shape: Shape) -> Shape:
+        """Return the shape of gamma [1]; raise ShapeMismatchError for samples that do not fit."""
+
+    @abstractmethod
+    def _group_shape(self, shape: Shape) -> Shape:
+        """Return a shape with one element for each group of a sample [1]."""
+
+    def output_shape(self, input_shapes: Shapes) -> Shape:
+        """Return the input's shape."""
+        self._vector_shape(input_shapes[0])
+        return input_shapes[0]
+
+    def parameter_shapes(self, input_shapes: Shapes) -> dict[str, Shape]:
+        """Return gamma and beta, if any."""
+        vector = self._vector_shape(input_shapes[0])
+        names = ("gamma",) * self.affine + ("beta",) * self.has_shift
+        return dict.fromkeys(names, vector)
+
+    def _statistics(self, shape: Shape, batch_size: Any) -> Any:
+        """Return the elements of mean and inverse standard deviation of all groups [1]."""
+        return (1 + self.centred) * element_count(self._group_shape(shape), batch_size=batch_size)
+
+    def _vector_elements(self, shape: Shape) -> Any:
+        return math.prod(self._vector_shape(shape))
+
+    def saved_bytes(self, input_shapes: Shapes, *, batch_size: Any, element_bytes: int) -> Any:
+        """Return the statistics of each group [B]."""
+        return element_bytes * self._statistics(input_shapes[0], batch_size)
+
+    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
+        """Return one pass that reads x and writes y and the statistics."""
+        shape = input_shapes[0]
+        elements = element_count(shape, batch_size=batch_size)
+        vectors = self.affine + self.has_shift
+        return only_pass(
+            self.kind,
+            read=self.reads * elements + vectors * self._vector_elements(shape),
+            written=elements + self._statistics(shape, batch_size),
+            tensor=elements,
+            flop=(3 + 2 * self.centred + vectors) * elements,
+        )
 
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x, y, s and dy and writes dx."""
-        elements = batch_size * math.prod(input_shapes[0])
-        summed = batch_size * self._neighbours(input_shapes[0])
-        one = elementwise(
-            "local_response_norm", elements, reads=4, flop_per_element=BACKWARD_FLOP, role=Role.INPUT_GRADIENT
+        """Return the pass that yields dx, and the one that yields the gradients of gamma and beta."""
+        shape = input_shapes[0]
+        elements = element_count(shape, batch_size=batch_size)
+        statistics = self._statistics(shape, batch_size)
+        vector = self._vector_elements(shape)
+        to_input = one_pass(
+            self.kind,
+            read=2 * self.reads * elements + statistics + int(self.affine) * vector,
+            written=elements,
+            flop=(7 + 4 * self.centred + 2 * self.affine) * elements,
+            role=Role.INPUT_GRADIENT,
         )
-        return (replace(one, flop_count=one.flop_count + summed),)
+        if not self.affine:
+            return (to_input,)
+        to_parameters = one_pass(
+            self.kind,
+            read=2 * elements + statistics,
+            written=(1 + self.has_shift) * vector,
+            tensor=elements,
+            flop=(3 + self.centred + self.has_shift) * elements,
+            role=Role.WEIGHT_GRADIENT,
+        )
+        return (to_input, to_parameters)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastAxesNorm(SampleNorm):
+    """Normalise over the last axes of a sample.
+
+    Parameters
+    ----------
+    axis_count : int
+        Last axes that are normalised together. [1]
+    """
+
+    reads: ClassVar[int] = 1
+    axis_count: int = 1
+
+    def _vector_shape(self, shape: Shape) -> Shape:
+        return last_axes(shape, self.axis_count)
+
+    def _group_shape(self, shape: Shape) -> Shape:
+        return without_last_axes(shape, self.axis_count)
+
+
+def _over_last(call: OperatorCall, kind: type[LastAxesNorm]) -> Translation | None:
+    """Return a norm as torch or ONNX calls it; None over the batch, and for beta without gamma."""
+    operand, scale, shift = norm_operands(call)
+    axis = -len(call["normalized_shape"]) if "." in call.operator else call.get("axis", -1)
+    axis_count = -axis if axis < 0 else len(operand.axes) - axis
+    if None in operand.axes[len(operand.axes) - axis_count :] or (scale is None and shift is not None):
+        return None
+    options = {"bias": shift is not None or scale is None} if kind is LayerNorm else {}
+    return affine_translation(call, kind(axis_count=axis_count, affine=scale is not None, **options))
+
+
+@layer_kind
+class LayerNorm(LastAxesNorm):
+    """Normalise over the last axes of a sample by mean and variance, then scale and shift element by element.
+
+    Parameters
+    ----------
+    axis_count : int
+        Last axes that are normalised together. [1]
+    bias : bool
+        Whether beta follows gamma; without ``affine`` there is neither. [-]
+
+    Notes
+    -----
+    Forward 7 FLOP per element (3 for the sums of x and x^2, 2 to normalise, 2 for gamma and beta), backward 13 to the
+    input and 5 to gamma and beta; x is read once forward, x and dy once to the input and once to the parameters.
+    Ignores: the handful of operations per row; rows too long to stay on chip.
+
+    References
+    ----------
+    .. [1] Ba, Kiros, Hinton, Layer normalization, 2016, arXiv:1607.06450.
+    """
+
+    kind: ClassVar[str] = "layer_norm"
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
+    torch_operators: ClassVar[Operators] = {"aten.native_layer_norm": lambda call: _over_last(call, LayerNorm)}
+    onnx_operators: ClassVar[Operators] = {"LayerNormalization": lambda call: _over_last(call, LayerNorm)}
+    bias: bool = True
+
+    @property
+    def has_shift(self) -> bool:
+        """Whether beta is added."""
+        return self.affine and self.bias
+
+
+def _in_groups(call: OperatorCall) -> Translation | None:
+    """Return a norm of groups of channels; each is its own group if the call gives no number of groups."""
+    operand, scale, shift = norm_operands(call)
+    by_given_statistics = not call.get("use_input_stats", True)
+    if by_given_statistics or operand.axes[:2] != (None, 0) or (scale is None) != (shift is None):
+        return None
+    groups = call.get("group", call.get("num_groups", operand.shape[0]))
+    return affine_translation(call, GroupNorm(groups=groups, affine=scale is not None))
+
+
+@layer_kind
+class GroupNorm(SampleNorm):
+    """Normalise groups of neighbouring channels by mean and variance, then scale and shift by channel.
+
+    Channels are the first axis of a sample. One group is layer norm over channels and map, as many groups as channels
+    is instance norm.
+
+    Parameters
+    ----------
+    groups : int
+        Groups that the channels are divided into. [1]
+
+    Notes
+    -----
+    Forward 7 FLOP per element (3 for the sums of x and x^2, 2 to normalise, 2 for gamma and beta), backward 13 to the
+    input and 5 to gamma and beta; x is read twice forward, x and dy twice to the input and once to the parameters.
+    Ignores: the handful of operations per group; groups small enough to stay in a cache between two reads.
+
+    References
+    ----------
+    .. [1] Wu, He, Group normalization, ECCV 2018, arXiv:1803.08494.
+    """
+
+    kind: ClassVar[str] = "group_norm"
+    symbolic_example: ClassVar[SymbolicExample] = ({"groups": 4}, (("C", "H", "W"),))
+    torch_operators: ClassVar[Operators] = {"aten.native_group_norm": _in_groups, "aten.instance_norm": _in_groups}
+    onnx_operators: ClassVar[Operators] = {"GroupNormalization": _in_groups, "InstanceNormalization": _in_groups}
+    groups: int
+
+    def _vector_shape(self, shape: Shape) -> Shape:
+        if not shape:
+            mismatch(f"takes samples of (channels, ...), but its input is {shape_text(shape)}")
+        problem = f"its {self.groups} groups do not divide the {shape[0]} channels of its input {shape_text(shape)}"
+        check_divides(self.groups, shape[0], problem)
+        return tuple(shape[:1])
+
+    def _group_shape(self, shape: Shape) -> Shape:
+        return stated_shape((self.groups,), (shape,))
+
+
+@layer_kind
+class RMSNorm(LastAxesNorm):
+    """Divide by the root mean square over the last axes of a sample, then scale element by element.
+
+    Parameters
+    ----------
+    axis_count : int
+        Last axes that are normalised together. [1]
+
+    Notes
+    -----
+    Forward 4 FLOP per element (2 for the sum of x^2, 1 to normalise, 1 for gamma), backward 9 to the input and 3 to
+    gamma; x is read once forward, x and dy once to the input and once to gamma. Ignores: the handful of operations
+    per row; rows too long to stay on chip.
+
+    References
+    ----------
+    .. [1] Zhang, Sennrich, Root mean square layer normalization, NeurIPS 2019, arXiv:1910.07467.
+    """
+
+    kind: ClassVar[str] = "rms_norm"
+    symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"),))
+    torch_operators: ClassVar[Operators] = dict.fromkeys(
+        ("aten.rms_norm", "aten._fused_rms_norm"), lambda call: _over_last(call, RMSNorm)
+    )
+    onnx_operators: ClassVar[Operators] = {"RMSNormalization": lambda call: _over_last(call, RMSNorm)}
+    centred: ClassVar[bool] = False
+
+    @property
+    def has_shift(self) -> bool:
+        """Whether beta is added: never."""
+        return False

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_flag, check_shape, check_text
+from perfmodel.layers.base import Checks, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.checks import check_text
 from perfmodel.layers.passes import only_pass
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count, stated_shape
 from perfmodel.records import Role
@@ -32,14 +32,10 @@ class Opaque(LayerByInput):
     """
 
     kind: ClassVar[str] = "opaque"
-    examples: ClassVar[Examples] = (
-        ({"operator": "custom::polish", "shape": (5, 6)}, ((4, 9, 9), SharedShape((7,)))),
-        ({"operator": "custom::spectral_norm", "shape": (), "over_batch": True}, ((10,),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"operator": "custom::polish", "shape": ("K",)}, (("F",),))
     input_counts: ClassVar[tuple[int, int | None]] = (0, None)
     keeps_output: ClassVar[bool] = True
-    checks: ClassVar[Checks] = {"operator": check_text, "shape": check_shape, "over_batch": check_flag}
+    checks: ClassVar[Checks] = {"operator": check_text}
     operator: str
     shape: Shape
     over_batch: bool = False

@@ -15,11 +15,11 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final, final
+from typing import Any, ClassVar, Final
 
-from perfmodel.errors import UnknownNameError
-from perfmodel.layers.base import Operations
-from perfmodel.layers.checks import check_choice, check_fraction, refuse
+from perfmodel.errors import UnknownNameError, check_known
+from perfmodel.layers.base import Checked, Checks, Operations, layer_kind
+from perfmodel.layers.checks import one_of, refuse
 from perfmodel.layers.passes import elementwise, one_pass
 from perfmodel.records import MemoryPass, Operation, Role
 
@@ -33,7 +33,7 @@ LayerOperations = tuple[tuple[str, Operation], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Optimizer(ABC):
+class Optimizer(Checked, ABC):
     """An update rule of parameters: one pass per layer, besides clipping.
 
     Parameters
@@ -53,15 +53,9 @@ class Optimizer(ABC):
     """Arithmetic without weight decay [FLOP]."""
     state_elements_per_parameter: ClassVar[int] = 0
     """Values kept from step to step besides the weight [1]."""
-    fractions: ClassVar[tuple[str, ...]] = ("weight_decay",)
-    """Options that are fractions, at least 0 and less than 1 [-]."""
+    checks: ClassVar[Checks] = {"clipping": one_of(CLIPPINGS)}
     weight_decay: float = 0.0
     clipping: str = "none"
-
-    def __post_init__(self) -> None:
-        for option in self.fractions:
-            check_fraction(option, getattr(self, option))
-        check_choice("clipping", self.clipping, CLIPPINGS)
 
     def layer_operations(self, parameter_counts: Mapping[str, int], *, batch_size: Any) -> LayerOperations:
         """Return the passes of one update, each with its layer, in order.
@@ -134,8 +128,7 @@ def _gradient_scale(count: int) -> MemoryPass:
     return elementwise("gradient_scale", count, flop_per_element=1, role=Role.UPDATE)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class NoUpdate(Optimizer):
     """Computes gradients without an update, as ``caffe time`` does."""
 
@@ -154,8 +147,7 @@ class NoUpdate(Optimizer):
         return ()
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Sgd(Optimizer):
     """w -= rate g: multiply, subtract; reads w and g, writes w."""
 
@@ -180,11 +172,8 @@ class VelocityOptimizer(Optimizer):
     state_elements_per_parameter: ClassVar[int] = 1
     momentum: float = 0.9
 
-    fractions: ClassVar[tuple[str, ...]] = ("weight_decay", "momentum")
 
-
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Momentum(VelocityOptimizer):
     """v = momentum v + g, w -= rate v: 4 FLOP. Options: see ``VelocityOptimizer``."""
 
@@ -192,8 +181,7 @@ class Momentum(VelocityOptimizer):
     flop_per_parameter: ClassVar[int] = 4
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Nesterov(VelocityOptimizer):
     """v = momentum v + g, w -= rate (g + momentum v): 6 FLOP. Options: see ``VelocityOptimizer``."""
 
@@ -201,8 +189,7 @@ class Nesterov(VelocityOptimizer):
     flop_per_parameter: ClassVar[int] = 6
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
+@layer_kind
 class Adam(Optimizer):
     """Adam [1]_: 12 FLOP; reads w, g, m and v, writes w, m and v.
 
@@ -225,8 +212,6 @@ class Adam(Optimizer):
     state_elements_per_parameter: ClassVar[int] = 2
     beta_1: float = 0.9
     beta_2: float = 0.999
-
-    fractions: ClassVar[tuple[str, ...]] = ("weight_decay", "beta_1", "beta_2")
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {
@@ -271,12 +256,9 @@ def load_optimizer(optimizer: str | Optimizer, **options: Any) -> Optimizer:
             refuse("optimizer", optimizer, f"a name if options are given: {', '.join(options)}")
         return optimizer
     if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
-        noun = "optimizer"
-        raise UnknownNameError(noun, str(optimizer), OPTIMIZERS)
+        raise UnknownNameError(kind="optimizer", name=str(optimizer), known=OPTIMIZERS)
     chosen = OPTIMIZERS[optimizer]
     known = [field.name for field in fields(chosen)]
     for option in options:
-        if option not in known:
-            noun = f"option of optimizer {optimizer!r}:"
-            raise UnknownNameError(noun, option, known)
+        check_known(f"option of optimizer {optimizer!r}:", option, known)
     return chosen(**options)

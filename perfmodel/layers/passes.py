@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec
 
+from perfmodel.layers.shapes import Shape, element_count, is_spread
 from perfmodel.records import MemoryPass, Role
 
 Counts = ParamSpec("Counts")
@@ -128,6 +129,20 @@ def broadcast_gradient(elements: Any, *, operand_elements: Any) -> MemoryPass:
     Work(flop_count=640, read_bytes=2560, written_bytes=40)
     """
     return _summed("broadcast_sum", elements, operand_elements, role=Role.INPUT_GRADIENT)
+
+
+def summed_repeats(operand: Shape, output: Shape, *, batch_size: Any) -> tuple[MemoryPass, ...]:
+    """Return the sum of an output's gradient over the repeats of an operand; nothing where none is repeated.
+
+    Examples
+    --------
+    >>> summed_repeats((10,), (10,), batch_size=4)
+    ()
+    """
+    if not is_spread(operand, output):
+        return ()
+    elements, sums = (element_count(shape, batch_size=batch_size) for shape in (output, operand))
+    return (broadcast_gradient(elements, operand_elements=sums),)
 
 
 def _summed(name: str, elements: Any, sums: Any, *, role: Role) -> MemoryPass:

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Examples, Layer, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import OnePassLayer, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, refuse
-from perfmodel.layers.passes import INDEX_BYTES, only_pass
+from perfmodel.layers.passes import INDEX_BYTES
 from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
 from perfmodel.layers.translation import OperatorCall, Operators, Translation
 from perfmodel.layers.window import Padding, Size, Window, check_map
-from perfmodel.layers.window_operators import by_axis, holds_maps, onnx_window_options, torch_pooling_options
-from perfmodel.records import Role
+from perfmodel.layers.window_operators import OverMaps, by_axis, holds_maps, onnx_window_options, torch_pooling_options
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowedLayer(Layer):
+class WindowedLayer(OnePassLayer):
     """One number for each window of each channel, for any kind of windows."""
 
     @abstractmethod
@@ -31,45 +30,38 @@ class WindowedLayer(Layer):
 class Averaging(WindowedLayer):
     """The average of each window: an add for each tap but the first, and a division; the same backward."""
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes y."""
-        inputs, outputs, taps = self._counts(input_shapes, batch_size)
-        return only_pass("avg_pool", read=inputs, written=outputs, tensor=inputs, flop=taps)
+    pass_name: ClassVar[str] = "avg_pool"
 
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that divides each gradient and adds it to all inputs of its window."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that reads x and writes y, and one that divides dy and adds it to all inputs of a window."""
         inputs, outputs, taps = self._counts(input_shapes, batch_size)
-        return only_pass("avg_pool", read=outputs, written=inputs, flop=taps + outputs, role=Role.INPUT_GRADIENT)
+        return (
+            {"read": inputs, "written": outputs, "tensor": inputs, "flop": taps},
+            {"read": outputs, "written": inputs, "flop": taps + outputs},
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Maximising(WindowedLayer):
     """The maximum of each window and where it is; backward a gradient is added there into a cleared dx."""
 
+    pass_name: ClassVar[str] = "max_pool"
+
     def saved_index_count(self, input_shapes: Shapes, *, batch_size: Any) -> Any:
         """Return the positions of the maxima [1]."""
         return batch_size * math.prod(self.output_shape(input_shapes))
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes y and the indices."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that reads x and writes y and positions, and one that reads dy and positions and writes dx."""
         inputs, outputs, taps = self._counts(input_shapes, batch_size)
         index_bytes = INDEX_BYTES * outputs
-        flop = taps - outputs
-        return only_pass(
-            "max_pool", read=inputs, written=outputs, tensor=inputs, flop=flop, written_index_bytes=index_bytes
-        )
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads dy and the indices and writes dx."""
-        inputs, outputs, _ = self._counts(input_shapes, batch_size)
-        index_bytes, role = INDEX_BYTES * outputs, Role.INPUT_GRADIENT
-        return only_pass(
-            "max_pool", read=outputs, written=inputs, flop=outputs, read_index_bytes=index_bytes, role=role
-        )
+        forward = {"read": inputs, "written": outputs, "tensor": inputs, "flop": taps - outputs}
+        backward = {"read": outputs, "written": inputs, "flop": outputs}
+        return {**forward, "written_index_bytes": index_bytes}, {**backward, "read_index_bytes": index_bytes}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pooling(WindowedLayer):
+class Pooling(WindowedLayer, OverMaps):
     """One number for each window of each channel; each kind of pooling defines the number and its counts.
 
     Parameters
@@ -87,24 +79,11 @@ class Pooling(WindowedLayer):
         Whether a last window that extends beyond the map counts (Caffe), or not (floor). [-]
     """
 
-    axis_count: ClassVar[int]
-    """Axes of a map [1]."""
-    torch_names: ClassVar[tuple[str, ...]]
-    """Its operators in torch, with a placeholder for the axes [-]."""
-    onnx_names: ClassVar[tuple[str, ...]]
-    """Its operators in ONNX [-]."""
     kernel_size: Size | None
     stride: Size | None = None
     padding: Padding = "valid"
     dilation: Size = 1
     ceil_mode: bool = False
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "axis_count" in vars(cls):
-            names = [name.format(cls.axis_count) for name in cls.torch_names]
-            cls.torch_operators = dict.fromkeys(names, partial(_pooling_from_torch, kind=cls))
-            cls.onnx_operators = dict.fromkeys(cls.onnx_names, partial(_pooling_from_onnx, kind=cls))
 
     def __post_init__(self) -> None:
         window = self.window((1,) * self.axis_count)
@@ -119,6 +98,24 @@ class Pooling(WindowedLayer):
                 if any(not is_open_size(added) and not is_open_size(extent) and added >= extent for added in zeros):
                     allowed = f"must be smaller than the kernel ({extent}), or a window could cover only padding"
                     refuse("padding", self.padding, allowed)
+
+    @classmethod
+    def from_torch(cls, call: OperatorCall) -> Translation | None:
+        """Return a pooling as torch calls it; None if the batch or no axis of a sample is pooled."""
+        if not holds_maps(call["self"], cls.axis_count):
+            return None
+        return Translation(layer=cls(**torch_pooling_options(call, cls.axis_count)), inputs=(call["self"],))
+
+    @classmethod
+    def from_onnx(cls, call: OperatorCall) -> Translation | None:
+        """Return a pooling as ONNX writes it, of the whole map without a kernel; None for maps of other axes."""
+        maps, kernel_size = call["0"], call.get("kernel_shape")
+        if len(maps.axes) != cls.axis_count + 2 or not holds_maps(maps, cls.axis_count):
+            return None
+        if kernel_size is None:
+            return Translation(layer=cls(kernel_size=None), inputs=(maps,))
+        window = onnx_window_options(call, kernel_size=kernel_size, map_size=maps.shape[-cls.axis_count :])
+        return Translation(layer=cls(ceil_mode=bool(call.get("ceil_mode", 0)), **window), inputs=(maps,))
 
     def window(self, map_size: Shape) -> Window:
         """Return the window that slides over a map.
@@ -157,24 +154,6 @@ class Pooling(WindowedLayer):
         return batch_size * math.prod(input_shapes[0]), batch_size * outputs, batch_size * taps
 
 
-def _pooling_from_torch(call: OperatorCall, kind: type[Pooling]) -> Translation | None:
-    """Return a pooling as torch calls it; None if the batch or no axis of a sample is pooled."""
-    if not holds_maps(call["self"], kind.axis_count):
-        return None
-    return Translation(layer=kind(**torch_pooling_options(call, kind.axis_count)), inputs=(call["self"],))
-
-
-def _pooling_from_onnx(call: OperatorCall, kind: type[Pooling]) -> Translation | None:
-    """Return a pooling as ONNX writes it, of the whole map without a kernel; None for maps of other axes."""
-    maps, kernel_size = call["0"], call.get("kernel_shape")
-    if len(maps.axes) != kind.axis_count + 2 or not holds_maps(maps, kind.axis_count):
-        return None
-    if kernel_size is None:
-        return Translation(layer=kind(kernel_size=None), inputs=(maps,))
-    window = onnx_window_options(call, kernel_size=kernel_size, map_size=maps.shape[-kind.axis_count :])
-    return Translation(layer=kind(ceil_mode=bool(call.get("ceil_mode", 0)), **window), inputs=(maps,))
-
-
 @dataclass(frozen=True, kw_only=True)
 class AveragePool(Averaging, Pooling):
     """Average over windows of each channel; over the whole map without a kernel. Options: see ``Pooling``.
@@ -185,47 +164,25 @@ class AveragePool(Averaging, Pooling):
     them, are not added. Forward t - o adds and o divisions. Backward o divisions and t adds; reads dy, writes dx.
     """
 
+    family: ClassVar[str] = "avg_pool"
+    symbolic_options: ClassVar[Mapping[str, Any]] = {"kernel_size": None}
     torch_names: ClassVar[tuple[str, ...]] = ("aten.avg_pool{}d",)
     onnx_names: ClassVar[tuple[str, ...]] = ("AveragePool", "GlobalAveragePool")
 
 
 @layer_kind
-class AveragePool1d(AveragePool):
+class AveragePool1d(AveragePool, axis_count=1):
     """Average over windows of each channel of (channels, length). Options: see ``Pooling``."""
 
-    kind: ClassVar[str] = "avg_pool_1d"
-    examples: ClassVar[Examples] = (
-        ({"kernel_size": 2, "ceil_mode": True}, ((4, 9),)),
-        ({"kernel_size": None}, ((4, 9),)),
-    )
-    symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": None}, (("C", "L"),))
-    axis_count: ClassVar[int] = 1
-
 
 @layer_kind
-class AveragePool2d(AveragePool):
+class AveragePool2d(AveragePool, axis_count=2):
     """Average over windows of each channel of (channels, height, width). Options: see ``Pooling``."""
 
-    kind: ClassVar[str] = "avg_pool_2d"
-    examples: ClassVar[Examples] = (
-        ({"kernel_size": 2, "ceil_mode": True}, ((4, 9, 9),)),
-        ({"kernel_size": None}, ((4, 9, 9),)),
-    )
-    symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": None}, (("C", "H", "W"),))
-    axis_count: ClassVar[int] = 2
-
 
 @layer_kind
-class AveragePool3d(AveragePool):
+class AveragePool3d(AveragePool, axis_count=3):
     """Average over windows of each channel of (channels, depth, height, width). Options: see ``Pooling``."""
-
-    kind: ClassVar[str] = "avg_pool_3d"
-    examples: ClassVar[Examples] = (
-        ({"kernel_size": 2, "ceil_mode": True}, ((4, 5, 9, 9),)),
-        ({"kernel_size": None}, ((4, 5, 9, 9),)),
-    )
-    symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": None}, (("C", "D", "H", "W"),))
-    axis_count: ClassVar[int] = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,38 +196,25 @@ class MaxPool(Maximising, Pooling):
     Backward adds each dy at its index (1 FLOP) into a cleared dx, so all n elements are written.
     """
 
+    family: ClassVar[str] = "max_pool"
+    symbolic_options: ClassVar[Mapping[str, Any]] = {"kernel_size": 2}
     torch_names: ClassVar[tuple[str, ...]] = ("aten.max_pool{}d", "aten.max_pool{}d_with_indices")
     onnx_names: ClassVar[tuple[str, ...]] = ("MaxPool", "GlobalMaxPool")
 
 
 @layer_kind
-class MaxPool1d(MaxPool):
+class MaxPool1d(MaxPool, axis_count=1):
     """Maximum over windows of each channel of (channels, length). Options: see ``Pooling``."""
 
-    kind: ClassVar[str] = "max_pool_1d"
-    examples: ClassVar[Examples] = (({"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}, ((4, 9),)),)
-    symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": 2}, (("C", "L"),))
-    axis_count: ClassVar[int] = 1
-
 
 @layer_kind
-class MaxPool2d(MaxPool):
+class MaxPool2d(MaxPool, axis_count=2):
     """Maximum over windows of each channel of (channels, height, width). Options: see ``Pooling``."""
 
-    kind: ClassVar[str] = "max_pool_2d"
-    examples: ClassVar[Examples] = (({"kernel_size": 3, "stride": 2, "padding": 1}, ((4, 9, 9),)),)
-    symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": 2}, (("C", "H", "W"),))
-    axis_count: ClassVar[int] = 2
-
 
 @layer_kind
-class MaxPool3d(MaxPool):
+class MaxPool3d(MaxPool, axis_count=3):
     """Maximum over windows of each channel of (channels, depth, height, width). Options: see ``Pooling``."""
-
-    kind: ClassVar[str] = "max_pool_3d"
-    examples: ClassVar[Examples] = (({"kernel_size": (1, 3, 3), "stride": 2, "padding": "same"}, ((4, 5, 9, 9),)),)
-    symbolic_example: ClassVar[SymbolicExample] = ({"kernel_size": 2}, (("C", "D", "H", "W"),))
-    axis_count: ClassVar[int] = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,10 +299,6 @@ class AdaptiveAveragePool(Averaging, AdaptivePooling):
     """
 
     kind: ClassVar[str] = "adaptive_avg_pool"
-    examples: ClassVar[Examples] = (
-        ({"output_size": 3}, ((4, 9, 7),)),
-        ({"output_size": (5,)}, ((2, 4, 12),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"output_size": 1}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.adaptive_avg_pool1d", "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d"),
@@ -377,10 +317,6 @@ class AdaptiveMaxPool(Maximising, AdaptivePooling):
     """
 
     kind: ClassVar[str] = "adaptive_max_pool"
-    examples: ClassVar[Examples] = (
-        ({"output_size": 3}, ((4, 9, 7),)),
-        ({"output_size": (5,)}, ((2, 4, 12),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"output_size": 1}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         ("aten.adaptive_max_pool1d", "aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d"),

@@ -7,20 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from perfmodel.layers.base import Checks, Examples, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_count, check_flag, check_fraction, is_open_size, one_of, refuse
+from perfmodel.layers.base import Checks, Layer, LayerByInput, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.checks import check_count, is_open_size, numbered, one_of, refuse
 from perfmodel.layers.drawing import Dropout
 from perfmodel.layers.passes import elementwise
-from perfmodel.layers.shapes import (
-    SEQUENCE,
-    SEQUENCES,
-    Shape,
-    Shapes,
-    SharedShape,
-    check_rank,
-    mismatch,
-    shape_text,
-)
+from perfmodel.layers.shapes import SEQUENCE, SEQUENCES, Shape, Shapes, SharedShape, check_rank, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.layers.view import View
 from perfmodel.records import Operation, Recurrence, Role
@@ -29,6 +20,11 @@ MOST_BIAS_VECTORS = 2
 """Most bias vectors: one for x and one for h [1]."""
 DIRECTIONS = ("", "_reverse")
 """Endings of the parameters' names: forward, and backward in time."""
+
+
+def _check_bias_vectors(argument: str, value: object) -> None:
+    if isinstance(value, bool) or value not in (0, 1, MOST_BIAS_VECTORS):
+        refuse(argument, value, "must be 0, 1, or 2 (one each for x and h)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,15 +72,7 @@ class RecurrentLayer(LayerByInput):
     """Tensors like h that every recurrence keeps for back-propagation besides h itself [1]."""
     pointwise_flop_count: ClassVar[int]
     """Element-wise FLOP per unit and step, without what a second bias vector adds [FLOP]."""
-    checks: ClassVar[Checks] = {
-        "hidden_size": check_count,
-        "layer_count": check_count,
-        "dropout": check_fraction,
-        "return_sequences": check_flag,
-        "bidirectional": check_flag,
-        "direction_axis": check_flag,
-        "steps_first": check_flag,
-    }
+    checks: ClassVar[Checks] = {"layer_count": numbered(), "bias_vectors": _check_bias_vectors}
     hidden_size: int
     layer_count: int = 1
     bias_vectors: int = 1
@@ -93,13 +81,6 @@ class RecurrentLayer(LayerByInput):
     dropout: float = 0.0
     direction_axis: bool = False
     steps_first: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if is_open_size(self.layer_count):
-            refuse("layer_count", self.layer_count, "must be a whole number, not a symbol")
-        if isinstance(self.bias_vectors, bool) or self.bias_vectors not in (0, 1, MOST_BIAS_VECTORS):
-            refuse("bias_vectors", self.bias_vectors, "must be 0, 1, or 2 (one each for x and h)")
 
     @property
     def keeps_output(self) -> bool:  # type: ignore[override]
@@ -236,7 +217,7 @@ class RecurrentLayer(LayerByInput):
         return tuple(operations)
 
     def _sum_of_directions(self, input_shapes: Shapes, *, index: int, batch_size: Any) -> Operation:
-        """Return the sum of the two gradients of what a bidirectional layer reads."""
+        """Return the sum of both directions' gradients of the layer's input."""
         elements = batch_size * math.prod(input_shapes[0][:-1]) * self._input_sizes(input_shapes)[index]
         return elementwise("gradient_sum", elements, reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT)
 
@@ -366,10 +347,6 @@ class RNN(RecurrentLayer):
     """
 
     kind: ClassVar[str] = "rnn"
-    examples: ClassVar[Examples] = (
-        ({"hidden_size": 7}, ((5, 6),)),
-        ({"hidden_size": 7, "function": "relu", "bias_vectors": 0, "direction_axis": True}, ((5, 6), (7,))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     torch_operators: ClassVar[Operators] = dict.fromkeys(
@@ -404,10 +381,6 @@ class GRU(RecurrentLayer):
     """
 
     kind: ClassVar[str] = "gru"
-    examples: ClassVar[Examples] = (
-        ({"hidden_size": 7}, ((5, 6),)),
-        ({"hidden_size": 7, "bias_vectors": 2, "bidirectional": True}, ((5, 6), (2, 7))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 2)
     torch_operators: ClassVar[Operators] = {"aten.gru": lambda call: _torch_recurrence(call, GRU)}
@@ -449,11 +422,6 @@ class LSTM(RecurrentLayer):
     """
 
     kind: ClassVar[str] = "lstm"
-    examples: ClassVar[Examples] = (
-        ({"hidden_size": 7}, ((5, 6),)),
-        ({"hidden_size": 7, "layer_count": 3, "bias_vectors": 2, "return_sequences": False}, ((5, 6),)),
-        ({"hidden_size": 7, "layer_count": 2, "bidirectional": True, "dropout": 0.1}, ((5, 6), (4, 7), (4, 7))),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"hidden_size": "H"}, (("S", "F"),))
     input_counts: ClassVar[tuple[int, int | None]] = (1, 3)
     torch_operators: ClassVar[Operators] = {"aten.lstm": lambda call: _torch_recurrence(call, LSTM)}
@@ -481,7 +449,6 @@ class RecurrentState(View):
     """
 
     kind: ClassVar[str] = "recurrent_state"
-    examples: ClassVar[Examples] = (({"shape": (4, 7)}, ((5, 14),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("L", "H")}, (("S", "H"),))
     shape: Shape
 

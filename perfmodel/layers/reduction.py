@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.activation import Pointwise
-from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_axes, check_flag, one_of, optional
-from perfmodel.layers.passes import INDEX_BYTES, MASK_BYTES, only_pass
+from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.checks import check_axes, one_of, optional
+from perfmodel.layers.passes import INDEX_BYTES, MASK_BYTES
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, axis_in, element_count
-from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
-from perfmodel.records import Role
+from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation, of_first
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ def _reduced(call: OperatorCall, function: str, x: Operand, dims: Any, *, keeps_
         keep_axes=keeps_axes,
         over_batch=call.output.is_shared and not x.is_shared,
     )
-    return Translation(layer=layer, inputs=(x,))
+    return of_first(call, layer)
 
 
 def _from_torch(call: OperatorCall) -> Translation | None:
@@ -136,7 +135,7 @@ def _from_onnx(call: OperatorCall) -> Translation | None:
 
 
 @layer_kind
-class Reduction(Layer):
+class Reduction(OnePassLayer):
     """One number for all elements along some axes.
 
     Parameters
@@ -158,22 +157,10 @@ class Reduction(Layer):
     """
 
     kind: ClassVar[str] = "reduction"
-    examples: ClassVar[Examples] = (
-        ({"function": "mean", "axes": (-1, -2)}, ((4, 9, 9),)),
-        ({"function": "max", "axes": (0,), "keep_axes": True}, ((5, 6),)),
-        ({"function": "max_and_place", "axes": (-1,)}, ((5, 6),)),
-        ({"function": "sum", "over_batch": True}, ((10,),)),
-        ({"function": "var"}, ((5, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "mean", "axes": (1, 2)}, (("C", "H", "W"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_torch)
     onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_onnx)
-    checks: ClassVar[Checks] = {
-        "function": one_of(FUNCTIONS),
-        "axes": optional(check_axes),
-        "keep_axes": check_flag,
-        "over_batch": check_flag,
-    }
+    checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS), "axes": optional(check_axes)}
     function: str
     axes: tuple[int, ...] | None = None
     keep_axes: bool = False
@@ -182,6 +169,11 @@ class Reduction(Layer):
     @property
     def _of_function(self) -> ReducingFunction:
         return FUNCTIONS[self.function]
+
+    @property
+    def pass_name(self) -> str:
+        """Name of the passes."""
+        return self.function
 
     @property
     def keeps_inputs(self) -> bool:  # type: ignore[override]  # what is one fact elsewhere follows from the function
@@ -224,37 +216,28 @@ class Reduction(Layer):
             return 0
         return element_count(self.output_shape(input_shapes), batch_size=batch_size)
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes the results."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic | None]:
+        """Return a pass that reads x and writes the results, and one that reads what its formula needs, if any."""
         of_function = self._of_function
         elements = element_count(input_shapes[0], batch_size=batch_size)
         results = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return only_pass(
-            self.function,
-            read=elements,
-            written=results if of_function.writes == "elements" else 0,
-            tensor=elements,
-            flop=of_function.flop * elements + of_function.flop_per_result * results,
-            written_index_bytes=_RESULT_BYTES[of_function.writes] * results
-            + INDEX_BYTES * self.saved_index_count(input_shapes, batch_size=batch_size),
-        )
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that writes dx; nothing for a sum, or if there is no gradient."""
-        of_function = self._of_function
+        place_bytes = INDEX_BYTES * self.saved_index_count(input_shapes, batch_size=batch_size)
+        forward = {
+            "read": elements,
+            "written": results if of_function.writes == "elements" else 0,
+            "tensor": elements,
+            "flop": of_function.flop * elements + of_function.flop_per_result * results,
+            "written_index_bytes": _RESULT_BYTES[of_function.writes] * results + place_bytes,
+        }
         if of_function.gradient in (None, (0, 0)) and not of_function.finds_place:
-            return ()
+            return forward, None
         flop, flop_per_result = of_function.gradient or (0, 0)
-        elements = element_count(input_shapes[0], batch_size=batch_size)
-        results = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return only_pass(
-            self.function,
-            read=(1 + of_function.reads_output) * results + int(of_function.reads_input) * elements,
-            written=elements,
-            flop=flop * elements + flop_per_result * results,
-            read_index_bytes=INDEX_BYTES * self.saved_index_count(input_shapes, batch_size=batch_size),
-            role=Role.INPUT_GRADIENT,
-        )
+        return forward, {
+            "read": (1 + of_function.reads_output) * results + int(of_function.reads_input) * elements,
+            "written": elements,
+            "flop": flop * elements + flop_per_result * results,
+            "read_index_bytes": place_bytes,
+        }
 
 
 FLOP_PER_ELEMENT = {"sum": (1, 1), "product": (1, 3)}
@@ -262,11 +245,7 @@ FLOP_PER_ELEMENT = {"sum": (1, 1), "product": (1, 3)}
 
 
 def _total(call: OperatorCall) -> Translation:
-    return Translation(layer=Cumulative(function="sum"), inputs=call.operands[:1])
-
-
-def _product(call: OperatorCall) -> Translation:
-    return Translation(layer=Cumulative(function="product"), inputs=call.operands[:1])
+    return of_first(call, Cumulative(function="product" if call.operator == "aten.cumprod" else "sum"))
 
 
 @layer_kind
@@ -285,12 +264,8 @@ class Cumulative(Pointwise):
     """
 
     kind: ClassVar[str] = "cumulative"
-    examples: ClassVar[Examples] = (
-        ({}, ((5, 6),)),
-        ({"function": "product"}, ((10,),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S",),))
-    torch_operators: ClassVar[Operators] = {"aten.cumsum": _total, "aten.cumprod": _product}
+    torch_operators: ClassVar[Operators] = {"aten.cumsum": _total, "aten.cumprod": _total}
     onnx_operators: ClassVar[Operators] = {"CumSum": _total}
     checks: ClassVar[Checks] = {"function": one_of(FLOP_PER_ELEMENT)}
     function: str = "sum"

@@ -5,23 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from functools import partial
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import check_count, is_open_size, one_of, refuse
-from perfmodel.layers.passes import only_pass
 from perfmodel.layers.shapes import Shape, Shapes, mismatch, shape_text
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 from perfmodel.layers.window import Pair, Size
 from perfmodel.layers.window_operators import holds_maps, onnx_pads
 from perfmodel.numeric import minimum
-from perfmodel.records import Role
 from perfmodel.symbolic import is_symbolic
 
 CONSTANT = "constant"
 COPIES = ("reflect", "replicate", "wrap")
 """Modes in which padding copies elements; gradients of copies are added to those of the originals."""
+TORCH_PADS = {
+    "aten.constant_pad_nd": CONSTANT,
+    **{f"aten.reflection_pad{axes}d": "reflect" for axes in (1, 2, 3)},
+    **{f"aten.replication_pad{axes}d": "replicate" for axes in (1, 2, 3)},
+}
+"""Operator of torch -> mode."""
 ONNX_MODES = {"constant": CONSTANT, "reflect": "reflect", "edge": "replicate", "wrap": "wrap"}
 
 
@@ -37,11 +40,12 @@ def _from_pairs(data: Operand, by_axis: Mapping[int, Pair], mode: str) -> Transl
     return Translation(layer=Pad(padding=tuple(pairs), mode=mode), inputs=(data,))
 
 
-def _from_torch_pad(call: OperatorCall, *, mode: str, name: str = "padding") -> Translation | None:
-    data, sizes = call["self"], call[name]
+def _from_torch_pad(call: OperatorCall) -> Translation | None:
+    data, sizes = call["self"], call.get("pad", call.get("padding"))
     last = len(data.axes) - 1
     # torch counts axes from the last one
-    return _from_pairs(data, {last - index: sizes[2 * index : 2 * index + 2] for index in range(len(sizes) // 2)}, mode)
+    by_axis = {last - index: sizes[2 * index : 2 * index + 2] for index in range(len(sizes) // 2)}
+    return _from_pairs(data, by_axis, TORCH_PADS[call.operator])
 
 
 def _from_onnx_pad(call: OperatorCall) -> Translation | None:
@@ -56,7 +60,7 @@ def _from_onnx_pad(call: OperatorCall) -> Translation | None:
 
 
 @layer_kind
-class Pad(Layer):
+class Pad(OnePassLayer):
     """Elements added before and after each axis: a constant, or copies of those inside.
 
     Parameters
@@ -75,16 +79,8 @@ class Pad(Layer):
     """
 
     kind: ClassVar[str] = "pad"
-    examples: ClassVar[Examples] = (
-        ({"padding": ((0, 0), (1, 2), (1, 1))}, ((4, 9, 9),)),
-        ({"padding": ((2, 2),), "mode": "reflect"}, ((5,),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"padding": ((0, 0), (1, 1), (1, 1))}, (("C", "H", "W"),))
-    torch_operators: ClassVar[Operators] = {
-        "aten.constant_pad_nd": partial(_from_torch_pad, mode=CONSTANT, name="pad"),
-        **{f"aten.reflection_pad{axes}d": partial(_from_torch_pad, mode="reflect") for axes in (1, 2, 3)},
-        **{f"aten.replication_pad{axes}d": partial(_from_torch_pad, mode="replicate") for axes in (1, 2, 3)},
-    }
+    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_PADS, _from_torch_pad)
     onnx_operators: ClassVar[Operators] = {"Pad": _from_onnx_pad}
     checks: ClassVar[Checks] = {"mode": one_of((CONSTANT, *COPIES))}
     padding: tuple[Pair, ...]
@@ -115,28 +111,15 @@ class Pad(Layer):
             mismatch(f"its padding {self.padding} leaves nothing of its input {shape_text(shape)}")
         return padded
 
-    def _counts(self, shape: Shape, batch_size: Any) -> tuple[Any, Any]:
-        """Return elements that stay, and elements of the output."""
-        stay = math.prod(size + sum(map(_cut, pair)) for size, pair in zip(shape, self.padding, strict=True))
-        return batch_size * stay, batch_size * math.prod(self.output_shape((shape,)))
-
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads what stays and writes the output."""
-        stay, outputs = self._counts(input_shapes[0], batch_size)
-        return only_pass("pad", read=stay, written=outputs)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads gradients of the output, or of what stayed of the input, and writes dx."""
-        stay, outputs = self._counts(input_shapes[0], batch_size)
-        copies = self.mode != CONSTANT
-        return only_pass(
-            "pad",
-            read=outputs if copies else stay,
-            written=batch_size * math.prod(input_shapes[0]),
-            tensor=outputs,
-            flop=outputs - stay if copies else 0,
-            role=Role.INPUT_GRADIENT,
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that reads what stays of x and writes y, and one that reads dy and writes dx."""
+        shape = input_shapes[0]
+        stay = batch_size * math.prod(
+            size + sum(map(_cut, pair)) for size, pair in zip(shape, self.padding, strict=True)
         )
+        inputs, outputs = batch_size * math.prod(shape), batch_size * math.prod(self.output_shape(input_shapes))
+        read, flop = (stay, 0) if self.mode == CONSTANT else (outputs, outputs - stay)
+        return {"read": stay, "written": outputs}, {"read": read, "written": inputs, "tensor": outputs, "flop": flop}
 
 
 def _cut(added: Any) -> Any:
@@ -146,14 +129,19 @@ def _cut(added: Any) -> Any:
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 """Inputs along each axis that contribute to an output [1]."""
+TORCH_UPSAMPLES = (
+    *(f"aten.{name}{axes}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for axes in (1, 2, 3)),
+    *("aten.upsample_linear1d", "aten.upsample_bilinear2d", "aten.upsample_trilinear3d", "aten.upsample_bicubic2d"),
+)
 LARGEST_DENOMINATOR = 10_000
 """Factors are taken as the nearest fraction with at most this denominator: 0.7 is 7 / 10 [1]."""
 
 
-def _from_torch_upsample(call: OperatorCall, *, axis_count: int, mode: str) -> Translation | None:
-    maps = call.get("self", call.get("input"))
+def _from_torch_upsample(call: OperatorCall) -> Translation | None:
+    maps, axis_count = call.get("self", call.get("input")), int(call.operator[-2])  # aten.upsample_nearest2d
     if not holds_maps(maps, axis_count):
         return None
+    mode = next((mode for mode in TAPS if mode in call.operator), "linear")
     return Translation(layer=Upsample(output_size=call.output.shape[-axis_count:], mode=mode), inputs=(maps,))
 
 
@@ -185,7 +173,7 @@ def _by_axis(factors: Any, axes: tuple[int, ...]) -> dict[int, float]:
 
 
 @layer_kind
-class Upsample(Layer):
+class Upsample(OnePassLayer):
     """Maps resampled to another size: each output from the nearest input, or from 2 or 4 inputs along each axis.
 
     Parameters
@@ -206,26 +194,9 @@ class Upsample(Layer):
     """
 
     kind: ClassVar[str] = "upsample"
-    examples: ClassVar[Examples] = (
-        ({"scale_factor": 2}, ((4, 9, 9),)),
-        ({"output_size": (20,), "mode": "linear"}, ((4, 9),)),
-        ({"scale_factor": (1.5, 2), "mode": "cubic"}, ((4, 9, 9),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"scale_factor": 2, "mode": "linear"}, (("C", "H", "W"),))
     keeps_inputs: ClassVar[bool] = False
-    torch_operators: ClassVar[Operators] = {
-        **{
-            f"aten.upsample_nearest{n}d": partial(_from_torch_upsample, axis_count=n, mode="nearest") for n in (1, 2, 3)
-        },
-        **{
-            f"aten._upsample_nearest_exact{n}d": partial(_from_torch_upsample, axis_count=n, mode="nearest")
-            for n in (1, 2, 3)
-        },
-        "aten.upsample_linear1d": partial(_from_torch_upsample, axis_count=1, mode="linear"),
-        "aten.upsample_bilinear2d": partial(_from_torch_upsample, axis_count=2, mode="linear"),
-        "aten.upsample_trilinear3d": partial(_from_torch_upsample, axis_count=3, mode="linear"),
-        "aten.upsample_bicubic2d": partial(_from_torch_upsample, axis_count=2, mode="cubic"),
-    }
+    torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_UPSAMPLES, _from_torch_upsample)
     onnx_operators: ClassVar[Operators] = {
         "Resize": _from_onnx_upsample,
         "Upsample": _from_onnx_upsample,
@@ -261,32 +232,17 @@ class Upsample(Layer):
             mismatch(f"its factor {self.scale_factor} leaves nothing of its input {shape_text(shape)}")
         return (*leading, *resampled)
 
-    def _counts(self, input_shapes: Shapes, batch_size: Any) -> tuple[Any, Any, int]:
-        """Return elements of input and output, and axes that are resampled."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic]:
+        """Return a pass that reads x and writes y, and one that reads dy and writes dx."""
         sizes = self.scale_factor if self.output_size is None else self.output_size
         axes = len(sizes) if isinstance(sizes, tuple) else len(input_shapes[0]) - 1
-        outputs = math.prod(self.output_shape(input_shapes))
-        return batch_size * math.prod(input_shapes[0]), batch_size * outputs, axes
-
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes y."""
-        inputs, outputs, axes = self._counts(input_shapes, batch_size)
         taps = TAPS[self.mode]
-        flop_per_output = 0 if taps == 1 else (2 * taps - 1) * sum(taps**axis for axis in range(axes))
-        return only_pass("upsample", read=inputs, written=outputs, flop=outputs * flop_per_output)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads dy and writes dx."""
-        inputs, outputs, axes = self._counts(input_shapes, batch_size)
-        taps = TAPS[self.mode]
-        multiplications = 0 if taps == 1 else sum(taps ** (axis + 1) for axis in range(axes))
-        return only_pass(
-            "upsample",
-            read=outputs,
-            written=inputs,
-            tensor=outputs,
-            flop=outputs * (multiplications + taps**axes),
-            role=Role.INPUT_GRADIENT,
+        sums = 0 if taps == 1 else sum(taps**axis for axis in range(axes))
+        inputs = batch_size * math.prod(input_shapes[0])
+        outputs = batch_size * math.prod(self.output_shape(input_shapes))
+        return (
+            {"read": inputs, "written": outputs, "flop": outputs * ((2 * taps - 1) * sums)},
+            {"read": outputs, "written": inputs, "tensor": outputs, "flop": outputs * (taps * sums + taps**axes)},
         )
 
 

@@ -78,6 +78,17 @@ def check_rank(shape: Shape, *layouts: Sequence[str]) -> None:
         mismatch(f"takes samples of shape {allowed}, but its input is {shape_text(shape)}")
 
 
+def check_equal(shapes: Shapes, *, verb: str = "takes") -> None:
+    """Raise ShapeMismatchError unless all inputs have one shape.
+
+    Examples
+    --------
+    >>> check_equal(((3, 4), (3, 4)))
+    """
+    if len(set(map(tuple, shapes))) > 1:
+        mismatch(f"{verb} inputs of one shape, but they are {' and '.join(map(shape_text, shapes))}")
+
+
 IMAGE = ("channels", "height", "width")
 SEQUENCE = ("steps", "features")
 SEQUENCES = ("sequences", "steps", "features")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_flag, check_shape, one_of
-from perfmodel.layers.passes import only_pass
+from perfmodel.layers.base import Checks, OnePassLayer, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.checks import one_of
 from perfmodel.layers.shapes import Shape, Shapes, SharedShape, element_count
 from perfmodel.layers.translation import OperatorCall, Operators, Translation
 from perfmodel.layers.view import View
@@ -25,10 +24,8 @@ class Constant(View):
     """
 
     kind: ClassVar[str] = "constant"
-    examples: ClassVar[Examples] = (({"shape": (5, 6)}, ()),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F")}, ())
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
-    checks: ClassVar[Checks] = {"shape": check_shape, "is_index": check_flag}
     shape: Shape
     is_index: bool = False
 
@@ -52,10 +49,8 @@ class Parameter(View):
     """
 
     kind: ClassVar[str] = "parameter"
-    examples: ClassVar[Examples] = (({"shape": (1, 6)}, ()),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F")}, ())
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
-    checks: ClassVar[Checks] = {"shape": check_shape}
     shape: Shape
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
@@ -109,7 +104,7 @@ def _from_call(call: OperatorCall) -> Translation:
 
 
 @layer_kind
-class Fill(Layer):
+class Fill(OnePassLayer):
     """A tensor written in every step without reading another.
 
     Parameters
@@ -127,16 +122,11 @@ class Fill(Layer):
     """
 
     kind: ClassVar[str] = "fill"
-    examples: ClassVar[Examples] = (
-        ({"shape": (5, 6)}, ()),
-        ({"shape": (10,), "function": "normal", "per_sample": True}, ()),
-        ({"shape": (5,), "function": "range"}, ()),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("S", "F"), "per_sample": True}, ())
     torch_operators: ClassVar[Operators] = dict.fromkeys(TORCH_NAMES, _from_call)
     onnx_operators: ClassVar[Operators] = dict.fromkeys(ONNX_NAMES, _from_call)
     input_counts: ClassVar[tuple[int, int | None]] = (0, 0)
-    checks: ClassVar[Checks] = {"shape": check_shape, "function": one_of(FILLINGS), "per_sample": check_flag}
+    checks: ClassVar[Checks] = {"function": one_of(FILLINGS)}
     shape: Shape
     function: str = "zeros"
     per_sample: bool = False
@@ -145,13 +135,8 @@ class Fill(Layer):
         """Return the requested shape."""
         return self.shape if self.per_sample else SharedShape(self.shape)
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that writes y, or nothing."""
-        if self.function == "empty":
-            return ()
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic | None, None]:
+        """Return a pass that writes y; none for an empty tensor."""
         elements = element_count(self.output_shape(input_shapes), batch_size=batch_size)
-        return only_pass("fill", read=0, written=elements, flop=FILLINGS[self.function].flop * elements)
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return nothing."""
-        return ()
+        fill = {"read": 0, "written": elements, "flop": FILLINGS[self.function].flop * elements}
+        return None if self.function == "empty" else fill, None

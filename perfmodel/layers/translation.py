@@ -165,15 +165,19 @@ def of_first(call: OperatorCall, layer: Layer) -> Translation:
     return Translation(layer=layer, inputs=call.operands[:1])
 
 
-def affine_parameters(scale: Operand | None, shift: Operand | None) -> dict[str, Operand]:
-    """Return gamma and beta of a norm, those that a call has.
+def norm_operands(call: OperatorCall) -> tuple[Operand, Operand | None, Operand | None]:
+    """Return what a call of torch or ONNX normalises, and the scale and the shift that it has."""
+    # ONNX's positions first: it may also name the numbers of a constant input
+    return call.operands[0], call.get("1", call.get("weight")), call.get("2", call.get("bias"))
 
-    Examples
-    --------
-    >>> affine_parameters(None, None)
-    {}
-    """
-    return {name: operand for name, operand in (("gamma", scale), ("beta", shift)) if operand is not None}
+
+def affine_translation(call: OperatorCall, layer: Layer) -> Translation:
+    """Return a norm as the layer of a call, with the call's scale and shift as gamma and beta."""
+    operand, *parameters = norm_operands(call)
+    named = zip(("gamma", "beta"), parameters, strict=True)
+    return Translation(
+        layer=layer, inputs=(operand,), parameters={name: held for name, held in named if held is not None}
+    )
 
 
 Translator = Callable[[OperatorCall], Translation | None]

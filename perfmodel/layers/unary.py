@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from perfmodel.layers.activation import RELU6_TOP, Pointwise
-from perfmodel.layers.base import Checks, Examples, Operations, SymbolicExample, layer_kind
+from perfmodel.layers.base import Checks, SymbolicExample, Traffic, layer_kind
 from perfmodel.layers.checks import one_of
-from perfmodel.layers.passes import MASK_BYTES, only_pass
+from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.layers.shapes import Shapes, element_count
 from perfmodel.layers.translation import Operand, OperatorCall, Operators, Translation
 
@@ -141,25 +141,18 @@ def _power(call: OperatorCall) -> Translation | None:
     return _named({2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}.get(exponent, "power"), base)
 
 
-def _clamp(x: Operand, bottom: Any, top: Any) -> Translation | None:
+def _clamp(call: OperatorCall) -> Translation | None:
+    """Read a clamp between numbers, which ONNX states as inputs; None for ReLU6 and for limits that are tensors."""
+    bottom, top = (call.get(name, call.get(place)) for name, place in (("min", "1"), ("max", "2")))
     if (bottom, top) == (0, RELU6_TOP) or isinstance(bottom, Operand) or isinstance(top, Operand):
         return None
-    return _named("clamp" if None not in (bottom, top) else "clamp_one_side", x)
-
-
-def _clamp_from_torch(call: OperatorCall) -> Translation | None:
-    return _clamp(call["self"], call.get("min"), call.get("max"))
+    return _named("clamp" if None not in (bottom, top) else "clamp_one_side", call.operands[0])
 
 
 def _hard_tanh(call: OperatorCall) -> Translation | None:
     if (call["min_val"], call["max_val"]) == (0, RELU6_TOP):
         return None
     return _named("hard_tanh", call["self"])
-
-
-def _clip_from_onnx(call: OperatorCall) -> Translation | None:
-    sides = [call.get(name, call.get(position)) for name, position in (("min", "1"), ("max", "2"))]
-    return _clamp(call["0"], *sides)
 
 
 @layer_kind
@@ -179,23 +172,15 @@ class Unary(Pointwise):
     """
 
     kind: ClassVar[str] = "unary"
-    examples: ClassVar[Examples] = (
-        ({"function": "exp"}, ((5, 6),)),
-        ({"function": "softplus"}, ((4, 9, 9),)),
-        ({"function": "add_number"}, ((10,),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"function": "exp"}, (("F",),))
     torch_operators: ClassVar[Operators] = {
         **dict.fromkeys(TORCH_NAMES, _from_call),
         **dict.fromkeys(WITH_NUMBER, _with_number),
         "aten.pow": _power,
-        **dict.fromkeys(("aten.clamp", "aten.clamp_min", "aten.clamp_max"), _clamp_from_torch),
+        **dict.fromkeys(("aten.clamp", "aten.clamp_min", "aten.clamp_max"), _clamp),
         "aten.hardtanh": _hard_tanh,
     }
-    onnx_operators: ClassVar[Operators] = {
-        **dict.fromkeys(ONNX_NAMES, _from_call),
-        "Clip": _clip_from_onnx,
-    }
+    onnx_operators: ClassVar[Operators] = {**dict.fromkeys(ONNX_NAMES, _from_call), "Clip": _clamp}
     checks: ClassVar[Checks] = {"function": one_of(FUNCTIONS)}
     function: str
 
@@ -245,22 +230,10 @@ class Unary(Pointwise):
         """Tell whether the function has a gradient, for each of ``input_count`` inputs [1]."""
         return (self._of_function.backward_flop is not None,) * input_count
 
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that reads x and writes y."""
-        if self._of_function.writes == "elements":
-            return super().forward_operations(input_shapes, batch_size=batch_size)
-        elements = element_count(input_shapes[0], batch_size=batch_size)
-        return only_pass(
-            self.function,
-            read=elements,
-            written=0,
-            tensor=elements,
-            flop=self._of_function.forward_flop * elements,
-            written_index_bytes=MASK_BYTES * elements,
-        )
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that writes dx; nothing where dy is passed on or there is no gradient."""
-        if not self._of_function.backward_flop:
-            return ()
-        return super().backward_operations(input_shapes, batch_size=batch_size)
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[Traffic, Traffic | None]:
+        """Return a pass that reads x and writes y, and one that reads dy and x or y and writes dx, if there is one."""
+        forward, backward = super().traffic(input_shapes, batch_size=batch_size)
+        if self._of_function.writes == "mask":
+            elements = forward["read"]
+            forward = {**forward, "written": 0, "tensor": elements, "written_index_bytes": MASK_BYTES * elements}
+        return forward, backward if self._of_function.backward_flop else None

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from perfmodel.layers.base import Checks, Examples, Layer, Operations, SymbolicExample, layer_kind
-from perfmodel.layers.checks import check_axis, check_count, check_flag, check_shape, is_open_size
-from perfmodel.layers.passes import broadcast_gradient, elementwise, only_pass
+from perfmodel.layers.base import Checks, OnePassLayer, Operations, SymbolicExample, Traffic, layer_kind
+from perfmodel.layers.checks import check_axis, is_open_size
+from perfmodel.layers.passes import summed_repeats
 from perfmodel.layers.shapes import (
     Shape,
     Shapes,
@@ -16,14 +16,12 @@ from perfmodel.layers.shapes import (
     axis_in,
     check_divides,
     element_count,
-    is_spread,
     mismatch,
     shape_text,
     with_extent,
 )
 from perfmodel.layers.translation import OperatorCall, Operators, Translation, of_first
 from perfmodel.numeric import share_of, where
-from perfmodel.records import Role
 from perfmodel.symbolic import is_symbolic
 
 RESHAPE_TORCH_NAMES = (
@@ -36,23 +34,15 @@ ONNX_NAMES = ("Reshape", "Squeeze", "Unsqueeze", "Identity")
 
 
 @dataclass(frozen=True, kw_only=True)
-class View(Layer):
+class View(OnePassLayer):
     """A tensor in its input's memory: of the input's shape, and without an operation, unless a kind says otherwise."""
 
     keeps_inputs: ClassVar[bool] = False
     is_view: ClassVar[bool] = True
 
-    def output_shape(self, input_shapes: Shapes) -> Shape:
-        """Return the input's shape."""
-        return input_shapes[0]
-
-    def forward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return nothing."""
-        return ()
-
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return nothing."""
-        return ()
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[None, Traffic | None]:
+        """Return no pass, unless overridden."""
+        return None, None
 
 
 @layer_kind
@@ -66,7 +56,6 @@ class Reshape(View):
     """
 
     kind: ClassVar[str] = "reshape"
-    examples: ClassVar[Examples] = (({"shape": (9, 36)}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("F", "S")}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys(
         RESHAPE_TORCH_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
@@ -74,16 +63,15 @@ class Reshape(View):
     onnx_operators: ClassVar[Operators] = dict.fromkeys(
         ONNX_NAMES, lambda call: of_first(call, Reshape(shape=tuple(call.output.shape)))
     )
-    checks: ClassVar[Checks] = {"shape": check_shape}
     shape: Shape
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
-        elements, asked = math.prod(input_shapes[0]), math.prod(self.shape)
-        if elements != asked and not is_open_size(elements) and not is_open_size(asked):
+        inputs, outputs = math.prod(input_shapes[0]), math.prod(self.shape)
+        if inputs != outputs and not is_open_size(inputs) and not is_open_size(outputs):
             mismatch(
-                f"has samples of {shape_text(self.shape)}, {asked} elements, but its input is "
-                f"{shape_text(input_shapes[0])}, {elements} elements"
+                f"has samples of {shape_text(self.shape)}, {outputs} elements, but its input is "
+                f"{shape_text(input_shapes[0])}, {inputs} elements"
             )
         return self.shape
 
@@ -93,7 +81,6 @@ class Flatten(View):
     """All axes of a sample as one; a view, which costs nothing in either direction."""
 
     kind: ClassVar[str] = "flatten"
-    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("C", "H", "W"),))
     onnx_operators: ClassVar[Operators] = {
         "Flatten": lambda call: of_first(
@@ -129,14 +116,9 @@ class Expand(View):
     """
 
     kind: ClassVar[str] = "expand"
-    examples: ClassVar[Examples] = (
-        ({"shape": (4, 9, 9)}, ((4, 1, 1),)),
-        ({"shape": (1, 6), "per_sample": True}, (SharedShape((1, 1, 6)),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("C", "H", "W")}, (("C", 1, 1),))
     torch_operators: ClassVar[Operators] = {"aten.expand": _from_call_expand}
     onnx_operators: ClassVar[Operators] = {"Expand": _from_call_expand}
-    checks: ClassVar[Checks] = {"shape": check_shape, "per_sample": check_flag}
     shape: Shape
     per_sample: bool = False
 
@@ -158,12 +140,7 @@ class Expand(View):
 
     def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
         """Return the sum over the repeats; nothing where there are none."""
-        output = self.output_shape(input_shapes)
-        if not is_spread(input_shapes[0], output):
-            return ()
-        elements = element_count(output, batch_size=batch_size)
-        repeated = element_count(input_shapes[0], batch_size=batch_size)
-        return (broadcast_gradient(elements, operand_elements=repeated),)
+        return summed_repeats(input_shapes[0], self.output_shape(input_shapes), batch_size=batch_size)
 
 
 @layer_kind
@@ -183,12 +160,7 @@ class BatchView(View):
     """
 
     kind: ClassVar[str] = "batch_view"
-    examples: ClassVar[Examples] = (
-        ({"shape": (3, 7)}, ((7,),)),
-        ({"shape": (7,), "whole": False}, (SharedShape((3, 7)),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("N", "F")}, (("F",),))
-    checks: ClassVar[Checks] = {"shape": check_shape, "whole": check_flag}
     shape: Shape
     whole: bool = True
 
@@ -250,15 +222,9 @@ class Slice(View):
     """
 
     kind: ClassVar[str] = "slice"
-    examples: ClassVar[Examples] = (
-        ({"shape": (2, 9)}, ((4, 9, 9),)),
-        ({"shape": (2, 9, 9), "is_joined": True}, ((4, 9, 9),)),
-        ({"shape": (4, 9, 4, 3), "overlaps": True}, ((4, 9, 9),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"shape": ("T", "F")}, (("S", "F"),))
     torch_operators: ClassVar[Operators] = dict.fromkeys((*TORCH_SLICES, *TORCH_SPLITS), _part)
     onnx_operators: ClassVar[Operators] = {"Slice": _part, "Split": _part}
-    checks: ClassVar[Checks] = {"shape": check_shape, "is_joined": check_flag, "overlaps": check_flag}
     shape: Shape
     is_joined: bool = False
     overlaps: bool = False
@@ -275,30 +241,25 @@ class Slice(View):
 
     def output_shape(self, input_shapes: Shapes) -> Shape:
         """Return the shape that was asked for."""
-        elements, asked = math.prod(input_shapes[0]), math.prod(self.shape)
-        if not self.overlaps and not is_open_size(elements) and not is_open_size(asked) and asked > elements:
+        whole, part = math.prod(input_shapes[0]), math.prod(self.shape)
+        if not self.overlaps and not is_open_size(whole) and not is_open_size(part) and part > whole:
             mismatch(f"takes a part of {shape_text(self.shape)}, but its input is only {shape_text(input_shapes[0])}")
         return self.shape
 
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return one pass that writes dx, unless the graph counts it."""
-        if self.is_joined:
-            return ()
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[None, Traffic | None]:
+        """Return the pass that clears dx and copies dy into it, on the way back, unless parts are joined."""
         is_part = _is_part(math.prod(self.shape), math.prod(input_shapes[0]))
-        if not is_symbolic(is_part) and not is_part:
-            return ()
-        whole = is_part * element_count(input_shapes[0], batch_size=batch_size)
+        if self.is_joined or (not is_symbolic(is_part) and not is_part):
+            return None, None
         part = SharedShape(self.shape) if isinstance(input_shapes[0], SharedShape) else self.shape
-        return only_pass(
-            "slice",
-            read=is_part * element_count(part, batch_size=batch_size),
-            written=whole,
-            role=Role.INPUT_GRADIENT,
-        )
+        return None, {
+            "read": is_part * element_count(part, batch_size=batch_size),
+            "written": is_part * element_count(input_shapes[0], batch_size=batch_size),
+        }
 
 
 def _is_part(part: Any, whole: Any) -> Any:
-    """Return 1 where elements are left out, else 0; a case of sizes where rounding leaves open which it is."""
+    """Return 1 if elements are left out, otherwise 0; for symbolic sizes that are rounded, a case distinction."""
     if not is_symbolic(part, whole):
         return int(part != whole)
     import sympy
@@ -333,13 +294,8 @@ class ShardView(View):
     """
 
     kind: ClassVar[str] = "shard_view"
-    examples: ClassVar[Examples] = (
-        ({"parts": 2, "gathered": True}, ((4, 6),)),
-        ({"parts": 2, "gathered": False}, ((4, 6),)),
-        ({"parts": 3, "gathered": False, "axis": -1}, ((4, 6),)),
-    )
     symbolic_example: ClassVar[SymbolicExample] = ({"parts": "T", "gathered": False}, (("S", "F"),))
-    checks: ClassVar[Checks] = {"parts": check_count, "gathered": check_flag, "axis": check_axis}
+    checks: ClassVar[Checks] = {"axis": check_axis}
     parts: int
     gathered: bool
     axis: int = 0
@@ -362,14 +318,13 @@ class Detach(View):
     """The input as a constant: a view that costs nothing and sends no gradient back."""
 
     kind: ClassVar[str] = "detach"
-    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     torch_operators: ClassVar[Operators] = {"aten.detach": lambda call: of_first(call, Detach())}
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
 
 
 @layer_kind
 class Overwrite(View):
-    """Input 0 after input 1, a view of it, was written: the same memory with a new part.
+    """Input 0 after a part of it was written through a view, input 1: the same memory with new content there.
 
     Notes
     -----
@@ -378,14 +333,13 @@ class Overwrite(View):
     """
 
     kind: ClassVar[str] = "overwrite"
-    examples: ClassVar[Examples] = (({}, ((4, 9), (2, 9))),)
     symbolic_example: ClassVar[SymbolicExample] = ({}, (("S", "F"), ("P", "F")))
     input_counts: ClassVar[tuple[int, int | None]] = (2, 2)
 
-    def backward_operations(self, input_shapes: Shapes, *, batch_size: Any) -> Operations:
-        """Return the copy of dy with the part cleared."""
+    def traffic(self, input_shapes: Shapes, *, batch_size: Any) -> tuple[None, Traffic]:
+        """Return the copy of dy with the part cleared, on the way back."""
         elements = element_count(input_shapes[0], batch_size=batch_size)
-        return (elementwise("overwrite", elements, role=Role.INPUT_GRADIENT),)
+        return None, {"read": elements, "written": elements}
 
 
 @layer_kind
@@ -393,6 +347,5 @@ class Output(View):
     """A tensor that is handed out: a view that costs nothing, ends a graph and sends no gradient back."""
 
     kind: ClassVar[str] = "output"
-    examples: ClassVar[Examples] = (({}, ((4, 9, 9),)),)
     index_inputs: ClassVar[tuple[int, ...]] = (0,)
     is_metric: ClassVar[bool] = True

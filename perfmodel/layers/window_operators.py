@@ -1,17 +1,23 @@
-"""How other programs write windows over maps: the arguments of torch's and ONNX's convolutions and poolings."""
+"""Layers over maps of one, two or three axes, and how torch and ONNX write their windows."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from perfmodel.layers.base import Layer
 from perfmodel.layers.shapes import Shape
-from perfmodel.layers.translation import Operand, OperatorCall
+from perfmodel.layers.translation import Operand, OperatorCall, Translation
 from perfmodel.layers.window import Pair, Window
+
+MAP_LETTERS = {1: ("C", "L"), 2: ("C", "H", "W"), 3: ("C", "D", "H", "W")}
+"""Number of axes of a map -> letters for the extents of a sample."""
 
 
 def holds_maps(operand: Operand, axis_count: int) -> bool:
-    """Tell whether a tensor's last axes are channels and a map of so many axes, and those of a sample too.
+    """Return whether the last axes of a tensor, and of its samples, are channels and a map of ``axis_count`` axes.
 
     Examples
     --------
@@ -107,3 +113,37 @@ def _onnx_padding(call: OperatorCall, options: Mapping[str, Any], map_size: Shap
         same = Window.of(axis_count=len(map_size), padding="same", **options)
         return tuple((after, before) for before, after in same.zeros(map_size))
     return onnx_pads(tuple(call.get("pads", (0,) * 2 * len(map_size))))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverMaps(Layer):
+    """A family of layers over maps: ``class MaxPool2d(MaxPool, axis_count=2)`` is its kind for maps of two axes."""
+
+    family: ClassVar[str]
+    """Kind without the number of axes [-]."""
+    symbolic_options: ClassVar[Mapping[str, Any]]
+    """Options for which the documentation prints counts [-]."""
+    torch_names: ClassVar[tuple[str, ...]]
+    """Its operators in torch, perhaps with a placeholder for the axes [-]."""
+    onnx_names: ClassVar[tuple[str, ...]]
+    """Its operators in ONNX [-]."""
+    axis_count: ClassVar[int]
+    """Axes of a map [1]."""
+
+    def __init_subclass__(cls, *, axis_count: int | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if axis_count is not None:
+            cls.axis_count, cls.kind = axis_count, f"{cls.family}_{axis_count}d"
+            cls.symbolic_example = (cls.symbolic_options, (MAP_LETTERS[axis_count],))
+            cls.torch_operators = dict.fromkeys([name.format(axis_count) for name in cls.torch_names], cls.from_torch)
+            cls.onnx_operators = dict.fromkeys(cls.onnx_names, cls.from_onnx)
+
+    @classmethod
+    @abstractmethod
+    def from_torch(cls, call: OperatorCall) -> Translation | None:
+        """Return the layer as torch calls it; None for another kind, and for maps of other axes."""
+
+    @classmethod
+    @abstractmethod
+    def from_onnx(cls, call: OperatorCall) -> Translation | None:
+        """Return the layer as ONNX writes it; None for maps of other axes."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.errors import UnknownNameError
+from perfmodel.errors import check_known
 from perfmodel.on_demand import listed, loaded
 
 if TYPE_CHECKING:
@@ -94,12 +94,8 @@ def build(name: str, /, **options: Any) -> LayerGraph:
     >>> build("fcn8", hidden_layers=5)
     <LayerGraph 'fcn8': 12 layers, 126,390,400 parameters>
     """
-    if name not in BUILDERS:
-        noun = "network"
-        raise UnknownNameError(noun, str(name), BUILDERS)
+    check_known("network", str(name), BUILDERS)
     known = signature(BUILDERS[name]).parameters
     for option in options:
-        if option not in known:
-            noun = f"option of network {name!r}:"
-            raise UnknownNameError(noun, option, known)
+        check_known(f"option of network {name!r}:", option, known)
     return BUILDERS[name](**options)

@@ -8,9 +8,9 @@ from typing import Any
 
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers.checks import one_of, refuse
+from perfmodel.layers.checks import numbered, one_of, refuse
 from perfmodel.zoo.blocks import chain, image_graph
-from perfmodel.zoo.options import checked, numbered
+from perfmodel.zoo.options import checked
 
 SAMPLES = ("fresh", "reused")
 
@@ -229,10 +229,9 @@ def dcgan_discriminator(*, width: Any = 64, image_size: int = 64, in_channels: A
         layer = nn.Convolution2d(
             out_channels=width * 2**index, kernel_size=KERNEL_SIZE, stride=2, padding=1, bias=False
         )
-        x = graph.add(f"down{index + 1}", layer, inputs=x)
-        # the paper leaves the norm out behind the image
-        x = graph.add(f"down{index + 1}_norm", nn.BatchNorm(), inputs=x) if index else x
-        x = graph.add(f"down{index + 1}_relu", nn.LeakyReLU(slope=SLOPE), inputs=x)
+        name, norm = f"down{index + 1}", nn.BatchNorm() if index else None  # the paper has none behind the image
+        relu = nn.LeakyReLU(slope=SLOPE)
+        x = chain(graph, x, (name, layer), (f"{name}_norm", norm), (f"{name}_relu", relu))
     chain(
         graph,
         x,

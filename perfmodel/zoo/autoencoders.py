@@ -8,9 +8,9 @@ from typing import Any
 
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers.checks import check_at_most, check_widths, is_open_size, one_of, refuse
+from perfmodel.layers.checks import check_at_most, check_widths, is_open_size, numbered, one_of, refuse
 from perfmodel.zoo.blocks import ACTIVATIONS, chain, image_graph
-from perfmodel.zoo.options import checked, numbered
+from perfmodel.zoo.options import checked
 
 LOSSES: dict[str, nn.Layer] = {
     "binary_cross_entropy": nn.BinaryCrossEntropy(over="probabilities"),

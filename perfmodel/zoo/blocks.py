@@ -78,6 +78,17 @@ def add_activation(graph: LayerGraph, x: str, activation: str, *, name: str) -> 
     return graph.add(name, nn.Binary(function="multiply"), inputs=(half, y))
 
 
+def dropped(rate: float) -> nn.Dropout | None:
+    """Return a dropout; None where nothing is dropped.
+
+    Examples
+    --------
+    >>> dropped(0.0) is None
+    True
+    """
+    return nn.Dropout(rate=rate) if rate else None
+
+
 def chain(graph: LayerGraph, x: str, *named_layers: tuple[str, nn.Layer | None]) -> str:
     """Add layers that each read the one before; skip those that are None.
 
@@ -149,12 +160,6 @@ def classified(graph: LayerGraph, x: str, *, classes: Any, dropout: float = 0.0,
         The graph. [-]
     """
     x = chain(graph, x, (f"{name}pool", nn.AveragePool2d(kernel_size=None)), (f"{name}flatten", nn.Flatten()))
-    dropped = nn.Dropout(rate=dropout) if dropout else None
-    chain(
-        graph,
-        x,
-        (f"{name}dropout", dropped),
-        (f"{name}fc", nn.Dense(units=classes)),
-        (f"{name}loss", nn.CrossEntropy()),
-    )
+    ends = ((f"{name}fc", nn.Dense(units=classes)), (f"{name}loss", nn.CrossEntropy()))
+    chain(graph, x, (f"{name}dropout", dropped(dropout)), *ends)
     return graph

@@ -7,9 +7,9 @@ from typing import Any
 
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers.checks import is_open_size, one_of, refuse
-from perfmodel.zoo.blocks import TEXT_ACTIVATIONS, add_activation, chain, image_graph
-from perfmodel.zoo.options import checked, numbered
+from perfmodel.layers.checks import is_open_size, numbered, one_of, refuse
+from perfmodel.zoo.blocks import TEXT_ACTIVATIONS, add_activation, chain, dropped, image_graph
+from perfmodel.zoo.options import checked
 from perfmodel.zoo.transformer import ATTENTIONS, OPERANDS, TransformerBlock
 
 BERT_SIZES: dict[str, dict[str, int]] = {
@@ -32,10 +32,8 @@ def _add_pooler(graph: LayerGraph, x: str, *, width: Any, **_: Any) -> None:
 
 
 def _add_classifier(graph: LayerGraph, x: str, *, width: Any, classes: int, dropout: float, **_: Any) -> None:
-    x = _pooled(graph, x, width=width)
-    if dropout:
-        x = graph.add("classifier_dropout", nn.Dropout(rate=dropout), inputs=x)
-    chain(graph, x, ("classifier", nn.Dense(units=classes)), ("loss", nn.CrossEntropy()))
+    ends = (("classifier", nn.Dense(units=classes)), ("loss", nn.CrossEntropy()))
+    chain(graph, _pooled(graph, x, width=width), ("classifier_dropout", dropped(dropout)), *ends)
 
 
 def _add_masked_language_model(
@@ -145,9 +143,7 @@ def bert(
     kinds = graph.add("segments_embedding", nn.Embedding(vocabulary=segments, features=width), inputs="segments")
     x = graph.add("embedding_add", nn.Add(), inputs=(tokens, kinds))
     x = graph.add("positions_embedding", nn.PositionalEmbedding(positions=positions), inputs=x)
-    x = graph.add("embedding_norm", nn.LayerNorm(), inputs=x)
-    if dropout:
-        x = graph.add("embedding_dropout", nn.Dropout(rate=dropout), inputs=x)
+    x = chain(graph, x, ("embedding_norm", nn.LayerNorm()), ("embedding_dropout", dropped(dropout)))
     block = TransformerBlock(
         width=width,
         heads=sizes["heads"],
@@ -186,8 +182,8 @@ def _patches(graph: LayerGraph, *, patch_size: int, width: Any, dropout: float) 
         ("class_tokens", nn.Expand(shape=(1, width), per_sample=True)),
     )
     x = graph.add("sequence", nn.Concat(), inputs=(token, x))
-    x = graph.add("positions", nn.PositionalEmbedding(positions=count + 1), inputs=x)
-    return graph.add("embedding_dropout", nn.Dropout(rate=dropout), inputs=x) if dropout else x
+    positions = nn.PositionalEmbedding(positions=count + 1)
+    return chain(graph, x, ("positions", positions), ("embedding_dropout", dropped(dropout)))
 
 
 @checked(

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfmodel.graph import LayerGraph
-from perfmodel.layers import Accuracy, CrossEntropy, Dense, Dropout, Sigmoid
-from perfmodel.layers.checks import one_of
-from perfmodel.zoo.blocks import ACTIVATIONS, chain
-from perfmodel.zoo.options import checked, member, numbered
+from perfmodel.layers import Accuracy, CrossEntropy, Dense, Sigmoid
+from perfmodel.layers.checks import numbered, one_of
+from perfmodel.zoo.blocks import ACTIVATIONS, chain, dropped
+from perfmodel.zoo.options import checked, member
 
 
 def _network(name: str, hidden: int, **published: str) -> Callable[..., LayerGraph]:
@@ -105,7 +105,7 @@ def feed_forward(
     x = graph.input
     for index, units in enumerate(hidden, start=1):
         x = chain(graph, x, (f"fc{index}", Dense(units=units)), (f"activation{index}", ACTIVATIONS[activation]))
-        x = chain(graph, x, (f"dropout{index}", Dropout(rate=dropout) if dropout else None))
+        x = chain(graph, x, (f"dropout{index}", dropped(dropout)))
     chain(graph, x, (f"fc{len(hidden) + 1}", Dense(units=classes)), ("loss", CrossEntropy()))
     return graph
 

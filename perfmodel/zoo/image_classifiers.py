@@ -12,7 +12,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.graph import LayerGraph
 from perfmodel.layers.checks import check_widths, is_open_size, one_of, refuse
 from perfmodel.layers.window import Padding, Window
-from perfmodel.zoo.blocks import ACTIVATIONS, chain, image_graph
+from perfmodel.zoo.blocks import ACTIVATIONS, chain, dropped, image_graph
 from perfmodel.zoo.options import checked, member
 
 SQUASHES: dict[str, nn.Layer] = {"tanh": nn.Tanh(), "sigmoid": nn.Sigmoid(), "relu": nn.ReLU()}
@@ -103,10 +103,10 @@ class _Tower:
             x = chain(graph, x, (f"conv{index}", layer), (f"relu{index}", nn.ReLU()), (f"norm{index}", norm))
             x = chain(graph, x, (f"pool{index}", pooled))
         x = graph.add("flatten", nn.Flatten(), inputs=x)
-        dropped = nn.Dropout() if dropout else None
+        drop = nn.Dropout() if dropout else None
         for index in (6, 7):
             dense = nn.Dense(units=4096)
-            x = chain(graph, x, (f"fc{index}", dense), (f"relu{index}", nn.ReLU()), (f"dropout{index}", dropped))
+            x = chain(graph, x, (f"fc{index}", dense), (f"relu{index}", nn.ReLU()), (f"dropout{index}", drop))
         chain(graph, x, ("fc8", nn.Dense(units=IMAGENET_CLASSES)), ("loss", nn.CrossEntropy()))
         return graph
 
@@ -197,7 +197,7 @@ HIDDEN_UNITS = 4096
 
 
 def _configuration(convolutions: tuple[int, ...], **published: str) -> Callable[..., LayerGraph]:
-    """Return the builder of a network with so many convolutions in each stage, and what is published of it."""
+    """Return the builder of the network with the given convolutions per stage, and its published figures."""
     layers = sum(convolutions) + 3
 
     def build(
@@ -238,7 +238,7 @@ def _configuration(convolutions: tuple[int, ...], **published: str) -> Callable[
         """
         name = f"vgg{layers}{'_batch_norm' if batch_norm else ''}"
         graph = image_graph(name, image_size=image_size, in_channels=in_channels)
-        norm, dropped = nn.BatchNorm() if batch_norm else None, nn.Dropout() if dropout else None
+        norm, drop = nn.BatchNorm() if batch_norm else None, nn.Dropout() if dropout else None
         x = graph.input
         for stage, (count, multiple) in enumerate(zip(convolutions, MULTIPLES, strict=True), start=1):
             layer = nn.Convolution2d(out_channels=multiple * width, kernel_size=3, padding=1)
@@ -248,7 +248,7 @@ def _configuration(convolutions: tuple[int, ...], **published: str) -> Callable[
         x = graph.add("flatten", nn.Flatten(), inputs=x)
         for index in (1, 2):
             dense = nn.Dense(units=HIDDEN_UNITS)
-            x = chain(graph, x, (f"fc{index}", dense), (f"fc{index}_relu", nn.ReLU()), (f"dropout{index}", dropped))
+            x = chain(graph, x, (f"fc{index}", dense), (f"fc{index}_relu", nn.ReLU()), (f"dropout{index}", drop))
         chain(graph, x, ("fc3", nn.Dense(units=classes)), ("loss", nn.CrossEntropy()))
         return graph
 
@@ -261,50 +261,41 @@ vgg16 = _configuration((2, 2, 3, 3, 3), letter="D", parameters="138,357,544", wi
 vgg19 = _configuration((2, 2, 4, 4, 4), letter="E", parameters="143,667,240", with_norms="143,678,248", work="19.6 G")
 
 
-@dataclass(frozen=True)
+MAX_POOL = nn.MaxPool2d(kernel_size=3, stride=2, ceil_mode=True)
+AVERAGE_POOL = nn.AveragePool2d(kernel_size=3, stride=2, ceil_mode=True)
+GLOBAL_POOL = nn.AveragePool2d(kernel_size=None)
+
+
+@dataclass(frozen=True, slots=True)
 class _MixedStage:
     """A convolution and two layers of 1x1 convolutions, a small network that slides over the map; then a pool."""
 
-    convolution: nn.Convolution2d
+    channels: int
+    kernel_size: int
     widths: tuple[int | None, int | None]
     pool: nn.Layer
+    stride: int = 1
     has_dropout: bool = False
 
-
-def _ceiled_pool(kind: type[nn.MaxPool2d | nn.AveragePool2d]) -> nn.Layer:
-    return kind(kernel_size=3, stride=2, ceil_mode=True)
+    @property
+    def convolution(self) -> nn.Convolution2d:
+        """The first convolution, which keeps the size of the map unless it has a stride."""
+        zeros: Padding = self.kernel_size // 2 if self.stride == 1 else "valid"
+        sizes: dict[str, Any] = {"kernel_size": self.kernel_size, "stride": self.stride}
+        return nn.Convolution2d(out_channels=self.channels, padding=zeros, **sizes)
 
 
 NIN_STAGES = {
     "imagenet": (
-        _MixedStage(nn.Convolution2d(out_channels=96, kernel_size=11, stride=4), (96, 96), _ceiled_pool(nn.MaxPool2d)),
-        _MixedStage(
-            nn.Convolution2d(out_channels=256, kernel_size=5, padding=2), (256, 256), _ceiled_pool(nn.MaxPool2d)
-        ),
-        _MixedStage(
-            nn.Convolution2d(out_channels=384, kernel_size=3, padding=1), (384, 384), _ceiled_pool(nn.MaxPool2d), True
-        ),
-        _MixedStage(
-            nn.Convolution2d(out_channels=1024, kernel_size=3, padding=1),
-            (1024, None),
-            nn.AveragePool2d(kernel_size=None),
-        ),
+        _MixedStage(96, 11, (96, 96), MAX_POOL, stride=4),
+        _MixedStage(256, 5, (256, 256), MAX_POOL),
+        _MixedStage(384, 3, (384, 384), MAX_POOL, has_dropout=True),
+        _MixedStage(1024, 3, (1024, None), GLOBAL_POOL),
     ),
     "cifar10": (
-        _MixedStage(
-            nn.Convolution2d(out_channels=192, kernel_size=5, padding=2), (160, 96), _ceiled_pool(nn.MaxPool2d), True
-        ),
-        _MixedStage(
-            nn.Convolution2d(out_channels=192, kernel_size=5, padding=2),
-            (192, 192),
-            _ceiled_pool(nn.AveragePool2d),
-            True,
-        ),
-        _MixedStage(
-            nn.Convolution2d(out_channels=192, kernel_size=3, padding=1),
-            (192, None),
-            nn.AveragePool2d(kernel_size=None),
-        ),
+        _MixedStage(192, 5, (160, 96), MAX_POOL, has_dropout=True),
+        _MixedStage(192, 5, (192, 192), AVERAGE_POOL, has_dropout=True),
+        _MixedStage(192, 3, (192, None), GLOBAL_POOL),
     ),
 }
 """Name to stages; the last width, None, is the classes."""
@@ -357,8 +348,8 @@ def nin(
         mixers = [nn.Convolution2d(out_channels=width or classes, kernel_size=1) for width in stage.widths]
         for letter, layer in zip("abc", (stage.convolution, *mixers), strict=True):
             x = chain(graph, x, (f"conv{index}{letter}", layer), (f"relu{index}{letter}", nn.ReLU()))
-        x = graph.add(f"pool{index}", stage.pool, inputs=x)
-        x = graph.add(f"dropout{index}", nn.Dropout(), inputs=x) if dropout and stage.has_dropout else x
+        drop = nn.Dropout() if dropout and stage.has_dropout else None
+        x = chain(graph, x, (f"pool{index}", stage.pool), (f"dropout{index}", drop))
     chain(graph, x, ("flatten", nn.Flatten()), ("loss", nn.CrossEntropy()))
     return graph
 
@@ -455,7 +446,7 @@ def convolutional(
     nonlinear = ACTIVATIONS[activation]
     graph = image_graph("convolutional", image_size=image_size, in_channels=in_channels)
     zeros = kernel_size // 2 if padding == "same" else 0
-    x, halving = graph.input, POOLS[pool]
+    x, norm = graph.input, nn.BatchNorm() if batch_norm else None
     for stage, outputs in enumerate(stages, start=1):
         for index, out_channels in enumerate(outputs, start=1):
             layer = nn.Convolution2d(
@@ -465,16 +456,13 @@ def convolutional(
                 padding=zeros,
                 bias=not batch_norm,
             )
-            x = graph.add(f"conv{stage}_{index}", layer, inputs=x)
-            x = graph.add(f"norm{stage}_{index}", nn.BatchNorm(), inputs=x) if batch_norm else x
-            x = graph.add(f"activation{stage}_{index}", nonlinear, inputs=x)
-        x = graph.add(f"pool{stage}", halving, inputs=x) if halving else x
-    x = graph.add("global_pool", nn.AveragePool2d(kernel_size=None), inputs=x) if global_pool else x
-    x = chain(
-        graph, x, ("dropout", nn.Dropout(rate=stage_dropout) if stage_dropout else None), ("flatten", nn.Flatten())
-    )
+            place = f"{stage}_{index}"
+            x = chain(graph, x, (f"conv{place}", layer), (f"norm{place}", norm), (f"activation{place}", nonlinear))
+        x = chain(graph, x, (f"pool{stage}", POOLS[pool]))
+    x = chain(graph, x, ("global_pool", nn.AveragePool2d(kernel_size=None) if global_pool else None))
+    x = chain(graph, x, ("dropout", dropped(stage_dropout)), ("flatten", nn.Flatten()))
     for index, units in enumerate(hidden, start=1):
         x = chain(graph, x, (f"fc{index}", nn.Dense(units=units)), (f"fc{index}_activation", nonlinear))
-        x = graph.add(f"fc{index}_dropout", nn.Dropout(rate=dropout), inputs=x) if dropout else x
+        x = chain(graph, x, (f"fc{index}_dropout", dropped(dropout)))
     chain(graph, x, ("scores", nn.Dense(units=classes)), ("loss", nn.CrossEntropy()))
     return graph

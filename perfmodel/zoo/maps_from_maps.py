@@ -7,14 +7,14 @@ from typing import Any
 
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers.checks import one_of
+from perfmodel.layers.checks import numbered, one_of
 from perfmodel.zoo.blocks import chain, image_graph
-from perfmodel.zoo.options import checked, numbered
+from perfmodel.zoo.options import checked
 
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """A convolution of the network that is run backwards: what it saw, and how."""
+    """A convolution of the network that is run backwards: its input channels, window and pooling."""
 
     in_channels: int | None
     kernel_size: int
@@ -116,7 +116,7 @@ def _double(graph: LayerGraph, name: str, x: str, *, channels: Any, zeros: int) 
 
 
 def _expanded(graph: LayerGraph, name: str, x: str, *, skip: str, channels: Any, zeros: int) -> str:
-    """Double the map, put what the skip brings beside it, cropped to its size, and convolve twice."""
+    """Double the map, join it with the skipped map cropped to its size, and convolve twice."""
     up = nn.TransposedConvolution2d(out_channels=channels, kernel_size=2, stride=2)
     x = graph.add(f"{name}_up", up, inputs=x)
     cropped = (graph.shape(skip)[0], *graph.shape(x)[1:])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from numbers import Integral, Real
+from numbers import Real
 from types import NoneType
 from typing import Any, ParamSpec, TypeVar, get_args, get_type_hints
 
@@ -29,21 +29,6 @@ RULES: dict[object, Check] = {
     Sequence[Any]: check_widths,
 }
 """Type of an option in the signature to its rule, where it has none of its own; a size, maybe a symbol, is Any."""
-
-
-def numbered(*, minimum: int = 1) -> Check:
-    """Return the rule that an option is a whole number, not a symbol, because a builder loops over it.
-
-    Examples
-    --------
-    >>> numbered()("layers", 12)
-    """
-
-    def check(argument: str, count: object) -> None:
-        if isinstance(count, bool) or not isinstance(count, Integral) or count < minimum:
-            refuse(argument, count, f"must be a whole number >= {minimum}, and not a symbol")
-
-    return check
 
 
 def check_factor(argument: str, factor: object) -> None:
@@ -97,7 +82,7 @@ def checked(**rules: Check) -> Callable[[Callable[Options, Built]], Callable[Opt
 
 
 def member(builder: Callable[Options, Built], name: str, **published: object) -> Callable[Options, Built]:
-    """Return the builder of one network of a family under its own name, what is published of it in its docstring.
+    """Return a family's builder named as one of its networks, with published figures in its docstring.
 
     Parameters
     ----------
@@ -129,7 +114,7 @@ def _rules(builder: Callable[..., Any], rules: Mapping[str, Check]) -> dict[str,
 
 
 def _at_fault(builder: Callable[..., Any], options: Mapping[str, Any]) -> str:
-    """Return the option whose default would let the network be built; the last given where none alone does."""
+    """Return the option that keeps the network from being built: the one whose default helps, otherwise the last."""
     for option in options:
         rest = {name: value for name, value in options.items() if name != option}
         try:

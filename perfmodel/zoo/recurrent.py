@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers.checks import check_count, one_of
+from perfmodel.layers.checks import check_count, numbered, one_of
 from perfmodel.layers.recurrent import FUNCTIONS
 from perfmodel.zoo.blocks import chain
-from perfmodel.zoo.options import checked, member, numbered
+from perfmodel.zoo.options import checked, member
 
 READ_STEPS: dict[str, bool] = {"every": True, "last": False}
 """Which steps the output layer reads, to whether the recurrent layer returns all of them."""
@@ -153,7 +153,7 @@ SOFTMAXES = ("full", "classes")
 
 
 def _language_model(steps: int, *, work: str) -> Callable[..., LayerGraph]:
-    """Return the builder of the network over so many words, and its published multiply-adds."""
+    """Return the builder of the network over ``steps`` words; its docstring has the published multiply-adds."""
     name = f"lstm{steps}"
 
     def build(*, layer_count: int = 2, bias_vectors: int = 1, softmax: str = "full", classes: int = 50) -> LayerGraph:

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from perfmodel import layers as nn
 from perfmodel.graph import LayerGraph
-from perfmodel.layers.checks import check_choice, is_open_size, one_of, refuse
+from perfmodel.layers.checks import check_choice, is_open_size, numbered, one_of, refuse
 from perfmodel.numeric import share_of
-from perfmodel.zoo.blocks import TEXT_ACTIVATIONS, add_activation
-from perfmodel.zoo.options import checked, numbered
+from perfmodel.zoo.blocks import TEXT_ACTIVATIONS, add_activation, chain, dropped
+from perfmodel.zoo.options import checked
 
 ATTENTIONS: dict[str, Literal["materialised", "recomputed"]] = {
     "fused": "recomputed",
@@ -136,7 +136,7 @@ class TransformerBlock:
         return self._residual(graph, x, name=f"{name}_mlp", branch=self._mlp)
 
     def stack(self, graph: LayerGraph, x: str, *, count: int) -> str:
-        """Add the block so many times [1], ``block1`` first, and return the name of the last layer."""
+        """Add the block ``count`` times [1], ``block1`` first, and return the name of the last layer."""
         for index in range(1, count + 1):
             x = self.add(graph, x, name=f"block{index}")
         return x
@@ -144,9 +144,7 @@ class TransformerBlock:
     def _residual(self, graph: LayerGraph, x: str, *, name: str, branch: Callable[..., str]) -> str:
         """Add x + branch(norm(x)), or norm(x + branch(x))."""
         inside = graph.add(f"{name}_norm", self.norm, inputs=x) if self.order == "pre" else x
-        y = branch(graph, inside, name=name)
-        if self.dropout:
-            y = graph.add(f"{name}_dropout", nn.Dropout(rate=self.dropout), inputs=y)
+        y = chain(graph, branch(graph, inside, name=name), (f"{name}_dropout", dropped(self.dropout)))
         x = graph.add(f"{name}_add", nn.Add(), inputs=(x, y))
         return graph.add(f"{name}_norm", self.norm, inputs=x) if self.order == "post" else x
 
@@ -167,9 +165,9 @@ class TransformerBlock:
                     y = graph.add(f"{name}_{part}_heads", copy, inputs=y)
             else:
                 units = heads * self._head_size
-                own = nn.Slice(shape=(positions, units), is_joined=True)
+                columns = nn.Slice(shape=(positions, units), is_joined=True)
                 dense = nn.Dense(units=units, bias=self.attention_bias)
-                y = graph.add(f"{name}_{part}", own if packed else dense, inputs=packed or x)
+                y = graph.add(f"{name}_{part}", columns if packed else dense, inputs=packed or x)
                 y = graph.add(f"{name}_{part}_split", nn.Reshape(shape=(positions, heads, self._head_size)), inputs=y)
                 y = graph.add(f"{name}_{part}_heads", nn.Transpose(axes=(1, 0, 2), copies=is_copied), inputs=y)
             if self.rotary and part != "value":
@@ -319,9 +317,8 @@ def gpt(
     graph = LayerGraph(name, inputs={"tokens": (sequence_length,)})
     rows = sequence_length if positions is None else positions
     x = graph.add("tokens_embedding", nn.Embedding(vocabulary=vocabulary, features=width), inputs="tokens")
-    x = graph.add("positions_embedding", nn.PositionalEmbedding(positions=rows), inputs=x)
-    if dropout:
-        x = graph.add("embedding_dropout", nn.Dropout(rate=dropout), inputs=x)
+    table = nn.PositionalEmbedding(positions=rows)
+    x = chain(graph, x, ("positions_embedding", table), ("embedding_dropout", dropped(dropout)))
     block = TransformerBlock(
         width=width,
         heads=heads,

@@ -8,11 +8,12 @@ import pytest
 import perfmodel as pm
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import LAYERS, Constant, Dense, Output, SharedShape
+from tests.layer_examples import EXAMPLES
 
 CASES = [
     pytest.param(layer(**options), shapes, id=f"{kind}-{index}")
     for kind, layer in LAYERS.items()
-    for index, (options, shapes) in enumerate(layer.examples)
+    for index, (options, shapes) in enumerate(EXAMPLES[kind])
 ]
 
 

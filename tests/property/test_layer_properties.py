@@ -8,6 +8,7 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.layers import LAYERS, LSTM, Concat, Convolution2d, Dense, MaxPool2d
 from perfmodel.layers.optimizers import CLIPPINGS, OPTIMIZERS
 from perfmodel.records import Work
+from tests.layer_examples import EXAMPLES
 
 small = st.integers(1, 9)
 image = st.tuples(st.integers(1, 6), st.integers(1, 20), st.integers(1, 20))
@@ -94,7 +95,7 @@ def layers(draw):
     """A layer and input shapes that fit it."""
     kind = LAYERS[draw(st.sampled_from(sorted(LAYERS)))]
     if kind.kind not in OPTIONS:
-        options, shapes = draw(st.sampled_from(kind.examples))
+        options, shapes = draw(st.sampled_from(EXAMPLES[kind.kind]))
         return kind(**options), shapes
     shape = draw(any_shape)
     fewest, most = kind.input_counts

@@ -35,6 +35,7 @@ from perfmodel.layers import (
 )
 from perfmodel.layers.translation import Operand, OperatorCall
 from perfmodel.records import Role, Work
+from tests.layer_examples import EXAMPLES
 from tests.torch_calls import call_of, shared, translated
 
 N = 2  # samples
@@ -460,7 +461,7 @@ def test_every_function_of_a_table_is_named_by_a_program():
 
 def test_gradients_are_of_the_input():
     for kind in ("unary", "binary", "where", "reduction"):
-        for options, shapes in LAYERS[kind].examples:
+        for options, shapes in EXAMPLES[kind]:
             operations = LAYERS[kind](**options).backward_operations(shapes, batch_size=N)
             assert {each.role for each in operations} <= {Role.INPUT_GRADIENT}
 

@@ -29,6 +29,7 @@ from perfmodel.layers import (
 )
 from perfmodel.layers.translation import Operand, OperatorCall
 from perfmodel.records import Work
+from tests.layer_examples import EXAMPLES
 from tests.torch_calls import call_of, translated
 
 N = 2  # samples
@@ -360,7 +361,7 @@ def test_every_kind_is_predicted(device):
     kinds = [kind for kind in LAYERS.values() if kind.__module__.startswith(families)]
     assert len(kinds) == 10
     for kind in kinds:
-        for options, (shape,) in kind.examples:
+        for options, (shape,) in EXAMPLES[kind.kind]:
             graph = LayerGraph("one", input_shape=shape)
             graph.add("layer", kind(**options), inputs=graph.input)
             assert 0 < pm.predict(graph, batch_size=N, device=device, phase="forward").step_s < 0.1

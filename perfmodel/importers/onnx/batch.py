@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, FreeSizeError, SpecError, UnknownNameError
+from perfmodel.errors import ArgumentError, FreeSizeError, SpecError, check_known
 from perfmodel.importers.onnx.model import Extent, OnnxModel, node_name
 from perfmodel.importers.onnx.shapes import Setting, ShapesDoNotFollowError, ShapeTrace
 from perfmodel.importers.recording import Layout, Progress, guessed_layout, layout, whole
@@ -197,9 +197,7 @@ class _Freedom:
 def _check_sizes(model: OnnxModel, sizes: Mapping[str, int]) -> None:
     known = {extent for entry in model.inputs for extent in entry.extents if isinstance(extent, str)}
     for name, size in sizes.items():
-        if name not in known:
-            noun = f"free size of {model.path}:"
-            raise UnknownNameError(noun, str(name), known)
+        check_known(f"free size of {model.path}:", str(name), known)
         check_count(f"sizes[{name!r}]", size)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from perfmodel.derived import derived_property
 from perfmodel.errors import FixedBatchWarning, OpaqueLayerWarning, SpecError
 from perfmodel.graph import LayerGraph
-from perfmodel.importers.build import Built, build, counted_by_bytes
+from perfmodel.importers.build import build, holes_by_operator, listed
 from perfmodel.importers.onnx.batch import BATCH_SIZES, RECURRENT, NoSampleShapeError, Traced, trace_model
 from perfmodel.importers.onnx.model import is_standard, node_name, read_model, schema_of
 from perfmodel.importers.onnx.shapes import Value
@@ -129,7 +129,7 @@ class NodeCalls:
 
     @derived_property
     def _needed(self) -> set[str]:
-        """Tensors that results are computed from; not those of which only the shape is read, nor dead ends."""
+        """Tensors whose values the outputs depend on, without dead ends and tensors read only for their shape."""
         makers = {name: node for node in self._model.nodes for name in node.output if name}
         needed: set[str] = set()
         open_names = [name for name in self._model.outputs if not self.is_known(name)]
@@ -442,10 +442,6 @@ def _seen(operand: Operand, shape: tuple[Any, ...]) -> Operand:
     return Operand(key=key, shape=seen, axes=tuple(range(len(shape))), is_index=operand.is_index)
 
 
-NAMES_SHOWN: Final = 5
-"""Nodes that a warning names [1]."""
-
-
 def from_onnx(
     path: str | Path,
     *,
@@ -520,7 +516,10 @@ def from_onnx(
     if traced.fixed_batch_size is not None:
         message = f"{model.path}: holds for batch_size={traced.fixed_batch_size} only: {traced.problem}"
         warn(FixedBatchWarning(message), stacklevel=2)
-    _warn_of_holes(built, program, file=model.path)
+    for operator, holes, counts in holes_by_operator(built, batch_size=built.graph.fixed_batch_size or 1):
+        nodes = f"{len(holes)} nodes: {listed([hole.layer for hole in holes])}"
+        message = f"{model.path}: no layer translates the operator {operator!r} ({nodes}); {counts}"
+        warn(OpaqueLayerWarning(message), stacklevel=2)
     return built.graph
 
 
@@ -552,17 +551,3 @@ def _program(traced: Traced, *, name: str) -> Program:
         fixed_batch_size=traced.fixed_batch_size,
         wholes={} if traced.fixed_batch_size is None else calls.whole_shapes,
     )
-
-
-def _warn_of_holes(built: Built, program: Program, *, file: Path) -> None:
-    """Warn of each operator without a layer, with the names of its nodes."""
-    samples = built.graph.fixed_batch_size or 1
-    nodes: dict[str, list[str]] = {}
-    for hole in built.holes:
-        operator = program.steps[hole.step].call.operator
-        nodes.setdefault(operator, []).append(hole.layer)
-    for operator, names in nodes.items():
-        shown = ", ".join(names[:NAMES_SHOWN]) + (", ..." if len(names) > NAMES_SHOWN else "")
-        counts = counted_by_bytes(built.graph, names, batch_size=samples)
-        message = f"{file}: no layer translates the operator {operator!r} ({len(names)} nodes: {shown}); {counts}"
-        warn(OpaqueLayerWarning(message), stacklevel=3)

@@ -106,7 +106,7 @@ def is_standard(node: Any) -> bool:
 
 
 def node_name(node: Any) -> str:
-    """Return the name of a node, or that of its first result if it has none."""
+    """Return a node's name; the name of its first result if it has none."""
     return node.name or next(filter(None, node.output), "") or node.op_type
 
 

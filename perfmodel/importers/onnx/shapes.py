@@ -154,7 +154,7 @@ class ShapeTrace:
         return changed if is_whole else content
 
     def _stated(self, name: str, inputs: list[Value | None]) -> tuple[int, tuple[int, ...]]:
-        """Return the stated type of a tensor that an unknown operator makes, else that of its first input."""
+        """Return the type the file states for an unknown operator's result, otherwise the type of its first input."""
         first = next((value for value in inputs if value is not None), None)
         if name not in self._model.stated_extents:
             return (first.element_type, first.shape) if first is not None else (1, ())

@@ -19,7 +19,7 @@ from perfmodel.errors import (
     TraceError,
 )
 from perfmodel.graph import LayerGraph
-from perfmodel.importers.build import Built, Hole, build, counted_by_bytes, listed
+from perfmodel.importers.build import Built, build, holes_by_operator, listed
 from perfmodel.importers.recording import (
     Call,
     Layout,
@@ -233,7 +233,7 @@ def _make_up(parts: Sequence[Part], whole: Part) -> bool:
 
 
 def read_keys(recording: Recording) -> set[int]:
-    """Return the tensors whose shapes layers depend on: those that calls read, first results, and outputs."""
+    """Return the tensors whose shapes decide layers: inputs of calls, their first results, and outputs."""
     keys = {ref.key for _, ref in recording.outputs}
     for call in recording.calls:
         keys |= {ref.key for ref in refs_of(tuple(call.arguments.values()))}
@@ -525,11 +525,7 @@ def messages(imported: Imported) -> list[tuple[type[Warning], str]]:
     if imported.why_fixed:
         size = imported.batch_size
         warned.append((FixedBatchWarning, f"{graph.name} holds for batch size {size} only: {imported.why_fixed}"))
-    by_operator: dict[str, list[Hole]] = {}
-    for hole in imported.built.holes:
-        by_operator.setdefault(hole.operator, []).append(hole)
-    for operator, holes in by_operator.items():
-        counts = counted_by_bytes(graph, [hole.layer for hole in holes], batch_size=imported.batch_size)
+    for operator, holes, counts in holes_by_operator(imported.built, batch_size=imported.batch_size):
         places = listed([repr(hole.layer) for hole in holes])
         text = f"{graph.name}: no layer is {operator} in {places} ({holes[0].reason}); {counts}"
         warned.append((OpaqueLayerWarning, text))

@@ -17,30 +17,30 @@ _NOT_THE_MODULES: Final = {*sys.stdlib_module_names, "torch"}
 @contextmanager
 def left_untouched(module: torch.nn.Module) -> Iterator[None]:
     """Restore every attribute of a module, of its submodules, and of the containers and objects that they hold."""
-    restore = [_restorer(held) for held in _held(module)]
+    restorers = [_restorer(container) for container in _held(module)]
     try:
         yield
     finally:
-        for each in restore:
-            each()
+        for restore in restorers:
+            restore()
 
 
 def _held(module: torch.nn.Module) -> list[Any]:
     """Return all that can change within a module: dictionaries of attributes, and other containers."""
-    found: dict[int, Any] = {}
+    containers: dict[int, Any] = {}
     waiting: list[Any] = [module]
     while waiting:
         value = waiting.pop()
         if _is_object(value):
             value = vars(value)
         if isinstance(value, dict | list | set | deque):
-            if id(value) in found:
+            if id(value) in containers:
                 continue
-            found[id(value)] = value
+            containers[id(value)] = value
         elif not isinstance(value, tuple):
             continue
         waiting.extend(value.values() if isinstance(value, dict) else value)
-    return list(found.values())
+    return list(containers.values())
 
 
 def _is_object(value: Any) -> bool:
