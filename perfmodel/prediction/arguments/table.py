@@ -100,25 +100,20 @@ def _typed(*types: type, allowed: str) -> Check:
     return checked
 
 
-def _loaded(load: Any) -> Check:
-    """Make a loader that takes a name or path, and passes objects through."""
-
-    def loaded(name: str, value: Any) -> Any:
-        del name
-        is_plain = value is None or isinstance(value, str | Path | int | float | list | tuple | set | Mapping)
-        return load(value) if is_plain else value
-
-    return loaded
-
-
 _NOT_NAMES: Final = (int, float, complex, list, tuple, set, Mapping, np.ndarray)
 
 
 def _named(name: str, value: Any) -> Any:
-    """Load a name or path; reject numbers and collections."""
+    """Pass on a name, path or loaded object; reject numbers and collections."""
     if isinstance(value, _NOT_NAMES):
         raise ArgumentError(name, value, "a name, a path to a .toml file, or what was loaded")
     return value
+
+
+def _loaded(load: Any) -> Check:
+    """Make a loader of names and paths that passes loaded objects on; the loader rejects numbers and collections."""
+    plain = (str, Path, *_NOT_NAMES)
+    return lambda _, value: load(value) if value is None or isinstance(value, plain) else value
 
 
 def _optimizer(name: str, value: Any) -> Any:
@@ -393,7 +388,7 @@ _ROWS: Final = (
     Argument(
         name="dataset", type="str | Path | Dataset | None", unit="-", group="input", loads=_loaded(load_dataset),
         check=_typed(str, Path, Dataset, allowed="a name, a path to a .toml file, or a Dataset"),
-               help="Data set read and decoded in every step; None if mini-batches are in host memory already.",
+        help="Data set read and decoded in every step; None if mini-batches are in host memory already.",
     ),
     Argument(
         name="input_from", type="str | Path | Storage | None", unit="-", group="input",
