@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
@@ -36,15 +39,9 @@ REPLACES = {
 """Argument -> the argument that it replaces."""
 
 
-def takes_arguments(
-    *besides: str,
-    own: tuple[str, ...] = (),
-    only: tuple[str, ...] = (),
-    several: bool = False,
-    plot: str | None = None,
-) -> Callable[[Callable[..., Any]], Command]:
+def takes_arguments(*besides: str, **how: Any) -> Callable[[Callable[..., Any]], Command]:
     """Return a decorator for a command whose parameter ``arguments`` receives the typed arguments of ``predict``."""
-    return lambda function: Command(function, besides=besides, own=own, only=only, several=several, plot=plot)
+    return lambda function: Command(function, besides=besides, **how)
 
 
 @dataclass(eq=False)
@@ -57,8 +54,18 @@ class Command:
     ----------
     function : callable
         Returns the answer: an object that prints, has ``to_dict`` and, with ``plot``, draws itself. [-]
-    besides, own, only, several, plot : object
-        As in :func:`takes_arguments`. [-]
+    besides : tuple of str
+        Options of ``several`` that are no arguments of ``predict``. [-]
+    verb : str
+        ``module:function`` of the library: its own keywords are options too, with the help of its docstring. [-]
+    own : tuple of str
+        Arguments of ``predict`` that the command or its verb takes in another form, or not at all. [-]
+    only : tuple of str
+        The only arguments of ``predict`` that are options; empty for all. [-]
+    several : bool
+        Whether an option takes several values. [-]
+    plot : str or None
+        Help of ``--plot``; None for an answer that has no picture. [-]
     """
 
     only_listed: ClassVar[bool] = False
@@ -66,6 +73,7 @@ class Command:
 
     function: Callable[..., Any]
     besides: tuple[str, ...] = ()
+    verb: str = ""
     own: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     several: bool = False
@@ -85,13 +93,32 @@ class Command:
         return self.only or tuple(name for name in (*ARGUMENTS, *self.besides) if name not in self.own)
 
     @property
+    def keywords(self) -> dict[str, Parameter]:
+        """Keywords of the verb that are options."""
+        if not self.verb:
+            return {}
+        from perfmodel.prediction.arguments.table import ARGUMENTS
+
+        module, _, name = self.verb.partition(":")
+        parameters = signature(getattr(import_module(module), name)).parameters.values()
+        keywords = [parameter for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]
+        declared = {name for word in signature(self.function).parameters for name in (word, f"{word}s")}
+        left_out = declared | set(ARGUMENTS) - set(self.own)
+        return {parameter.name: parameter for parameter in keywords if parameter.name not in left_out}
+
+    @property
     def __signature__(self) -> Signature:
         declared = signature(self.function, eval_str=True).parameters.values()
         if Command.only_listed:
             return Signature([])
         made: list[Parameter] = []
         for parameter in declared:
-            made += map(self._option, self.names) if parameter.name == "arguments" else [parameter]
+            if parameter.name != "arguments":
+                made.append(parameter)
+                continue
+            made += map(self._option, self.names)
+            helps = described(self.verb) if self.verb else {}
+            made += [keyword_option(keyword, *helps.get(name, ("", "-"))) for name, keyword in self.keywords.items()]
         if self.plot is not None:
             made.append(_optional("plot", Annotated[Path | None, typer.Option(metavar="FILE", help=self.plot)]))
         made += [_optional("as_json", JsonOption).replace(default=False), _optional("out", OutOption)]
@@ -132,8 +159,12 @@ class Command:
 
     def _arguments(self, typed: dict[str, Any]) -> dict[str, Any]:
         """Take the arguments of ``predict`` out of the typed options."""
-        values = {name: typed.pop(name) for name in self.names}
-        values = {name: value for name, value in values.items() if value is not None}
+        values = {name: value for name in self.names if (value := typed.pop(name)) is not None}
+        keywords = {
+            name: keyword_as_typed(keyword, value)
+            for name, keyword in self.keywords.items()
+            if (value := typed.pop(name)) is not None
+        }
         if not self.several:
             more = named_arguments(typed.pop(OTHERS, None) or [], argument="--set")
             for name in values.keys() & more.keys():
@@ -144,11 +175,55 @@ class Command:
                     "--set", f"{name}={more[name]}", "must not name an argument that has its own option"
                 )
             values = {name: value_as_typed(name, value) for name, value in values.items()} | more
-        return values
+        return values | keywords
 
 
 def _optional(name: str, annotation: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def described(verb: str) -> dict[str, tuple[str, str]]:
+    """Return the help and the unit of each parameter of a function, from its docstring.
+
+    Examples
+    --------
+    >>> described("perfmodel.planning.scaling:scaling")["usd_per_hour"]
+    ('Price of one worker for an hour; a job pays for all of its workers. Needs dataset_size.', 'USD/h')
+    """
+    module, _, name = verb.partition(":")
+    docstring = inspect.getdoc(getattr(import_module(module), name)) or ""
+    found: dict[str, tuple[str, str]] = {}
+    for names, text in re.findall(r"^([\w, ]+) : .*\n((?:    .*\n)+)", docstring, re.MULTILINE):
+        plain = re.sub(r":\w+:`[\w.]*?(\w+)`", r"\1", " ".join(text.split())).replace("``", "")
+        words, _, unit = plain.removesuffix("]").rpartition(" [")
+        found |= dict.fromkeys(names.split(", "), (words, unit))
+    return found
+
+
+METAVARS = {"1": "N", "samples": "N", "h": "HOURS", "s": "SECONDS", "-": "NAME"}
+"""Unit of a keyword -> what its option is called; other units stand for themselves."""
+
+
+def _takes_several(keyword: Parameter) -> bool:
+    return "Iterable[" in str(keyword.annotation)
+
+
+def keyword_option(keyword: Parameter, text: str, unit: str) -> Parameter:
+    """Return the option of a keyword of a verb."""
+    metavar = METAVARS.get(unit, unit)
+    shown: dict[str, Any] = {"help": text, "metavar": f"{metavar},{metavar}..." if _takes_several(keyword) else metavar}
+    if keyword.default is Parameter.empty:
+        return keyword.replace(annotation=Annotated[str, typer.Option(**shown)])
+    if isinstance(keyword.default, str | int | float):
+        shown["show_default"] = str(keyword.default)
+    return _optional(keyword.name, Annotated[str | None, typer.Option(**shown)])
+
+
+def keyword_as_typed(keyword: Parameter, typed: str) -> Any:
+    """Convert the text typed for a keyword of a verb: numbers if it takes numbers, a list if it takes several."""
+    is_number = re.search(r"\b(int|float)\b", str(keyword.annotation))
+    values = [number_as_typed(word) if is_number else word.strip() for word in typed.split(",")]
+    return values if _takes_several(keyword) else number_as_typed(typed) if is_number else typed
 
 
 def takes_mapping(name: str) -> bool:

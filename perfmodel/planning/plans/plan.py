@@ -161,12 +161,14 @@ def plan(
         ``decode_cores`` gives the number of cores. [-]
     dataset_size : int
         Samples of an epoch whose mini-batches are in host memory. [samples]
-    epochs, samples : int
-        Amount of work; give one of the two. [1, samples]
+    epochs : int
+        Passes over the data set; exactly one of ``epochs`` and ``samples`` must be given. [1]
+    samples : int
+        Samples in all, instead of ``epochs``. [samples]
     deadline_hours : float
-        Longest time; None for no limit. [h]
+        Longest time; without it there is no limit. [h]
     budget_usd : float
-        Highest cost; None for no limit. [USD]
+        Highest cost; without it there is no limit. [USD]
     sync : str or iterable of str
         Synchronous or asynchronous ways for several workers to agree, as in :func:`perfmodel.predict`. [-]
     purchase : str or iterable of str
