@@ -1,15 +1,15 @@
-"""Bounds of an expression over an interval of one symbol, and the search for its roots with them.
+"""Bounds of an expression over an interval of one symbol, the search for its roots with them, and values at a point.
 
 Interval arithmetic, forward through the named expressions, for many intervals at once. Max, Min and Piecewise keep only
 the branches that may be active somewhere in the interval; if there is only one, and no ceiling steps, the expression
 is smooth and its derivative is bounded too. An expression that divides by zero, as branches not taken may, and a node
-without a rule have infinite bounds.
+without a rule have infinite bounds. At a point both bounds are the value, and there is one derivative for each symbol.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any, Final, NamedTuple
@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import sympy
 
-from perfmodel.planning.formulas.named_expressions import Definitions, number_of, without_mod
+from perfmodel.planning.formulas.named_expressions import Definitions, Taken, number_of, without_mod
 
 
 class Bounds(NamedTuple):
@@ -107,8 +107,9 @@ def _powers(base: Bounds, exponent: float) -> tuple[Any, Any]:
         (base.high + 0.0) ** exponent,
     )  # adding 0.0 makes zero positive, so that 1/0 is +inf
     low, high = ends if exponent > 0 else ends[::-1]
-    # values below zero have unknown results
-    return np.where(base.low < 0, -np.inf, low), np.where(base.low < 0, np.inf, high)
+    # an interval that begins below zero has unknown results
+    is_unknown = (base.low < 0) & (base.low != base.high)
+    return np.where(is_unknown, -np.inf, low), np.where(is_unknown, np.inf, high)
 
 
 def _power(arguments: Sequence[Bounds]) -> Bounds:
@@ -248,19 +249,31 @@ _RULES: Final[dict[type, Callable[[Sequence[Bounds]], Bounds]]] = {
 """Kind of node -> the rule for its bounds; other nodes are unbounded."""
 
 
-class Bounded:
-    """An expression prepared for bounding over intervals of a symbol."""
+class _Nodes:
+    """Nodes of expressions, each placed after those of its arguments; a subclass says what it keeps of them."""
 
-    def __init__(
-        self, definitions: Definitions, expression: Any, symbol: sympy.Symbol, at: Mapping[sympy.Symbol, float]
-    ) -> None:
-        self._steps: list[tuple[int, Callable[[Sequence[Bounds]], Bounds], tuple[int, ...]]] = []
-        self._known: dict[int, Bounds] = {1 + place: constant(value) for place, value in enumerate(at.values())}
-        self._places: dict[Any, int] = {symbol: 0} | {symbol_at: 1 + place for place, symbol_at in enumerate(at)}
-        with np.errstate(all="ignore"):
-            for name, definition in definitions.needed_for([expression]).expressions.items():
-                self._places[name] = self._placed(definition)
-            self._wanted = self._placed(sympy.sympify(expression))
+    def __init__(self, definitions: Definitions, symbols: Iterable[sympy.Symbol]) -> None:
+        self.definitions = definitions
+        self._places: dict[Any, int] = {symbol: place for place, symbol in enumerate(symbols)}
+        self._known: dict[int, Bounds] = {}
+
+    def _put(self, node: Any, rule: Any, arguments: tuple[int, ...], known: Bounds | None = None) -> int:
+        """Keep a node and return its index; its bounds follow from its arguments unless they are known."""
+        raise NotImplementedError
+
+    def _put_without_rule(self, node: Any) -> int:
+        return self._put(node, None, (), UNKNOWN)
+
+    def _place_of(self, expression: Any) -> int:
+        """Return the index of an expression, after the definitions that it needs."""
+        node = sympy.sympify(expression)
+        if node not in self._places:
+            with np.errstate(all="ignore"):  # branches that are not taken may divide by zero
+                for name, definition in self.definitions.needed_for([node]).items():
+                    if name not in self._places:
+                        self._places[name] = self._placed(definition)
+                return self._placed(node)
+        return self._places[node]
 
     def _placed(self, node: Any) -> int:
         """Return the index of a node, after those of its arguments; constants are computed once."""
@@ -273,7 +286,7 @@ class Bounded:
         if isinstance(node, sympy.Mod):
             return self._placed(without_mod(node))
         if type(node) not in _RULES:
-            return self._put(node, None, (), UNKNOWN)
+            return self._put_without_rule(node)
         inner = node.args[0].as_numer_denom() if isinstance(node, sympy.ceiling | sympy.floor) else node.args
         return self._put(node, _RULES[type(node)], tuple(self._placed(argument) for argument in inner))
 
@@ -282,6 +295,75 @@ class Bounded:
         conditions = [_condition(condition, sides) for _, condition in node.args]
         inner = tuple(self._placed(argument) for argument in (*(value for value, _ in node.args), *sides))
         return self._put(node, partial(_chosen, conditions), inner)
+
+
+class AtPoint(_Nodes):
+    """Expressions at a point: values, derivatives by each symbol, and the branches that are taken."""
+
+    def __init__(self, definitions: Definitions, at: Mapping[sympy.Symbol, float]) -> None:
+        super().__init__(definitions, at)
+        self.at = at
+        self.taken: dict[sympy.Expr, Taken] = {}
+        for place, value in enumerate(at.values()):
+            values, slopes = np.full(len(at), float(value)), np.eye(len(at))[place]
+            self._known[place] = Bounds(values, values, slopes, slopes, np.False_)
+
+    def value(self, expression: Any) -> float:
+        """Return the value of an expression. [unit of the expression]"""
+        return _single(self._known[self._place_of(expression)].low)
+
+    def gradient(self, expression: Any) -> dict[sympy.Symbol, float]:
+        """Return an expression's derivative by each free symbol. [unit of the expression over that of the symbol]"""
+        slopes = np.broadcast_to(self._known[self._place_of(expression)].slope_low, len(self.at))
+        return dict(zip(self.at, slopes.tolist(), strict=True))
+
+    def _put(self, node: Any, rule: Any, arguments: tuple[int, ...], known: Bounds | None = None) -> int:
+        inner = [self._known[argument] for argument in arguments]
+        if known is None and isinstance(node, sympy.Max | sympy.Min | sympy.Piecewise):
+            known = self._choose(node, rule, inner)
+        place = self._places[node] = len(self._places)
+        self._known[place] = _widened(rule(inner)) if known is None else known
+        return place
+
+    def _choose(self, node: Any, rule: Any, inner: Sequence[Bounds]) -> Bounds:
+        """Note which argument a node takes, the first of equal ones, and return that argument's bounds."""
+        if isinstance(node, sympy.Piecewise):
+            (conditions,), count = rule.args, len(node.args)
+            taken = next(place for place, holds in enumerate(conditions) if np.all(holds(inner[count:])[1]))
+            values = tuple(_single(value.low) for value in inner[:count])
+        else:  # unbounded arguments win nowhere
+            extreme, end = (max, "low") if isinstance(node, sympy.Max) else (min, "high")
+            values = tuple(_single(getattr(value, end)) for value in inner)
+            taken = values.index(extreme(values))
+        self.taken[node] = Taken(node, taken, values)
+        return inner[taken]
+
+    def _put_without_rule(self, node: Any) -> int:
+        """Compute a node without a rule by sympy."""
+        inner = [self._known[self._placed(argument)] for argument in node.args]
+        dummies = [sympy.Dummy(real=True) for _ in inner]
+        function, at = node.func(*dummies), {dummy: _single(of.low) for dummy, of in zip(dummies, inner, strict=True)}
+        slopes = sum(
+            number_of(function.diff(dummy).subs(at)) * of.slope_low for dummy, of in zip(dummies, inner, strict=True)
+        )
+        value = np.full(len(self.at), number_of(function.subs(at)))
+        return self._put(node, None, (), Bounds(value, value, slopes, slopes, np.False_))
+
+
+def _single(bound: Any) -> float:
+    return float(np.ravel(bound)[0])
+
+
+class Bounded(_Nodes):
+    """An expression prepared for bounding over intervals of a symbol."""
+
+    def __init__(
+        self, definitions: Definitions, expression: Any, symbol: sympy.Symbol, at: Mapping[sympy.Symbol, float]
+    ) -> None:
+        super().__init__(definitions, (symbol, *at))
+        self._steps: list[tuple[int, Callable[[Sequence[Bounds]], Bounds], tuple[int, ...]]] = []
+        self._known |= {1 + place: constant(value) for place, value in enumerate(at.values())}
+        self._wanted = self._place_of(expression)
 
     def _put(self, node: Any, rule: Any, arguments: tuple[int, ...], known: Bounds | None = None) -> int:
         place = self._places[node] = len(self._places)

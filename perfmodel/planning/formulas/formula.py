@@ -14,7 +14,8 @@ import sympy
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.measurements.table import Run
-from perfmodel.planning.formulas.named_expressions import AtPoint, Definitions, on_branch, single_values
+from perfmodel.planning.formulas.bounds import AtPoint
+from perfmodel.planning.formulas.named_expressions import Definitions, on_branch, single_values
 from perfmodel.planning.formulas.open_system import NoForm, most_workers
 from perfmodel.planning.formulas.symbols import (
     FREE,
@@ -36,7 +37,6 @@ from perfmodel.symbolic import naming
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.planning.formulas.formula_text import ActiveBranches
-    from perfmodel.planning.formulas.named_expressions import AtPoint
     from perfmodel.planning.formulas.solutions import Solution
     from perfmodel.prediction.arguments.typed import JobArguments
     from perfmodel.prediction.prediction import Prediction
@@ -190,9 +190,9 @@ class Formula(Result):
         """Every quantity of the step at the stated numbers, and the free symbols that it depends on."""
         point, rows = self.point(), []
         for name, part in self.named_parts.items():
-            written = sympy.Tuple(part, *self.definitions.needed_for([part]).expressions.values())
-            needed = tuple(name for name, symbol in self.symbols.items() if symbol in written.free_symbols)
-            rows.append(FormulaRow(name, _unit_of(name), float(point.value(part)), needed))
+            needed = self.definitions.symbols_of([part])
+            free = tuple(name for name, symbol in self.symbols.items() if symbol in needed)
+            rows.append(FormulaRow(name, _unit_of(name), point.value(part), free))
         return Table(rows, title=repr(self))
 
     @derived_property

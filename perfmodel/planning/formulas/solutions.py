@@ -12,9 +12,9 @@ import sympy
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.formulas.bounds import Bounded, Bounds, Search, Turn, constant
+from perfmodel.planning.formulas.bounds import AtPoint, Bounded, Bounds, Search, Turn, constant
 from perfmodel.planning.formulas.formula_text import changed_branches
-from perfmodel.planning.formulas.named_expressions import AtPoint, on_branch, single_values
+from perfmodel.planning.formulas.named_expressions import on_branch, single_values
 from perfmodel.planning.formulas.symbols import FREE, by_names, checked_point, known_symbol
 
 if TYPE_CHECKING:
