@@ -192,12 +192,12 @@ def described(verb: str) -> dict[str, tuple[str, str]]:
     """
     module, _, name = verb.partition(":")
     docstring = inspect.getdoc(getattr(import_module(module), name)) or ""
-    found: dict[str, tuple[str, str]] = {}
+    texts: dict[str, tuple[str, str]] = {}
     for names, text in re.findall(r"^([\w, ]+) : .*\n((?:    .*\n)+)", docstring, re.MULTILINE):
         plain = re.sub(r":\w+:`[\w.]*?(\w+)`", r"\1", " ".join(text.split())).replace("``", "")
         words, _, unit = plain.removesuffix("]").rpartition(" [")
-        found |= dict.fromkeys(names.split(", "), (words, unit))
-    return found
+        texts |= dict.fromkeys(names.split(", "), (words, unit))
+    return texts
 
 
 METAVARS = {"1": "N", "samples": "N", "h": "HOURS", "s": "SECONDS", "-": "NAME"}

@@ -161,16 +161,14 @@ COUNTS = (1, 2, 5, 10, 20, 40, 100)
 """Numbers of workers of ``stragglers`` unless they are given; its plot goes from 1 to the most. [1]"""
 
 
-@takes_arguments(
-    verb="perfmodel.planning.straggler_slowdown:straggler_slowdown", own=("workers",), only=("backup_workers",)
-)
+@takes_arguments(verb="perfmodel.planning.scaling:straggler_slowdown", own=("workers",), only=("backup_workers",))
 def stragglers_command(
     arguments: dict[str, Any],
     mark: Annotated[str | None, typer.Option(metavar="N", help="Number of workers to mark in the plot.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it (png, pdf, svg).")] = None,
 ) -> Any:
     """Predict how much longer a synchronous step takes because it waits for the slowest worker."""
-    from perfmodel.planning.straggler_slowdown import straggler_slowdown
+    from perfmodel.planning.scaling import straggler_slowdown
     from perfmodel.prediction.arguments.checks import whole_number
 
     check_plot(plot)

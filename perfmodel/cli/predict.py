@@ -97,7 +97,7 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
 def _text(
     prediction: Prediction, executed: Executed | None, bill: PredictionBill | None, *, layers_shown: int, in_words: bool
 ) -> str:
-    from perfmodel.prediction.words.report import report
+    from perfmodel.prediction.words.prediction_text import report
 
     blocks = [report(prediction, layers_shown=layers_shown)]
     if bill is not None:
@@ -112,7 +112,7 @@ def _text(
 def _content(
     prediction: Prediction, executed: Executed | None, bill: PredictionBill | None, *, layers_shown: int, in_words: bool
 ) -> dict[str, Any]:
-    from perfmodel.prediction.words.report import layer_totals
+    from perfmodel.prediction.words.prediction_text import layer_totals
 
     content = prediction.to_dict() | {"longest_layers": layer_totals(prediction).head(layers_shown).to_dicts()}
     if in_words:

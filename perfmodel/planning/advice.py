@@ -15,7 +15,7 @@ from perfmodel.planning.changes.arguments import foreign_library
 from perfmodel.planning.comparison import Comparison, compare, plain, signed_seconds_text
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.predict import predict
-from perfmodel.prediction.words.report import WIDTH, configuration, fit_sentence, title
+from perfmodel.prediction.words.prediction_text import WIDTH, configuration, fit_sentence, title
 from perfmodel.presentation.quantities import percent_text, seconds_text
 from perfmodel.presentation.results import Result
 from perfmodel.presentation.tables import Table
@@ -249,8 +249,8 @@ def advise(
     """
     if not isinstance(kinds, str | Iterable | None):
         raise ArgumentError("kinds", kinds, f"some of {', '.join(CHANGES)}; or None for all")
-    asked = [kinds] if isinstance(kinds, str) else list(CHANGES if kinds is None else kinds)
-    wanted = [one_of("kind", name, tuple(CHANGES)) for name in dict.fromkeys(asked)]
+    names = [kinds] if isinstance(kinds, str) else list(CHANGES if kinds is None else kinds)
+    wanted = [one_of("kind", name, tuple(CHANGES)) for name in dict.fromkeys(names)]
     if not wanted:
         raise ArgumentError("kinds", kinds, "must have at least one kind, or be None for all")
     now = Situation(base=predict(graph, **arguments))

@@ -15,7 +15,7 @@ from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.prediction.job.agreement_options import TAKEN_BY, WITH_SERVER
 from perfmodel.prediction.prediction import Prediction
-from perfmodel.prediction.words.report import PART_NAMES, configuration, memory_contents, part_names, title
+from perfmodel.prediction.words.prediction_text import PART_NAMES, configuration, memory_contents, part_names, title
 from perfmodel.presentation.quantities import cell_text, percent_text, quantity_text, scale_of, seconds_text
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table

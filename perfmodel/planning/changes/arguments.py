@@ -165,9 +165,9 @@ def batch_size(now: Situation) -> Iterator[Change]:
     if isinstance(graph, Run):
         reason = "the largest batch size is not searched for a measured run"
         raise NotApplicableError(reason)
-    asked = now.job.asked
+    arguments = now.job.asked
     most = max_batch_size(
-        graph, **{name: asked[name] for name in names_of("place", "step", "workers") if name in asked}
+        graph, **{name: arguments[name] for name in names_of("place", "step", "workers") if name in arguments}
     )
     now.needs(most, "not even one sample fits in memory")
     yield _of_samples(now, most, "as many as memory holds")

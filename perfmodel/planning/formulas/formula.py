@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
@@ -77,32 +77,8 @@ class Elasticities(Result, Mapping[str, Elasticity]):
         return "\n".join(row.sentence for row in self.rows)
 
 
-def elasticities(formula: Formula, at: Mapping[str, float] | None) -> Elasticities:
-    """Return the elasticities of a formula at a point. [1]"""
-    point = formula.point(at)
-    value = point.value(formula.named_parts[formula.quantity])
-    step_s = point.value(formula.named_parts["step_s"])
-    slopes = point.gradient(formula.named_parts[formula.quantity])
-    of_parts = {part: point.gradient(formula.named_parts[part]) for part in PARTS}
-    rows = []
-    for name, symbol in formula.symbols.items():
-        here = point.at[symbol]
-        gain = _gain(formula, point, name, value)
-        shares = {part: here * slope[symbol] / step_s for part, slope in of_parts.items() if slope[symbol]}
-        rows.append(
-            Elasticity(
-                symbol=name,
-                total=here * slopes[symbol] / value if value else 0.0,
-                by_part=shares,
-                gain=gain,
-                sentence=_sentence(formula, name, gain, shares),
-            )
-        )
-    return Elasticities(Table(sorted(rows, key=lambda row: -abs(row.total)), row_type=Elasticity))
-
-
 def _gain(formula: Formula, point: AtPoint, name: str, value: float) -> float:
-    """Return how much the quantity falls with 10 % more of a number; NaN if more is not possible. [1]"""
+    """Return the share by which the quantity falls with 10 % more of a number; NaN if more is impossible. [1]"""
     more = {other: point.at[symbol] for other, symbol in formula.symbols.items()}
     more[name] *= 1 + MORE
     limits = formula.opened.ranges.get(name)
@@ -218,13 +194,7 @@ class Formula(Result):
         Formula
             With the same symbols. [-]
         """
-        return Formula(
-            quantity=known_quantity(quantity),
-            prediction=self.prediction,
-            opened=self.opened,
-            definitions=self.definitions,
-            named_parts=self.named_parts,
-        )
+        return replace(self, quantity=known_quantity(quantity))
 
     def lambdify(self) -> Callable[..., Any]:
         """Return a numpy function of the symbols, in the order of ``symbols``, by position or by name.
@@ -235,7 +205,7 @@ class Formula(Result):
             Takes numbers or arrays that broadcast [unit of each symbol]; a symbol that is not given has its
             stated value. Workers and samples are whole numbers. Gives the quantity [``unit``], of the broadcast shape.
         """
-        return _Function(self)
+        return self.__call__
 
     @derived_property
     def _function(self) -> Callable[..., Any]:
@@ -243,7 +213,21 @@ class Formula(Result):
 
     def __call__(self, *values: Any, **by_name: Any) -> Any:
         """Return the quantity at values of symbols, by position or by name; see ``lambdify``. [``unit``]"""
-        return _Function(self)(*values, **by_name)
+        names = list(self.symbols)
+        if len(values) > len(names):
+            raise ArgumentError("values", len(values), f"at most {len(names)}: {', '.join(names)}")
+        point = checked_point(self, dict(zip(names, values, strict=False)))
+        for name, value in checked_point(self, by_name).items():
+            if name in point:
+                raise ArgumentError(name, value, "must not be given both by position and by name")
+            point[name] = value
+        refuse_fractions(self.opened, point)
+        merged = {name: point.get(name, self.stated[name]) for name in names}
+        shape = common_shape(merged)
+        numbers = [np.asarray(value, dtype=float) for value in merged.values()]
+        with np.errstate(all="ignore"):  # both sides of a choice are computed
+            (result,) = self._function(*numbers)
+        return np.broadcast_to(np.asarray(result, dtype=float), shape).copy() if shape else float(result)
 
     def point(self, at: Point | None = None) -> AtPoint:
         """Return values, derivatives and active branches at a point; symbols left out have their stated values."""
@@ -295,7 +279,25 @@ class Formula(Result):
         Elasticities
             d log T / d log x of each symbol, with the contribution of each part. [1]
         """
-        return elasticities(self, at)
+        point, wanted = self.point(at), self.named_parts[self.quantity]
+        value, step_s = point.value(wanted), point.value(self.named_parts["step_s"])
+        slopes = point.gradient(wanted)
+        slopes_of_parts = {part: point.gradient(self.named_parts[part]) for part in PARTS}
+        rows = []
+        for name, symbol in self.symbols.items():
+            number = point.at[symbol]
+            gain = _gain(self, point, name, value)
+            shares = {part: number * slope[symbol] / step_s for part, slope in slopes_of_parts.items() if slope[symbol]}
+            rows.append(
+                Elasticity(
+                    symbol=name,
+                    total=number * slopes[symbol] / value if value else 0.0,
+                    by_part=shares,
+                    gain=gain,
+                    sentence=_sentence(self, name, gain, shares),
+                )
+            )
+        return Elasticities(Table(sorted(rows, key=lambda row: -abs(row.total)), row_type=Elasticity))
 
     def solve_for(
         self,
@@ -393,32 +395,6 @@ class Formula(Result):
         from perfmodel.planning.formulas.formula_text import latex
 
         return latex(self)
-
-
-class _Function:
-    """A numpy function of a formula's symbols, given by position or by name."""
-
-    def __init__(self, formula: Formula) -> None:
-        self.formula = formula
-        self.__name__ = formula.quantity
-        self.__doc__ = f"{formula.quantity} [{formula.unit}] of {', '.join(formula.symbols)}."
-
-    def __call__(self, *values: Any, **by_name: Any) -> Any:
-        names = list(self.formula.symbols)
-        if len(values) > len(names):
-            raise ArgumentError("values", len(values), f"at most {len(names)}: {', '.join(names)}")
-        point = checked_point(self.formula, dict(zip(names, values, strict=False)))
-        for name, value in checked_point(self.formula, by_name).items():
-            if name in point:
-                raise ArgumentError(name, value, "must not be given both by position and by name")
-            point[name] = value
-        refuse_fractions(self.formula.opened, point)
-        merged = {name: point.get(name, self.formula.stated[name]) for name in names}
-        shape = common_shape(merged)
-        numbers = [np.asarray(value, dtype=float) for value in merged.values()]
-        with np.errstate(all="ignore"):  # both sides of a choice are computed
-            (result,) = self.formula._function(*numbers)
-        return np.broadcast_to(np.asarray(result, dtype=float), shape).copy() if shape else float(result)
 
 
 def known_quantity(quantity: str) -> str:

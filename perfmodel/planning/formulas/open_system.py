@@ -336,11 +336,11 @@ class OpenSystem:
     def _job(self, count: int, bandwidth: Any, latency: Any) -> Job:
         """Return the job with a number of workers [1], and link values as ratios to the stated ones [1]."""
         target: Any = self.stated.target
-        asked: dict[str, Any] = {"workers": count} if WORKERS in self.symbols else {}
+        arguments: dict[str, Any] = {"workers": count} if WORKERS in self.symbols else {}
         if self.links:
             family, system = target.link.family.stem, target.system_part.system
-            asked["system"] = with_links_scaled(system, family, bandwidth, latency=latency)
-        return self.job.replace(**asked)
+            arguments["system"] = with_links_scaled(system, family, bandwidth, latency=latency)
+        return self.job.replace(**arguments)
 
     @derived_property
     def by_count(self) -> tuple[Prepared, ...]:

@@ -15,15 +15,15 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.price import InstancePrice
 from perfmodel.hardware.wiring import Wired
+from perfmodel.planning.plans.answer import MEMORY, Limits, PlanRow, with_front
 from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Terms, Workload
-from perfmodel.planning.plans.report import MEMORY, Limits, PlanRow, with_front
-from perfmodel.planning.predict_options import listed, options_of
+from perfmodel.planning.scaling import listed, options_of
 from perfmodel.prediction.arguments.checks import NO_SYNC, positive, whole_number
 from perfmodel.prediction.bill import check_processors, host_count_of, instances_of, mean_power_of, processors_of
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.job.data_path import HOST_MEMORY
 from perfmodel.prediction.predict import predict
-from perfmodel.prediction.words.report import fit_sentence
+from perfmodel.prediction.words.prediction_text import fit_sentence
 from perfmodel.presentation.quantities import is_number
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ class Question:
 
     def feed_of(self, candidate: Candidate) -> dict[str, Any]:
         """Return the input arguments of a candidate; a device's host has as many cores as its price implies."""
-        asked = {name: self.options.get(name) for name in FEED} | candidate.feed
+        feed = {name: self.options.get(name) for name in FEED} | candidate.feed
         is_decoded = (
             isinstance(self.workload.dataset, Dataset) and self.workload.dataset.decode_rate_per_core is not None
         )
-        if not is_decoded or asked["decode_cores"] is not None or asked["input_from"] == HOST_MEMORY:
+        if not is_decoded or feed["decode_cores"] is not None or feed["input_from"] == HOST_MEMORY:
             return candidate.feed
         cores = candidate.known_cores
         return candidate.feed if cores is None else candidate.feed | {"decode_cores": cores}
@@ -126,8 +126,8 @@ class Question:
             question = replace(question, workload=question.workload.of(amount))
         if batch_size is not None:
             sizes = {"batch_size": batch_size, "global_batch_size": batch_size * row.workers}
-            asked = {name: size for name, size in sizes.items() if self.sizes[name] is not None}
-            question = replace(question, sizes=self.sizes | asked, predictions={})
+            changed = {name: size for name, size in sizes.items() if self.sizes[name] is not None}
+            question = replace(question, sizes=self.sizes | changed, predictions={})
         return question.entry(entry.candidate, row.sync, row.workers, SPOT if row.purchase == SPOT else ON_DEMAND)
 
     def _work_s(self, p: Prediction) -> float:

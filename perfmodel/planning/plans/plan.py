@@ -16,6 +16,7 @@ from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.price import InstancePrice, StoragePrice
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.table import Run
+from perfmodel.planning.plans.answer import BUDGET, DEADLINE, HEADINGS, MEMORY, Change, Limits, Plan, PlanRow
 from perfmodel.planning.plans.bill import SPOT, Terms, energy_terms, read_workload, spot_terms, storage_terms
 from perfmodel.planning.plans.candidates import (
     ON_DEMAND,
@@ -26,8 +27,7 @@ from perfmodel.planning.plans.candidates import (
     entries_of,
     read_candidates,
 )
-from perfmodel.planning.plans.report import BUDGET, DEADLINE, HEADINGS, MEMORY, Change, Limits, Plan, PlanRow
-from perfmodel.planning.predict_options import check_options, listed
+from perfmodel.planning.scaling import MOST_PENALTY, check_options, listed
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.job.agreement_options import sync_names
 from perfmodel.prediction.memory.batch_limit import max_batch_size
@@ -43,9 +43,6 @@ OF_A_ROW: Final = ("graph", "device", "system", "workers", "sync", "batch_size",
 
 PRICE_FIELDS: Final = {ON_DEMAND: "usd_per_hour", SPOT: "spot_usd_per_hour"}
 """Purchase -> the field of a price's file that holds its price."""
-
-MOST_PENALTY: Final = 1e6
-"""Largest staleness penalty; anything larger is a typing error. [1]"""
 
 
 def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tuple[str, ...]:

@@ -446,7 +446,7 @@ _OF_SEVERAL: Final = frozenset(names_of("exchange"))
 
 def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Check each argument and keep those that differ from their defaults."""
-    asked = {}
+    stated = {}
     for name, value in arguments.items():
         if name not in DEFAULTS:
             kind = "argument of predict"
@@ -456,38 +456,38 @@ def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
             check = CHECKS[name]
             checked = value if check is None else check(name, value)
             if checked != default:
-                asked[name] = checked
-    return asked
+                stated[name] = checked
+    return stated
 
 
-def check_together(asked: Mapping[str, Any]) -> None:
+def check_together(stated: Mapping[str, Any]) -> None:
     """Raise if arguments of a job contradict each other."""
-    for name, value in asked.items():
+    for name, value in stated.items():
         row = ARGUMENTS[name]
         for other, allowed in row.excludes.items():
-            if other in asked:
-                raise ArgumentError(name, (value, asked[other]), allowed)
+            if other in stated:
+                raise ArgumentError(name, (value, stated[other]), allowed)
         for need in row.needs:
-            met = asked.get(need.argument) in need.values if need.values else need.argument in asked
+            met = stated.get(need.argument) in need.values if need.values else need.argument in stated
             if not met and value not in need.harmless:
                 raise ArgumentError(name, value, need.allowed)
-    if not _OF_SEVERAL.isdisjoint(asked):
-        _check_workers(asked)
+    if not _OF_SEVERAL.isdisjoint(stated):
+        _check_workers(stated)
 
 
-def _check_workers(asked: Mapping[str, Any]) -> None:
+def _check_workers(stated: Mapping[str, Any]) -> None:
     """Raise if worker times do not suit the strategy or the number of workers."""
     from perfmodel.prediction.job.agreement_options import refuse_unused
 
-    workers = asked.get("workers", DEFAULTS["workers"])
-    refuse_unused(asked, (asked.get("sync", DEFAULTS["sync"]),), worker_count=workers)
-    group_size = asked.get("group_size")
+    workers = stated.get("workers", DEFAULTS["workers"])
+    refuse_unused(stated, (stated.get("sync", DEFAULTS["sync"]),), worker_count=workers)
+    group_size = stated.get("group_size")
     if group_size is not None and workers % group_size:
         raise ArgumentError("group_size", group_size, f"a divisor of the {workers} workers")
-    if "straggler" in asked:
+    if "straggler" in stated:
         from perfmodel.prediction.job.straggler import straggler_of_job
 
-        straggler = straggler_of_job(asked)
+        straggler = straggler_of_job(stated)
         assert straggler is not None
         straggler.check_workers(workers)
         straggler.check_backups(workers)

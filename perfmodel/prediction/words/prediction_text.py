@@ -414,11 +414,10 @@ def _on_transfer(p: Prediction) -> str:
 
 def _on_workers(p: Prediction) -> tuple[str, ...]:
     if p.spread is not None:
-        from perfmodel.prediction.words.workers import spread_words
+        from perfmodel.prediction.words.paragraphs import spread_words
 
         return (spread_words(p),)
-    from perfmodel.prediction.words.data_path import data_path_words
-    from perfmodel.prediction.words.workers import agreement_words
+    from perfmodel.prediction.words.paragraphs import agreement_words, data_path_words
 
     return data_path_words(p.basis), agreement_words(p.basis)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.words.report import WIDTH
+from perfmodel.prediction.words.prediction_text import WIDTH
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 
@@ -361,8 +361,8 @@ class Limits:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the limits that are set."""
-        asked = ((DEADLINE, self.deadline_hours), (BUDGET, self.budget_usd))
-        return tuple(name for name, limit in asked if limit is not None)
+        limits = ((DEADLINE, self.deadline_hours), (BUDGET, self.budget_usd))
+        return tuple(name for name, limit in limits if limit is not None)
 
     def best_of(self, rows: Iterable[PlanRow]) -> PlanRow | None:
         """Return the best of the rows that meet the limits."""
