@@ -39,6 +39,10 @@ OWN: Final = "own"
 """Purchase of machines whose price is a number."""
 
 
+OF_BILL: Final = ("hours", "usd", "storage_usd", "energy_usd", "energy_kwh", "lost_share")
+"""Fields that a row takes from its bill, unless the job never ends."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Entry:
     """A row with the prediction and bill behind it."""
@@ -154,13 +158,8 @@ class Question:
             row,
             instances=hired.instance_count,
             step_s=p.step_s,
-            hours=None if never_ends else bill.hours,
-            usd=None if never_ends else bill.usd,
-            storage_usd=None if never_ends else bill.storage_usd,
-            energy_usd=None if never_ends else bill.energy_usd,
-            energy_kwh=bill.energy_kwh,
+            **{} if never_ends else {name: getattr(bill, name) for name in OF_BILL},
             checkpoint_interval_s=bill.checkpoint_interval_s,
-            lost_share=None if never_ends else bill.lost_share,
             mean_staleness=p.mean_staleness,
             limited_by=limited_by,
             reason=reason,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -122,28 +123,20 @@ def _optimizer(name: str, value: Any) -> Any:
     return value
 
 
-def _load_fit(value: Any) -> Any:
-    from perfmodel.hardware.fit_file import load_fit
-
-    return load_fit(value)
-
-
-def _sync(name: str, value: Any) -> str:
-    from perfmodel.prediction.job.agreement_options import sync_names
-
-    return one_of(name, value, sync_names())
+def _of(where: str) -> Any:
+    """Import ``module:name`` when it is needed: whether a value is allowed is known by rooms above this one."""
+    module, _, name = where.partition(":")
+    return getattr(import_module(f"perfmodel.{module}"), name)
 
 
-def _parallelism(name: str, value: Any) -> str:
-    from perfmodel.parallelism.registry import PARALLELISMS
+def _among(where: str) -> Check:
+    """Make a check of names, which a registry or a function elsewhere lists."""
 
-    return one_of(name, value, tuple(PARALLELISMS))
+    def checked(name: str, value: Any) -> str:
+        known = _of(where)
+        return one_of(name, value, tuple(known() if callable(known) else known))
 
-
-def _schedule(name: str, value: Any) -> str:
-    from perfmodel.cost.pipeline_order import SCHEDULES
-
-    return one_of(name, value, tuple(SCHEDULES))
+    return checked
 
 
 def _message_size(name: str, value: Any) -> Any:
@@ -152,13 +145,6 @@ def _message_size(name: str, value: Any) -> Any:
         return value
     allowed = f"bytes from 0 (every layer by itself) to infinity (one message), or {MERGED!r} for the shortest step"
     raise ArgumentError(name, value, allowed)
-
-
-def _straggler(name: str, value: Any) -> Any:
-    del name
-    from perfmodel.prediction.job.straggler import straggler_of
-
-    return straggler_of(value)
 
 
 def _system_name(job: Job) -> str | None:
@@ -263,12 +249,14 @@ _ROWS: Final = (
         help="Data-parallel workers, each with its own mini-batch; uses workers x stages x tensor_size devices.",
     ),
     Argument(
-        name="parallelism", type="str", unit="-", group="spread", default="data", metavar="KIND", check=_parallelism,
+        name="parallelism", type="str", unit="-", group="spread", default="data", metavar="KIND",
+        check=_among("parallelism.registry:PARALLELISMS"),
         means=_shared,
         help="Shared by devices: nothing (data), layers (model, pipeline), each layer (tensor), dense layers (hybrid).",
     ),
     Argument(
-        name="sync", type="str", unit="-", group="exchange", default="ring_all_reduce", metavar="HOW", check=_sync,
+        name="sync", type="str", unit="-", group="exchange", default="ring_all_reduce", metavar="HOW",
+        check=_among("prediction.job.agreement_options:sync_names"),
         help="How workers agree: all wait for all (all_reduce, as in the framework's library; ring_all_reduce, "
         "binomial_tree, recursive_doubling, halving_doubling, double_binary_tree, hierarchical, host_tree, in_network, "
         "one_to_all, parameter_server), they do not wait for all (downpour, delay_compensated, bounded_staleness, "
@@ -313,7 +301,8 @@ _ROWS: Final = (
         help="Parts of a worker's mini-batch that follow one another through the stages.",
     ),
     Argument(
-        name="schedule", type="str", unit="-", group="spread", default="1f1b", metavar="NAME", check=_schedule,
+        name="schedule", type="str", unit="-", group="spread", default="1f1b", metavar="NAME",
+        check=_among("cost.pipeline_order:SCHEDULES"),
         needs=(Need("parallelism", values=("pipeline",), allowed="'1f1b' unless parallelism='pipeline'"),),
         help="Order of a pipeline's work: 1f1b, gpipe or interleaved.",
     ),
@@ -376,7 +365,8 @@ _ROWS: Final = (
     ),
     Argument(
         name="straggler", type="Mapping[str, Any] | Straggler | None", unit="-", group="exchange", metavar="KIND=X",
-        check=_straggler, means=lambda job: None if job.straggler is None else job.straggler.times,
+        check=lambda _, value: _of("prediction.job.straggler:straggler_of")(value),
+        means=lambda job: None if job.straggler is None else job.straggler.times,
         help='How workers\' times vary, e.g. {"distribution": "normal", "cv": 0.1}; also lognormal and '
         "shifted_exponential with cv, empirical with measured times, unequal with a permanent time for each worker.",
     ),
@@ -421,7 +411,8 @@ _ROWS: Final = (
     ),
     Argument(
         name="calibration", type="str | Path | FitFile | None", unit="-", group="constants",
-        loads=_loaded(_load_fit), check=_named, means=lambda job: None if job.calibration is None else job.fit.name,
+        loads=_loaded(lambda value: _of("hardware.fit_file:load_fit")(value)), check=_named,
+        means=lambda job: None if job.calibration is None else job.fit.name,
         help="Fitted factors on the constants of the spec files, e.g. shi2016_gpu.",
     ),
 )  # fmt: skip

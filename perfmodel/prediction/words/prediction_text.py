@@ -445,6 +445,12 @@ def _indented(text: str, *, indent: int = 2) -> str:
     return textwrap.fill(text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 4))
 
 
+OF_PREDICTION: Final = (
+    "subject", "target", "framework", "batch_size", "phase", "dtype", "threads", "step_s", "samples_per_s",
+)  # fmt: skip
+"""Attributes of a prediction that its dictionary begins with."""
+
+
 def as_dict(p: Prediction) -> dict[str, Any]:
     """Return everything but the operations as plain values, for JSON."""
     capacity_bytes = float(p.memory.capacity_bytes)
@@ -453,15 +459,7 @@ def as_dict(p: Prediction) -> dict[str, Any]:
     memory["capacity_bytes"] = capacity_bytes if math.isfinite(capacity_bytes) else None
     memory["fits"] = p.memory.fits
     return {
-        "subject": p.subject,
-        "target": p.target,
-        "framework": p.framework,
-        "batch_size": p.batch_size,
-        "phase": p.phase,
-        "dtype": p.dtype,
-        "threads": p.threads,
-        "step_s": p.step_s,
-        "samples_per_s": p.samples_per_s,
+        **{name: getattr(p, name) for name in OF_PREDICTION},
         "workers": p.worker_count,
         "mean_staleness": p.mean_staleness,
         "server": _server_dict(p),
