@@ -8,7 +8,7 @@ import sympy
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.formulas.bounds import AtPoint, Bounded
+from perfmodel.planning.formulas.evaluation import AtPoint, Bounded
 from perfmodel.planning.formulas.named_expressions import Definitions
 
 X, P = sympy.Symbol("x", positive=True), sympy.Symbol("p", positive=True)

@@ -14,7 +14,7 @@ import sympy
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.measurements.table import Run
-from perfmodel.planning.formulas.bounds import AtPoint
+from perfmodel.planning.formulas.evaluation import AtPoint, Values
 from perfmodel.planning.formulas.named_expressions import Definitions, on_branch, single_values
 from perfmodel.planning.formulas.open_system import NoForm, most_workers
 from perfmodel.planning.formulas.symbols import (
@@ -209,7 +209,7 @@ class Formula(Result):
 
     @derived_property
     def _function(self) -> Callable[..., Any]:
-        return self.definitions.function(list(self.opened.symbols.values()), [self.named_parts[self.quantity]])
+        return Values(self.definitions, self.opened.symbols.values(), [self.named_parts[self.quantity]])
 
     def __call__(self, *values: Any, **by_name: Any) -> Any:
         """Return the quantity at values of symbols, by position or by name; see ``lambdify``. [``unit``]"""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sympy
 
-from perfmodel.planning.formulas.bounds import AtPoint
+from perfmodel.planning.formulas.evaluation import AtPoint
 from perfmodel.planning.formulas.named_expressions import leading_terms
 from perfmodel.planning.formulas.symbols import FREE, latex_of, words_of
 from perfmodel.prediction.device.step_time import PARTS, TOTALS

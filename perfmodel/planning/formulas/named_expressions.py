@@ -1,4 +1,4 @@
-"""Named expressions, their numpy functions, and the formula on the branches that are active at a point.
+"""Named expressions, and the formula on the branches that are active at a point.
 
 A branch is the argument that a Max, Min or Piecewise takes.
 """
@@ -6,21 +6,19 @@ A branch is the argument that a Max, Min or Piecewise takes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import sympy
 from sympy.functions.elementary.piecewise import ExprCondPair
-from sympy.printing.numpy import NumPyPrinter
 
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
-    from perfmodel.planning.formulas.bounds import AtPoint
+    from perfmodel.planning.formulas.evaluation import AtPoint
 
 
 class Meaning(NamedTuple):
@@ -79,19 +77,6 @@ class Definitions:
             full[symbol] = _rebuilt(expression_of_symbol, full)
         return _rebuilt(sympy.sympify(expression), full)
 
-    def function(self, symbols: Sequence[sympy.Symbol], wanted: Sequence[Any]) -> Callable[..., list[Any]]:
-        """Return a numpy function of free symbols for some expressions; each named one is computed once."""
-        pairs = list(self.needed_for(wanted).items())
-        reduced = [sympy.sympify(expression) for expression in wanted]
-
-        def names_first(_: Any, **unused: Any) -> tuple[list[Any], list[Any]]:
-            del unused
-            return pairs, reduced
-
-        dummies = {"printer": _Printer, "modules": "numpy", "cse": names_first}
-        function: Callable[..., list[Any]] = sympy.lambdify(list(symbols), reduced, **dummies)
-        return function
-
 
 def _rebuilt(node: Any, full: Mapping[sympy.Basic, sympy.Basic]) -> Any:
     """Return a node with names replaced, without evaluation: sympy would unfold choices inside conditions."""
@@ -103,46 +88,6 @@ def _rebuilt(node: Any, full: Mapping[sympy.Basic, sympy.Basic]) -> Any:
     if isinstance(node, sympy.Piecewise | ExprCondPair):
         return sympy.Basic.__new__(type(node), *arguments)
     return node.func(*arguments, evaluate=False)
-
-
-# The printer finds its methods by the names of sympy's classes.
-# ruff: noqa: N802, N815
-class _Printer(NumPyPrinter):  # type: ignore[misc]
-    """Prints code that broadcasts; ceilings are of one fraction, so that rounding cannot lift whole ratios."""
-
-    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
-        super().__init__({"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True})
-        del settings
-
-    def _pairwise(self, function: str, arguments: Sequence[Any]) -> str:
-        printed = [str(self._print(argument)) for argument in arguments]
-        return reduce(lambda left, right: f"{function}({left}, {right})", printed)
-
-    def _print_Max(self, expr: Any) -> str:
-        return self._pairwise("maximum", expr.args)
-
-    def _print_Min(self, expr: Any) -> str:
-        return self._pairwise("minimum", expr.args)
-
-    def _print_ceiling(self, expr: Any) -> str:
-        numerator, denominator = expr.args[0].as_numer_denom()
-        return f"ceil(({self._print(numerator)})/({self._print(denominator)}))"
-
-    def _print_Piecewise(self, expr: Any) -> str:
-        *pieces, (last, _) = expr.args
-        printed = str(self._print(last))
-        for value, condition in reversed(pieces):
-            printed = f"where({self._print(condition)}, {self._print(value)}, {printed})"
-        return printed
-
-    def _print_Relational(self, expr: Any) -> str:
-        return f"({self._print(expr.lhs)} {expr.rel_op} {self._print(expr.rhs)})"
-
-    def _print_Infinity(self, expr: Any) -> str:
-        del expr
-        return "inf"
-
-    _print_StrictGreaterThan = _print_GreaterThan = _print_StrictLessThan = _print_LessThan = _print_Relational
 
 
 def number_of(node: Any) -> float:

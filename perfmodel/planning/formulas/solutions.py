@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -12,13 +12,139 @@ import sympy
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.formulas.bounds import AtPoint, Bounded, Bounds, Search, Turn, constant
+from perfmodel.planning.formulas.evaluation import AtPoint, Bounded, Bounds, constant
 from perfmodel.planning.formulas.formula_text import changed_branches
 from perfmodel.planning.formulas.named_expressions import on_branch, single_values
 from perfmodel.planning.formulas.symbols import FREE, by_names, checked_point, known_symbol
 
 if TYPE_CHECKING:
     from perfmodel.planning.formulas.formula import Formula
+
+SAME: Final = 1e-13
+"""Relative difference below which two numbers are equal except for rounding. [1]"""
+NARROW: Final = 1e-9
+"""Relative width below which cells are not split. [1]"""
+PIECES: Final = 64
+"""Most pieces that a cell is split into. [1]"""
+AT_ONCE: Final = 1024
+"""Cells that are bounded at once. [1]"""
+MOST_CELLS: Final = 16 * AT_ONCE
+"""Cells that are bounded before a search continues without proof. [1]"""
+
+
+class Turn(NamedTuple):
+    """The two neighbouring places between which a difference first changes sign.
+
+    ``low`` and ``high`` are adjacent, and ``one_turn`` holds the ends of a wider stretch with no other turn in it
+    [unit of the symbol]; ``certain`` tells whether it is proven to be the first [-].
+    """
+
+    low: float
+    high: float
+    one_turn: tuple[float, float]
+    certain: bool
+
+
+@dataclass(kw_only=True)
+class Search:
+    """A search for the sign changes of a difference."""
+
+    difference: Callable[[Any], tuple[Any, Any]]
+    bounds: Callable[[Any, Any], Bounds]
+    unit: float
+    certain: bool = field(default=True, init=False)
+
+    def signs(self, places: Any) -> Any:
+        """Return the sign of the difference at places; 0 within rounding. [1]"""
+        difference, scale = self.difference(places)
+        return np.where(np.abs(difference) <= SAME * scale, 0.0, np.sign(difference))
+
+    def first_turn(self, places: Any) -> Turn | None:
+        """Return the first place at which the sign differs from that at the start."""
+        start, self.certain = float(self.signs(places[:1])[0]), True
+        lows, highs, turn = self._up_to_turn(places[:-1], places[1:], start)
+        bounded, rounds = 0, 0
+        while True:
+            wide = ~self._is_narrow(lows, highs)
+            lows, highs = lows[wide], highs[wide]
+            if bounded + len(lows) > MOST_CELLS:
+                self.certain, lows, highs = False, lows[:0], highs[:0]
+            elif start == 0 and rounds:
+                # two that are equal at every place tried in a cell count as equal throughout it
+                lows, highs = lows[:0], highs[:0]
+            bounded += len(lows)
+            open_still = ~self._proven(lows, highs, start)
+            lows, highs = lows[open_still], highs[open_still]
+            is_single = turn is None or self._turns_once(*turn)
+            if not len(lows) and is_single:
+                break
+            count = max(2, min(PIECES, AT_ONCE // (len(lows) + 1)))
+            if turn is not None and not is_single:
+                lows, highs = np.append(lows, turn[0]), np.append(highs, turn[1])
+            lows, highs, earlier = self._up_to_turn(*self._split(lows, highs, count), start)
+            turn, rounds = earlier or turn, rounds + 1
+        return None if turn is None else Turn(*self._narrowed(*turn, start), turn, self.certain)
+
+    def _up_to_turn(self, lows: Any, highs: Any, start: float) -> tuple[Any, Any, tuple[float, float] | None]:
+        """Return the cells up to the first whose upper end has another sign, including that one."""
+        turned = np.flatnonzero(self.signs(highs) != start)
+        if not len(turned):
+            return lows, highs, None
+        first = turned[0]
+        return lows[:first], highs[:first], (float(lows[first]), float(highs[first]))
+
+    def _is_narrow(self, low: Any, high: Any) -> Any:
+        return high - low <= (self.unit or NARROW * low)
+
+    def _proven(self, low: Any, high: Any, start: float) -> Any:
+        """Tell which cells provably have the starting sign throughout."""
+        proven = np.zeros(len(low), dtype=bool)
+        for first in range(0, len(low), AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            proven[part] = self._stays(low[part], high[part], start)
+        return proven
+
+    def _stays(self, low: Any, high: Any, start: float) -> Any:
+        bounds = self.bounds(low, high)
+        if start == 0:
+            return (bounds.low == 0) & (bounds.high == 0)
+        if start < 0:
+            bounds = -bounds
+        smooth = ~bounds.jumps.astype(bool)
+        at_ends = [np.abs(self.difference(end)[0]) for end in (low, high)]
+        monotone = (bounds.slope_low >= 0) | (bounds.slope_high <= 0)
+        with np.errstate(invalid="ignore"):
+            from_low = at_ends[0] + np.minimum(bounds.slope_low, 0) * (high - low) > 0
+            from_high = at_ends[1] - np.maximum(bounds.slope_high, 0) * (high - low) > 0
+        return (bounds.low > 0) | (smooth & (monotone | from_low | from_high))
+
+    def _turns_once(self, low: float, high: float) -> bool:
+        if bool(self._is_narrow(low, high)):
+            return True
+        bounds = self.bounds(np.array([low]), np.array([high]))
+        rises = bool(bounds.slope_low[0] >= 0) or bool(bounds.slope_high[0] <= 0)
+        return rises and not bool(bounds.jumps[0])
+
+    def _split(self, lows: Any, highs: Any, count: int) -> tuple[Any, Any]:
+        """Split each cell into ``count`` pieces; fewer where it has fewer multiples of the unit."""
+        if not self.unit:
+            ends = np.geomspace(lows, highs, count + 1)
+            ends[0], ends[-1] = lows, highs
+            return ends[:-1].T.ravel(), ends[1:].T.ravel()
+        ends = self.unit * np.round(np.linspace(lows, highs, count + 1) / self.unit)
+        below, above = ends[:-1].T.ravel(), ends[1:].T.ravel()
+        return below[above > below], above[above > below]
+
+    def _narrowed(self, low: float, high: float, start: float) -> tuple[float, float]:
+        """Return neighbouring numbers around the sign change between two places."""
+        while True:
+            inner, outer = self._split(np.array([low]), np.array([high]), PIECES)
+            keep = (outer > inner) & (inner >= low) & (outer <= high)
+            _, _, turn = self._up_to_turn(inner[keep], outer[keep], start)
+            if turn is None or turn == (low, high):
+                return low, high
+            low, high = turn
+
 
 WIDEST: Final = 1000.0
 """Default search range on either side of the stated value, as a factor. [1]"""

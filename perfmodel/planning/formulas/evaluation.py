@@ -1,22 +1,24 @@
-"""Bounds of an expression over an interval of one symbol, the search for its roots with them, and values at a point.
+"""Values, derivatives and bounds of named expressions, from one walk over their nodes.
 
-Interval arithmetic, forward through the named expressions, for many intervals at once. Max, Min and Piecewise keep only
-the branches that may be active somewhere in the interval; if there is only one, and no ceiling steps, the expression
-is smooth and its derivative is bounded too. An expression that divides by zero, as branches not taken may, and a node
-without a rule have infinite bounds. At a point both bounds are the value, and there is one derivative for each symbol.
+``Values`` computes numbers and arrays. ``Bounded`` is interval arithmetic for many intervals of one symbol at once:
+Max, Min and Piecewise keep only the branches that may be active somewhere in the interval; if there is only one, and no
+ceiling steps, the expression is smooth and its derivative is bounded too. An expression that divides by zero, as
+branches not taken may, and a node without a rule have infinite bounds. ``AtPoint`` is the same at one point, where both
+bounds are the value, with a derivative by each symbol.
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import sympy
 
+from perfmodel.derived import derived_property
 from perfmodel.planning.formulas.named_expressions import Definitions, Taken, number_of, without_mod
 
 
@@ -249,17 +251,50 @@ _RULES: Final[dict[type, Callable[[Sequence[Bounds]], Bounds]]] = {
 """Kind of node -> the rule for its bounds; other nodes are unbounded."""
 
 
+def _where(conditions: Sequence[Callable[[Sequence[Bounds]], Sureness]], arguments: Sequence[Any]) -> Any:
+    """Return a Piecewise from its values, followed by those of its conditions' sides."""
+    values, sides = arguments[: len(conditions)], arguments[len(conditions) :]
+    points = [Bounds(side, side, 0.0, 0.0, np.False_) for side in sides]
+    chosen = values[-1]
+    for value, condition in reversed(list(zip(values[:-1], conditions, strict=False))):
+        chosen = np.where(condition(points)[1], value, chosen)
+    return chosen
+
+
+_VALUES: Final[dict[type, Callable[[Sequence[Any]], Any]]] = {
+    sympy.Add: partial(reduce, operator.add),
+    sympy.Mul: partial(reduce, operator.mul),
+    sympy.Pow: lambda inner: inner[0] ** inner[1],
+    sympy.exp: lambda inner: np.exp(inner[0]),
+    sympy.log: lambda inner: np.log(inner[0]),
+    sympy.ceiling: lambda inner: np.ceil(inner[0] / inner[1]),
+    sympy.floor: lambda inner: np.floor(inner[0] / inner[1]),
+    sympy.Max: partial(reduce, np.maximum),
+    sympy.Min: partial(reduce, np.minimum),
+}
+"""Kind of node -> its value from those of its arguments; a ceiling's are the two sides of one fraction, so that
+rounding cannot lift whole ratios. sympy computes other nodes."""
+
+
 class _Nodes:
     """Nodes of expressions, each placed after those of its arguments; a subclass says what it keeps of them."""
 
-    def __init__(self, definitions: Definitions, symbols: Iterable[sympy.Symbol]) -> None:
+    rules: Mapping[type, Callable[[Sequence[Any]], Any]] = _RULES
+    choose: Callable[..., Any] = staticmethod(_chosen)
+
+    def __init__(
+        self, definitions: Definitions, symbols: Iterable[sympy.Symbol], known: Mapping[int, Any] | None = None
+    ) -> None:
         self.definitions = definitions
         self._places: dict[Any, int] = {symbol: place for place, symbol in enumerate(symbols)}
-        self._known: dict[int, Bounds] = {}
+        self._known: dict[int, Any] = dict(known or {})
 
-    def _put(self, node: Any, rule: Any, arguments: tuple[int, ...], known: Bounds | None = None) -> int:
-        """Keep a node and return its index; its bounds follow from its arguments unless they are known."""
+    def _put(self, node: Any, rule: Any, arguments: tuple[int, ...], known: Any = None) -> int:
+        """Keep a node and return its index; it follows from its arguments unless it is known."""
         raise NotImplementedError
+
+    def _number(self, value: float) -> Any:
+        return _widened(constant(value))
 
     def _put_without_rule(self, node: Any) -> int:
         return self._put(node, None, (), UNKNOWN)
@@ -280,33 +315,45 @@ class _Nodes:
         if node in self._places:
             return self._places[node]
         if node.is_number:
-            return self._put(node, None, (), _widened(constant(number_of(node))))
+            return self._put(node, None, (), self._number(number_of(node)))
         if isinstance(node, sympy.Piecewise):
             return self._piecewise(node)
         if isinstance(node, sympy.Mod):
             return self._placed(without_mod(node))
-        if type(node) not in _RULES:
+        if type(node) not in self.rules:
             return self._put_without_rule(node)
         inner = node.args[0].as_numer_denom() if isinstance(node, sympy.ceiling | sympy.floor) else node.args
-        return self._put(node, _RULES[type(node)], tuple(self._placed(argument) for argument in inner))
+        return self._put(node, self.rules[type(node)], tuple(self._placed(argument) for argument in inner))
 
     def _piecewise(self, node: Any) -> int:
         sides: list[Any] = []
         conditions = [_condition(condition, sides) for _, condition in node.args]
         inner = tuple(self._placed(argument) for argument in (*(value for value, _ in node.args), *sides))
-        return self._put(node, partial(_chosen, conditions), inner)
+        return self._put(node, partial(self.choose, conditions), inner)
 
 
 class AtPoint(_Nodes):
     """Expressions at a point: values, derivatives by each symbol, and the branches that are taken."""
 
     def __init__(self, definitions: Definitions, at: Mapping[sympy.Symbol, float]) -> None:
-        super().__init__(definitions, at)
+        numbers = [np.full(len(at), float(value)) for value in at.values()]
+        slopes = np.eye(len(at))
+        known = {place: Bounds(n, n, slopes[place], slopes[place], np.False_) for place, n in enumerate(numbers)}
+        super().__init__(definitions, at, known)
         self.at = at
         self.taken: dict[sympy.Expr, Taken] = {}
-        for place, value in enumerate(at.values()):
-            values, slopes = np.full(len(at), float(value)), np.eye(len(at))[place]
-            self._known[place] = Bounds(values, values, slopes, slopes, np.False_)
+
+    @staticmethod
+    def _sum(terms: Sequence[Bounds]) -> Bounds:
+        """Return a sum that is rounded once, so that it does not depend on the order of its terms."""
+        total = _add(terms)
+        try:
+            exact = np.full(np.shape(total.low), math.fsum(_single(term.low) for term in terms))
+        except (OverflowError, ValueError):  # terms of branches that are not taken may be infinite
+            return total
+        return total._replace(low=exact, high=exact)
+
+    rules = _RULES | {sympy.Add: _sum}
 
     def value(self, expression: Any) -> float:
         """Return the value of an expression. [unit of the expression]"""
@@ -354,164 +401,93 @@ def _single(bound: Any) -> float:
     return float(np.ravel(bound)[0])
 
 
-class Bounded(_Nodes):
-    """An expression prepared for bounding over intervals of a symbol."""
+class _Steps(_Nodes):
+    """Expressions as steps: a rule and the places of its arguments, each value dropped after its last use."""
 
     def __init__(
-        self, definitions: Definitions, expression: Any, symbol: sympy.Symbol, at: Mapping[sympy.Symbol, float]
+        self,
+        definitions: Definitions,
+        symbols: Iterable[sympy.Symbol],
+        wanted: Iterable[Any],
+        known: Mapping[int, Any] | None = None,
     ) -> None:
-        super().__init__(definitions, (symbol, *at))
-        self._steps: list[tuple[int, Callable[[Sequence[Bounds]], Bounds], tuple[int, ...]]] = []
-        self._known |= {1 + place: constant(value) for place, value in enumerate(at.values())}
-        self._wanted = self._place_of(expression)
+        super().__init__(definitions, symbols, known)
+        self._steps: list[tuple[int, Callable[[Sequence[Any]], Any], tuple[int, ...]]] = []
+        self._wanted = [self._place_of(expression) for expression in wanted]
 
-    def _put(self, node: Any, rule: Any, arguments: tuple[int, ...], known: Bounds | None = None) -> int:
+    def _put(self, node: Any, rule: Any, arguments: tuple[int, ...], known: Any = None) -> int:
         place = self._places[node] = len(self._places)
         if known is None and all(argument in self._known for argument in arguments):
-            bounds = _widened(rule([self._known[argument] for argument in arguments]))
-            known = constant(float(bounds.low)) if bounds.low == bounds.high else UNKNOWN
+            known = self._folded(self._applied(rule, [self._known[argument] for argument in arguments]))
         if known is None:
             self._steps.append((place, rule, arguments))
         else:
             self._known[place] = known
         return place
 
+    def _applied(self, rule: Callable[[Sequence[Any]], Any], inner: Sequence[Any]) -> Any:
+        return rule(inner)
+
+    def _folded(self, result: Any) -> Any:
+        return result
+
+    @derived_property
+    def _dropped(self) -> list[list[int]]:
+        """Places that no step after each one needs."""
+        last = {argument: step for step, (_, _, arguments) in enumerate(self._steps) for argument in arguments}
+        dropped: list[list[int]] = [[] for _ in self._steps]
+        for argument in last.keys() - set(self._wanted):
+            dropped[last[argument]].append(argument)
+        return dropped
+
+    def _results(self, values: Mapping[int, Any]) -> list[Any]:
+        """Run all steps from the values of the symbols, and return what is wanted."""
+        results = {**self._known, **values}
+        with np.errstate(all="ignore"):
+            for (place, rule, arguments), dropped in zip(self._steps, self._dropped, strict=True):
+                results[place] = self._applied(rule, [results[argument] for argument in arguments])
+                for argument in dropped:
+                    del results[argument]
+        return [results[place] for place in self._wanted]
+
+
+class Values(_Steps):
+    """A function of numbers or arrays that computes expressions; each named one is computed once."""
+
+    rules = _VALUES
+    choose = staticmethod(_where)
+
+    def _number(self, value: float) -> Any:
+        return np.float64(value)
+
+    def _put_without_rule(self, node: Any) -> int:
+        dummies = [sympy.Dummy() for _ in node.args]
+        function = sympy.lambdify(dummies, node.func(*dummies))
+        arguments = tuple(self._placed(argument) for argument in node.args)
+        return self._put(node, lambda inner: function(*inner), arguments)
+
+    def __call__(self, *values: Any) -> list[Any]:
+        """Return the value of each expression, at values of the symbols in their order."""
+        return self._results({place: np.asarray(value, dtype=float) for place, value in enumerate(values)})
+
+
+class Bounded(_Steps):
+    """An expression prepared for bounding over intervals of a symbol."""
+
+    def __init__(
+        self, definitions: Definitions, expression: Any, symbol: sympy.Symbol, at: Mapping[sympy.Symbol, float]
+    ) -> None:
+        known = {1 + place: constant(value) for place, value in enumerate(at.values())}
+        super().__init__(definitions, (symbol, *at), [expression], known)
+
+    def _applied(self, rule: Callable[[Sequence[Bounds]], Bounds], inner: Sequence[Bounds]) -> Bounds:
+        return _widened(rule(inner))
+
+    def _folded(self, result: Bounds) -> Bounds:
+        return constant(float(result.low)) if result.low == result.high else UNKNOWN
+
     def __call__(self, low: Any, high: Any) -> Bounds:
         """Return the bounds over intervals. [unit of the expression]"""
         ones = np.ones_like(low)
-        values = {**self._known, 0: Bounds(low, high, ones, ones, np.zeros(len(low), dtype=bool))}
-        last = {argument: step for step, (_, _, arguments) in enumerate(self._steps) for argument in arguments}
-        with np.errstate(all="ignore"):
-            for step, (place, rule, arguments) in enumerate(self._steps):
-                values[place] = _widened(rule([values[argument] for argument in arguments]))
-                for argument in set(arguments):
-                    if last[argument] == step and argument != self._wanted:
-                        values.pop(argument)
-        bounds = values[self._wanted]
+        (bounds,) = self._results({0: Bounds(low, high, ones, ones, np.zeros(len(low), dtype=bool))})
         return Bounds(*(np.broadcast_to(end, np.shape(low)) for end in bounds))
-
-
-SAME: Final = 1e-13
-"""Relative difference below which two numbers are equal except for rounding. [1]"""
-NARROW: Final = 1e-9
-"""Relative width below which cells are not split. [1]"""
-PIECES: Final = 64
-"""Most pieces that a cell is split into. [1]"""
-AT_ONCE: Final = 1024
-"""Cells that are bounded at once. [1]"""
-MOST_CELLS: Final = 16 * AT_ONCE
-"""Cells that are bounded before a search continues without proof. [1]"""
-
-
-class Turn(NamedTuple):
-    """The two neighbouring places between which a difference first changes sign.
-
-    ``low`` and ``high`` are adjacent, and ``one_turn`` holds the ends of a wider stretch with no other turn in it
-    [unit of the symbol]; ``certain`` tells whether it is proven to be the first [-].
-    """
-
-    low: float
-    high: float
-    one_turn: tuple[float, float]
-    certain: bool
-
-
-@dataclass(kw_only=True)
-class Search:
-    """A search for the sign changes of a difference."""
-
-    difference: Callable[[Any], tuple[Any, Any]]
-    bounds: Callable[[Any, Any], Bounds]
-    unit: float
-    certain: bool = field(default=True, init=False)
-
-    def signs(self, places: Any) -> Any:
-        """Return the sign of the difference at places; 0 within rounding. [1]"""
-        difference, scale = self.difference(places)
-        return np.where(np.abs(difference) <= SAME * scale, 0.0, np.sign(difference))
-
-    def first_turn(self, places: Any) -> Turn | None:
-        """Return the first place at which the sign differs from that at the start."""
-        start, self.certain = float(self.signs(places[:1])[0]), True
-        lows, highs, turn = self._up_to_turn(places[:-1], places[1:], start)
-        bounded, rounds = 0, 0
-        while True:
-            wide = ~self._is_narrow(lows, highs)
-            lows, highs = lows[wide], highs[wide]
-            if bounded + len(lows) > MOST_CELLS:
-                self.certain, lows, highs = False, lows[:0], highs[:0]
-            elif start == 0 and rounds:
-                # two that are equal at every place tried in a cell count as equal throughout it
-                lows, highs = lows[:0], highs[:0]
-            bounded += len(lows)
-            open_still = ~self._proven(lows, highs, start)
-            lows, highs = lows[open_still], highs[open_still]
-            is_single = turn is None or self._turns_once(*turn)
-            if not len(lows) and is_single:
-                break
-            count = max(2, min(PIECES, AT_ONCE // (len(lows) + 1)))
-            if turn is not None and not is_single:
-                lows, highs = np.append(lows, turn[0]), np.append(highs, turn[1])
-            lows, highs, earlier = self._up_to_turn(*self._split(lows, highs, count), start)
-            turn, rounds = earlier or turn, rounds + 1
-        return None if turn is None else Turn(*self._narrowed(*turn, start), turn, self.certain)
-
-    def _up_to_turn(self, lows: Any, highs: Any, start: float) -> tuple[Any, Any, tuple[float, float] | None]:
-        """Return the cells up to the first whose upper end has another sign, including that one."""
-        turned = np.flatnonzero(self.signs(highs) != start)
-        if not len(turned):
-            return lows, highs, None
-        first = turned[0]
-        return lows[:first], highs[:first], (float(lows[first]), float(highs[first]))
-
-    def _is_narrow(self, low: Any, high: Any) -> Any:
-        return high - low <= (self.unit or NARROW * low)
-
-    def _proven(self, low: Any, high: Any, start: float) -> Any:
-        """Tell which cells provably have the starting sign throughout."""
-        proven = np.zeros(len(low), dtype=bool)
-        for first in range(0, len(low), AT_ONCE):
-            part = slice(first, first + AT_ONCE)
-            proven[part] = self._stays(low[part], high[part], start)
-        return proven
-
-    def _stays(self, low: Any, high: Any, start: float) -> Any:
-        bounds = self.bounds(low, high)
-        if start == 0:
-            return (bounds.low == 0) & (bounds.high == 0)
-        if start < 0:
-            bounds = -bounds
-        smooth = ~bounds.jumps.astype(bool)
-        at_ends = [np.abs(self.difference(end)[0]) for end in (low, high)]
-        monotone = (bounds.slope_low >= 0) | (bounds.slope_high <= 0)
-        with np.errstate(invalid="ignore"):
-            from_low = at_ends[0] + np.minimum(bounds.slope_low, 0) * (high - low) > 0
-            from_high = at_ends[1] - np.maximum(bounds.slope_high, 0) * (high - low) > 0
-        return (bounds.low > 0) | (smooth & (monotone | from_low | from_high))
-
-    def _turns_once(self, low: float, high: float) -> bool:
-        if bool(self._is_narrow(low, high)):
-            return True
-        bounds = self.bounds(np.array([low]), np.array([high]))
-        rises = bool(bounds.slope_low[0] >= 0) or bool(bounds.slope_high[0] <= 0)
-        return rises and not bool(bounds.jumps[0])
-
-    def _split(self, lows: Any, highs: Any, count: int) -> tuple[Any, Any]:
-        """Split each cell into ``count`` pieces; fewer where it has fewer multiples of the unit."""
-        if not self.unit:
-            ends = np.geomspace(lows, highs, count + 1)
-            ends[0], ends[-1] = lows, highs
-            return ends[:-1].T.ravel(), ends[1:].T.ravel()
-        ends = self.unit * np.round(np.linspace(lows, highs, count + 1) / self.unit)
-        below, above = ends[:-1].T.ravel(), ends[1:].T.ravel()
-        return below[above > below], above[above > below]
-
-    def _narrowed(self, low: float, high: float, start: float) -> tuple[float, float]:
-        """Return neighbouring numbers around the sign change between two places."""
-        while True:
-            inner, outer = self._split(np.array([low]), np.array([high]), PIECES)
-            keep = (outer > inner) & (inner >= low) & (outer <= high)
-            _, _, turn = self._up_to_turn(inner[keep], outer[keep], start)
-            if turn is None or turn == (low, high):
-                return low, high
-            low, high = turn
