@@ -15,9 +15,9 @@ from perfmodel.planning.changes.arguments import foreign_library
 from perfmodel.planning.comparison import Comparison, compare, plain, signed_seconds_text
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.predict import predict
-from perfmodel.prediction.words.prediction_text import WIDTH, configuration, fit_sentence, title
+from perfmodel.prediction.words.prediction_text import configuration, fit_sentence, title
 from perfmodel.presentation.quantities import percent_text, seconds_text
-from perfmodel.presentation.results import Result
+from perfmodel.presentation.results import WIDTH, Result
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from perfmodel.prediction.arguments.table import ARGUMENTS, asked_of
 from perfmodel.prediction.job.agreement_options import refuse_unused, sync_names, taken
 from perfmodel.prediction.job.straggler import straggler_of, straggler_of_job
 from perfmodel.prediction.predict import predict
-from perfmodel.prediction.words.prediction_text import WIDTH, fit_sentence
+from perfmodel.prediction.words.prediction_text import fit_sentence
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 from perfmodel.units import SECONDS_PER_HOUR
@@ -168,7 +167,7 @@ class _Question:
         with_pace = ", with a relative time of 1" if unequal else ""
         notes = [f"speed-up is over one worker that exchanges nothing and updates by itself{with_pace}"]
         if not self.alone.memory.fits:
-            notes.append(f"that worker could not run, its time counts all the same. {fit_sentence(self.alone)}")
+            notes.append(f"that worker lacks memory; its time is the base nevertheless. {fit_sentence(self.alone)}")
         if self.dataset_size is not None and self.usd_per_hour is None:
             notes.append("no price of an epoch: usd_per_hour= says what one worker costs; no file states it")
         if self.usd_per_hour is not None:
@@ -397,8 +396,7 @@ class ScalingReport(Drawn):
 
     def __str__(self) -> str:
         columns = [name for name in self.rows.columns if name != "reason" and any(self.rows.column(name))]
-        below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in self._lines())
-        return f"{self.title}: {self.kind}\n\n{self.rows.to_text(columns=columns)}\n\n{below}"
+        return self._report(f"{self.title}: {self.kind}", self.rows.to_text(columns=columns))
 
     def _figure(self) -> Figure:
         """Draw speed-up and efficiency over the number of workers, a line for each way to agree, and the ideal."""

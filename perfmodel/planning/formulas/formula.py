@@ -92,7 +92,8 @@ def _sentence(formula: Formula, name: str, gain: float, shares: Mapping[str, flo
     if math.isnan(gain):
         if name in FREE and FREE[name].whole:
             return f"there are no more {words_of(name)}"
-        return f"{MORE:.0%} more {words_of(name)} is another step: {formula.opened.ranges[name].allowed}"
+        allowed = formula.opened.ranges[name].allowed
+        return f"{MORE:.0%} more {words_of(name)} would run other kernels: it must be {allowed}"
     what = "" if quantity == "step_s" else f" of {quantity}"
     # a rate should rise, a time fall
     verb = "buys" if (gain <= 0 if quantity == "samples_per_s" else gain >= 0) else "costs"

@@ -287,8 +287,8 @@ ROUNDING: Final = 1e-2
 """Share of the step, over the tolerance, above which differences of its parts exceed rounding. [1]"""
 ONE_OF_THEM: Final = "one of them: here messages differ in their ways, and no single expression holds for all of them"
 ALONE: Final = (
-    "with device=, or links that alone limit what is exchanged: here others share in it, "
-    "or their speed decides which way messages take"
+    "left out here, or given with device=: other links limit the exchange too, or the speed of these decides "
+    "which route messages take"
 )
 """Alternatives if several numbers of a system, or one of its links, have no closed form."""
 
@@ -413,7 +413,7 @@ class OpenSystem:
         def of(name: str) -> Any:
             return self.collective([None if reduction is None else getattr(reduction, name) for reduction in every])
 
-        def number(name: str) -> Any:  # of one worker, who exchanges nothing, any number is right
+        def number(name: str) -> Any:  # one worker exchanges nothing, so any number will do
             return self._in_workers([getattr(there[0] if one is None else one, name) for one in every])
 
         if isinstance(last, ThroughServer):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.words.prediction_text import WIDTH
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 
@@ -179,8 +177,7 @@ class Plan(Drawn):
             for name in self.rows.columns
             if name in ALWAYS_SHOWN or (name not in NOT_SHOWN and _says(self.rows, name))
         ]
-        below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in self._lines())
-        return f"{self.title}\n\n{self.rows.to_text(columns=shown)}\n\n{below}"
+        return self._report(self.title, self.rows.to_text(columns=shown))
 
     @property
     def deadline_hours(self) -> float | None:

@@ -47,7 +47,7 @@ PRICE_FIELDS: Final = {ON_DEMAND: "usd_per_hour", SPOT: "spot_usd_per_hour"}
 
 def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tuple[str, ...]:
     """Return the caveats printed below the table."""
-    notes = ["every instance with a device at work is paid whole; servers of their own and traffic are not paid for"]
+    notes = ["every instance with a working device is paid for in full; separate servers and traffic are not included"]
     notes += dict.fromkeys(note for candidate in question.candidates for note in candidate.notes)
     for candidate in question.candidates:
         cores = question.feed_of(candidate).get("decode_cores")
@@ -63,7 +63,7 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
     notes += _notes_on_prices(question, purchases, rows)
     if any(row.energy_kwh is not None for row in rows):
         notes.append(
-            "kWh of devices without hosts: GPUs by what works in a step, CPUs at thermal design power, an upper bound"
+            "kWh count devices, not hosts: GPUs by the work of a step, CPUs at thermal design power, an upper bound"
         )
     if any((row.mean_staleness or 0) > 0 for row in rows):
         penalty = question.staleness_penalty

@@ -220,7 +220,7 @@ COUPLED: Final = 0.7
 UNIT_NAMES: Final = {"read": "such storages", "decode": "cores"}
 """Stage -> name of its units."""
 
-AS_IF_WAITING: Final = "as if they waited for one another, while in the timeline they do not."
+AS_IF_WAITING: Final = "as if they waited for one another; the timeline does not assume that."
 
 
 def data_path_words(basis: Basis) -> str:
@@ -240,7 +240,7 @@ def data_path_words(basis: Basis) -> str:
     if path.system_part is not None and not path.system_part.shares_alike:
         waits = isinstance(basis.prepared.agreement, Synchronous)
         sentences.append(
-            "The wiring gives some workers more than others; all are given the time of the one who gets least, "
+            "The wiring gives some workers more than others; each is given the time of the one that gets least, "
             + ("as they wait for one another." if waits else AS_IF_WAITING)
         )
     return " ".join(sentence for sentence in sentences if sentence)
@@ -466,7 +466,7 @@ def spread_words(p: Prediction) -> str:
     sent_bytes = max(row.sent_bytes for row in rows)
     if sent_bytes:
         of_one = f" for one of the {parts}" if len(rows) > 1 else ""
-        whose = "What the device that works longest exchanges, or others delay it by transfers," if of_one else "That"
+        whose = "Exchanging and waiting for transfers, on the device that works longest," if of_one else "That"
         sentences.append(
             f"A device sends up to {bytes_text(sent_bytes)} a step{of_one}. {whose} takes {seconds_text(p.sync_s)}, of "
             f"which {seconds_text(p.exposed_sync_s)} are exposed."

@@ -28,6 +28,7 @@ from perfmodel.presentation.quantities import (
     percent_text,
     seconds_text,
 )
+from perfmodel.presentation.results import WIDTH
 from perfmodel.presentation.tables import Table, facts_text
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.prediction import Prediction
 
-
-WIDTH: Final = 100
-"""Columns to which prose is wrapped. [1]"""
 
 LAYERS_SHOWN: Final = 8
 """Layers that a report lists by default. [1]"""
