@@ -106,12 +106,13 @@ def _perfmodel(
 
 def _app_for(words: Sequence[str]) -> typer.Typer:
     """Return the command line with only the requested command, to save time; with all commands if it is unknown."""
-    named = [info for info in app.registered_commands if words and (info.name or "").split()[0] == words[0]]
-    Command.only_listed = len(named) != 1 or named[0].name != words[0]
-    if Command.only_listed:
+    commands = {info.name: info for info in app.registered_commands}
+    command = next((commands[name] for name in (" ".join(words[:2]), *words[:1]) if name in commands), None)
+    Command.only_listed = command is None
+    if command is None:
         return app
     alone = typer.Typer(**SETTINGS)
-    alone.registered_callback, alone.registered_commands = app.registered_callback, named
+    alone.registered_callback, alone.registered_commands = app.registered_callback, [command]
     return alone
 
 

@@ -24,6 +24,7 @@ from perfmodel.cli.output import (
     emit,
     number_as_typed,
     progress_bar,
+    takes_arguments,
 )
 from perfmodel.errors import ArgumentError
 
@@ -356,24 +357,12 @@ MaxErrorOption: TypeAlias = Annotated[
 ]
 
 
+@takes_arguments(verb="perfmodel.validation.live.check:validate_live")
 def validate_live_command(
+    arguments: dict[str, Any],
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu, or cuda:0 for the first GPU.")] = "cpu",
-    calibration: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="File that perfmodel calibrate wrote on this machine; measured now by default."
-        ),
-    ] = None,
     network: NetworkOption = None,
     dtype: TypeOption = None,
-    datasheet: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Device file with the vendor's data, for a naive roofline.")
-    ] = None,
-    repeats: Annotated[
-        int, typer.Option(metavar="COUNT", help="Rounds over all networks; a single round is shown but not scored.")
-    ] = 3,
-    steps: Annotated[int, typer.Option(metavar="COUNT", help="Fewest timed steps in a round.")] = 5,
-    seconds: Annotated[float, typer.Option(metavar="S", help="Shortest timing of a round, in seconds.")] = 0.5,
     save: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the times as a measurement table (csv with a toml beside it)."),
@@ -381,39 +370,28 @@ def validate_live_command(
     plot: ParityOption = None,
     max_error: MaxErrorOption = None,
     progress: ProgressOption = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
-) -> None:
+) -> Any:
     """Measure torch networks on this machine, and predict them from a calibration that did not use them."""
     from perfmodel.validation.live.check import validate_live
     from perfmodel.validation.live.report import check_table_path, save_live_table
 
-    check_writable(out, argument="--out")
     check_plot(plot)
     check_writable(save, argument="--save")
     if save is not None:
         check_table_path(save)
-        if repeats == 1:
-            raise ArgumentError("--repeats", repeats, "at least 2 with --save: a single repeat is not scored")
+        if arguments.get("repeats") == 1:
+            raise ArgumentError("--repeats", 1, "at least 2 with --save: a single repeat is not scored")
     with telling_interrupts(), progress_bar(f"live check on {device}", shown=progress) as advance:
-        report = validate_live(
-            device,
-            calibration=calibration,
-            networks=network,
-            dtypes=dtype,
-            datasheet=datasheet,
-            repeats=repeats,
-            steps=steps,
-            seconds=seconds,
-            progress=advance,
-        )
-    emit(report.to_text, report.to_dict, as_json=as_json, out=out)  # first, because the following may fail
-    if plot is not None:
-        report.plot(plot)
-    if save is not None:
-        save_live_table(report, save)
-    if max_error is not None and not report.mean_error_percent <= max_error:
-        sys.stderr.write(
-            f"perfmodel: check failed: mean error {report.mean_error_percent:.1f} % is not within {max_error:g} %\n"
-        )
-        raise typer.Exit(CHECK_FAILED)
+        report = validate_live(device, networks=network, dtypes=dtype, progress=advance, **arguments)
+
+    def after() -> None:
+        if plot is not None:
+            report.plot(plot)
+        if save is not None:
+            save_live_table(report, save)
+        if max_error is not None and not report.mean_error_percent <= max_error:
+            mean_percent = f"{report.mean_error_percent:.1f}"
+            sys.stderr.write(f"perfmodel: check failed: mean error {mean_percent} % is not within {max_error:g} %\n")
+            raise typer.Exit(CHECK_FAILED)
+
+    return Answer(text=report.to_text, content=report.to_dict, after=after)

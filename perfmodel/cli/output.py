@@ -57,7 +57,8 @@ class Command:
     besides : tuple of str
         Options of ``several`` that are no arguments of ``predict``. [-]
     verb : str
-        ``module:function`` of the library: its own keywords are options too, with the help of its docstring. [-]
+        ``module:function`` of the library: its keywords that are texts or numbers are options too, with the help of
+        its docstring; arguments of ``predict`` are options only if it takes them all. [-]
     own : tuple of str
         Arguments of ``predict`` that the command or its verb takes in another form, or not at all. [-]
     only : tuple of str
@@ -90,7 +91,15 @@ class Command:
         """Names of the arguments that are options."""
         from perfmodel.prediction.arguments.table import ARGUMENTS
 
-        return self.only or tuple(name for name in (*ARGUMENTS, *self.besides) if name not in self.own)
+        if self.only or (self.verb and not _is_of_kind(self._parameters, Parameter.VAR_KEYWORD)):
+            return self.only
+        return tuple(name for name in (*ARGUMENTS, *self.besides) if name not in self.own)
+
+    @property
+    def _parameters(self) -> list[Parameter]:
+        """Parameters of the verb."""
+        module, _, name = self.verb.partition(":")
+        return list(signature(getattr(import_module(module), name)).parameters.values())
 
     @property
     def keywords(self) -> dict[str, Parameter]:
@@ -99,12 +108,16 @@ class Command:
             return {}
         from perfmodel.prediction.arguments.table import ARGUMENTS
 
-        module, _, name = self.verb.partition(":")
-        parameters = signature(getattr(import_module(module), name)).parameters.values()
-        keywords = [parameter for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]
-        declared = {name for word in signature(self.function).parameters for name in (word, f"{word}s")}
-        left_out = declared | set(ARGUMENTS) - set(self.own)
-        return {parameter.name: parameter for parameter in keywords if parameter.name not in left_out}
+        keywords = _is_of_kind(self._parameters, Parameter.KEYWORD_ONLY)
+        left_out = {name for word in signature(self.function).parameters for name in (word, f"{word}s")}
+        if self.names:
+            left_out |= set(ARGUMENTS) - set(self.own)
+        is_typed = re.compile(r"\b(str|int|float)\b")
+        return {
+            keyword.name: keyword
+            for keyword in keywords
+            if keyword.name not in left_out and is_typed.search(str(keyword.annotation))
+        }
 
     @property
     def __signature__(self) -> Signature:
@@ -122,7 +135,7 @@ class Command:
         if self.plot is not None:
             made.append(_optional("plot", Annotated[Path | None, typer.Option(metavar="FILE", help=self.plot)]))
         made += [_optional("as_json", JsonOption).replace(default=False), _optional("out", OutOption)]
-        if self.takes_arguments and not (self.several or self.only):
+        if self.takes_arguments and self.names and not (self.several or self.only):
             made.append(_optional(OTHERS, Annotated[list[str] | None, OTHERS_OPTION]))
         return Signature([parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in made])
 
@@ -156,6 +169,8 @@ class Command:
         if plot is not None:
             answer.plot(plot)
         emit(lambda: str(answer), lambda: answer.to_dict(), as_json=as_json, out=out)
+        if isinstance(answer, Answer) and answer.after is not None:
+            answer.after()
 
     def _arguments(self, typed: dict[str, Any]) -> dict[str, Any]:
         """Take the arguments of ``predict`` out of the typed options."""
@@ -176,6 +191,10 @@ class Command:
                 )
             values = {name: value_as_typed(name, value) for name, value in values.items()} | more
         return values | keywords
+
+
+def _is_of_kind(parameters: list[Parameter], kind: Any) -> list[Parameter]:
+    return [parameter for parameter in parameters if parameter.kind is kind]
 
 
 def _optional(name: str, annotation: Any) -> Parameter:
@@ -204,19 +223,23 @@ METAVARS = {"1": "N", "samples": "N", "h": "HOURS", "s": "SECONDS", "-": "NAME"}
 """Unit of a keyword -> what its option is called; other units stand for themselves."""
 
 
+SPELT = {"size_bytes": ("--size-bytes", "--bytes")}
+"""Keyword -> the spellings of its option, if there are several."""
+
+
 def _takes_several(keyword: Parameter) -> bool:
     return "Iterable[" in str(keyword.annotation)
 
 
 def keyword_option(keyword: Parameter, text: str, unit: str) -> Parameter:
     """Return the option of a keyword of a verb."""
-    metavar = METAVARS.get(unit, unit)
+    metavar, flags = METAVARS.get(unit, unit), SPELT.get(keyword.name, ())
     shown: dict[str, Any] = {"help": text, "metavar": f"{metavar},{metavar}..." if _takes_several(keyword) else metavar}
     if keyword.default is Parameter.empty:
-        return keyword.replace(annotation=Annotated[str, typer.Option(**shown)])
+        return keyword.replace(annotation=Annotated[str, typer.Option(*flags, **shown)])
     if isinstance(keyword.default, str | int | float):
-        shown["show_default"] = str(keyword.default)
-    return _optional(keyword.name, Annotated[str | None, typer.Option(**shown)])
+        shown["show_default"] = f"{keyword.default:g}" if isinstance(keyword.default, float) else str(keyword.default)
+    return _optional(keyword.name, Annotated[str | None, typer.Option(*flags, **shown)])
 
 
 def keyword_as_typed(keyword: Parameter, typed: str) -> Any:
@@ -446,11 +469,14 @@ class Answer:
         Make the answer as text, and for JSON; only one is called. [-]
     plot : callable or None
         Draws it to a file; None if there is nothing to draw. [-]
+    after : callable or None
+        Called once it is printed, for what may still fail. [-]
     """
 
     text: Callable[[], str]
     content: Callable[[], Any]
     plot: Callable[[Path], Any] | None = None
+    after: Callable[[], None] | None = None
 
     def __str__(self) -> str:
         return self.text()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from perfmodel.cli.output import Command, JsonOption, emit, key_values, number_as_typed
+from perfmodel.cli.output import JsonOption, emit, key_values, takes_arguments
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError, check_known
 
 if TYPE_CHECKING:
@@ -353,7 +353,7 @@ def _executed(file: Path, target: str) -> ModuleType:
     return module
 
 
-@Command
+@takes_arguments(verb="perfmodel.importers.audit:audit")
 def audit_command(
     target: Annotated[
         str,
@@ -362,17 +362,14 @@ def audit_command(
             "or file.py:function that returns (module, example_inputs)."
         ),
     ],
-    batch_size: Annotated[
-        str | None, typer.Option(metavar="N", help="Samples; by default a module's example inputs decide.")
-    ] = None,
-    phase: Annotated[str, typer.Option(metavar="PHASE", help="forward_backward or forward.")] = "forward_backward",
+    arguments: dict[str, Any],
     option: OptionOption = None,
 ) -> Any:
     """Count the matrix products of a network, compare them with torch's counts, and list unknown operators."""
     from perfmodel.importers.audit import audit
 
-    samples, options = number_as_typed(batch_size), option or []
+    options = option or []
     if is_factory(target):
         module, example_inputs = call_factory(target, options=options)
-        return audit(module, example_inputs, phase=phase, batch_size=samples)
-    return audit(load_graph(target, options=options), phase=phase, batch_size=samples)
+        return audit(module, example_inputs, **arguments)
+    return audit(load_graph(target, options=options), **arguments)

@@ -176,7 +176,7 @@ def transfer(
     pinned : bool
         False: copies from and to host memory use pageable memory. [-]
     chunk_bytes : float
-        Chunk of a staged copy; it moves while the chunk before it leaves. ``math.inf``: one leg after the other. [B]
+        Chunk of a staged copy; it moves while the chunk before it leaves. Infinity: one leg after the other. [B]
 
     Returns
     -------
