@@ -116,7 +116,7 @@ class Command:
         return {
             keyword.name: keyword
             for keyword in keywords
-            if keyword.name not in left_out and is_typed.search(str(keyword.annotation))
+            if keyword.name not in left_out and (keyword.annotation == "bool" or is_typed.search(keyword.annotation))
         }
 
     @property
@@ -124,6 +124,8 @@ class Command:
         declared = signature(self.function, eval_str=True).parameters.values()
         if Command.only_listed:
             return Signature([])
+        from perfmodel.prediction.arguments.table import ARGUMENTS
+
         made: list[Parameter] = []
         for parameter in declared:
             if parameter.name != "arguments":
@@ -131,7 +133,10 @@ class Command:
                 continue
             made += map(self._option, self.names)
             helps = described(self.verb) if self.verb else {}
-            made += [keyword_option(keyword, *helps.get(name, ("", "-"))) for name, keyword in self.keywords.items()]
+            for name, keyword in self.keywords.items():
+                text, unit = helps.get(name, ("", "-"))
+                metavar = ARGUMENTS[name].metavar if name in ARGUMENTS else METAVARS.get(unit, unit)
+                made.append(option_of(keyword, text, metavar))
         if self.plot is not None:
             made.append(_optional("plot", Annotated[Path | None, typer.Option(metavar="FILE", help=self.plot)]))
         made += [_optional("as_json", JsonOption).replace(default=False), _optional("out", OutOption)]
@@ -140,21 +145,15 @@ class Command:
         return Signature([parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in made])
 
     def _option(self, name: str) -> Parameter:
+        """Return the option of an argument of ``predict``."""
         from perfmodel.prediction.arguments.table import ARGUMENTS
 
-        row = ARGUMENTS.get(name)
-        shown: dict[str, Any] = {"help": LINK_HELP if row is None else row.help}
-        if row is not None and row.default is not None and not self.several:
-            shown["show_default"] = str(row.default)
-        flags: tuple[str, ...] = ()
-        kind: Any = list[str] | None if self.several else str | None
-        if row is not None and row.type == "bool" and not self.several:
-            option = name.replace("_", "-")
-            flags, kind = (f"--{option}/{row.metavar or f'--no-{option}'}",), bool | None
-        else:
-            metavar = "NAME" if row is None else row.metavar or "NAME"
-            shown["metavar"] = f"{metavar},{metavar}..." if self.several else metavar
-        return _optional(name, Annotated[kind, typer.Option(*flags, **shown)])
+        if name not in ARGUMENTS:
+            link = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
+            return option_of(link, LINK_HELP, "NAME", several=self.several)
+        row = ARGUMENTS[name]
+        keyword = Parameter(name, Parameter.KEYWORD_ONLY, default=row.default, annotation=row.type)
+        return option_of(keyword, row.help, row.metavar, several=self.several)
 
     def __call__(self, **typed: Any) -> None:
         """Run the command with the typed options, and print or write its answer."""
@@ -223,7 +222,7 @@ METAVARS = {"1": "N", "samples": "N", "h": "HOURS", "s": "SECONDS", "-": "NAME"}
 """Unit of a keyword -> what its option is called; other units stand for themselves."""
 
 
-SPELT = {"size_bytes": ("--size-bytes", "--bytes")}
+SPELT: dict[str, tuple[str, ...]] = {"size_bytes": ("--size-bytes", "--bytes")}
 """Keyword -> the spellings of its option, if there are several."""
 
 
@@ -231,19 +230,44 @@ def _takes_several(keyword: Parameter) -> bool:
     return "Iterable[" in str(keyword.annotation)
 
 
-def keyword_option(keyword: Parameter, text: str, unit: str) -> Parameter:
-    """Return the option of a keyword of a verb."""
-    metavar, flags = METAVARS.get(unit, unit), SPELT.get(keyword.name, ())
-    shown: dict[str, Any] = {"help": text, "metavar": f"{metavar},{metavar}..." if _takes_several(keyword) else metavar}
+def option_of(keyword: Parameter, text: str, metavar: str, *, several: bool = False) -> Parameter:
+    """Return the option of a keyword: a flag for a Boolean, else a text that is converted later.
+
+    Parameters
+    ----------
+    keyword : Parameter
+        The keyword, with its default and its annotation as text. [-]
+    text : str
+        Help. [-]
+    metavar : str
+        What its value is called; for a Boolean, the flag that means False. [-]
+    several : bool
+        Whether the option may be given several times, each time with several values. [-]
+
+    Returns
+    -------
+    Parameter
+        The parameter of the command. [-]
+    """
+    shown, flags = {"help": text}, SPELT.get(keyword.name, ())
+    if isinstance(keyword.default, str | int | float) and not several:
+        shown["show_default"] = str(keyword.default)
+    kind: Any = list[str] if several else str
+    if keyword.annotation == "bool" and not several:
+        option = keyword.name.replace("_", "-")
+        kind, flags = bool, (f"--{option}/{metavar if metavar.startswith('--') else f'--no-{option}'}",)
+    else:
+        metavar = metavar or "NAME"
+        shown["metavar"] = f"{metavar},{metavar}..." if several or _takes_several(keyword) else metavar
     if keyword.default is Parameter.empty:
-        return keyword.replace(annotation=Annotated[str, typer.Option(*flags, **shown)])
-    if isinstance(keyword.default, str | int | float):
-        shown["show_default"] = f"{keyword.default:g}" if isinstance(keyword.default, float) else str(keyword.default)
-    return _optional(keyword.name, Annotated[str | None, typer.Option(*flags, **shown)])
+        return keyword.replace(annotation=Annotated[kind, typer.Option(*flags, **shown)])
+    return _optional(keyword.name, Annotated[kind | None, typer.Option(*flags, **shown)])
 
 
-def keyword_as_typed(keyword: Parameter, typed: str) -> Any:
+def keyword_as_typed(keyword: Parameter, typed: Any) -> Any:
     """Convert the text typed for a keyword of a verb: numbers if it takes numbers, a list if it takes several."""
+    if isinstance(typed, bool):
+        return typed
     is_number = re.search(r"\b(int|float)\b", str(keyword.annotation))
     values = [number_as_typed(word) if is_number else word.strip() for word in typed.split(",")]
     return values if _takes_several(keyword) else number_as_typed(typed) if is_number else typed

@@ -287,10 +287,6 @@ def transfer_command(
         ),
     ],
     arguments: dict[str, Any],
-    through_host: Annotated[
-        bool, typer.Option("--through-host", help="Always stage copies between devices in host memory.")
-    ] = False,
-    pageable: Annotated[bool, typer.Option("--pageable", help="Copy from and to pageable host memory.")] = False,
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace of the copies to FILE.")
     ] = None,
@@ -299,7 +295,7 @@ def transfer_command(
     from perfmodel.planning.transfer import transfer
 
     check_writable(trace, argument="--trace")
-    answer = transfer(system, copies, through_host=through_host, pinned=not pageable, **arguments)
+    answer = transfer(system, copies, **arguments)
     if trace is not None:
         answer.timeline.save(trace)
     return answer

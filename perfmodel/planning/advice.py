@@ -290,10 +290,6 @@ class ShownRow:
     why: str
 
 
-def _shown(row: AdviceRow) -> ShownRow:
-    return ShownRow(row.change, f"{row.speedup:.3f}", row.samples_per_s, row.step_s, row.reason)
-
-
 def _heading(a: Advice) -> list[str]:
     p = a.base
     job = f"{title(p)} ({configuration(p)}): {p.samples_per_s:,.4g} samples/s, {seconds_text(p.step_s)} a step, "
@@ -342,7 +338,8 @@ def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:
     candidates = a.best_of_each_kind if shown is None else a.rows[:shown]
     good = [row for row in candidates if _is_worth_showing(a, row)]
     heading = "the best change of each kind" if shown is None else f"the {len(good)} best changes"
-    table = Table([_shown(row) for row in good], title=heading, headings=HEADINGS, row_type=ShownRow)
+    rows = [ShownRow(row.change, f"{row.speedup:.3f}", row.samples_per_s, row.step_s, row.reason) for row in good]
+    table = Table(rows, title=heading, headings=HEADINGS, row_type=ShownRow)
     lines = [f"beware of {row.change}: {row.beware}" for row in good if row.beware]
     lines += _little_gains(a)
     faster = sum(row.speedup >= SLIGHT for row in a.rows)

@@ -118,11 +118,8 @@ class Taken(NamedTuple):
     @property
     def argument(self) -> sympy.Expr:
         """The argument that is taken. [-]"""
-        return _choices(self.node)[self.place]
-
-
-def _choices(node: sympy.Expr) -> tuple[sympy.Expr, ...]:
-    return tuple(value for value, _ in node.args) if isinstance(node, sympy.Piecewise) else node.args
+        argument = self.node.args[self.place]
+        return argument[0] if isinstance(self.node, sympy.Piecewise) else argument
 
 
 def single_values(point: Mapping[str, Any]) -> dict[str, float]:

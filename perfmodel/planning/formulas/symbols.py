@@ -364,10 +364,6 @@ class NoClosedForm:
     applies: Callable[[set[str], Arguments], bool]
 
 
-def _has(argument: str, *values: object) -> Callable[[set[str], Arguments], bool]:
-    return lambda free, arguments: arguments.get(argument) in values
-
-
 def _of_a_system(free: set[str], arguments: Arguments) -> bool:
     return "workers" in free or (bool(LINKS & free) and arguments.get("system") is not None)
 
@@ -402,7 +398,7 @@ NO_CLOSED_FORM: Final = (
         what="messages merged for the shortest step",
         why="a search decides which gradients share a message, again at every value",
         instead="a size in bytes, 0 or infinity",
-        applies=_has("bucket_bytes", MERGED),
+        applies=lambda free, arguments: arguments.get("bucket_bytes") == MERGED,
     ),
     NoClosedForm(
         argument="input_variation",

@@ -223,7 +223,8 @@ def plan(
     most_workers = max(count for candidate in read for count in candidate.workers)
     check_options(options, syncs, most_workers=most_workers, of_a_row=OF_A_ROW, of="plan")
     workload = read_workload(dataset=dataset, dataset_size=dataset_size, epochs=epochs, samples=samples)
-    sizes = _sizes(batch_size=batch_size, global_batch_size=global_batch_size)
+    sizes = {"batch_size": batch_size, "global_batch_size": global_batch_size}
+    sizes = {name: None if size is None else whole_number(name, size) for name, size in sizes.items()}
     question = Question(
         graph=graph,
         candidates=tuple(read),
@@ -256,11 +257,6 @@ def plan(
 def _devices_per_worker(options: Mapping[str, Any]) -> int:
     """Return how many devices hold one worker's network. [1]"""
     return math.prod(whole_number(name, options.get(name, 1)) for name in ("stages", "tensor_size"))
-
-
-def _sizes(**sizes: Any) -> dict[str, Any]:
-    """Return the batch size as predict takes it; reject one that no row could run."""
-    return {name: None if size is None else whole_number(name, size) for name, size in sizes.items()}
 
 
 def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> Plan:
