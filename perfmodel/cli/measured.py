@@ -357,7 +357,7 @@ MaxErrorOption: TypeAlias = Annotated[
 ]
 
 
-@takes_arguments(verb="perfmodel.validation.live.check:validate_live")
+@takes_arguments(verb="perfmodel.validation.live.check:validate_live", takes_job=False)
 def validate_live_command(
     arguments: dict[str, Any],
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu, or cuda:0 for the first GPU.")] = "cpu",

@@ -58,7 +58,9 @@ class Command:
         Options of ``several`` that are no arguments of ``predict``. [-]
     verb : str
         ``module:function`` of the library: its keywords that are texts or numbers are options too, with the help of
-        its docstring; arguments of ``predict`` are options only if it takes them all. [-]
+        its docstring. [-]
+    takes_job : bool
+        Whether arguments of ``predict`` are options. [-]
     own : tuple of str
         Arguments of ``predict`` that the command or its verb takes in another form, or not at all. [-]
     only : tuple of str
@@ -75,6 +77,7 @@ class Command:
     function: Callable[..., Any]
     besides: tuple[str, ...] = ()
     verb: str = ""
+    takes_job: bool = True
     own: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     several: bool = False
@@ -91,15 +94,9 @@ class Command:
         """Names of the arguments that are options."""
         from perfmodel.prediction.arguments.table import ARGUMENTS
 
-        if self.only or (self.verb and not _is_of_kind(self._parameters, Parameter.VAR_KEYWORD)):
+        if self.only or not self.takes_job:
             return self.only
         return tuple(name for name in (*ARGUMENTS, *self.besides) if name not in self.own)
-
-    @property
-    def _parameters(self) -> list[Parameter]:
-        """Parameters of the verb."""
-        module, _, name = self.verb.partition(":")
-        return list(signature(getattr(import_module(module), name)).parameters.values())
 
     @property
     def keywords(self) -> dict[str, Parameter]:
@@ -108,7 +105,9 @@ class Command:
             return {}
         from perfmodel.prediction.arguments.table import ARGUMENTS
 
-        keywords = _is_of_kind(self._parameters, Parameter.KEYWORD_ONLY)
+        module, _, name = self.verb.partition(":")
+        parameters = signature(getattr(import_module(module), name)).parameters.values()
+        keywords = [parameter for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]
         left_out = {name for word in signature(self.function).parameters for name in (word, f"{word}s")}
         if self.names:
             left_out |= set(ARGUMENTS) - set(self.own)
@@ -190,10 +189,6 @@ class Command:
                 )
             values = {name: value_as_typed(name, value) for name, value in values.items()} | more
         return values | keywords
-
-
-def _is_of_kind(parameters: list[Parameter], kind: Any) -> list[Parameter]:
-    return [parameter for parameter in parameters if parameter.kind is kind]
 
 
 def _optional(name: str, annotation: Any) -> Parameter:

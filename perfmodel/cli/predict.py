@@ -276,7 +276,7 @@ def executed_dict(executed: Executed) -> dict[str, Any]:
     }
 
 
-@takes_arguments(verb="perfmodel.planning.transfer:transfer")
+@takes_arguments(verb="perfmodel.planning.transfer:transfer", takes_job=False)
 def transfer_command(
     system: Annotated[str, typer.Argument(help="A system with wiring: name or TOML file.")],
     copies: Annotated[

@@ -353,7 +353,7 @@ def _executed(file: Path, target: str) -> ModuleType:
     return module
 
 
-@takes_arguments(verb="perfmodel.importers.audit:audit")
+@takes_arguments(verb="perfmodel.importers.audit:audit", takes_job=False)
 def audit_command(
     target: Annotated[
         str,

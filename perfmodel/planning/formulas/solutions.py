@@ -59,9 +59,13 @@ class Search:
         difference, scale = self.difference(places)
         return np.where(np.abs(difference) <= SAME * scale, 0.0, np.sign(difference))
 
+    def sign(self, place: float) -> float:
+        """Return the sign of the difference at one place. [1]"""
+        return float(self.signs(np.array([place]))[0])
+
     def first_turn(self, places: Any) -> Turn | None:
         """Return the first place at which the sign differs from that at the start."""
-        start, self.certain = float(self.signs(places[:1])[0]), True
+        start, self.certain = self.sign(places[0]), True
         lows, highs, turn = self._up_to_turn(places[:-1], places[1:], start)
         bounded, rounds = 0, 0
         while True:
@@ -194,28 +198,31 @@ class _Question:
     target: float
     at: Mapping[str, float]
 
-    def of(self, side: Formula, values: Any) -> Any:
-        point = {name: value for name, value in self.at.items() if name in side.symbols}
-        return side(**point, **{self.name: values})
+    @property
+    def sides(self) -> list[Formula]:
+        return [self.first] if self.second is None else [self.first, self.second]
+
+    def others(self, side: Formula) -> dict[str, float]:
+        """Return the values of the other symbols of a side, without the stated ones."""
+        return {name: value for name, value in self.at.items() if name in side.symbols}
 
     @property
     def unit(self) -> int:
-        sides = [self.first] if self.second is None else [self.first, self.second]
-        return math.lcm(*(side.opened.unit_of(self.name) for side in sides))
+        return math.lcm(*(side.opened.unit_of(self.name) for side in self.sides))
 
     def difference(self, values: Any) -> Any:
         return self.scaled(values)[0]
 
     def scaled(self, values: Any) -> tuple[Any, Any]:
         """Return differences, and the scale that rounding is measured against."""
-        one = self.of(self.first, values)
-        other = self.target if self.second is None else self.of(self.second, values)
+        one, *second = [side(**self.others(side), **{self.name: values}) for side in self.sides]
+        other = second[0] if second else self.target
         return one - other, np.maximum(np.abs(one), np.abs(other))
 
     @derived_property
     def _bounded(self) -> list[Bounded]:
         def bounded(side: Formula, expression: Any) -> Bounded:
-            values = side.stated | {name: value for name, value in self.at.items() if name in side.symbols}
+            values = side.stated | self.others(side)
             at = {side.symbols[name]: value for name, value in values.items() if name != self.name}
             return Bounded(side.definitions, expression, side.symbols[self.name], at)
 
@@ -235,11 +242,7 @@ class _Question:
         return one if self.second is not None else one + constant(-self.target)
 
     def points(self, value: float) -> list[tuple[Formula, AtPoint]]:
-        sides = [self.first] if self.second is None else [self.first, self.second]
-        return [
-            (side, side.point({name: v for name, v in self.at.items() if name in side.symbols} | {self.name: value}))
-            for side in sides
-        ]
+        return [(side, side.point(self.others(side) | {self.name: value})) for side in self.sides]
 
 
 def solved(
@@ -284,7 +287,7 @@ class _Met(NamedTuple):
 def _met(question: _Question, places: Any) -> _Met:
     """Return the first sign change, and the stretch of equality there."""
     search = Search(difference=question.scaled, bounds=question.bounds, unit=float(question.unit))
-    start, ends = float(search.signs(places[:1])[0]), (float(places[0]), float(places[-1]))
+    start, ends = search.sign(places[0]), (float(places[0]), float(places[-1]))
     turn = search.first_turn(places)
     if start == 0:
         until = ends[1] if turn is None else turn.low
@@ -295,10 +298,10 @@ def _met(question: _Question, places: Any) -> _Met:
         if turn is None:
             allowed = f"a quantity that differs from {question.first.quantity}; the two are equal everywhere"
             raise ArgumentError("second", question.second.quantity, allowed)
-        return _Met(turn, 0.0, float(search.signs(np.array([turn.high]))[0]), equal, ends)
+        return _Met(turn, 0.0, search.sign(turn.high), equal, ends)
     if turn is None:
         raise _nowhere(question, places, proven=search.certain)
-    after = float(search.signs(np.array([turn.high]))[0])
+    after = search.sign(turn.high)
     if after:
         return _Met(turn, start, after, None, ends)
     later = search.first_turn(np.append(turn.high, places[places > turn.high])) if turn.high < ends[1] else None
@@ -306,7 +309,7 @@ def _met(question: _Question, places: Any) -> _Met:
     equal = (turn.high, until) if until > turn.high * (1 + NEAR) else None
     if later is None:
         return _Met(turn, start, 0.0, equal, ends)
-    after = float(search.signs(np.array([later.high]))[0])
+    after = search.sign(later.high)
     return _Met(turn, start, after, equal, ends)
 
 
