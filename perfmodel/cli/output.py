@@ -244,7 +244,8 @@ def option_of(keyword: Parameter, text: str, metavar: str, *, several: bool = Fa
     Parameter
         The parameter of the command. [-]
     """
-    shown, flags = {"help": text}, SPELT.get(keyword.name, ())
+    shown: dict[str, Any] = {"help": text}
+    flags = SPELT.get(keyword.name, ())
     if isinstance(keyword.default, str | int | float) and not several:
         shown["show_default"] = str(keyword.default)
     kind: Any = list[str] if several else str

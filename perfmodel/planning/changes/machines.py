@@ -183,8 +183,8 @@ def network(now: Situation) -> Iterator[Change]:
     now.needs(rates, f"no file describes a faster network than {link.name}")
     for name in sorted(rates, key=rates.__getitem__):
         what, presumes = f"{name} between machines", "presumes the same latency of the fabric"
-        changed = {"network": name, "instead_of": link.name}
-        yield now.rewired(what, with_network, named=f"with {name}", presumes=presumes, **changed)
+        faster = {"network": name, "instead_of": link.name}
+        yield now.rewired(what, with_network, presumes=presumes, named=f"with {name}", **faster)
 
 
 RAID_EFFICIENCY: Final = 0.97
@@ -239,5 +239,4 @@ def raid(now: Situation) -> Iterator[Change]:
     for times in TIMES_DRIVES:
         what = f"{times} times the drives as RAID 0"
         presumes = f"presumes an array that reaches {RAID_EFFICIENCY:g} of the drives' summed rate"
-        rate = {"times": times, "raid_efficiency": RAID_EFFICIENCY}
-        yield now.rewired(what, with_striped_drives, presumes=presumes, **rate)
+        yield now.rewired(what, with_striped_drives, presumes=presumes, times=times, raid_efficiency=RAID_EFFICIENCY)
