@@ -103,38 +103,31 @@ def _loaded(file: str, *, argument: str) -> MeasuredMachine:
 
 
 @calibration_app.command("show")
-def show_command(
-    file: Annotated[str, typer.Argument(help="A calibration of a machine: name or TOML file.")],
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw the measured points: a roofline, and fitted against measured times."),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
+@takes_arguments(plot="Draw the measured points: a roofline, and fitted against measured times.")
+def show_command(file: Annotated[str, typer.Argument(help="A calibration of a machine: name or TOML file.")]) -> Answer:
     """Print the kernel classes of a calibration and how accurate each is."""
-    from perfmodel.calibration.report import report_text
+    from perfmodel.calibration.report import report_text, roofline_of
+    from perfmodel.presentation.figures import save
 
-    check_plot(plot)
     machine = _loaded(file, argument="file")
-    if plot is not None:
-        from perfmodel.calibration.report import roofline_of
-        from perfmodel.presentation.figures import save
-
-        save(roofline_of(file, machine), plot)
-    emit(lambda: report_text(machine), lambda: machine.model_dump(mode="json"), as_json=as_json, out=None)
+    return Answer(
+        text=lambda: report_text(machine),
+        content=lambda: machine.model_dump(mode="json"),
+        plot=lambda path: save(roofline_of(file, machine), path),
+    )
 
 
 @calibration_app.command("diff")
+@Command
 def diff_command(
     old: Annotated[str, typer.Argument(help="The earlier calibration.")],
     new: Annotated[str, typer.Argument(help="The later one.")],
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """List the changes between two calibrations: software, clock, constants beyond their intervals."""
     from perfmodel.calibration.report import diff_content, diff_text
 
     before, after = _loaded(old, argument="old"), _loaded(new, argument="new")
-    emit(lambda: diff_text(before, after), lambda: diff_content(before, after), as_json=as_json, out=None)
+    return Answer(text=lambda: diff_text(before, after), content=lambda: diff_content(before, after))
 
 
 @Command

@@ -121,7 +121,7 @@ class Command:
     @property
     def __signature__(self) -> Signature:
         declared = signature(self.function, eval_str=True).parameters.values()
-        if Command.only_listed:
+        if Command.only_listed and self.takes_arguments:
             return Signature([])
         from perfmodel.prediction.arguments.table import ARGUMENTS
 
