@@ -123,13 +123,13 @@ class Command:
         declared = signature(self.function, eval_str=True).parameters.values()
         if Command.only_listed and self.takes_arguments:
             return Signature([])
-        from perfmodel.prediction.arguments.table import ARGUMENTS
-
         made: list[Parameter] = []
         for parameter in declared:
             if parameter.name != "arguments":
                 made.append(parameter)
                 continue
+            from perfmodel.prediction.arguments.table import ARGUMENTS
+
             made += map(self._option, self.names)
             helps = described(self.verb) if self.verb else {}
             for name, keyword in self.keywords.items():
