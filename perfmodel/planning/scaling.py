@@ -167,7 +167,7 @@ class _Question:
         with_pace = ", with a relative time of 1" if unequal else ""
         notes = [f"speed-up is over one worker that exchanges nothing and updates by itself{with_pace}"]
         if not self.alone.memory.fits:
-            notes.append(f"that worker lacks memory; its time is the base nevertheless. {fit_sentence(self.alone)}")
+            notes.append(f"that worker could not run, but its time is the base. {fit_sentence(self.alone)}")
         if self.dataset_size is not None and self.usd_per_hour is None:
             notes.append("no price of an epoch: usd_per_hour= says what one worker costs; no file states it")
         if self.usd_per_hour is not None:
