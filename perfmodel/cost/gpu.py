@@ -174,16 +174,17 @@ def tiled_matmul_time(
     """
     axes = max([getattr(quantity, "ndim", 0) for quantity in (m, n, k, count, peak_flop_per_s, unit_count, efficiency)])
     a, b, s, area_per_rate, written_parts = menu.before(axes)
-    written_s = written_parts * (count * m * n * (2 * element_bytes / bandwidth_bytes_per_s))
-    step_s = 2 * unit_count / peak_flop_per_s * area_per_rate
-    tiles_per_unit = ceil_ratio(ceil_ratio(m, a) * ceil_ratio(n, b) * (s * count), unit_count)
+    results = ceil_ratio(ceil_ratio(m, a) * ceil_ratio(n, b) * (s * count), unit_count) * area_per_rate
+    if len(s) == 1:  # every tile offers the same splits: in each, the tile that leaves a unit least to do is best
+        results, s, written_parts = minimum_along_first_axis(results), s[0], written_parts[0]
     part = k / s
     if (
         getattr(shortest_part, "ndim", 0) or shortest_part != 0
     ):  # without a split the only part is the whole sum, even below the shortest
         part = maximum(part, minimum(k, shortest_part * maximum(m, n)))
-    steps = (part + ramp_steps) / efficiency
-    seconds = steps * (tiles_per_unit * step_s + latency_s) + written_s
+    written_s = written_parts * (count * m * n * (2 * element_bytes / bandwidth_bytes_per_s))
+    step_s = results * (2 * unit_count / peak_flop_per_s) + latency_s
+    seconds = (part + ramp_steps) / efficiency * step_s + written_s
     return minimum_along_first_axis(seconds.reshape(-1, *seconds.shape[seconds.ndim - axes :]))
 
 
@@ -428,14 +429,15 @@ def strided_time(
     .. [1] Baidu Research, DeepBench, 2016, github.com/baidu-research/DeepBench (the same shapes with and without
        a transposed first operand).
     """
-    row_pages = element_bytes * k / PAGE_BYTES
-    share = where(exceeds(ceil(row_pages), row_pages), 1.0, aligned_share)
     passes = ceil_ratio(m, PANEL_EXTENT)
     if getattr(resident_tiles, "ndim", 0) or resident_tiles != 0:
         together = maximum(-ceil_ratio(-resident_tiles * unit_count, ceil_ratio(n, PANEL_EXTENT)), 1.0)
         passes = ceil_ratio(passes, together)
+    if getattr(aligned_share, "ndim", 0) or aligned_share != 1:
+        row_pages = element_bytes * k / PAGE_BYTES
+        passes = passes * where(exceeds(ceil(row_pages), row_pages), 1.0, aligned_share)
     fetched_bytes = maximum(element_bytes * n * k - l2_bytes, 0.0) * count
-    seconds = share * passes * fetched_bytes / (efficiency * bandwidth_bytes_per_s)
+    seconds = passes * fetched_bytes / (efficiency * bandwidth_bytes_per_s)
     return where(exceeds(minimum(m, n), SKINNY_EXTENT), seconds, 0.0)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from perfmodel.derived import derived
+from perfmodel.derived import derived, derived_property
 from perfmodel.errors import GraphError
 from perfmodel.framework.lowering import lower
 from perfmodel.kernels import Alternative, Matmul, Stream
@@ -77,7 +77,7 @@ def _evaluated(constant: NDArray[np.float64], slope: NDArray[np.float64], batch_
     return constant + slope * batch_size
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+@dataclass(frozen=True, eq=False)
 class KernelTable:
     """Struct of arrays over the unique kernels of a lowered graph.
 
@@ -99,10 +99,15 @@ class KernelTable:
     operation_kinds: tuple[str, ...]
     occurrences: tuple[Occurrence, ...]
 
-    @property
+    @derived_property
     def weights(self) -> GroupWeights:
         """Weight of each group. [1]"""
         return _group_weights(self)
+
+    @derived_property
+    def layout(self) -> Layout:
+        """All columns side by side, to be evaluated at once."""
+        return _layout(self)
 
     def phase_weights(self, phase: Phase) -> GroupWeights:
         """Count each group in a single phase. [1]"""
@@ -120,9 +125,7 @@ class KernelTable:
 class GroupWeights(NamedTuple):
     """Weight of each group of a table in each sum."""
 
-    every: NDArray[np.float64]
-    forward_backward: NDArray[np.float64]
-    update: NDArray[np.float64]
+    sums: NDArray[np.float64]
     has_library_launches: bool
     issuer_of_row: NDArray[np.intp] | None
     every_group: NDArray[np.intp]
@@ -131,8 +134,22 @@ class GroupWeights(NamedTuple):
     parts: tuple[NDArray[np.float64], ...]
     records: bool
 
+    @property
+    def forward_backward(self) -> NDArray[np.float64]:
+        """Occurrences outside the update. [1]"""
+        return self.sums[:, 0]
 
-@derived
+    @property
+    def update(self) -> NDArray[np.float64]:
+        """Occurrences in the update. [1]"""
+        return self.sums[:, 1]
+
+    @property
+    def every(self) -> NDArray[np.float64]:
+        """All occurrences. [1]"""
+        return self.sums[:, 2]
+
+
 def _group_weights(table: KernelTable) -> GroupWeights:
     launched, inside = (
         np.concatenate(
@@ -148,9 +165,7 @@ def _group_weights(table: KernelTable) -> GroupWeights:
     issuers = _issuers(table)
     present, part_of_group = np.unique(issuers, return_inverse=True)
     return GroupWeights(
-        every=table.multiplicity,
-        forward_backward=table.multiplicity * ~table.is_update,
-        update=table.multiplicity * table.is_update,
+        sums=_sums(table.multiplicity, table.is_update),
         has_library_launches=not by_framework.all(),
         issuer_of_row=(~by_framework).astype(np.intp) if (by_library | by_framework).all() else None,
         every_group=np.arange(len(table.multiplicity)),
@@ -178,9 +193,12 @@ def _issuers(table: KernelTable) -> NDArray[np.intp]:
 def _phase_weights(table: KernelTable, phase: Phase) -> GroupWeights:
     groups = [occurrence.group for occurrence in table.occurrences if occurrence.phase is phase]
     every = np.bincount(groups, minlength=len(table.multiplicity)).astype(float)
-    return table.weights._replace(
-        every=every, forward_backward=every * ~table.is_update, update=every * table.is_update
-    )
+    return table.weights._replace(sums=_sums(every, table.is_update))
+
+
+def _sums(every: NDArray[np.float64], is_update: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Occurrences of each group outside the update, in it, and in all, in columns. [1]"""
+    return np.stack([every * ~is_update, every * is_update, every], axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,7 +358,9 @@ class ColumnsAt(NamedTuple):
     workspace_bytes: Any
 
 
-class _Layout(NamedTuple):
+class Layout(NamedTuple):
+    """Every column of a kernel table, one after the other, and the place of each."""
+
     constant: NDArray[np.float64]
     slope: NDArray[np.float64]
     matmul: tuple[tuple[str, slice], ...]
@@ -350,8 +370,7 @@ class _Layout(NamedTuple):
     workspace: slice
 
 
-@derived
-def _layout(table: KernelTable) -> _Layout:
+def _layout(table: KernelTable) -> Layout:
     """Concatenate the columns: streams after matmuls, as if they were one column."""
     classes = {"matmul": table.matmul, "stream": table.stream}
     order = [(kind, name) for name in LAUNCH_COLUMNS for kind in classes]
@@ -371,12 +390,12 @@ def _layout(table: KernelTable) -> _Layout:
     launches, library_launches = (
         slice(places["matmul", name].start, places["stream", name].stop) for name in LAUNCH_COLUMNS
     )
-    return _Layout(constant, slope, matmul, stream, launches, library_launches, slice(end, None))
+    return Layout(constant, slope, matmul, stream, launches, library_launches, slice(end, None))
 
 
 def columns_at(table: KernelTable, batch_size: Any) -> ColumnsAt:
     """Evaluate all columns of a table at a batch size."""
-    layout = _layout(table)
+    layout = table.layout
     values = _evaluated(layout.constant, layout.slope, batch_size)
     return ColumnsAt(
         matmul={name: values[place] for name, place in layout.matmul},

@@ -6,7 +6,6 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from perfmodel.derived import derived
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.hardware import source as spec
 from perfmodel.hardware.device import Device, check_listed
@@ -184,7 +183,7 @@ class Gpu(Device):
     @property
     def dtypes(self) -> tuple[str, ...]:
         """Data types whose peak the file lists."""
-        return tuple(dtype for dtype, listed in self.peak_tflop_per_s if listed is not None)
+        return tuple(self.peak_tflop_per_s.stated())
 
     def peak_flop_per_s(self, dtype: str = "fp32") -> float:
         """Return the dense peak rate at the boost clock. [FLOP/s]
@@ -215,13 +214,13 @@ class Gpu(Device):
         """Clock that the board keeps under load while power allows, over its boost clock. [1]"""
         return 1.0 if self.clock_max_mhz is None else self.clock_max_mhz / self.clock_boost_mhz
 
-    @derived
     def power_constants(self) -> dict[str, float]:
         """Constants that decide the clock under power, by place in the file; empty if the file has no ``[power]``."""
         if self.power is None:
             return {}
-        limit = {"tdp_w": self.tdp_w} if self.power_limit_w is None else {"power_limit_w": self.power_limit_w}
-        energies = {f"power.{name}": energy for name, energy in self.power if energy is not None}
+        name = "tdp_w" if self.power_limit_w is None else "power_limit_w"
+        limit = {name: float(getattr(self, name))}
+        energies = {f"power.{name}": energy for name, energy in self.power.stated().items()}
         return {**limit, "idle_w": 0.0 if self.idle_w is None else self.idle_w, **energies}
 
     @property
@@ -234,10 +233,11 @@ class Gpu(Device):
     @property
     def powered_types(self) -> dict[str, str]:
         """Data type to which each energy of ``[power]`` belongs: fp32 on lanes, 16 bit on tensor cores."""
-        in_16_bit = next((name for name in ("bf16", "fp16") if name in self.dtypes), "fp32")
-        types = {"lanes": "fp32", "tensor_cores": in_16_bit}
-        energies = {} if self.power is None else dict(self.power)
-        return {kind: dtype for kind, dtype in types.items() if energies.get(f"{kind}_pj") is not None}
+        power, peaks = self.power, self.peak_tflop_per_s
+        types = {} if power is None else {"lanes": "fp32"}
+        if power is not None and power.tensor_cores_pj is not None:
+            types["tensor_cores"] = "bf16" if peaks.bf16 is not None else "fp32" if peaks.fp16 is None else "fp16"
+        return types
 
     def with_power_limit(self, power_limit_w: float) -> Self:
         """Return the device limited to a power.
@@ -273,7 +273,7 @@ class Gpu(Device):
         if self.board is None:
             return self
         slower = self.board.shared_clock_fraction
-        peaks = {name: slower * peak for name, peak in self.peak_tflop_per_s if peak is not None}
+        peaks = {name: slower * peak for name, peak in self.peak_tflop_per_s.stated().items()}
         cache = self.memory.l2_bandwidth_gb_per_s
         return self.model_copy(
             update={

@@ -446,7 +446,7 @@ def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
         if value is not default:
             check = CHECKS[name]
             checked = value if check is None else check(name, value)
-            if checked != default:
+            if default is None or checked != default:  # comparing with None would compare whole spec files
                 stated[name] = checked
     return stated
 

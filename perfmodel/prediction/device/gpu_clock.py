@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from perfmodel.cost.power import clock_under_power
 from perfmodel.derived import derived
@@ -23,54 +23,71 @@ BUSY_IN_CONVOLUTIONS: Final = 0.6
 """Share of the peak that convolutions keep busy, the usual efficiency of a library's classes. [1]"""
 
 
+class Load(NamedTuple):
+    """Power of a board whose units all do one kind of arithmetic at the boost clock. [W]"""
+
+    kind: str
+    limit_w: Quantity
+    resting_w: Quantity
+    arithmetic_w: Quantity
+
+
 def clock_ratios(
     device: Gpu, *, busy_share: float = BUSY_IN_PRODUCTS, factors: Factors = NO_FACTORS
-) -> Mapping[str, Quantity]:
+) -> dict[str, Quantity]:
     """Return the clock that each kind of arithmetic sustains, over the boost clock. [1]"""
-    if factors is NO_FACTORS:
-        return _stated_ratios(device, busy_share)
+    loads = _stated_loads(device) if factors is NO_FACTORS else _scaled_loads(device, factors)
+    highest = device.highest_clock_ratio
+    ratios = {"lanes": highest, "tensor_cores": highest}
+    for kind, limit_w, resting_w, arithmetic_w in loads:
+        ratios[kind] = clock_under_power(
+            limit_w=limit_w, resting_w=resting_w, arithmetic_w=busy_share * arithmetic_w, highest=highest
+        )
+    return ratios
+
+
+def _scaled_loads(device: Gpu, factors: Factors) -> tuple[Load, ...]:
     place = f"devices/{device.stem}"
-    known = scaled(device.power_constants(), place=f"{place}/", factors=factors)
-    peaks = scaled(_powered_peaks(device), place=f"{place}/peak_tflop_per_s", factors=factors)
-    memory = scaled({"bandwidth_gb_per_s": 1.0}, place=f"{place}/memory", factors=factors)
-    return _ratios(device, busy_share, known, peaks, memory_speed=memory["bandwidth_gb_per_s"])
-
-
-def _powered_peaks(device: Gpu) -> dict[str, float]:
-    """Peaks to which the energies belong, by data type. [FLOP/s]"""
-    return {dtype: device.peak_flop_per_s(dtype) for dtype in device.powered_types.values()}
+    stated, types = device.power_constants(), device.powered_types
+    known = scaled(stated, place=f"{place}/", factors=factors)
+    peaks = scaled(_peaks_of(device, types), place=f"{place}/peak_tflop_per_s", factors=factors)
+    memory = scaled({"bandwidth_gb_per_s": 1.0}, place=f"{place}/memory", factors=factors)["bandwidth_gb_per_s"]
+    if known:
+        memory = memory * known["power.memory_pj"] / stated["power.memory_pj"]
+    return _loads(device, types, known, peaks, memory_w=memory * device.memory_w_in_products)
 
 
 @derived
-def _stated_ratios(device: Gpu, busy_share: float) -> dict[str, float]:
-    found = _ratios(device, busy_share, device.power_constants(), _powered_peaks(device))
-    return {kind: float(ratio) for kind, ratio in found.items()}
+def _stated_loads(device: Gpu) -> tuple[Load, ...]:
+    types = device.powered_types
+    return _loads(
+        device, types, device.power_constants(), _peaks_of(device, types), memory_w=device.memory_w_in_products
+    )
 
 
-def _ratios(
+def _peaks_of(device: Gpu, types: Mapping[str, str]) -> dict[str, float]:
+    return {dtype: device.peak_flop_per_s(dtype) for dtype in types.values()}
+
+
+def _loads(
     device: Gpu,
-    busy_share: float,
+    types: Mapping[str, str],
     known: Mapping[str, Quantity],
     peaks: Mapping[str, Quantity],
     *,
-    memory_speed: Quantity = 1.0,
-) -> dict[str, Quantity]:
-    highest = device.highest_clock_ratio
-    unlimited = dict.fromkeys(("lanes", "tensor_cores"), highest)
+    memory_w: Quantity,
+) -> tuple[Load, ...]:
+    """Power of each kind of arithmetic, from constants and peaks that may be scaled; none for an unknown power."""
     if not known:
-        return unlimited
-    energy = known["power.memory_pj"] / device.power_constants()["power.memory_pj"]
-    memory_w = memory_speed * energy * device.memory_w_in_products
+        return ()
+    resting_w = known["idle_w"] + memory_w
     limit_w = known["power_limit_w"] if "power_limit_w" in known else known["tdp_w"]
-    return unlimited | {
-        kind: clock_under_power(
-            limit_w=limit_w,
-            resting_w=known["idle_w"] + memory_w,
-            arithmetic_w=PICO * known[f"power.{kind}_pj"] * busy_share * device.issue_limit * peaks[dtype],
-            highest=highest,
-        )
-        for kind, dtype in device.powered_types.items()
-    }
+    return tuple(
+        [
+            Load(kind, limit_w, resting_w, PICO * known[f"power.{kind}_pj"] * device.issue_limit * peaks[dtype])
+            for kind, dtype in types.items()
+        ]
+    )
 
 
 def sustained_clocks_mhz(device: Gpu) -> dict[str, float]:

@@ -169,7 +169,7 @@ def _stack_times(
     of_device = {"unit_count": numbers.unit_count, "bandwidth_bytes_per_s": numbers.bandwidth_bytes_per_s}
     of_users = [libraries[user][1:] for user in rows.users]
     if numbers.is_plain and m.ndim == 1:
-        ratio, latency_s, ramp_steps = np.array(of_users).take(rows.user_of_row, axis=0).T
+        ratio, latency_s, ramp_steps = np.array(of_users).T.take(rows.user_of_row, axis=1)
     else:
         ratio, latency_s, ramp_steps = _by_user(of_users, rows, axes=m.ndim)
     efficiency = reach.efficiency

@@ -30,7 +30,6 @@ from perfmodel.prediction.device.factors import NO_FACTORS, Factors, host_consta
 from perfmodel.prediction.device.gpu_attention import AttentionLibrary, attention_library
 from perfmodel.prediction.device.gpu_clock import (
     BUSY_IN_CONVOLUTIONS,
-    BUSY_IN_PRODUCTS,
     clock_ratios,
     sustained_peak_flop_per_s,
 )
@@ -47,7 +46,7 @@ from perfmodel.prediction.device.gpu_libraries import (
 from perfmodel.prediction.device.gpu_products import product_times
 from perfmodel.prediction.device.step_time import ProcessorNumbers, by_row, distinct_names, rows_named
 from perfmodel.prediction.device.system_part import SystemPart
-from perfmodel.prediction.device.target import NO_COPY, Copy, Libraries, Target, own_libraries, staging_time
+from perfmodel.prediction.device.target import Copy, Libraries, Target, own_libraries, staging_time
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.units import to_base_units
 
@@ -162,29 +161,27 @@ def _scaled(device: Gpu, table: str, constants: dict[str, Any], factors: Factors
     return scaled(constants, place=f"devices/{device.stem}/{table}", factors=factors)
 
 
-def _peaks(
-    device: Gpu, dtypes: Sequence[str], factors: Factors, *, busy_share: float = BUSY_IN_PRODUCTS
-) -> dict[str, Quantity]:
-    """Peak rates by data type, and of the plain lanes, at the clock that such a load sustains. [FLOP/s]
+def _boost_peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[str, Quantity]:
+    """Peak rates by data type, and of the plain lanes, that the schedulers can issue at the boost clock. [FLOP/s]
 
     Factors apply to the peaks that the file lists; they do not affect the type in which products are computed.
     """
     listed = {name: device.peak_flop_per_s(name) for name in dict.fromkeys((*dtypes, "fp32"))}
     peaks = _scaled(device, "peak_tflop_per_s", listed, factors)
-    fastest = {name: maximum(peak, peaks["fp32"]) if name in STORAGE_TYPES else peak for name, peak in peaks.items()}
-    clocks = clock_ratios(device, busy_share=busy_share, factors=factors)
-    return {name: device.issue_limit * peak * clocks[device.arithmetic_of(name)] for name, peak in fastest.items()}
+    issue_limit, lanes = device.issue_limit, peaks["fp32"]
+    return {
+        name: issue_limit * (maximum(peak, lanes) if name in STORAGE_TYPES else peak) for name, peak in peaks.items()
+    }
 
 
-def _convolution_ratio(device: Gpu, dtype: str, software: GpuSoftware, *, peak: Quantity, factors: Factors) -> Quantity:
-    """Rate that convolutions of a data type can reach, over a peak; of tensor cores, what feeds them."""
-    rate = _peaks(device, (dtype,), factors, busy_share=BUSY_IN_CONVOLUTIONS)[dtype]
+def _fed_share(device: Gpu, dtype: str, software: GpuSoftware, factors: Factors) -> Quantity:
+    """Share of the rate of convolutions that what feeds tensor cores allows; 1 where nothing states a limit."""
     fed = software.dnn.get("fed_flop_per_clock")
     if fed is None:
-        return rate / peak
+        return 1.0
     (listed,) = _scaled(device, "peak_tflop_per_s", {dtype: device.peak_flop_per_s(dtype)}, factors).values()
     of_unit = software.dnn["architecture_factor"] * listed / (device.unit_count * device.clock_hz)
-    return rate / peak * minimum(1.0, fed / of_unit)
+    return minimum(1.0, fed / of_unit)
 
 
 def _ramp_of_convolutions(
@@ -267,8 +264,9 @@ def _narrow_products(
         return ()
     software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, types, factors=factors)
     reach = replace(software.reaches[0], efficiency={NARROW_PRODUCT: software.reaches[0].efficiency["gemm"]})
-    ratio = _peaks(device, types[:1], factors)[types[0]] / at
-    return (MatmulLibrary(reach, ratio, software.latency_cycles[0] / device.clock_hz, software.ramp_steps),)
+    clocks = clock_ratios(device, factors=factors)
+    narrow = _boost_peaks(device, types[:1], factors)[types[0]] * clocks[device.arithmetic_of(types[0])]
+    return (MatmulLibrary(reach, narrow / at, software.latency_cycles[0] / device.clock_hz, software.ramp_steps),)
 
 
 def gpu_numbers(
@@ -288,12 +286,16 @@ def gpu_numbers(
     software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, dtypes, factors=factors)
     launch = _scaled(device, "launch", {"latency_us": device.launch.latency_us}, factors)
     attends = attention_role(device, profile, libraries, dtype=dtype)
-    peaks = _peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
+    at_boost = _boost_peaks(device, (dtype, *dtypes) if attends is None else (dtype, *dtypes, attends[1]), factors)
+    clocks = clock_ratios(device, factors=factors)
+    peaks = {name: peak * clocks[device.arithmetic_of(name)] for name, peak in at_boost.items()}
     bandwidth = {"bandwidth_gb_per_s": device.sustained_memory_bandwidth_bytes_per_s}
     (bandwidth_bytes_per_s,) = _scaled(device, "memory", bandwidth, factors).values()
     clock_hz = device.clock_hz * device.highest_clock_ratio  # what waits draws little power
     of_products = peaks[dtypes[0]] / peaks[dtype]
-    of_convolutions = _convolution_ratio(device, dtypes[1], software, peak=peaks[dtype], factors=factors)
+    in_convolutions = clock_ratios(device, busy_share=BUSY_IN_CONVOLUTIONS, factors=factors)
+    of_convolutions = at_boost[dtypes[1]] * in_convolutions[device.arithmetic_of(dtypes[1])] / peaks[dtype]
+    of_convolutions = of_convolutions * _fed_share(device, dtypes[1], software, factors)
     (blas, dnn), (blas_latency, dnn_latency) = software.reaches, software.latency_cycles
     issuers = software.issuer_dispatch_s
     numbers = GpuNumbers(
@@ -559,8 +561,6 @@ class GpuTarget(Target):
         factors: Factors = NO_FACTORS,
     ) -> Copy:
         """Staging of these arrays on the host and their copy over the host link."""
-        if not items:
-            return NO_COPY
         stated = (
             {"typical_efficiency": self.link.effective_bandwidth_bytes_per_s}
             if pinned and profile.feed.pinned

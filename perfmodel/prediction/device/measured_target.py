@@ -351,7 +351,7 @@ class MeasuredTarget(Target):
         wanted = pinned and profile.feed.pinned
         to_device = [copy for copy in self.measured.host_copy if copy.direction == "to_device"]
         measured = next((copy for copy in to_device if copy.pinned == wanted), None)
-        if not items or measured is None:
+        if measured is None:
             return Copy()
         return Copy(
             latency_s=len(items) * measured.latency_s,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from perfmodel.framework.kernel_table import KernelTable
+    from perfmodel.framework.kernel_table import GroupWeights, KernelTable
 
 
 @lru_cache(maxsize=256)
@@ -339,7 +339,8 @@ def _fastest(
     batch_size = _one_per_configuration(batch_size, numbers)
     columns = columns_at(table, batch_size)
     rows = _times_of_rows(table, numbers, columns=columns)
-    *of_alternatives, busy = _by_alternative(table, rows)
+    summed = _by_alternative(table, rows)
+    busy, of_alternatives = summed[-1], summed[:-1]
     first = table.choices[0]
     if len(table.choices) == 1:
         return GroupTimes(first, *(values[first] for values in of_alternatives))
@@ -352,7 +353,7 @@ def _fastest(
     place = fitting.argmin(axis=0)
     if place.ndim == 1:
         chosen = table.choices[place, table.weights.every_group]
-        return GroupTimes(chosen, *(values[chosen] for values in of_alternatives))
+        return GroupTimes(chosen, *of_alternatives.take(chosen, axis=1))
     chosen = np.take_along_axis(
         np.broadcast_to(table.choices.reshape(table.choices.shape + (1,) * (place.ndim - 1)), fitting.shape),
         place[None],
@@ -369,6 +370,31 @@ def _weighted(values: Quantity, weights: Quantity) -> Quantity:
     if values.dtype.hasobject:
         return total(values * np.frompyfunc(int, 1, 1)(weights))
     return weights.dot(values) if values.ndim > 1 else float(weights.dot(values))
+
+
+class _Sums(NamedTuple):
+    """Costs of a step or of a phase of it. [s]; launches [1]"""
+
+    compute_s: Quantity
+    memory_s: Quantity
+    update_s: Quantity
+    launches: Quantity
+    dispatch_s: Quantity
+    exposed_dispatch_s: Quantity
+
+
+def _sums(groups: GroupTimes, weights: GroupWeights) -> _Sums:
+    """Sum the costs of groups, of plain numbers all at once."""
+    costs = groups[1:]
+    if all([values.ndim == 1 and not values.dtype.hasobject for values in costs]):  # noqa: C419 - asked in every step
+        compute, memory, launches, dispatch, exposed = np.array(costs).dot(weights.sums).tolist()
+        return _Sums(compute[0], memory[0], compute[1] + memory[1], launches[2], dispatch[2], exposed[2])
+    return _Sums(
+        _weighted(groups.compute_s, weights.forward_backward),
+        _weighted(groups.memory_s, weights.forward_backward),
+        _weighted(groups.compute_s + groups.memory_s, weights.update),
+        *[_weighted(values, weights.every) for values in groups[3:]],
+    )
 
 
 def step_time(
@@ -424,26 +450,23 @@ def step_time(
         groups = group_times(table, numbers, batch_size=batch_size, workspace_limit_bytes=workspace_limit_bytes)
     weights = table.weights if phase is None else table.phase_weights(phase)
     begins = phase in (None, Phase.FORWARD)
-    compute_s = _weighted(groups.compute_s, weights.forward_backward)
-    memory_bound_s = _weighted(groups.memory_s, weights.forward_backward)
-    update_s = _weighted(groups.compute_s + groups.memory_s, weights.update)
+    sums = _sums(groups, weights)
+    compute_s, memory_bound_s, update_s, *_ = sums
     if scheduler_threads > 1:
         kernel_s = groups.compute_s + groups.memory_s
         together_s = concurrent_time(table, kernel_s, scheduler_threads=scheduler_threads)
         share = named(together_s / (table.multiplicity @ kernel_s), "share left by concurrency")
         compute_s, memory_bound_s, update_s = (part * share for part in (compute_s, memory_bound_s, update_s))
     compute_s = named(compute_s + subnormal_s if begins else compute_s, "compute_s")
-    launch_s = named(_weighted(groups.launches, weights.every) * numbers.launch_s, "launch_s")
+    launch_s = named(sums.launches * numbers.launch_s, "launch_s")
     overhead_s = numbers.step_overhead_s if begins else 0.0
-    exposed_dispatch_s = named(
-        _weighted(groups.exposed_dispatch_s, weights.every) + overhead_s, "exposed dispatch of all"
-    )
+    exposed_dispatch_s = named(sums.exposed_dispatch_s + overhead_s, "exposed dispatch of all")
     return StepTime(
         compute_s=compute_s,
         memory_bound_s=named(memory_bound_s, "memory_bound_s"),
         overhead_s=launch_s + exposed_dispatch_s,
         update_s=named(update_s, "update_s"),
-        dispatch_s=_weighted(groups.dispatch_s, weights.every) + overhead_s,
+        dispatch_s=sums.dispatch_s + overhead_s,
         launch_s=launch_s,
     )
 

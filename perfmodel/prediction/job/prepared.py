@@ -453,17 +453,14 @@ class Prepared:
 
     def stage_copies(self, stage: Stage, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return the copies of a stage for one micro-batch: those before it and those during the previous one."""
-        return self.stage_copy(stage, ahead=False, factors=factors), self.stage_copy(stage, ahead=True, factors=factors)
-
-    def stage_copy(self, stage: Stage, *, ahead: bool, factors: Factors = NO_FACTORS) -> Copy:
-        """Return the copies of a stage for one micro-batch during the previous one, or those before it."""
         fetches_ahead = self.data_path is None or self.data_path.prefetch > 0
         before, meanwhile = stage.copies if fetches_ahead else (stage.feed, ())
-        items = meanwhile if ahead else before
-        if not items:
-            return NO_COPY
         how: dict[str, Any] = {"batch_size": self.samples(stage), "pinned": self.pinned, "factors": factors}
-        return self.target_of(stage).copy_of(self.profile, items, **how)
+        profile, copy_of = self.profile, self.target_of(stage).copy_of
+        return (
+            copy_of(profile, before, **how) if before else NO_COPY,
+            copy_of(profile, meanwhile, **how) if meanwhile else NO_COPY,
+        )
 
     def target_of(self, stage: Stage) -> Target:
         """Devices that share the host link with those of a stage."""

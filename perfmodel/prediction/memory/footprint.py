@@ -480,7 +480,7 @@ def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
     stage = timed.stage
     memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
     target = prepared.target
-    ahead_bytes = prepared.stage_copy(stage, ahead=True).copied_bytes
+    ahead_bytes = prepared.stage_copies(stage)[1].copied_bytes
     is_doubled = bool(ahead_bytes.any() if isinstance(ahead_bytes, np.ndarray) else ahead_bytes)
     footprint = memory_footprint(
         memory,
