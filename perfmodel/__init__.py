@@ -52,10 +52,9 @@ if TYPE_CHECKING:
     from perfmodel.planning.formulas.formula import Elasticities, Formula, formula
     from perfmodel.planning.formulas.formula_text import ActiveBranches
     from perfmodel.planning.formulas.solutions import Solution
+    from perfmodel.planning.plans.answer import Plan
     from perfmodel.planning.plans.plan import plan
-    from perfmodel.planning.plans.report import Plan
-    from perfmodel.planning.scaling import ScalingReport, scaling
-    from perfmodel.planning.straggler_slowdown import StragglerSlowdown, straggler_slowdown
+    from perfmodel.planning.scaling import ScalingReport, StragglerSlowdown, scaling, straggler_slowdown
     from perfmodel.planning.sweeps.sweep import sweep
     from perfmodel.planning.sweeps.table import Sweep
     from perfmodel.planning.transfer import Refresh, Transfer, refresh, transfer
@@ -99,7 +98,7 @@ _MODULE_OF = {
     "Link": "perfmodel.hardware.link",
     "LiveReport": "perfmodel.validation.live.report",
     "MeasuredMachine": "perfmodel.hardware.measured_machine",
-    "Plan": "perfmodel.planning.plans.report",
+    "Plan": "perfmodel.planning.plans.answer",
     "Prediction": "perfmodel.prediction.prediction",
     "Refresh": "perfmodel.planning.transfer",
     "Result": "perfmodel.presentation.results",
@@ -108,7 +107,7 @@ _MODULE_OF = {
     "Solution": "perfmodel.planning.formulas.solutions",
     "Storage": "perfmodel.hardware.storage",
     "StoragePrice": "perfmodel.hardware.price",
-    "StragglerSlowdown": "perfmodel.planning.straggler_slowdown",
+    "StragglerSlowdown": "perfmodel.planning.scaling",
     "Sweep": "perfmodel.planning.sweeps.table",
     "System": "perfmodel.hardware.system",
     "Table": "perfmodel.presentation.tables",
@@ -140,7 +139,7 @@ _MODULE_OF = {
     "predict": "perfmodel.prediction.predict",
     "refresh": "perfmodel.planning.transfer",
     "scaling": "perfmodel.planning.scaling",
-    "straggler_slowdown": "perfmodel.planning.straggler_slowdown",
+    "straggler_slowdown": "perfmodel.planning.scaling",
     "sweep": "perfmodel.planning.sweeps.sweep",
     "transfer": "perfmodel.planning.transfer",
     "validate": "perfmodel.validation.validate",

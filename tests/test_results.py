@@ -10,7 +10,7 @@ import measured_machines
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.kernel_classes import pass_class
-from perfmodel.prediction.words.report import roofline_points, roofs_of
+from perfmodel.prediction.words.prediction_text import roofline_points, roofs_of
 from perfmodel.validation.live.report import LiveReport, LiveRow
 
 PAGE = (Path(__file__).parent.parent / "docs" / "results.md").read_text(encoding="utf-8")

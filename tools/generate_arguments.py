@@ -1,4 +1,4 @@
-"""Write docs/arguments.md and perfmodel/prediction/arguments/typed.py from the table of arguments.
+"""Write docs/arguments.md and perfmodel/prediction/arguments/typed.pyi from the table of arguments.
 
 Run:  python tools/generate_arguments.py
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from perfmodel.prediction.arguments.table import ARGUMENTS, GROUPS, Argument
 
 PAGE = Path(__file__).parent.parent / "docs" / "arguments.md"
-TYPED = Path(__file__).parent.parent / "perfmodel" / "prediction" / "arguments" / "typed.py"
+TYPED = Path(__file__).parent.parent / "perfmodel" / "prediction" / "arguments" / "typed.pyi"
 
 IMPORTS = {
     "Any": "typing",
@@ -33,11 +33,6 @@ IMPORTS = {
 
 TYPED_HEAD = '''"""Arguments of predict for type checkers and completion. Written by tools/generate_arguments.py."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, TypedDict
-
-if TYPE_CHECKING:
 '''
 
 PAGE_HEAD = """# Arguments of a prediction
@@ -49,20 +44,22 @@ and `pm.plan` take them by these names; so does the command line, with `-` for `
 
 
 def typed() -> str:
-    """Return the text of the module of types."""
-    imports = [f"    from {module} import {name}\n" for name, module in IMPORTS.items() if _is_used(name)]
-    standard = [line for line in imports if "perfmodel" not in line]
-    ours = [line for line in imports if "perfmodel" in line]
+    """Return the text of the stub of types."""
+    names_of: dict[str, list[str]] = {"typing": ["TypedDict"]}
+    for name, module in IMPORTS.items():
+        if _is_used(name):
+            names_of.setdefault(module, []).append(name)
+    lines = [f"from {module} import {', '.join(sorted(names))}\n" for module, names in sorted(names_of.items())]
+    standard = "".join(line for line in lines if "perfmodel" not in line)
+    ours = "".join(line for line in lines if "perfmodel" in line)
     keys = "".join(f"    {row.name}: {row.type}\n" for row in ARGUMENTS.values())
     fields = "".join(
         f"    {row.name}: {_attribute_type(row)} = {_literal(row.default)}\n" for row in ARGUMENTS.values()
     )
     return (
-        TYPED_HEAD + "".join(sorted(standard, key=lambda line: line.split()[1])) + "\n" + "".join(ours) + "\n\n"
+        f"{TYPED_HEAD}{standard}\n{ours}\n"
         'class JobArguments(TypedDict, total=False):\n    """Arguments by name, as callers give them."""\n\n'
-        + keys
-        + '\n\nclass JobAttributes:\n    """Arguments as a Job has them, with their defaults."""\n\n'
-        + fields
+        f'{keys}\nclass JobAttributes:\n    """Arguments as a Job has them, with their defaults."""\n\n{fields}'
     )
 
 

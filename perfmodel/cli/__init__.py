@@ -1,8 +1,8 @@
-"""The ``perfmodel`` command: thin, one module per command.
+"""The ``perfmodel`` command; a command is thin.
 
 - ``app``: the command line itself, and how it exits on errors.
-- ``predict``, ``planning``, ``calibrate``, ``validate``, ``specs``: the commands.
-- ``output``: text or JSON, to the terminal or a file; progress.
+- ``predict``, ``planning``, ``measured``, ``specs``: the commands.
+- ``output``: options from the table of arguments and from signatures; text or JSON, printed or written; progress.
 
 Commands import what they need when they run, so that ``perfmodel --help`` is instant.
 """

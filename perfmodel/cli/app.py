@@ -12,7 +12,15 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from perfmodel.cli.calibrate import calibrate_command, calibration_app, fit_command
+from perfmodel.cli.measured import COMMAND as VALIDATE_LIVE
+from perfmodel.cli.measured import (
+    ValidateCommand,
+    calibrate_command,
+    calibration_app,
+    fit_command,
+    validate_command,
+    validate_live_command,
+)
 from perfmodel.cli.output import Command
 from perfmodel.cli.planning import (
     advise_command,
@@ -24,8 +32,6 @@ from perfmodel.cli.planning import (
 )
 from perfmodel.cli.predict import predict_command, transfer_command
 from perfmodel.cli.specs import audit_command, specs_app
-from perfmodel.cli.validate import COMMAND as VALIDATE_LIVE
-from perfmodel.cli.validate import ValidateCommand, validate_command, validate_live_command
 from perfmodel.errors import PerfmodelError, PerfmodelWarning
 
 BAD_INPUT = 2
@@ -100,12 +106,13 @@ def _perfmodel(
 
 def _app_for(words: Sequence[str]) -> typer.Typer:
     """Return the command line with only the requested command, to save time; with all commands if it is unknown."""
-    asked = [info for info in app.registered_commands if words and (info.name or "").split()[0] == words[0]]
-    Command.only_listed = len(asked) != 1 or asked[0].name != words[0]
-    if Command.only_listed:
+    commands = {info.name: info for info in app.registered_commands}
+    command = next((commands[name] for name in (" ".join(words[:2]), *words[:1]) if name in commands), None)
+    Command.only_listed = command is None
+    if command is None:
         return app
     alone = typer.Typer(**SETTINGS)
-    alone.registered_callback, alone.registered_commands = app.registered_callback, asked
+    alone.registered_callback, alone.registered_commands = app.registered_callback, [command]
     return alone
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias
@@ -36,15 +39,9 @@ REPLACES = {
 """Argument -> the argument that it replaces."""
 
 
-def takes_arguments(
-    *besides: str,
-    own: tuple[str, ...] = (),
-    only: tuple[str, ...] = (),
-    several: bool = False,
-    plot: str | None = None,
-) -> Callable[[Callable[..., Any]], Command]:
+def takes_arguments(*besides: str, **how: Any) -> Callable[[Callable[..., Any]], Command]:
     """Return a decorator for a command whose parameter ``arguments`` receives the typed arguments of ``predict``."""
-    return lambda function: Command(function, besides=besides, own=own, only=only, several=several, plot=plot)
+    return lambda function: Command(function, besides=besides, **how)
 
 
 @dataclass(eq=False)
@@ -57,8 +54,21 @@ class Command:
     ----------
     function : callable
         Returns the answer: an object that prints, has ``to_dict`` and, with ``plot``, draws itself. [-]
-    besides, own, only, several, plot : object
-        As in :func:`takes_arguments`. [-]
+    besides : tuple of str
+        Options of ``several`` that are no arguments of ``predict``. [-]
+    verb : str
+        ``module:function`` of the library: its keywords that are texts or numbers are options too, with the help of
+        its docstring. [-]
+    takes_job : bool
+        Whether arguments of ``predict`` are options. [-]
+    own : tuple of str
+        Arguments of ``predict`` that the command or its verb takes in another form, or not at all. [-]
+    only : tuple of str
+        The only arguments of ``predict`` that are options; empty for all. [-]
+    several : bool
+        Whether an option takes several values. [-]
+    plot : str or None
+        Help of ``--plot``; None for an answer that has no picture. [-]
     """
 
     only_listed: ClassVar[bool] = False
@@ -66,6 +76,8 @@ class Command:
 
     function: Callable[..., Any]
     besides: tuple[str, ...] = ()
+    verb: str = ""
+    takes_job: bool = True
     own: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     several: bool = False
@@ -82,39 +94,65 @@ class Command:
         """Names of the arguments that are options."""
         from perfmodel.prediction.arguments.table import ARGUMENTS
 
-        return self.only or tuple(name for name in (*ARGUMENTS, *self.besides) if name not in self.own)
+        if self.only or not self.takes_job:
+            return self.only
+        return tuple(name for name in (*ARGUMENTS, *self.besides) if name not in self.own)
+
+    @property
+    def keywords(self) -> dict[str, Parameter]:
+        """Keywords of the verb that are options."""
+        if not self.verb:
+            return {}
+        from perfmodel.prediction.arguments.table import ARGUMENTS
+
+        module, _, name = self.verb.partition(":")
+        parameters = signature(getattr(import_module(module), name)).parameters.values()
+        keywords = [parameter for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]
+        left_out = {name for word in signature(self.function).parameters for name in (word, f"{word}s")}
+        if self.names:
+            left_out |= set(ARGUMENTS) - set(self.own)
+        is_typed = re.compile(r"\b(str|int|float)\b")
+        return {
+            keyword.name: keyword
+            for keyword in keywords
+            if keyword.name not in left_out and (keyword.annotation == "bool" or is_typed.search(keyword.annotation))
+        }
 
     @property
     def __signature__(self) -> Signature:
         declared = signature(self.function, eval_str=True).parameters.values()
-        if Command.only_listed:
+        if Command.only_listed and self.takes_arguments:
             return Signature([])
         made: list[Parameter] = []
         for parameter in declared:
-            made += map(self._option, self.names) if parameter.name == "arguments" else [parameter]
+            if parameter.name != "arguments":
+                made.append(parameter)
+                continue
+            from perfmodel.prediction.arguments.table import ARGUMENTS
+
+            made += map(self._option, self.names)
+            helps = described(self.verb) if self.verb else {}
+            for name, keyword in self.keywords.items():
+                text, unit = helps.get(name, ("", "-"))
+                metavar = ARGUMENTS[name].metavar if name in ARGUMENTS else METAVARS.get(unit, unit)
+                made.append(option_of(keyword, text, metavar))
         if self.plot is not None:
             made.append(_optional("plot", Annotated[Path | None, typer.Option(metavar="FILE", help=self.plot)]))
         made += [_optional("as_json", JsonOption).replace(default=False), _optional("out", OutOption)]
-        if self.takes_arguments and not (self.several or self.only):
+        if self.takes_arguments and self.names and not (self.several or self.only):
             made.append(_optional(OTHERS, Annotated[list[str] | None, OTHERS_OPTION]))
         return Signature([parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in made])
 
     def _option(self, name: str) -> Parameter:
+        """Return the option of an argument of ``predict``."""
         from perfmodel.prediction.arguments.table import ARGUMENTS
 
-        row = ARGUMENTS.get(name)
-        shown: dict[str, Any] = {"help": LINK_HELP if row is None else row.help}
-        if row is not None and row.default is not None and not self.several:
-            shown["show_default"] = str(row.default)
-        flags: tuple[str, ...] = ()
-        kind: Any = list[str] | None if self.several else str | None
-        if row is not None and row.type == "bool" and not self.several:
-            option = name.replace("_", "-")
-            flags, kind = (f"--{option}/{row.metavar or f'--no-{option}'}",), bool | None
-        else:
-            metavar = "NAME" if row is None else row.metavar or "NAME"
-            shown["metavar"] = f"{metavar},{metavar}..." if self.several else metavar
-        return _optional(name, Annotated[kind, typer.Option(*flags, **shown)])
+        if name not in ARGUMENTS:
+            link = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation="str | None")
+            return option_of(link, LINK_HELP, "NAME", several=self.several)
+        row = ARGUMENTS[name]
+        keyword = Parameter(name, Parameter.KEYWORD_ONLY, default=row.default, annotation=row.type)
+        return option_of(keyword, row.help, row.metavar, several=self.several)
 
     def __call__(self, **typed: Any) -> None:
         """Run the command with the typed options, and print or write its answer."""
@@ -129,11 +167,17 @@ class Command:
         if plot is not None:
             answer.plot(plot)
         emit(lambda: str(answer), lambda: answer.to_dict(), as_json=as_json, out=out)
+        if isinstance(answer, Answer) and answer.after is not None:
+            answer.after()
 
     def _arguments(self, typed: dict[str, Any]) -> dict[str, Any]:
         """Take the arguments of ``predict`` out of the typed options."""
-        values = {name: typed.pop(name) for name in self.names}
-        values = {name: value for name, value in values.items() if value is not None}
+        values = {name: value for name in self.names if (value := typed.pop(name)) is not None}
+        keywords = {
+            name: keyword_as_typed(keyword, value)
+            for name, keyword in self.keywords.items()
+            if (value := typed.pop(name)) is not None
+        }
         if not self.several:
             more = named_arguments(typed.pop(OTHERS, None) or [], argument="--set")
             for name in values.keys() & more.keys():
@@ -144,11 +188,85 @@ class Command:
                     "--set", f"{name}={more[name]}", "must not name an argument that has its own option"
                 )
             values = {name: value_as_typed(name, value) for name, value in values.items()} | more
-        return values
+        return values | keywords
 
 
 def _optional(name: str, annotation: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def described(verb: str) -> dict[str, tuple[str, str]]:
+    """Return the help and the unit of each parameter of a function, from its docstring.
+
+    Examples
+    --------
+    >>> described("perfmodel.planning.scaling:scaling")["usd_per_hour"]
+    ('Price of one worker for an hour; a job pays for all of its workers. Needs dataset_size.', 'USD/h')
+    """
+    module, _, name = verb.partition(":")
+    docstring = inspect.getdoc(getattr(import_module(module), name)) or ""
+    texts: dict[str, tuple[str, str]] = {}
+    for names, text in re.findall(r"^([\w, ]+) : .*\n((?:    .*\n)+)", docstring, re.MULTILINE):
+        plain = re.sub(r":\w+:`[\w.]*?(\w+)`", r"\1", " ".join(text.split())).replace("``", "")
+        words, _, unit = plain.removesuffix("]").rpartition(" [")
+        texts |= dict.fromkeys(names.split(", "), (words, unit))
+    return texts
+
+
+METAVARS = {"1": "N", "samples": "N", "h": "HOURS", "s": "SECONDS", "-": "NAME"}
+"""Unit of a keyword -> what its option is called; other units stand for themselves."""
+
+
+SPELT: dict[str, tuple[str, ...]] = {"size_bytes": ("--size-bytes", "--bytes")}
+"""Keyword -> the spellings of its option, if there are several."""
+
+
+def _takes_several(keyword: Parameter) -> bool:
+    return "Iterable[" in str(keyword.annotation)
+
+
+def option_of(keyword: Parameter, text: str, metavar: str, *, several: bool = False) -> Parameter:
+    """Return the option of a keyword: a flag for a Boolean, else a text that is converted later.
+
+    Parameters
+    ----------
+    keyword : Parameter
+        The keyword, with its default and its annotation as text. [-]
+    text : str
+        Help. [-]
+    metavar : str
+        What its value is called; for a Boolean, the flag that means False. [-]
+    several : bool
+        Whether the option may be given several times, each time with several values. [-]
+
+    Returns
+    -------
+    Parameter
+        The parameter of the command. [-]
+    """
+    shown: dict[str, Any] = {"help": text}
+    flags = SPELT.get(keyword.name, ())
+    if isinstance(keyword.default, str | int | float) and not several:
+        shown["show_default"] = str(keyword.default)
+    kind: Any = list[str] if several else str
+    if keyword.annotation == "bool" and not several:
+        option = keyword.name.replace("_", "-")
+        kind, flags = bool, (f"--{option}/{metavar if metavar.startswith('--') else f'--no-{option}'}",)
+    else:
+        metavar = metavar or "NAME"
+        shown["metavar"] = f"{metavar},{metavar}..." if several or _takes_several(keyword) else metavar
+    if keyword.default is Parameter.empty:
+        return keyword.replace(annotation=Annotated[kind, typer.Option(*flags, **shown)])
+    return _optional(keyword.name, Annotated[kind | None, typer.Option(*flags, **shown)])
+
+
+def keyword_as_typed(keyword: Parameter, typed: Any) -> Any:
+    """Convert the text typed for a keyword of a verb: numbers if it takes numbers, a list if it takes several."""
+    if isinstance(typed, bool):
+        return typed
+    is_number = re.search(r"\b(int|float)\b", str(keyword.annotation))
+    values = [number_as_typed(word) if is_number else word.strip() for word in typed.split(",")]
+    return values if _takes_several(keyword) else number_as_typed(typed) if is_number else typed
 
 
 def takes_mapping(name: str) -> bool:
@@ -371,11 +489,14 @@ class Answer:
         Make the answer as text, and for JSON; only one is called. [-]
     plot : callable or None
         Draws it to a file; None if there is nothing to draw. [-]
+    after : callable or None
+        Called once it is printed, for what may still fail. [-]
     """
 
     text: Callable[[], str]
     content: Callable[[], Any]
     plot: Callable[[Path], Any] | None = None
+    after: Callable[[], None] | None = None
 
     def __str__(self) -> str:
         return self.text()

@@ -28,9 +28,6 @@ from perfmodel.errors import ArgumentError
 if TYPE_CHECKING:
     from perfmodel.planning.sweeps.table import Sweep
 
-Number: TypeAlias = str | None
-"""A number as typed; the library checks it."""
-
 CANDIDATE_HELP = (
     "Hardware to consider: a price or instance, e.g. p3.2xlarge; with numbers of workers p2.16xlarge:4,8,16; or "
     "price=0.5;system=survey_fig5;workers=1,2,4 (a number is USD per hour for one of your own devices); with --dataset "
@@ -39,68 +36,21 @@ CANDIDATE_HELP = (
 
 
 CandidateOption: TypeAlias = Annotated[list[str], typer.Option(metavar="WHAT", help=CANDIDATE_HELP)]
-SizeOption: TypeAlias = Annotated[Number, typer.Option(metavar="N", help="Samples per epoch, in host memory.")]
-SamplesOption: TypeAlias = Annotated[Number, typer.Option(metavar="N", help="Total samples, instead of epochs.")]
-SyncOption: TypeAlias = Annotated[
-    str, typer.Option(metavar="HOW,HOW...", help="Ways to agree: ring_all_reduce, downpour ...")
-]
-PurchaseOption: TypeAlias = Annotated[str, typer.Option(metavar="HOW,HOW", help="on_demand, spot or both.")]
-InterruptionsOption: TypeAlias = Annotated[
-    Number, typer.Option(metavar="X", help="Interruptions of a spot instance per hour; your own estimate.")
-]
-CheckpointOption: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Storage for checkpoints.")]
-RestartOption: TypeAlias = Annotated[Number, typer.Option(metavar="S", help="Seconds until a new instance starts.")]
-StorageOption: TypeAlias = Annotated[str | None, typer.Option(metavar="NAME", help="Price of storage.")]
-StoredOption: TypeAlias = Annotated[Number, typer.Option(metavar="GB", help="Storage per instance.")]
-EnergyOption: TypeAlias = Annotated[
-    Number, typer.Option(metavar="USD", help="Price of a kWh of electricity for your own machines.")
-]
-PenaltyOption: TypeAlias = Annotated[
-    Number, typer.Option(metavar="X", help="Share of updates that one update of staleness adds; your own estimate.")
-]
-NUMBERS = (
-    "dataset_size", "epochs", "samples", "deadline_hours", "budget_usd",
-    "interruptions_per_hour", "restart_s", "storage_gb", "usd_per_kwh", "staleness_penalty",
-)  # fmt: skip
-"""Options that are numbers."""
-TEXTS = ("checkpoint_to", "storage_price")
-"""Options that are passed on as typed."""
 
 
-@takes_arguments(own=("device", "system", "workers", "sync"), plot="Draw cost against time (png, pdf, svg).")
+@takes_arguments(
+    verb="perfmodel.planning.plans.plan:plan",
+    own=("device", "system", "workers", "sync"),
+    plot="Draw cost against time (png, pdf, svg).",
+)
 def plan_command(
-    graph: NetworkArgument,
-    arguments: dict[str, Any],
-    candidate: CandidateOption,
-    dataset_size: SizeOption = None,
-    epochs: Annotated[Number, typer.Option(metavar="N", help="Epochs.")] = None,
-    samples: SamplesOption = None,
-    deadline_hours: Annotated[Number, typer.Option(metavar="H", help="Longest time, in hours.")] = None,
-    budget_usd: Annotated[Number, typer.Option(metavar="USD", help="Highest cost.")] = None,
-    sync: SyncOption = "ring_all_reduce",
-    purchase: PurchaseOption = "on_demand",
-    interruptions_per_hour: InterruptionsOption = None,
-    checkpoint_to: CheckpointOption = None,
-    restart_s: RestartOption = "0",
-    storage_price: StorageOption = None,
-    storage_gb: StoredOption = None,
-    usd_per_kwh: EnergyOption = None,
-    staleness_penalty: PenaltyOption = "0",
-    option: OptionOption = None,
+    graph: NetworkArgument, arguments: dict[str, Any], candidate: CandidateOption, option: OptionOption = None
 ) -> Any:
     """Compare hardware for a job: hours and cost of each candidate, the best, binding limits, ways to meet them."""
-    typed = dict(locals())  # every option, by the name that the library uses too
     from perfmodel.planning.plans.plan import plan
 
-    return plan(
-        load_graph(graph, options=option or []),
-        candidates=[candidate_as_typed(text) for text in candidate],
-        sync=sync.split(","),
-        purchase=purchase.split(","),
-        **{name: number_as_typed(typed[name]) for name in NUMBERS},
-        **{name: typed[name] for name in TEXTS},
-        **arguments,
-    )
+    network, candidates = load_graph(graph, options=option or []), [candidate_as_typed(text) for text in candidate]
+    return plan(network, candidates=candidates, **arguments)
 
 
 def candidate_as_typed(typed: str) -> dict[str, Any]:
@@ -153,7 +103,7 @@ NETWORK = "network"
 """Key of ``--with`` that names another network."""
 
 
-@takes_arguments(plot="Draw a waterfall (png, pdf, svg).")
+@takes_arguments(verb="perfmodel.planning.comparison:compare", plot="Draw a waterfall (png, pdf, svg).")
 def compare_command(
     graph: NetworkArgument,
     changes: Annotated[
@@ -167,32 +117,23 @@ def compare_command(
     ],
     arguments: dict[str, Any],
     option: OptionOption = None,
-    per: Annotated[
-        str | None,
-        typer.Option(
-            metavar="step|sample", help="Compare times per step or per sample; default step if both batches are equal."
-        ),
-    ] = None,
 ) -> Any:
     """Explain why a second configuration is slower or faster than the first: inputs, parts, operations, memory."""
     from perfmodel.planning.comparison import compare
     from perfmodel.prediction.predict import predict
 
-    changed = named_arguments(changes, argument="--with", besides=(NETWORK,))
+    changed, per = named_arguments(changes, argument="--with", besides=(NETWORK,)), arguments.pop("per", None)
     other = changed.pop(NETWORK, None)
     network = load_graph(graph, options=option or [])
     second = network if other is None else load_graph(str(other), options=[])
     return compare(predict(network, **arguments), predict(second, **changed_arguments(arguments, changed)), per=per)
 
 
-@takes_arguments()
+@takes_arguments(verb="perfmodel.planning.advice:advise")
 def advise_command(
     graph: NetworkArgument,
     arguments: dict[str, Any],
     option: OptionOption = None,
-    kinds: Annotated[
-        str | None, typer.Option(metavar="KIND,KIND...", help="Kinds of change to try: batch_size, sync, device ...")
-    ] = None,
     top: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="List the N best changes, not the best of each kind.")
     ] = None,
@@ -200,84 +141,45 @@ def advise_command(
     """Rank single changes to a job by the samples per second that they gain, with the reason for each."""
     from perfmodel.planning.advice import advise, report
 
-    wanted = None if kinds is None else [kind.strip() for kind in kinds.split(",")]
-    advice = advise(load_graph(graph, options=option or []), kinds=wanted, **arguments)
+    advice = advise(load_graph(graph, options=option or []), **arguments)
     return Answer(text=lambda: report(advice, shown=top), content=advice.to_dict)
 
 
-WorkersOption: TypeAlias = Annotated[str, typer.Option(metavar="N,N...", help="Numbers of workers.")]
-AgreementsOption: TypeAlias = Annotated[
-    str, typer.Option(metavar="HOW,HOW...", help="Ways to agree: ring_all_reduce, parameter_server, downpour ...")
-]
-CriticalOption: TypeAlias = Annotated[
-    Number, typer.Option(metavar="N", help="Batch size that takes twice the fewest updates; your own estimate.")
-]
-LeastOption: TypeAlias = Annotated[
-    Number, typer.Option(metavar="N", help="Fewest updates to reach the loss, however large the batch.")
-]
-
-
-@takes_arguments(own=("device", "system", "workers", "sync"), plot="Draw it (png, pdf, svg).")
-def scaling_command(
-    graph: NetworkArgument,
-    arguments: dict[str, Any],
-    system: Annotated[str, typer.Option(metavar="NAME", help="A machine or cluster with GPUs: name or TOML file.")],
-    workers: WorkersOption,
-    sync: AgreementsOption = "ring_all_reduce",
-    dataset_size: Annotated[Number, typer.Option(metavar="N", help="Samples of an epoch.")] = None,
-    usd_per_hour: Annotated[Number, typer.Option(metavar="USD", help="Price of one worker for an hour.")] = None,
-    critical_batch_size: CriticalOption = None,
-    staleness_penalty: PenaltyOption = None,
-    least_steps: LeastOption = None,
-    option: OptionOption = None,
-) -> Any:
+@takes_arguments(
+    verb="perfmodel.planning.scaling:scaling",
+    own=("device", "system", "workers", "sync"),
+    plot="Draw it (png, pdf, svg).",
+)
+def scaling_command(graph: NetworkArgument, arguments: dict[str, Any], option: OptionOption = None) -> Any:
     """Predict speed-up, efficiency, waiting times, and time and price of an epoch over the number of workers."""
     from perfmodel.planning.scaling import scaling
 
-    return scaling(
-        load_graph(graph, options=option or []),
-        system=system,
-        workers=[number_as_typed(count) for count in workers.split(",")],
-        sync=sync.split(","),
-        dataset_size=number_as_typed(dataset_size),
-        usd_per_hour=number_as_typed(usd_per_hour),
-        critical_batch_size=number_as_typed(critical_batch_size),
-        staleness_penalty=number_as_typed(staleness_penalty),
-        least_steps=number_as_typed(least_steps),
-        **arguments,
-    )
+    return scaling(load_graph(graph, options=option or []), **arguments)
 
 
-@takes_arguments(only=("backup_workers",))
+COUNTS = (1, 2, 5, 10, 20, 40, 100)
+"""Numbers of workers of ``stragglers`` unless they are given; its plot goes from 1 to the most. [1]"""
+
+
+@takes_arguments(verb="perfmodel.planning.scaling:straggler_slowdown", own=("workers",), only=("backup_workers",))
 def stragglers_command(
     arguments: dict[str, Any],
-    workers: Annotated[
-        str, typer.Option(metavar="N,N...", help="Numbers of workers; a plot goes from 1 to the most.")
-    ] = "1,2,5,10,20,40,100",
-    cv: Annotated[
-        str, typer.Option(metavar="X,X...", help="Coefficients of variation of a worker's time.")
-    ] = "0.05,0.1,0.2",
-    distribution: Annotated[
-        str, typer.Option(metavar="KIND", help="normal, lognormal or shifted_exponential.")
-    ] = "normal",
     mark: Annotated[str | None, typer.Option(metavar="N", help="Number of workers to mark in the plot.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it (png, pdf, svg).")] = None,
 ) -> Any:
     """Predict how much longer a synchronous step takes because it waits for the slowest worker."""
-    from perfmodel.errors import ArgumentError
-    from perfmodel.planning.straggler_slowdown import straggler_slowdown
+    from perfmodel.planning.scaling import straggler_slowdown
     from perfmodel.prediction.arguments.checks import whole_number
 
     check_plot(plot)
     if mark is not None and plot is None:
         raise ArgumentError("--mark", mark, "must not be given without --plot")
-    counts = [number_as_typed(count) for count in workers.split(",")]
-    variations = [number_as_typed(variation) for variation in cv.split(",")]
-    asked: dict[str, Any] = {"cv": variations, "distribution": distribution, **arguments}
-    slowdown = straggler_slowdown(workers=counts, **asked)
+    counts = arguments.pop("workers", COUNTS)
+    slowdown = straggler_slowdown(workers=counts, **arguments)
     if plot is not None:
         marked = None if mark is None else whole_number("mark", number_as_typed(mark))
-        drawn = straggler_slowdown(workers=range(1 + sum(arguments.values()), max(counts) + 1), **asked)
+        least = 1 + arguments.get("backup_workers", 0)
+        drawn = straggler_slowdown(workers=range(least, max(counts) + 1), **arguments)
         drawn.plot(plot, marked_workers=marked)
     return slowdown
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.output import Answer, Command, check_writable, number_as_typed, takes_arguments
+from perfmodel.cli.output import Answer, check_writable, number_as_typed, takes_arguments
 from perfmodel.cli.specs import NetworkArgument, OptionOption, load_graph
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.units import MEGA
@@ -97,7 +96,7 @@ def largest_batch_size(graph: LayerGraph, arguments: dict[str, Any]) -> int:
 def _text(
     prediction: Prediction, executed: Executed | None, bill: PredictionBill | None, *, layers_shown: int, in_words: bool
 ) -> str:
-    from perfmodel.prediction.words.report import report
+    from perfmodel.prediction.words.prediction_text import report
 
     blocks = [report(prediction, layers_shown=layers_shown)]
     if bill is not None:
@@ -112,7 +111,7 @@ def _text(
 def _content(
     prediction: Prediction, executed: Executed | None, bill: PredictionBill | None, *, layers_shown: int, in_words: bool
 ) -> dict[str, Any]:
-    from perfmodel.prediction.words.report import layer_totals
+    from perfmodel.prediction.words.prediction_text import layer_totals
 
     content = prediction.to_dict() | {"longest_layers": layer_totals(prediction).head(layers_shown).to_dicts()}
     if in_words:
@@ -277,7 +276,7 @@ def executed_dict(executed: Executed) -> dict[str, Any]:
     }
 
 
-@Command
+@takes_arguments(verb="perfmodel.planning.transfer:transfer", takes_job=False)
 def transfer_command(
     system: Annotated[str, typer.Argument(help="A system with wiring: name or TOML file.")],
     copies: Annotated[
@@ -287,17 +286,7 @@ def transfer_command(
             help="Pairs of places, or patterns such as host:gpu*; host is the memory next to the other end.",
         ),
     ],
-    size: Annotated[str, typer.Option("--bytes", metavar="N", help="Bytes of each copy.")] = "1e9",
-    through_host: Annotated[
-        bool, typer.Option("--through-host", help="Always stage copies between devices in host memory.")
-    ] = False,
-    pageable: Annotated[bool, typer.Option("--pageable", help="Copy from and to pageable host memory.")] = False,
-    chunk: Annotated[
-        str | None,
-        typer.Option(
-            "--chunk-bytes", metavar="N|inf", help="Chunk size of a staged copy; inf copies one leg after the other."
-        ),
-    ] = None,
+    arguments: dict[str, Any],
     trace: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a Chrome trace of the copies to FILE.")
     ] = None,
@@ -306,17 +295,7 @@ def transfer_command(
     from perfmodel.planning.transfer import transfer
 
     check_writable(trace, argument="--trace")
-    chosen: dict[str, Any] = (
-        {} if chunk is None else {"chunk_bytes": math.inf if chunk == "inf" else number_as_typed(chunk)}
-    )
-    answer = transfer(
-        system,
-        copies,
-        size_bytes=number_as_typed(size),
-        through_host=through_host,
-        pinned=not pageable,
-        **chosen,
-    )
+    answer = transfer(system, copies, **arguments)
     if trace is not None:
         answer.timeline.save(trace)
     return answer

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from perfmodel.cli.output import Command, JsonOption, emit, key_values, number_as_typed
+from perfmodel.cli.output import Answer, Command, key_values, takes_arguments
 from perfmodel.errors import ArgumentError, PerfmodelError, SpecError, UnknownNameError, check_known
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ def _folder_of(kind: str) -> str:
 
 
 @specs_app.command("list")
+@Command
 def list_command(
     kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="Only this kind.")] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """List everything that can be loaded by name."""
     from perfmodel.hardware.catalogue import CatalogueEntry, catalogue
     from perfmodel.hardware.spec_files import NOUN_BY_FOLDER
@@ -98,15 +98,22 @@ def list_command(
     noun = None if kind is None else NOUN_BY_FOLDER[_folder_of(kind)]
     entries = [entry for entry in catalogue().entries if noun in (None, entry.kind)]
     lines = Table([replace(entry, description=_described(entry)) for entry in entries], row_type=CatalogueEntry)
-    emit(
-        lambda: lines.to_text(columns=["kind", "name", "description"]),
-        Table(entries, row_type=CatalogueEntry).to_dicts,
-        as_json=as_json,
-        out=None,
+    faulty = [entry.name for entry in entries if entry.is_faulty]
+    return Answer(
+        text=lambda: lines.to_text(columns=["kind", "name", "description"]),
+        content=Table(entries, row_type=CatalogueEntry).to_dicts,
+        after=_refusal(f"spec files with faults: {', '.join(faulty)}") if faulty else None,
     )
-    if faulty := [entry.name for entry in entries if entry.is_faulty]:
-        sys.stderr.write(f"perfmodel: error: spec files with faults: {', '.join(faulty)}\n")
+
+
+def _refusal(message: str) -> Callable[[], None]:
+    """Return what ends a command that has printed its answer with an error."""
+
+    def refuse() -> None:
+        sys.stderr.write(f"perfmodel: error: {message}\n")
         raise typer.Exit(FAULTY)
+
+    return refuse
 
 
 def _described(entry: CatalogueEntry) -> str:
@@ -150,14 +157,14 @@ def _kind_and_name(kind_or_name: str, name: str | None) -> tuple[str, str]:
 
 
 @specs_app.command("show")
+@Command
 def show_command(
     kind_or_name: Annotated[
         str,
         typer.Argument(metavar="[KIND] NAME", help="Name or path; put the kind first if several kinds have the name."),
     ],
     name: Annotated[str | None, typer.Argument(hidden=True)] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Print one spec file with its numbers and sources; for a system, also its parts and link rates."""
     from perfmodel.hardware import spec_files
     from perfmodel.hardware.wiring import Part, Wired
@@ -176,7 +183,7 @@ def show_command(
         heading = "# parts, links, and what large copies reach over them"
         text = "\n".join([text, "", heading, parts.to_text(), *spec.remarks])
         content |= {"parts": parts.to_dicts(), "remarks": list(spec.remarks)}
-    emit(lambda: text, lambda: content, as_json=as_json, out=None)
+    return Answer(text=lambda: text, content=lambda: content)
 
 
 def _folder_told_by(path: Path, *, otherwise: str) -> str:
@@ -226,6 +233,7 @@ def _files_under(path: Path) -> list[Path]:
 
 
 @specs_app.command("check")
+@Command
 def check_command(
     paths: Annotated[
         list[Path] | None,
@@ -234,8 +242,7 @@ def check_command(
     kind: Annotated[
         str | None, typer.Option(metavar="KIND", help="Kind of files that are not in a kind folder.")
     ] = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Check spec files and print every fault; exit with code 2 if there is one."""
     from perfmodel.hardware import spec_files
 
@@ -247,15 +254,11 @@ def check_command(
             faults[str(file)] = file_faults
     summary = f"{len(files)} {'file' if len(files) == 1 else 'files'} checked, {len(faults) or 'none'} with faults"
     lines = [f"{file}: {fault}" for file, file_faults in faults.items() for fault in file_faults]
-    emit(
-        lambda: "\n".join([*lines, summary]),
-        lambda: {"checked": len(files), "faults": faults},
-        as_json=as_json,
-        out=None,
+    return Answer(
+        text=lambda: "\n".join([*lines, summary]),
+        content=lambda: {"checked": len(files), "faults": faults},
+        after=_refusal(f"{len(faults)} of {len(files)} spec files have faults") if faults else None,
     )
-    if faults:
-        sys.stderr.write(f"perfmodel: error: {len(faults)} of {len(files)} spec files have faults\n")
-        raise typer.Exit(FAULTY)
 
 
 NETWORK_HELP = (
@@ -353,7 +356,7 @@ def _executed(file: Path, target: str) -> ModuleType:
     return module
 
 
-@Command
+@takes_arguments(verb="perfmodel.importers.audit:audit", takes_job=False)
 def audit_command(
     target: Annotated[
         str,
@@ -362,17 +365,14 @@ def audit_command(
             "or file.py:function that returns (module, example_inputs)."
         ),
     ],
-    batch_size: Annotated[
-        str | None, typer.Option(metavar="N", help="Samples; by default a module's example inputs decide.")
-    ] = None,
-    phase: Annotated[str, typer.Option(metavar="PHASE", help="forward_backward or forward.")] = "forward_backward",
+    arguments: dict[str, Any],
     option: OptionOption = None,
 ) -> Any:
     """Count the matrix products of a network, compare them with torch's counts, and list unknown operators."""
     from perfmodel.importers.audit import audit
 
-    samples, options = number_as_typed(batch_size), option or []
+    options = option or []
     if is_factory(target):
         module, example_inputs = call_factory(target, options=options)
-        return audit(module, example_inputs, phase=phase, batch_size=samples)
-    return audit(load_graph(target, options=options), phase=phase, batch_size=samples)
+        return audit(module, example_inputs, **arguments)
+    return audit(load_graph(target, options=options), **arguments)

@@ -13,7 +13,7 @@ import numpy as np
 from perfmodel.derived import derived_property
 from perfmodel.errors import CalibrationError
 from perfmodel.hardware.fit_file import FitPlan, Unknown
-from perfmodel.prediction.certainty.variance import prior_covariance
+from perfmodel.prediction.certainty.prediction_interval import prior_covariance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

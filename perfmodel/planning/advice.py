@@ -15,9 +15,9 @@ from perfmodel.planning.changes.arguments import foreign_library
 from perfmodel.planning.comparison import Comparison, compare, plain, signed_seconds_text
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.predict import predict
-from perfmodel.prediction.words.report import WIDTH, configuration, fit_sentence, title
+from perfmodel.prediction.words.prediction_text import configuration, fit_sentence, title
 from perfmodel.presentation.quantities import percent_text, seconds_text
-from perfmodel.presentation.results import Result
+from perfmodel.presentation.results import WIDTH, Result
 from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
@@ -249,8 +249,8 @@ def advise(
     """
     if not isinstance(kinds, str | Iterable | None):
         raise ArgumentError("kinds", kinds, f"some of {', '.join(CHANGES)}; or None for all")
-    asked = [kinds] if isinstance(kinds, str) else list(CHANGES if kinds is None else kinds)
-    wanted = [one_of("kind", name, tuple(CHANGES)) for name in dict.fromkeys(asked)]
+    names = [kinds] if isinstance(kinds, str) else list(CHANGES if kinds is None else kinds)
+    wanted = [one_of("kind", name, tuple(CHANGES)) for name in dict.fromkeys(names)]
     if not wanted:
         raise ArgumentError("kinds", kinds, "must have at least one kind, or be None for all")
     now = Situation(base=predict(graph, **arguments))
@@ -288,10 +288,6 @@ class ShownRow:
     samples_per_s: float
     step_s: float
     why: str
-
-
-def _shown(row: AdviceRow) -> ShownRow:
-    return ShownRow(row.change, f"{row.speedup:.3f}", row.samples_per_s, row.step_s, row.reason)
 
 
 def _heading(a: Advice) -> list[str]:
@@ -342,7 +338,8 @@ def _blocks(a: Advice, shown: int | None) -> tuple[Table[ShownRow], list[str]]:
     candidates = a.best_of_each_kind if shown is None else a.rows[:shown]
     good = [row for row in candidates if _is_worth_showing(a, row)]
     heading = "the best change of each kind" if shown is None else f"the {len(good)} best changes"
-    table = Table([_shown(row) for row in good], title=heading, headings=HEADINGS, row_type=ShownRow)
+    rows = [ShownRow(row.change, f"{row.speedup:.3f}", row.samples_per_s, row.step_s, row.reason) for row in good]
+    table = Table(rows, title=heading, headings=HEADINGS, row_type=ShownRow)
     lines = [f"beware of {row.change}: {row.beware}" for row in good if row.beware]
     lines += _little_gains(a)
     faster = sum(row.speedup >= SLIGHT for row in a.rows)

@@ -15,7 +15,7 @@ from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.prediction.arguments.table import ARGUMENTS
 from perfmodel.prediction.job.agreement_options import TAKEN_BY, WITH_SERVER
 from perfmodel.prediction.prediction import Prediction
-from perfmodel.prediction.words.report import PART_NAMES, configuration, memory_contents, part_names, title
+from perfmodel.prediction.words.prediction_text import PART_NAMES, configuration, memory_contents, part_names, title
 from perfmodel.presentation.quantities import cell_text, percent_text, quantity_text, scale_of, seconds_text
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
@@ -355,7 +355,8 @@ def _argument_changes(first: Job, second: Job) -> list[InputChange]:
     for name, row in ARGUMENTS.items():
         if row.group == "exchange" and not both_agree:
             continue
-        values = [_plain(getattr(job, name) if row.means is None else row.means(job)) for job in (first, second)]
+        values = [getattr(job, name) if row.means is None else row.means(job) for job in (first, second)]
+        values = [getattr(value, "name", value) for value in values]  # an object made from a spec file
         if values[0] != values[1]:
             takers = [TAKEN_BY.get(name, (job.sync,)) for job in (first, second)]
             shown = (
@@ -364,11 +365,6 @@ def _argument_changes(first: Job, second: Job) -> list[InputChange]:
             )
             rows.append(InputChange(name, *shown))
     return rows
-
-
-def _plain(value: Any) -> Any:
-    """Replace an object made from a spec file by its name."""
-    return getattr(value, "name", value)
 
 
 def _field_changes(name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> list[InputChange]:

@@ -1,23 +1,22 @@
-"""scaling(): speed-up and efficiency over the number of workers, for each way to agree."""
+"""scaling(): speed-up and efficiency over the number of workers; straggler_slowdown(): what waiting costs."""
 
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import steps_to_target
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError
-from perfmodel.planning.predict_options import check_options, listed, options_of
+from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.prediction.arguments.checks import NO_SYNC, from_zero_to, one_of, positive, whole_number
-from perfmodel.prediction.job.agreement_options import sync_names, taken
-from perfmodel.prediction.job.straggler import straggler_of
+from perfmodel.prediction.arguments.table import ARGUMENTS, asked_of
+from perfmodel.prediction.job.agreement_options import refuse_unused, sync_names, taken
+from perfmodel.prediction.job.straggler import straggler_of, straggler_of_job
 from perfmodel.prediction.predict import predict
-from perfmodel.prediction.words.report import WIDTH, fit_sentence
+from perfmodel.prediction.words.prediction_text import fit_sentence
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 from perfmodel.units import SECONDS_PER_HOUR
@@ -30,6 +29,45 @@ if TYPE_CHECKING:
     from perfmodel.measurements.table import Run
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.presentation.lanes import Curve
+
+
+def listed(argument: str, values: Any) -> list[Any]:
+    """Return a list of the different values in an argument that may also be a single value.
+
+    Examples
+    --------
+    >>> listed("workers", 4), listed("sync", ("downpour", "downpour"))
+    ([4], ['downpour'])
+    """
+    entries = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    if not entries:
+        raise ArgumentError(argument, values, "must have at least one value")
+    return list(dict.fromkeys(entries))
+
+
+def options_of(options: Mapping[str, Any], sync: str, workers: int) -> dict[str, Any]:
+    """Return the options that a sync strategy takes; with unequal workers, the times of the first ``workers``."""
+    wanted = taken(options, sync)
+    if wanted.get("straggler") is not None:
+        wanted["straggler"] = straggler_of(wanted["straggler"]).of_first(workers)
+    return wanted
+
+
+def check_options(
+    options: Mapping[str, Any], syncs: Sequence[str], *, most_workers: int, of_a_row: Collection[str], of: str
+) -> None:
+    """Reject options that ``predict`` does not have, or that would have no effect."""
+    known = [name for name in ARGUMENTS if name not in of_a_row]
+    for name in options:
+        if name not in known:
+            kind = f"option of {of}"
+            raise UnknownNameError(kind, name, known)
+    checked = asked_of(options)
+    refuse_unused(checked, syncs, worker_count=most_workers)
+    straggler = straggler_of_job(checked)
+    if straggler is not None:
+        straggler.check_backups(most_workers)
+
 
 MOST_PENALTY: Final = 1e6
 """Largest staleness penalty; anything larger is a typing error. [1]"""
@@ -129,7 +167,7 @@ class _Question:
         with_pace = ", with a relative time of 1" if unequal else ""
         notes = [f"speed-up is over one worker that exchanges nothing and updates by itself{with_pace}"]
         if not self.alone.memory.fits:
-            notes.append(f"that worker could not run, its time counts all the same. {fit_sentence(self.alone)}")
+            notes.append(f"that worker could not run, but its time is the base. {fit_sentence(self.alone)}")
         if self.dataset_size is not None and self.usd_per_hour is None:
             notes.append("no price of an epoch: usd_per_hour= says what one worker costs; no file states it")
         if self.usd_per_hour is not None:
@@ -357,9 +395,8 @@ class ScalingReport(Drawn):
         return [*lines, *(f"note: {note}" for note in self.notes)]
 
     def __str__(self) -> str:
-        asked = [name for name in self.rows.columns if name != "reason" and any(self.rows.column(name))]
-        below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in self._lines())
-        return f"{self.title}: {self.kind}\n\n{self.rows.to_text(columns=asked)}\n\n{below}"
+        columns = [name for name in self.rows.columns if name != "reason" and any(self.rows.column(name))]
+        return self._report(f"{self.title}: {self.kind}", self.rows.to_text(columns=columns))
 
     def _figure(self) -> Figure:
         """Draw speed-up and efficiency over the number of workers, a line for each way to agree, and the ideal."""
@@ -380,3 +417,113 @@ class ScalingReport(Drawn):
             )
         syncs = dict.fromkeys(row.sync for row in able)
         return tuple(Curve.of(sync, [row for row in able if row.sync == sync], field) for sync in syncs)
+
+
+WORKERS: Final = tuple(range(1, 101))
+"""Default numbers of workers. [1]"""
+
+VARIATIONS: Final = (0.05, 0.1, 0.2)
+"""Default coefficients of variation: for a quiet, a typical and a shared machine. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowdownRow:
+    """Slowdown for one number of workers and one coefficient of variation."""
+
+    cv: float
+    workers: int
+    slowdown: float
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StragglerSlowdown(Drawn):
+    """How much longer steps take if they wait for the slowest worker."""
+
+    distribution: str
+    backup_workers: int
+    rows: Table[SlowdownRow]
+
+    def plot(self, path: str | Path | None = None, *, marked_workers: int | None = None) -> Figure:
+        """Draw the slowdown over the number of workers, a line for each coefficient of variation."""
+        from perfmodel.presentation.figures import saved
+        from perfmodel.presentation.lanes import Curve, Panel, worker_figure
+        from perfmodel.presentation.quantities import percent_text
+
+        curves = [
+            Curve.of(f"cv {percent_text(cv)}", [row for row in self.rows if row.cv == cv], "slowdown")
+            for cv in dict.fromkeys(self.rows.column("cv"))
+        ]
+        figure = worker_figure(
+            [Panel(label="slowdown: mean step over that of one worker", curves=tuple(curves))],
+            title=self.rows.title,
+            marked_workers=marked_workers,
+        )
+        return saved(figure, path)
+
+
+def straggler_slowdown(
+    *,
+    workers: Iterable[int] = WORKERS,
+    cv: float | Iterable[float] = VARIATIONS,
+    distribution: str = "normal",
+    backup_workers: int = 0,
+) -> StragglerSlowdown:
+    """Predict how much longer a step takes because it waits for the slowest worker, over the number of workers.
+
+    Parameters
+    ----------
+    workers : iterable of int
+        Numbers of workers, more than ``backup_workers``. [1]
+    cv : float or iterable of float
+        Coefficients of variation of a worker's time: standard deviation over mean. [1]
+    distribution : str
+        ``normal``, ``lognormal`` or ``shifted_exponential``. [-]
+    backup_workers : int
+        Number of slowest workers whose gradients a step does not wait for. [1]
+
+    Returns
+    -------
+    StragglerSlowdown
+        A row for each number of workers and coefficient; ``plot()`` and ``to_frame()``.
+
+    Raises
+    ------
+    ArgumentError
+        If a number is not allowed, or workers do not outnumber backups.
+    UnknownNameError
+        If the distribution is unknown; names the nearest.
+
+    Notes
+    -----
+    Valid for: independent, equal workers and steps that only compute. Ignores: the exchange,
+    and a worker that is always slow.
+
+    Examples
+    --------
+    >>> for row in straggler_slowdown(workers=[40]).rows:
+    ...     print(row.cv, round(row.slowdown, 4))
+    0.05 1.108
+    0.1 1.2161
+    0.2 1.4322
+    """
+    if isinstance(workers, str) or not isinstance(workers, Iterable):
+        raise ArgumentError("workers", workers, "a list of numbers, e.g. (2, 4, 8)")
+    counts = [whole_number("workers", count) for count in workers]
+    variations = [cv] if isinstance(cv, str) or not isinstance(cv, Iterable) else list(cv)
+    rows = []
+    for variation in dict.fromkeys(variations):
+        if isinstance(variation, bool) or not isinstance(variation, int | float):
+            raise ArgumentError("cv", variation, "a finite number >= 0")
+        straggler = straggler_of({"distribution": distribution, "cv": variation}, backup_workers=backup_workers)
+        rows += [
+            SlowdownRow(
+                cv=variation,
+                workers=count,
+                slowdown=float(straggler.slowest_s(compute_s=1.0, worker_count=count)),
+            )
+            for count in dict.fromkeys(counts)
+        ]
+    backups = f", except {backup_workers} of them" if backup_workers else ""
+    title = f"waiting for the slowest of all workers{backups}, {distribution} times"
+    table = Table(rows, title=title, row_type=SlowdownRow)
+    return StragglerSlowdown(distribution=distribution, backup_workers=backup_workers, rows=table)

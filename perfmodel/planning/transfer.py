@@ -176,7 +176,7 @@ def transfer(
     pinned : bool
         False: copies from and to host memory use pageable memory. [-]
     chunk_bytes : float
-        Chunk of a staged copy; it moves while the chunk before it leaves. ``math.inf``: one leg after the other. [B]
+        Chunk of a staged copy; it moves while the chunk before it leaves. Infinity: one leg after the other. [B]
 
     Returns
     -------
@@ -216,20 +216,20 @@ def transfer(
     if chunk_bytes != math.inf:
         chunk_bytes = positive("chunk_bytes", chunk_bytes)
     forced, is_pinned = flag("through_host", through_host), flag("pinned", pinned)
-    asked = [
+    plans = [
         _copy(place.topology, *ends, size_bytes=size, through_host=forced, pinned=is_pinned, chunk_bytes=chunk_bytes)
         for ends in _ends(place.topology, copies)
     ]
-    ways, capacity = _flows(place.topology, asked)
+    ways, capacity = _flows(place.topology, plans)
     tasks = [
         Task(copy.name, flow_bytes=size, channels=way, latency_s=copy.pace[0], kind=copy.way)
-        for copy, way in zip(asked, ways, strict=True)
+        for copy, way in zip(plans, ways, strict=True)
     ]
     timeline = simulate(tasks, channels=capacity, resources={})
     bounds = saturated_channels(ways, capacity=capacity)
     rows = [
         _row(copy, time_s=timeline.span(copy.name).end_s, bound_by=bound)
-        for copy, bound in zip(asked, bounds, strict=True)
+        for copy, bound in zip(plans, bounds, strict=True)
     ]
     return Transfer(system=place, size_bytes=size, rows=Table(rows, row_type=TransferRow), timeline=timeline)
 

@@ -50,15 +50,16 @@ def _described(name: str) -> str:
 
 
 @shows_arguments
-def predict(graph: LayerGraph | Run, **arguments: Unpack[JobArguments]) -> Prediction:
+def predict(graph: LayerGraph | Run | Job, **arguments: Unpack[JobArguments]) -> Prediction:
     """Predict the time of one step, its parts, its memory and its bottleneck.
 
     Parameters
     ----------
-    graph : LayerGraph or Run
+    graph : LayerGraph, Run or Job
         A network, or a Run of a measurement table: batch size, framework, optimizer, phase and feed are then those of
         the measured script, and only the hardware must be given. A framework, optimizer or phase at its default does
-        not override the Run's; another contradicting value is rejected. [-]
+        not override the Run's; another contradicting value is rejected. A Job is predicted with the arguments given
+        here in place of its own. [-]
     **arguments : object
         Any argument of the table of arguments. [unit of each argument]
 
@@ -82,5 +83,9 @@ def predict(graph: LayerGraph | Run, **arguments: Unpack[JobArguments]) -> Predi
     >>> p = pm.predict(pm.zoo.resnet50(), batch_size=16, device="gtx_1080", framework="torch_423cfba")
     >>> p.memory.fits
     True
+    >>> pm.predict(p.job, batch_size=32).batch_size
+    32
     """
+    if isinstance(graph, Job):
+        return (graph.replace(**arguments) if arguments else graph).predict()
     return Job(graph, **arguments).predict()

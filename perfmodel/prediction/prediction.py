@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
     from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.certainty.basis import Basis
-    from perfmodel.prediction.certainty.prediction_interval import Interval
-    from perfmodel.prediction.certainty.variance import ConstantRow
+    from perfmodel.prediction.certainty.prediction_interval import ConstantRow, Interval
     from perfmodel.prediction.device.step_time import GroupTimes, StepTime
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.data_path import DataPath
@@ -138,7 +137,7 @@ class Prediction(StepTimes, Facts, Billed, Drawn):
     @derived_property
     def provenance(self) -> Table[ConstantRow]:
         """Source of each constant that affects the step time, most uncertain first; has ``to_frame()``."""
-        from perfmodel.prediction.certainty.variance import constant_table
+        from perfmodel.prediction.certainty.prediction_interval import constant_table
 
         return constant_table(self)
 
@@ -275,19 +274,19 @@ class Prediction(StepTimes, Facts, Billed, Drawn):
 
     def explain(self) -> str:
         """Say in words, with numbers, how long the step takes, what bounds it, and where the constants come from."""
-        from perfmodel.prediction.words.report import explain
+        from perfmodel.prediction.words.prediction_text import explain
 
         return explain(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the operations as plain values, for JSON."""
-        from perfmodel.prediction.words.report import as_dict
+        from perfmodel.prediction.words.prediction_text import as_dict
 
         return as_dict(self)
 
     def _figure(self) -> Figure:
         """Draw a bar for each part of the step that takes time, longest first."""
-        from perfmodel.prediction.words.report import part_figure
+        from perfmodel.prediction.words.prediction_text import part_figure
 
         return part_figure(self)
 
@@ -314,7 +313,7 @@ class Prediction(StepTimes, Facts, Billed, Drawn):
         ArgumentError
             If no kernel does arithmetic, or the path cannot be written.
         """
-        from perfmodel.prediction.words.report import roofline_figure
+        from perfmodel.prediction.words.prediction_text import roofline_figure
         from perfmodel.presentation.figures import saved
 
         return saved(roofline_figure(self), path)
@@ -362,7 +361,7 @@ class Prediction(StepTimes, Facts, Billed, Drawn):
         matplotlib.figure.Figure
             The picture. [-]
         """
-        from perfmodel.prediction.words.report import title
+        from perfmodel.prediction.words.prediction_text import title
         from perfmodel.presentation.figures import saved
         from perfmodel.presentation.lanes import gantt_chart
 
@@ -370,17 +369,17 @@ class Prediction(StepTimes, Facts, Billed, Drawn):
         return saved(figure, path)
 
     def __repr__(self) -> str:
-        from perfmodel.prediction.words.report import title
+        from perfmodel.prediction.words.prediction_text import title
         from perfmodel.presentation.quantities import seconds_text
 
         return f"<Prediction {title(self)}: {seconds_text(float(self.parts.step_s))}, bottleneck {self.bottleneck}>"
 
     def __str__(self) -> str:
-        from perfmodel.prediction.words.report import report
+        from perfmodel.prediction.words.prediction_text import report
 
         return report(self)
 
     def _repr_html_(self) -> str:
-        from perfmodel.prediction.words.report import report_html
+        from perfmodel.prediction.words.prediction_text import report_html
 
         return report_html(self)

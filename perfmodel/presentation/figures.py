@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError
@@ -20,6 +21,7 @@ from perfmodel.presentation.quantities import SECONDS, byte_rate_text, flop_rate
 if TYPE_CHECKING:
     import numpy as np
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
@@ -53,6 +55,37 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
+
+
+def group_style(index: int) -> dict[str, Any]:
+    """Return colour and shape of the group number ``index``."""
+    return {
+        "color": GROUP_COLOURS[index % len(GROUP_COLOURS)],
+        "marker": GROUP_MARKERS[index % len(GROUP_MARKERS)],
+    }
+
+
+def grouped(points: Iterable[Any]) -> Iterator[tuple[str, list[Any], dict[str, Any]]]:
+    """Yield the name, points and style of each group of points."""
+    groups: dict[str, list[Any]] = {}
+    for point in points:
+        groups.setdefault(point.group, []).append(point)
+    for index, (group, of_group) in enumerate(groups.items()):
+        yield group, of_group, group_style(index)
+
+
+def frame(axes: Axes) -> None:
+    """Draw a light grid behind everything, and only the left and lower edges of the frame."""
+    axes.grid(True, which="major", color="0.92", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def plain_ticks(axis: Axis) -> None:
+    """Write the numbers of an axis without exponents where they are short."""
+    from matplotlib.ticker import FuncFormatter
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def parity_plot(
@@ -102,14 +135,14 @@ def _scatter(
     hollow: bool = False,
 ) -> None:
     """Draw some of the points in the colour and shape of the group number ``index``."""
-    colour = GROUP_COLOURS[index % len(GROUP_COLOURS)]
+    style = group_style(index)
     axes.scatter(
         [times["measured"][place] for place in places],
         [times["predicted"][place] for place in places],
         s=LARGE_MARKER if len(places) < MANY_POINTS else SMALL_MARKER,
-        facecolors="none" if hollow else colour,
-        edgecolors=colour if hollow else "white",
-        marker=GROUP_MARKERS[index % len(GROUP_MARKERS)],
+        facecolors="none" if hollow else style["color"],
+        edgecolors=style["color"] if hollow else "white",
+        marker=style["marker"],
         linewidths=1.0 if hollow else 0.5,
         alpha=0.9,
         zorder=2,
@@ -129,11 +162,11 @@ def _check_points(times: Mapping[str, Sequence[float]], groups: Sequence[str]) -
 
 
 def _dress_parity(axes: Axes, limits: tuple[float, float], *, title: str, quantity: str) -> None:
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import NullFormatter
 
     for axis, scale in ((axes.xaxis, axes.set_xscale), (axes.yaxis, axes.set_yscale)):
         scale("log")
-        axis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds:g}"))
+        plain_ticks(axis)
         axis.set_minor_formatter(NullFormatter())
     axes.set(xlim=limits, ylim=limits, xlabel=f"measured {quantity} [s]", ylabel=f"predicted {quantity} [s]")
     axes.set_title(title, fontsize="medium")
@@ -200,14 +233,8 @@ def measured_roofline(points: Sequence[RooflinePoint], *, flop_per_s: float, byt
 
     figure = Figure(figsize=(11, 5), layout="constrained")
     roof, times = figure.subplots(1, 2)
-    for index, group in enumerate(dict.fromkeys(point.group for point in points)):
-        style = {
-            "color": GROUP_COLOURS[index % 8],
-            "marker": GROUP_MARKERS[index % 10],
-            "s": SMALL_MARKER,
-            "alpha": 0.6,
-        }
-        of_group = [point for point in points if point.group == group]
+    for group, of_group, style in grouped(points):
+        style |= {"s": SMALL_MARKER, "alpha": 0.6}
         counted = [point for point in of_group if point.flop_per_s > 0]
         roof.scatter(
             [point.intensity for point in counted], [point.flop_per_s for point in counted], label=group, **style
@@ -280,19 +307,17 @@ def kernel_roofline(points: Sequence[KernelPoint], roofs: Sequence[Roof], *, tit
     shares: dict[str, float] = {}
     for point in points:
         shares[point.group] = shares.get(point.group, 0.0) + point.share
-    for index, group in enumerate(sorted(shares, key=lambda name: -shares[name])):
-        of_group = [point for point in points if point.group == group]
+    for group, of_group, style in grouped(sorted(points, key=lambda point: -shares[point.group])):
         axes.scatter(
             [point.intensity for point in of_group],
             [point.flop_per_s for point in of_group],
             s=[max(LARGEST_MARKER * point.share / largest, SMALLEST_MARKER) for point in of_group],
-            color=GROUP_COLOURS[index % len(GROUP_COLOURS)],
-            marker=GROUP_MARKERS[index % len(GROUP_MARKERS)],
             edgecolors="white",
             linewidths=0.5,
             alpha=0.75,
             zorder=2,
             label=f"{group}: {percent_text(shares[group])} of the step",
+            **style,
         )
     roof = roofs[0]
     axes.plot([roof.ridge], [roof.flop_per_s], marker="o", color="0.2", markersize=4, zorder=3)
@@ -300,9 +325,7 @@ def kernel_roofline(points: Sequence[KernelPoint], roofs: Sequence[Roof], *, tit
                   textcoords="offset points", ha="center", va="bottom", fontsize="small")  # fmt: skip
     lowest = min(point.flop_per_s for point in points)
     axes.set(ylim=(lowest / 3, roof.flop_per_s * 4), ylabel="achieved [FLOP/s]")
-    axes.grid(True, which="major", color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    frame(axes)
     axes.set_title(f"{title}\nlargest marker: {percent_text(largest)} of the step", fontsize="small", loc="left")
     legend = figure.legend(loc="outside lower center", ncols=2, fontsize="small")
     for handle in legend.legend_handles:
@@ -327,33 +350,24 @@ def waterfall(first_s: float, changes: Mapping[str, float], *, ends: tuple[str, 
     if not first_s > 0:
         raise ArgumentError("first_s", first_s, "a time above 0")
     steps = sorted(changes.items(), key=lambda change: -abs(change[1]))
+    levels = list(accumulate((change for _, change in steps), initial=first_s))
+    bars = [(ends[0], 0.0, first_s, TOTAL_COLOUR, seconds_text(first_s))]
+    for (name, change), level in zip(steps, levels, strict=False):
+        sign, colour = ("+", LONGER_COLOUR) if change > 0 else ("-", SHORTER_COLOUR)
+        bars.append((name, min(level, level + change), abs(change), colour, f"{sign}{seconds_text(abs(change))}"))
     last_s = first_s + sum(changes.values())
-    starts, lengths, colours, texts = [0.0], [first_s], [TOTAL_COLOUR], [seconds_text(first_s)]
-    reached = first_s
-    for _, change in steps:
-        starts.append(min(reached, reached + change))
-        lengths.append(abs(change))
-        colours.append(LONGER_COLOUR if change > 0 else SHORTER_COLOUR)
-        texts.append(f"{'+' if change > 0 else '-'}{seconds_text(abs(change))}")
-        reached += change
-    starts, lengths = [*starts, 0.0], [*lengths, last_s]
-    colours, texts = [*colours, TOTAL_COLOUR], [*texts, seconds_text(last_s)]
-    furthest = max(start + length for start, length in zip(starts, lengths, strict=True))
+    bars.append((ends[1], 0.0, last_s, TOTAL_COLOUR, seconds_text(last_s)))
+    furthest = max(start + length for _, start, length, _, _ in bars)
     factor, symbol = SECONDS.unit_for(furthest)
-    names = [textwrap.fill(name, 34) for name in (ends[0], *(name for name, _ in steps), ends[1])]
     lines = [part for line in title.splitlines() for part in textwrap.wrap(line, WATERFALL_TITLE_COLUMNS)]
-    figure, axes = new_figure(8.0, 0.9 + 0.2 * len(lines) + 0.42 * len(names))
-    places = range(len(names))
-    axes.barh(places, [length / factor for length in lengths], left=[at / factor for at in starts], color=colours,
-              height=0.62)  # fmt: skip
-    for place, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-        axes.annotate(texts[place], ((start + length) / factor, place), xytext=(4, 0), textcoords="offset points",
+    figure, axes = new_figure(8.0, 0.9 + 0.2 * len(lines) + 0.42 * len(bars))
+    for place, (_, start, length, colour, text) in enumerate(bars):
+        axes.barh(place, length / factor, left=start / factor, color=colour, height=0.62)
+        axes.annotate(text, ((start + length) / factor, place), xytext=(4, 0), textcoords="offset points",
                       va="center", fontsize="small")  # fmt: skip
-    level = first_s
-    for place, (_, change) in enumerate([*steps, ("", 0.0)]):
+    for place, level in enumerate(levels):
         axes.plot([level / factor] * 2, [place + 0.31, place + 0.69], color="0.5", linewidth=0.9)
-        level += change
-    axes.set_yticks(places, names)
+    axes.set_yticks(range(len(bars)), [textwrap.fill(name, 34) for name, *_ in bars])
     axes.invert_yaxis()
     axes.set(xlabel=f"time [{symbol}]", xlim=(0, 1.2 * furthest / factor))
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize="small")
@@ -393,23 +407,19 @@ def trade_off_figure(
     most_y: float | None = None,
 ) -> Figure:
     """Draw points, a line through the points on the front, and limits."""
-    from matplotlib.ticker import FuncFormatter
-
     figure, axes = new_figure(7.6, 5.0)
     front = sorted((point for point in points if point.is_on_front), key=lambda point: point.x)
     if len(front) > 1:
         across, up = [point.x for point in front], [point.y for point in front]
         label = "front: nothing is better in both"
         axes.plot(across, up, color="0.4", linewidth=1.2, drawstyle="steps-post", zorder=1, label=label)
-    for index, group in enumerate(dict.fromkeys(point.group for point in points)):
-        of_group = [point for point in points if point.group == group]
-        colour = GROUP_COLOURS[index % len(GROUP_COLOURS)]
+    for group, of_group, style in grouped(points):
         axes.scatter(
             [point.x for point in of_group],
             [point.y for point in of_group],
-            marker=GROUP_MARKERS[index % len(GROUP_MARKERS)],
-            facecolors=[colour if point.is_on_front else "white" for point in of_group],
-            edgecolors=colour,
+            marker=style["marker"],
+            facecolors=[style["color"] if point.is_on_front else "white" for point in of_group],
+            edgecolors=style["color"],
             zorder=2,
             label=group,
         )
@@ -428,11 +438,9 @@ def trade_off_figure(
         axes.axhline(most_y, color="0.2", linestyle=":", linewidth=1.2, label=f"at most {most_y:g} {y_label}")
     for axis in (axes.xaxis, axes.yaxis):
         if axis.get_scale() == "log":
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            plain_ticks(axis)
     axes.set(xlabel=x_label, ylabel=y_label)
-    axes.grid(True, which="major", color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    frame(axes)
     axes.set_title("\n".join(textwrap.wrap(title, TITLE_COLUMNS)), fontsize="medium")
     figure.legend(loc="outside lower center", ncols=2, fontsize="small")
     return figure

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import ArgumentError
-from perfmodel.presentation.figures import GROUP_COLOURS, GROUP_MARKERS, new_figure
+from perfmodel.presentation.figures import frame, group_style, new_figure, plain_ticks
 from perfmodel.presentation.quantities import seconds_text
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def gantt_chart(bars: Sequence[LaneBar], *, title: str) -> Figure:
     figure, axes = new_figure(11.0, 1.3 + LANE_INCHES * len(lanes))
     by_first_start = sorted(corners, key=lambda kind: min(box[0][0] for box in corners[kind]))
     for index, kind in enumerate(by_first_start):
-        colour = GROUP_COLOURS[index % len(GROUP_COLOURS)]
+        colour = group_style(index)["color"]
         wide = [
             box[1][0] - box[0][0] > WITH_EDGE * whole_s / unit_s and box[2][1] - box[1][1] > FILLED / LOW_FROM
             for box in corners[kind]
@@ -282,8 +282,7 @@ def _draw(axes: Axes, panel: Panel, *, marked_workers: int | None) -> None:
         axes.plot(
             curve.workers,
             curve.values,
-            color=GROUP_COLOURS[index % len(GROUP_COLOURS)],
-            marker=GROUP_MARKERS[index % len(GROUP_MARKERS)] if len(curve.workers) <= MARKED_POINTS else None,
+            **group_style(index) | ({} if len(curve.workers) <= MARKED_POINTS else {"marker": None}),
             markersize=6 if index % 2 else 8,  # so that the lower of two coinciding lines shows
             linewidth=1.5,
             label=curve.name,
@@ -309,17 +308,15 @@ def _mark(axes: Axes, panel: Panel, marked_workers: int) -> None:
 
 
 def _dress(axes: Axes, panel: Panel, every: Sequence[int]) -> None:
-    from matplotlib.ticker import FuncFormatter, NullLocator
+    from matplotlib.ticker import NullLocator
 
     axes.set(xlabel="workers", ylabel=panel.label)
     if len(every) <= MARKED_POINTS:
         axes.set_xticks(every)
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:g}"))
+        plain_ticks(axes.xaxis)
     if axes.get_yscale() == "log":
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        plain_ticks(axes.yaxis)
     if panel.ideal == "constant":
         axes.set_ylim(0, max(1.05, axes.get_ylim()[1]))
-    axes.grid(True, which="major", color="0.92", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
+    frame(axes)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import html
 import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from perfmodel.atomic_write import replacement_of
 from perfmodel.presentation.tables import Table
@@ -16,6 +17,9 @@ from perfmodel.presentation.tables import Table
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
+
+WIDTH: Final = 100
+"""Columns to which prose is wrapped. [1]"""
 
 
 def plain(value: Any) -> Any:
@@ -120,6 +124,11 @@ class Result:
 
     def __str__(self) -> str:
         return "\n".join([str(self._shown()), *self._lines()])
+
+    def _report(self, heading: str, table: str) -> str:
+        """Return a heading, a table as text and the wrapped sentences below it, apart from one another."""
+        below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in self._lines())
+        return f"{heading}\n\n{table}\n\n{below}"
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<li>{html.escape(line)}</li>" for line in self._lines())

@@ -14,7 +14,7 @@ from perfmodel.prediction.device.step_time import PARTS, TOTALS, StepTime
 from perfmodel.prediction.memory.footprint import MemoryFootprint
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.prediction.rows import LayerRow
-from perfmodel.prediction.words.report import (
+from perfmodel.prediction.words.prediction_text import (
     as_dict,
     explain,
     layer_totals,

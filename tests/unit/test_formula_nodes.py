@@ -8,8 +8,8 @@ import sympy
 
 import perfmodel as pm
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.formulas.bounds import Bounded
-from perfmodel.planning.formulas.named_expressions import AtPoint, Definitions
+from perfmodel.planning.formulas.evaluation import AtPoint, Bounded
+from perfmodel.planning.formulas.named_expressions import Definitions
 
 X, P = sympy.Symbol("x", positive=True), sympy.Symbol("p", positive=True)
 SHIFTED = sympy.Min(X, 3.0, evaluate=False) - 2

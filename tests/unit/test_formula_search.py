@@ -7,9 +7,9 @@ import pytest
 import sympy
 
 import perfmodel as pm
-from perfmodel.planning.formulas.bounds import Bounded, Search
+from perfmodel.planning.formulas.evaluation import Bounded
 from perfmodel.planning.formulas.named_expressions import Definitions
-from perfmodel.planning.formulas.solutions import GRID
+from perfmodel.planning.formulas.solutions import GRID, Search
 
 FREE = ("memory_bandwidth_bytes_per_s", "peak_flop_per_s", "batch_size")
 

@@ -16,9 +16,13 @@ from perfmodel.framework.lowering import LOWERING
 from perfmodel.hardware.fit_file import Factor, FitFile, FittedConstant, FittedOn, Unknown
 from perfmodel.hardware.interval_scale import KINDS_OF_OPERATION, Seen, SeenRow, load_interval_scale
 from perfmodel.hardware.spec_files import names, shipped_folder
-from perfmodel.prediction.certainty import variance as uncertainty
-from perfmodel.prediction.certainty.prediction_interval import interval_of, mix_of
-from perfmodel.prediction.certainty.variance import extended_covariance, prior_covariance
+from perfmodel.prediction.certainty import prediction_interval as uncertainty
+from perfmodel.prediction.certainty.prediction_interval import (
+    extended_covariance,
+    interval_of,
+    mix_of,
+    prior_covariance,
+)
 
 PLACE = {"batch_size": 16, "device": "gtx_1080", "framework": "torch_423cfba"}
 

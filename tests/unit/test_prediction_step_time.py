@@ -16,6 +16,7 @@ from perfmodel.framework.rules import LoweringRules, PassRule
 from perfmodel.graph import LayerGraph
 from perfmodel.hardware.library import LibrarySupport
 from perfmodel.layers import Convolution2d, CrossEntropy, Dense, Flatten, ReLU, load_optimizer
+from perfmodel.planning.formulas.evaluation import Values
 from perfmodel.planning.formulas.named_expressions import Definitions
 from perfmodel.prediction.device.cpu_target import CpuNumbers
 from perfmodel.prediction.device.step_time import PARTS, group_times, step_time
@@ -60,7 +61,7 @@ def formula_of(symbol, table, numbers, **how):
     with naming(definitions):
         parts = step_time(table, numbers, **how)
     wanted = [getattr(parts, name) for name in PARTS]
-    return lambda value: [float(each) for each in definitions.function([symbol], wanted)(value)]
+    return lambda value: [float(each) for each in Values(definitions, [symbol], wanted)(value)]
 
 
 def toy_step(numbers, passes=()):

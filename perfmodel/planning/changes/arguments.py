@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ from perfmodel.derived import derived_property
 from perfmodel.graph.execution import RECOMPUTE
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import load_library
+from perfmodel.hardware.cluster import rewired
 from perfmodel.hardware.gpu import Gpu
 from perfmodel.measurements.table import Run
 from perfmodel.prediction.arguments.checks import DTYPES, NO_SYNC
@@ -22,6 +24,7 @@ from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.hardware.library import LibraryProfile
+    from perfmodel.hardware.system import SystemFile
     from perfmodel.hardware.wiring import Wired
     from perfmodel.prediction.device.system_part import SystemPart
     from perfmodel.prediction.device.target import Target
@@ -121,6 +124,14 @@ class Situation:
             raise NotApplicableError(NO_GPU)
         return spec
 
+    def rewired(
+        self, what: str, change: Callable[..., SystemFile], *, presumes: str, named: str | None = None, **options: Any
+    ) -> Change:
+        """Return a change to a system whose machines are changed; its name says ``named``, or what changes."""
+        network = {} if "network" not in options else {"network": options["network"]}
+        machines = rewired(self.system, partial(change, **options), what=named or what, folder=self.folder, **network)
+        return Change(what=what, changes={"system": machines}, presumes=presumes)
+
     def needs(self, condition: object, reason: str) -> None:
         """Reject the change, with a reason, unless a condition holds."""
         if not condition:
@@ -165,9 +176,9 @@ def batch_size(now: Situation) -> Iterator[Change]:
     if isinstance(graph, Run):
         reason = "the largest batch size is not searched for a measured run"
         raise NotApplicableError(reason)
-    asked = now.job.asked
+    arguments = now.job.asked
     most = max_batch_size(
-        graph, **{name: asked[name] for name in names_of("place", "step", "workers") if name in asked}
+        graph, **{name: arguments[name] for name in names_of("place", "step", "workers") if name in arguments}
     )
     now.needs(most, "not even one sample fits in memory")
     yield _of_samples(now, most, "as many as memory holds")

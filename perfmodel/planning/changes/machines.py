@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.hardware import spec_files
@@ -52,9 +51,8 @@ def device(now: Situation) -> Iterator[Change]:
             place: dict[str, Any] = {"device": name} | {key: None for key in ("system", "threads") if now[key]}
             yield Change(what=name, changes=place)
         elif name != now.gpu.stem:
-            system = rewired(now.system, partial(with_gpu, device=name), what=f"with {name}", folder=now.folder)
-            what = f"{name} in every slot"
-            yield Change(what=what, changes={"system": system}, presumes="presumes that such a card fits the slots")
+            presumes = "presumes that such a card fits the slots"
+            yield now.rewired(f"{name} in every slot", with_gpu, device=name, named=f"with {name}", presumes=presumes)
 
 
 def workers(now: Situation) -> Iterator[Change]:
@@ -108,9 +106,9 @@ def host_link(now: Situation) -> Iterator[Change]:
         yield Change(what=what, changes={"device": changed}, presumes=f"presumes such a card: {presumes}")
         return
     name = _next_generation(_settled(now.system))
-    system = rewired(now.system, partial(with_host_links, link=name), what=f"with {name}", folder=now.folder)
     what, presumes = f"{name} to the host, cards, slots and roots", f"{gpu.name} has {gpu.host_link.link_name}"
-    yield Change(what=what, changes={"system": system}, presumes=f"presumes such cards: {presumes}")
+    named = f"with {name}"
+    yield now.rewired(what, with_host_links, link=name, named=named, presumes=f"presumes such cards: {presumes}")
 
 
 def _peer_names(system: Wired) -> set[str]:
@@ -145,31 +143,30 @@ def peer_link(now: Situation) -> Iterator[Change]:
             faster[name] = load_link(name).bandwidth_bytes_per_s
     now.needs(faster, f"no file describes a faster link of its kind than {slowest.name}")
     for name in sorted(faster, key=faster.__getitem__):
-        changed = rewired(system, partial(with_peer_links, link=name), what=f"with {name}", folder=now.folder)
-        presumes = f"presumes cards and switches with {name}"
-        yield Change(what=f"{name} between GPUs", changes={"system": changed}, presumes=presumes)
+        what, presumes = f"{name} between GPUs", f"presumes cards and switches with {name}"
+        yield now.rewired(what, with_peer_links, link=name, named=f"with {name}", presumes=presumes)
 
 
 def _bridged(now: Situation) -> Change:
     """Return the change that bridges the cards of each machine in pairs."""
-    system, gpu = now.system, now.gpu
+    gpu = now.gpu
     without = "no link joins its GPUs to one another, and"
     now.needs(gpu.bridge, f"{without} no file says that {gpu.name} takes a bridge; system= names a machine with links")
     assert gpu.bridge is not None
     link = gpu.bridge.link
-    changed = rewired(system, partial(with_bridges, link=link), what=f"with {link}", folder=now.folder)
-    now.needs(any(wire.peer for wire in changed.topology.wires), f"{without} a bridge needs two of them")
-    presumes = "presumes slots that a bridge spans"
-    return Change(what=f"{link} bridges between GPUs, two by two", changes={"system": changed}, presumes=presumes)
+    what, presumes = f"{link} bridges between GPUs, two by two", "presumes slots that a bridge spans"
+    change = now.rewired(what, with_bridges, link=link, named=f"with {link}", presumes=presumes)
+    bridged = change.changes["system"].topology.wires
+    now.needs(any(wire.peer for wire in bridged), f"{without} a bridge needs two of them")
+    return change
 
 
 def own_lanes(now: Situation) -> Iterator[Change]:
     """Yield a system in which no GPUs share a root or switch."""
     files = _files(now.system)
     now.needs(any(with_own_lanes(file).device != file.device for file in files), "no GPUs share a root or switch")
-    system = rewired(now.system, with_own_lanes, what="each GPU on lanes of its own", folder=now.folder)
-    what = "lanes to the socket for each GPU, no shared root"
-    yield Change(what=what, changes={"system": system}, presumes="presumes a socket with as many lanes")
+    what, named = "lanes to the socket for each GPU, no shared root", "each GPU on lanes of its own"
+    yield now.rewired(what, with_own_lanes, named=named, presumes="presumes a socket with as many lanes")
 
 
 def network(now: Situation) -> Iterator[Change]:
@@ -185,10 +182,9 @@ def network(now: Situation) -> Iterator[Change]:
             rates[other.name] = other.bandwidth_bytes_per_s
     now.needs(rates, f"no file describes a faster network than {link.name}")
     for name in sorted(rates, key=rates.__getitem__):
-        change = partial(with_network, network=name, instead_of=link.name)
-        changed = rewired(system, change, what=f"with {name}", folder=now.folder, network=name)
         what, presumes = f"{name} between machines", "presumes the same latency of the fabric"
-        yield Change(what=what, changes={"system": changed}, presumes=presumes)
+        faster = {"network": name, "instead_of": link.name}
+        yield now.rewired(what, with_network, presumes=presumes, named=f"with {name}", **faster)
 
 
 RAID_EFFICIENCY: Final = 0.97
@@ -242,11 +238,5 @@ def raid(now: Situation) -> Iterator[Change]:
     now.needs(now["input_from"] is None, "the data set is not read from the system's drives")
     for times in TIMES_DRIVES:
         what = f"{times} times the drives as RAID 0"
-        system = rewired(
-            now.system,
-            partial(with_striped_drives, times=times, raid_efficiency=RAID_EFFICIENCY),
-            what=what,
-            folder=now.folder,
-        )
         presumes = f"presumes an array that reaches {RAID_EFFICIENCY:g} of the drives' summed rate"
-        yield Change(what=what, changes={"system": system}, presumes=presumes)
+        yield now.rewired(what, with_striped_drives, presumes=presumes, times=times, raid_efficiency=RAID_EFFICIENCY)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import numpy as np
@@ -14,7 +14,8 @@ import sympy
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.measurements.table import Run
-from perfmodel.planning.formulas.named_expressions import AtPoint, Definitions, on_branch, single_values
+from perfmodel.planning.formulas.evaluation import AtPoint, Values
+from perfmodel.planning.formulas.named_expressions import Definitions, on_branch, single_values
 from perfmodel.planning.formulas.open_system import NoForm, most_workers
 from perfmodel.planning.formulas.symbols import (
     FREE,
@@ -36,7 +37,6 @@ from perfmodel.symbolic import naming
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
     from perfmodel.planning.formulas.formula_text import ActiveBranches
-    from perfmodel.planning.formulas.named_expressions import AtPoint
     from perfmodel.planning.formulas.solutions import Solution
     from perfmodel.prediction.arguments.typed import JobArguments
     from perfmodel.prediction.prediction import Prediction
@@ -77,32 +77,8 @@ class Elasticities(Result, Mapping[str, Elasticity]):
         return "\n".join(row.sentence for row in self.rows)
 
 
-def elasticities(formula: Formula, at: Mapping[str, float] | None) -> Elasticities:
-    """Return the elasticities of a formula at a point. [1]"""
-    point = formula.point(at)
-    value = point.value(formula.named_parts[formula.quantity])
-    step_s = point.value(formula.named_parts["step_s"])
-    slopes = point.gradient(formula.named_parts[formula.quantity])
-    of_parts = {part: point.gradient(formula.named_parts[part]) for part in PARTS}
-    rows = []
-    for name, symbol in formula.symbols.items():
-        here = point.at[symbol]
-        gain = _gain(formula, point, name, value)
-        shares = {part: here * slope[symbol] / step_s for part, slope in of_parts.items() if slope[symbol]}
-        rows.append(
-            Elasticity(
-                symbol=name,
-                total=here * slopes[symbol] / value if value else 0.0,
-                by_part=shares,
-                gain=gain,
-                sentence=_sentence(formula, name, gain, shares),
-            )
-        )
-    return Elasticities(Table(sorted(rows, key=lambda row: -abs(row.total)), row_type=Elasticity))
-
-
 def _gain(formula: Formula, point: AtPoint, name: str, value: float) -> float:
-    """Return how much the quantity falls with 10 % more of a number; NaN if more is not possible. [1]"""
+    """Return the share by which the quantity falls with 10 % more of a number; NaN if more is impossible. [1]"""
     more = {other: point.at[symbol] for other, symbol in formula.symbols.items()}
     more[name] *= 1 + MORE
     limits = formula.opened.ranges.get(name)
@@ -116,7 +92,8 @@ def _sentence(formula: Formula, name: str, gain: float, shares: Mapping[str, flo
     if math.isnan(gain):
         if name in FREE and FREE[name].whole:
             return f"there are no more {words_of(name)}"
-        return f"{MORE:.0%} more {words_of(name)} is another step: {formula.opened.ranges[name].allowed}"
+        allowed = formula.opened.ranges[name].allowed
+        return f"{MORE:.0%} more {words_of(name)} would run other kernels: it must be {allowed}"
     what = "" if quantity == "step_s" else f" of {quantity}"
     # a rate should rise, a time fall
     verb = "buys" if (gain <= 0 if quantity == "samples_per_s" else gain >= 0) else "costs"
@@ -190,9 +167,9 @@ class Formula(Result):
         """Every quantity of the step at the stated numbers, and the free symbols that it depends on."""
         point, rows = self.point(), []
         for name, part in self.named_parts.items():
-            written = sympy.Tuple(part, *self.definitions.needed_for([part]).expressions.values())
-            needed = tuple(name for name, symbol in self.symbols.items() if symbol in written.free_symbols)
-            rows.append(FormulaRow(name, _unit_of(name), float(point.value(part)), needed))
+            needed = self.definitions.symbols_of([part])
+            free = tuple(name for name, symbol in self.symbols.items() if symbol in needed)
+            rows.append(FormulaRow(name, _unit_of(name), point.value(part), free))
         return Table(rows, title=repr(self))
 
     @derived_property
@@ -218,13 +195,7 @@ class Formula(Result):
         Formula
             With the same symbols. [-]
         """
-        return Formula(
-            quantity=known_quantity(quantity),
-            prediction=self.prediction,
-            opened=self.opened,
-            definitions=self.definitions,
-            named_parts=self.named_parts,
-        )
+        return replace(self, quantity=known_quantity(quantity))
 
     def lambdify(self) -> Callable[..., Any]:
         """Return a numpy function of the symbols, in the order of ``symbols``, by position or by name.
@@ -235,15 +206,29 @@ class Formula(Result):
             Takes numbers or arrays that broadcast [unit of each symbol]; a symbol that is not given has its
             stated value. Workers and samples are whole numbers. Gives the quantity [``unit``], of the broadcast shape.
         """
-        return _Function(self)
+        return self.__call__
 
     @derived_property
     def _function(self) -> Callable[..., Any]:
-        return self.definitions.function(list(self.opened.symbols.values()), [self.named_parts[self.quantity]])
+        return Values(self.definitions, self.opened.symbols.values(), [self.named_parts[self.quantity]])
 
     def __call__(self, *values: Any, **by_name: Any) -> Any:
         """Return the quantity at values of symbols, by position or by name; see ``lambdify``. [``unit``]"""
-        return _Function(self)(*values, **by_name)
+        names = list(self.symbols)
+        if len(values) > len(names):
+            raise ArgumentError("values", len(values), f"at most {len(names)}: {', '.join(names)}")
+        point = checked_point(self, dict(zip(names, values, strict=False)))
+        for name, value in checked_point(self, by_name).items():
+            if name in point:
+                raise ArgumentError(name, value, "must not be given both by position and by name")
+            point[name] = value
+        refuse_fractions(self.opened, point)
+        merged = {name: point.get(name, self.stated[name]) for name in names}
+        shape = common_shape(merged)
+        numbers = [np.asarray(value, dtype=float) for value in merged.values()]
+        with np.errstate(all="ignore"):  # both sides of a choice are computed
+            (result,) = self._function(*numbers)
+        return np.broadcast_to(np.asarray(result, dtype=float), shape).copy() if shape else float(result)
 
     def point(self, at: Point | None = None) -> AtPoint:
         """Return values, derivatives and active branches at a point; symbols left out have their stated values."""
@@ -295,7 +280,25 @@ class Formula(Result):
         Elasticities
             d log T / d log x of each symbol, with the contribution of each part. [1]
         """
-        return elasticities(self, at)
+        point, wanted = self.point(at), self.named_parts[self.quantity]
+        value, step_s = point.value(wanted), point.value(self.named_parts["step_s"])
+        slopes = point.gradient(wanted)
+        slopes_of_parts = {part: point.gradient(self.named_parts[part]) for part in PARTS}
+        rows = []
+        for name, symbol in self.symbols.items():
+            number = point.at[symbol]
+            gain = _gain(self, point, name, value)
+            shares = {part: number * slope[symbol] / step_s for part, slope in slopes_of_parts.items() if slope[symbol]}
+            rows.append(
+                Elasticity(
+                    symbol=name,
+                    total=number * slopes[symbol] / value if value else 0.0,
+                    by_part=shares,
+                    gain=gain,
+                    sentence=_sentence(self, name, gain, shares),
+                )
+            )
+        return Elasticities(Table(sorted(rows, key=lambda row: -abs(row.total)), row_type=Elasticity))
 
     def solve_for(
         self,
@@ -393,32 +396,6 @@ class Formula(Result):
         from perfmodel.planning.formulas.formula_text import latex
 
         return latex(self)
-
-
-class _Function:
-    """A numpy function of a formula's symbols, given by position or by name."""
-
-    def __init__(self, formula: Formula) -> None:
-        self.formula = formula
-        self.__name__ = formula.quantity
-        self.__doc__ = f"{formula.quantity} [{formula.unit}] of {', '.join(formula.symbols)}."
-
-    def __call__(self, *values: Any, **by_name: Any) -> Any:
-        names = list(self.formula.symbols)
-        if len(values) > len(names):
-            raise ArgumentError("values", len(values), f"at most {len(names)}: {', '.join(names)}")
-        point = checked_point(self.formula, dict(zip(names, values, strict=False)))
-        for name, value in checked_point(self.formula, by_name).items():
-            if name in point:
-                raise ArgumentError(name, value, "must not be given both by position and by name")
-            point[name] = value
-        refuse_fractions(self.formula.opened, point)
-        merged = {name: point.get(name, self.formula.stated[name]) for name in names}
-        shape = common_shape(merged)
-        numbers = [np.asarray(value, dtype=float) for value in merged.values()]
-        with np.errstate(all="ignore"):  # both sides of a choice are computed
-            (result,) = self.formula._function(*numbers)
-        return np.broadcast_to(np.asarray(result, dtype=float), shape).copy() if shape else float(result)
 
 
 def known_quantity(quantity: str) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sympy
 
-from perfmodel.planning.formulas.named_expressions import AtPoint, leading_terms
+from perfmodel.planning.formulas.evaluation import AtPoint
+from perfmodel.planning.formulas.named_expressions import leading_terms
 from perfmodel.planning.formulas.symbols import FREE, latex_of, words_of
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import seconds_text
@@ -183,7 +184,7 @@ def _on_branch(formula: Formula, parts: dict[str, sympy.Expr], names: dict[Any, 
     """Return a line for each part: its expression on the branch that is active at the stated values."""
     point = formula.point()
     there = ", ".join(f"{names[symbol]} = {point.at[symbol]:.4g}" for symbol in formula.symbols.values())
-    lines = [rf"&\text{{while the branches that count at }} {there} \text{{ do:}}"]
+    lines = [rf"&\text{{on the branches active at }} {there} \text{{:}}"]
     for name, expression in parts.items():
         leading = leading_terms(point, expression)
         written = [_text_of(term, names) for term in leading.terms]
@@ -252,7 +253,7 @@ def plain_text(formula: Formula) -> str:
         count = len(sympy.Add.make_args(_opened(formula, expression)))
         terms = "1 term" if count == 1 else f"{count} terms"
         unit = formula.unit if name == formula.quantity else "s"
-        lines.append(f"  {name}: {terms}, {point.value(expression):.6g} {unit} where nothing else is said")
+        lines.append(f"  {name}: {terms}, {point.value(expression):.6g} {unit} at the stated values")
         leading = leading_terms(point, expression) if name in (*PARTS, *TOTALS) else None
         if leading is not None and leading.terms:
             written = [str(term.xreplace(_rounded(term))) for term in leading.terms]

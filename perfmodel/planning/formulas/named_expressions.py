@@ -1,28 +1,24 @@
-"""Named expressions and their values at a point: derivatives, active branches, and the formula on those branches.
+"""Named expressions, and the formula on the branches that are active at a point.
 
-Each kind of node has a rule of one line in a table. A branch is the argument that a Max, Min or Piecewise takes; a
-ceiling is flat except where it jumps.
+A branch is the argument that a Max, Min or Piecewise takes.
 """
 
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import sympy
 from sympy.functions.elementary.piecewise import ExprCondPair
-from sympy.printing.numpy import NumPyPrinter
 
-from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
     from perfmodel.framework.kernel_table import KernelTable
+    from perfmodel.planning.formulas.evaluation import AtPoint
 
 
 class Meaning(NamedTuple):
@@ -43,6 +39,7 @@ class Definitions:
     expressions: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
     meanings: dict[sympy.Symbol, Meaning] = field(default_factory=dict)
     alike: dict[sympy.Symbol, list[Meaning]] = field(default_factory=dict)
+    symbols_by_name: dict[sympy.Symbol, set[sympy.Symbol]] = field(default_factory=dict)
     _known: dict[sympy.Expr, sympy.Symbol] = field(default_factory=dict)
 
     def __call__(self, expression: Any, name: str, place: int, part: KernelTable | None = None) -> Any:
@@ -50,44 +47,35 @@ class Definitions:
         expression = sympy.sympify(expression)
         if expression.is_Atom:
             return expression
-        if not expression.free_symbols:
+        if not (free := expression.free_symbols):
             return sympy.Float(float(expression))
         if expression not in self._known:
             symbol = sympy.Symbol(f"x_{len(self._known)}", real=True)
             self._known[expression] = symbol
-            self.expressions[symbol] = expression
+            self.expressions[symbol], self.symbols_by_name[symbol] = expression, free
             self.meanings[symbol] = Meaning(name, place, part)
         self.alike.setdefault(self._known[expression], []).append(Meaning(name, place, part))
         return self._known[expression]
 
-    def needed_for(self, wanted: Iterable[Any]) -> Definitions:
-        """Return the definitions that some expressions need, directly or indirectly."""
-        needed = set().union(*(sympy.sympify(expression).free_symbols for expression in wanted))
+    def symbols_of(self, wanted: Iterable[Any]) -> set[sympy.Symbol]:
+        """Return the names and free symbols that some expressions depend on, directly or indirectly."""
+        needed: set[sympy.Symbol] = set().union(*(sympy.sympify(expression).free_symbols for expression in wanted))
         for symbol in reversed(self.expressions):
             if symbol in needed:
-                needed |= self.expressions[symbol].free_symbols
-        kept = {symbol: expression for symbol, expression in self.expressions.items() if symbol in needed}
-        return Definitions(kept, {symbol: self.meanings[symbol] for symbol in kept})
+                needed |= self.symbols_by_name[symbol]
+        return needed
+
+    def needed_for(self, wanted: Iterable[Any]) -> dict[sympy.Symbol, sympy.Expr]:
+        """Return the named expressions that some expressions need, each after those that it needs itself."""
+        needed = self.symbols_of(wanted)
+        return {symbol: expression for symbol, expression in self.expressions.items() if symbol in needed}
 
     def written_out(self, expression: Any) -> sympy.Expr:
         """Return an expression with all names replaced by their definitions, unevaluated."""
         full: dict[sympy.Basic, sympy.Basic] = {}
-        for symbol, expression_of_symbol in self.needed_for([expression]).expressions.items():
+        for symbol, expression_of_symbol in self.needed_for([expression]).items():
             full[symbol] = _rebuilt(expression_of_symbol, full)
         return _rebuilt(sympy.sympify(expression), full)
-
-    def function(self, symbols: Sequence[sympy.Symbol], wanted: Sequence[Any]) -> Callable[..., list[Any]]:
-        """Return a numpy function of free symbols for some expressions; each named one is computed once."""
-        pairs = list(self.needed_for(wanted).expressions.items())
-        reduced = [sympy.sympify(expression) for expression in wanted]
-
-        def names_first(_: Any, **unused: Any) -> tuple[list[Any], list[Any]]:
-            del unused
-            return pairs, reduced
-
-        dummies = {"printer": _Printer, "modules": "numpy", "cse": names_first}
-        function: Callable[..., list[Any]] = sympy.lambdify(list(symbols), reduced, **dummies)
-        return function
 
 
 def _rebuilt(node: Any, full: Mapping[sympy.Basic, sympy.Basic]) -> Any:
@@ -100,61 +88,6 @@ def _rebuilt(node: Any, full: Mapping[sympy.Basic, sympy.Basic]) -> Any:
     if isinstance(node, sympy.Piecewise | ExprCondPair):
         return sympy.Basic.__new__(type(node), *arguments)
     return node.func(*arguments, evaluate=False)
-
-
-# The printer finds its methods by the names of sympy's classes.
-# ruff: noqa: N802, N815
-class _Printer(NumPyPrinter):  # type: ignore[misc]
-    """Prints code that broadcasts; ceilings are of one fraction, so that rounding cannot lift whole ratios."""
-
-    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
-        super().__init__({"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True})
-        del settings
-
-    def _pairwise(self, function: str, arguments: Sequence[Any]) -> str:
-        printed = [str(self._print(argument)) for argument in arguments]
-        return reduce(lambda left, right: f"{function}({left}, {right})", printed)
-
-    def _print_Max(self, expr: Any) -> str:
-        return self._pairwise("maximum", expr.args)
-
-    def _print_Min(self, expr: Any) -> str:
-        return self._pairwise("minimum", expr.args)
-
-    def _print_ceiling(self, expr: Any) -> str:
-        numerator, denominator = expr.args[0].as_numer_denom()
-        return f"ceil(({self._print(numerator)})/({self._print(denominator)}))"
-
-    def _print_Piecewise(self, expr: Any) -> str:
-        *pieces, (last, _) = expr.args
-        printed = str(self._print(last))
-        for value, condition in reversed(pieces):
-            printed = f"where({self._print(condition)}, {self._print(value)}, {printed})"
-        return printed
-
-    def _print_Relational(self, expr: Any) -> str:
-        return f"({self._print(expr.lhs)} {expr.rel_op} {self._print(expr.rhs)})"
-
-    def _print_Infinity(self, expr: Any) -> str:
-        del expr
-        return "inf"
-
-    _print_StrictGreaterThan = _print_GreaterThan = _print_StrictLessThan = _print_LessThan = _print_Relational
-
-
-_RELATIONS: Final[dict[str, Callable[[float, float], bool]]] = {
-    ">": operator.gt,
-    ">=": operator.ge,
-    "<": operator.lt,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
-_JOINED: Final[dict[type, Callable[[list[bool]], bool]]] = {
-    sympy.And: all,
-    sympy.Or: any,
-    sympy.Not: lambda inner: not inner[0],
-}
 
 
 def number_of(node: Any) -> float:
@@ -171,15 +104,6 @@ def without_mod(node: Any) -> Any:
     return dividend - divisor * sympy.floor(dividend / divisor)
 
 
-def _total(terms: Iterable[float]) -> float:
-    """Return the exact sum; infinite or NaN if a term is, as in branches not taken."""
-    terms = list(terms)
-    try:
-        return math.fsum(terms)
-    except (OverflowError, ValueError):
-        return float(np.sum(terms))
-
-
 class Taken(NamedTuple):
     """The argument that a Max, Min or Piecewise takes at a point.
 
@@ -194,139 +118,8 @@ class Taken(NamedTuple):
     @property
     def argument(self) -> sympy.Expr:
         """The argument that is taken. [-]"""
-        return _choices(self.node)[self.place]
-
-
-def _choices(node: sympy.Expr) -> tuple[sympy.Expr, ...]:
-    return tuple(value for value, _ in node.args) if isinstance(node, sympy.Piecewise) else node.args
-
-
-Pair = tuple[float, Any]
-"""A value, and its derivatives by the free symbols as an array."""
-
-
-@dataclass(eq=False)
-class AtPoint:
-    """Definitions at a point."""
-
-    definitions: Definitions
-    at: Mapping[sympy.Symbol, float]
-    taken: dict[sympy.Expr, Taken] = field(default_factory=dict, init=False)
-    _known: dict[sympy.Expr, Pair] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        for place, (symbol, value) in enumerate(self.at.items()):
-            self._known[symbol] = (float(value), np.eye(len(self.at))[place])
-
-    @derived_property
-    def _flat(self) -> Any:
-        return np.zeros(len(self.at))
-
-    def value(self, expression: Any) -> float:
-        """Return the value of an expression. [unit of the expression]"""
-        return self.pair(sympy.sympify(expression))[0]
-
-    def gradient(self, expression: Any) -> dict[sympy.Symbol, float]:
-        """Return an expression's derivative by each free symbol. [unit of the expression over that of the symbol]"""
-        derivatives = self.pair(sympy.sympify(expression))[1]
-        return dict(zip(self.at, (float(derivative) for derivative in derivatives), strict=True))
-
-    def pair(self, node: Any) -> Pair:
-        """Return value and derivatives of a node; names are looked up, because they are evaluated first."""
-        if node not in self._known:
-            if node in self.definitions.expressions:
-                for symbol in self.definitions.needed_for([node]).expressions:
-                    if symbol not in self._known:
-                        self._known[symbol] = self._computed(self.definitions.expressions[symbol])
-            else:
-                self._known[node] = self._computed(node)
-        return self._known[node]
-
-    def _computed(self, node: Any) -> Pair:
-        if node.is_number:
-            return number_of(node), self._flat
-        with np.errstate(all="ignore"):  # branches that are not taken may divide by zero
-            return _RULES.get(type(node), AtPoint._other)(self, node)
-
-    def _other(self, node: Any) -> Pair:
-        """Return value and derivatives of a node without a rule, computed by sympy."""
-        pairs = [self.pair(argument) for argument in node.args]
-        places = [sympy.Dummy(real=True) for _ in pairs]
-        function, at = node.func(*places), {place: value for place, (value, _) in zip(places, pairs, strict=True)}
-        slopes = (
-            number_of(function.diff(place).subs(at)) * slope for place, (_, slope) in zip(places, pairs, strict=True)
-        )
-        return number_of(function.subs(at)), sum(slopes, self._flat)
-
-    def _modulo(self, node: Any) -> Pair:
-        return self.pair(without_mod(node))
-
-    def _add(self, node: Any) -> Pair:
-        pairs = [self.pair(argument) for argument in node.args]
-        return _total(value for value, _ in pairs), sum((slope for _, slope in pairs), self._flat)
-
-    def _multiply(self, node: Any) -> Pair:
-        def times(left: Pair, right: Pair) -> Pair:
-            return left[0] * right[0], left[0] * right[1] + right[0] * left[1]
-
-        return reduce(times, [self.pair(argument) for argument in node.args])
-
-    def _power(self, node: Any) -> Pair:
-        (base, of_base), (exponent, of_exponent) = (self.pair(argument) for argument in node.args)
-        value = float(np.float64(base) ** exponent)
-        if not base:
-            return value, self._flat
-        return value, value * (exponent / base * of_base + (np.log(base) * of_exponent if of_exponent.any() else 0.0))
-
-    def _exponential(self, node: Any) -> Pair:
-        value, slope = self.pair(node.args[0])
-        return float(np.exp(value)), np.exp(value) * slope
-
-    def _logarithm(self, node: Any) -> Pair:
-        value, slope = self.pair(node.args[0])
-        return float(np.log(value)), slope / value
-
-    def _rounded(self, node: Any) -> Pair:
-        numerator, denominator = (self.pair(part)[0] for part in node.args[0].as_numer_denom())
-        whole = np.ceil if isinstance(node, sympy.ceiling) else np.floor
-        return float(whole(np.float64(numerator) / denominator)), self._flat
-
-    def _extreme(self, node: Any) -> Pair:
-        pairs = [self.pair(argument) for argument in node.args]
-        values = tuple(value for value, _ in pairs)
-        place = values.index(max(values) if isinstance(node, sympy.Max) else min(values))
-        self.taken[node] = Taken(node, place, values)
-        return pairs[place]
-
-    def _piecewise(self, node: Any) -> Pair:
-        place = next(place for place, (_, condition) in enumerate(node.args) if self.holds(condition))
-        pairs = [self.pair(value) for value, _ in node.args]
-        self.taken[node] = Taken(node, place, tuple(value for value, _ in pairs))
-        return pairs[place]
-
-    def holds(self, condition: Any) -> bool:
-        """Tell whether a condition holds at the point."""
-        if condition in (sympy.true, sympy.false):
-            return bool(condition)
-        if type(condition) in _JOINED:
-            return _JOINED[type(condition)]([self.holds(argument) for argument in condition.args])
-        return _RELATIONS[condition.rel_op](self.value(condition.lhs), self.value(condition.rhs))
-
-
-_RULES: Final[dict[type, Callable[[AtPoint, Any], Pair]]] = {
-    sympy.Add: AtPoint._add,
-    sympy.Mul: AtPoint._multiply,
-    sympy.Pow: AtPoint._power,
-    sympy.exp: AtPoint._exponential,
-    sympy.log: AtPoint._logarithm,
-    sympy.ceiling: AtPoint._rounded,
-    sympy.floor: AtPoint._rounded,
-    sympy.Mod: AtPoint._modulo,
-    sympy.Max: AtPoint._extreme,
-    sympy.Min: AtPoint._extreme,
-    sympy.Piecewise: AtPoint._piecewise,
-}
-"""Kind of node -> the rule for its value and derivatives; sympy evaluates all others."""
+        argument = self.node.args[self.place]
+        return argument[0] if isinstance(self.node, sympy.Piecewise) else argument
 
 
 def single_values(point: Mapping[str, Any]) -> dict[str, float]:
@@ -352,7 +145,7 @@ def on_branch(point: AtPoint, expression: Any, *, only: sympy.Symbol | None = No
     known: dict[Any, Any] = {}
     if only is not None:
         known = {symbol: sympy.Float(value) for symbol, value in point.at.items() if symbol != only}
-    for name, expression_of_symbol in point.definitions.needed_for([expression]).expressions.items():
+    for name, expression_of_symbol in point.definitions.needed_for([expression]).items():
         known[name] = _taken(point, expression_of_symbol, known, keep_ceilings=only is None)
     taken = _taken(point, expression, known, keep_ceilings=only is None)
     return sympy.expand(taken, power_base=False, power_exp=False)

@@ -22,6 +22,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.wiring import Wired, with_links_scaled
 from perfmodel.numeric import exceeds, maximum, where
+from perfmodel.planning.formulas.evaluation import Values
 from perfmodel.planning.formulas.named_expressions import Definitions
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.prediction.device.system_part import SystemPart
@@ -197,7 +198,7 @@ class InWorkers:
         points, answers = self._answers(probes)
         wanted = [sympy.sympify(value) for value in np.atleast_1d(form)]
         with np.errstate(all="ignore"):
-            values = Definitions().function([self.symbol, *self.links], wanted)(*points)
+            values = Values(Definitions(), [self.symbol, *self.links], wanted)(*points)
         columns = np.stack([np.broadcast_to(np.asarray(value, dtype=float), len(answers)) for value in values], axis=1)
         return bool((np.abs(columns - answers) <= TOLERANCE * np.abs(answers)).all())
 
@@ -209,9 +210,7 @@ class InWorkers:
         for count, placed in zip(self.counts, self.placed, strict=True):
             taken = np.zeros(len(probes)) if placed is None else placed.time(probes)
             if is_symbolic(taken):
-                taken = np.stack(
-                    np.broadcast_arrays(*Definitions().function(list(self.links), list(taken))(*links.T)), 1
-                )
+                taken = np.stack(np.broadcast_arrays(*Values(Definitions(), self.links, taken)(*links.T)), 1)
             answers.append(np.broadcast_to(np.asarray(taken, dtype=float), (len(links), len(probes))))
             points.append(np.column_stack([np.full(len(links), float(count)), links]))
         return np.concatenate(points).T, np.concatenate(answers)
@@ -288,8 +287,8 @@ ROUNDING: Final = 1e-2
 """Share of the step, over the tolerance, above which differences of its parts exceed rounding. [1]"""
 ONE_OF_THEM: Final = "one of them: here messages differ in their ways, and no single expression holds for all of them"
 ALONE: Final = (
-    "with device=, or links that alone limit what is exchanged: here others share in it, "
-    "or their speed decides which way messages take"
+    "left out here, or given with device=: other links limit the exchange too, or the speed of these decides "
+    "which route messages take"
 )
 """Alternatives if several numbers of a system, or one of its links, have no closed form."""
 
@@ -336,11 +335,11 @@ class OpenSystem:
     def _job(self, count: int, bandwidth: Any, latency: Any) -> Job:
         """Return the job with a number of workers [1], and link values as ratios to the stated ones [1]."""
         target: Any = self.stated.target
-        asked: dict[str, Any] = {"workers": count} if WORKERS in self.symbols else {}
+        arguments: dict[str, Any] = {"workers": count} if WORKERS in self.symbols else {}
         if self.links:
             family, system = target.link.family.stem, target.system_part.system
-            asked["system"] = with_links_scaled(system, family, bandwidth, latency=latency)
-        return self.job.replace(**asked)
+            arguments["system"] = with_links_scaled(system, family, bandwidth, latency=latency)
+        return self.job.replace(**arguments)
 
     @derived_property
     def by_count(self) -> tuple[Prepared, ...]:
@@ -414,7 +413,7 @@ class OpenSystem:
         def of(name: str) -> Any:
             return self.collective([None if reduction is None else getattr(reduction, name) for reduction in every])
 
-        def number(name: str) -> Any:  # of one worker, who exchanges nothing, any number is right
+        def number(name: str) -> Any:  # one worker exchanges nothing, so any number will do
             return self._in_workers([getattr(there[0] if one is None else one, name) for one in every])
 
         if isinstance(last, ThroughServer):
@@ -436,7 +435,7 @@ class OpenSystem:
             points.append(list(point.values()))
             answers.append([float(getattr(step, name)) for name in (*wanted, "step_s")])
         with np.errstate(all="ignore"):
-            totals = definitions.function(list(at), [parts[name] for name in wanted])(*np.array(points).T)
+            totals = Values(definitions, at, [parts[name] for name in wanted])(*np.array(points).T)
         *expected, step_s = np.array(answers).T
         for of_formula, of_numbers in zip(totals, expected, strict=True):
             if (np.abs(of_formula - of_numbers) > TOLERANCE * (np.abs(of_numbers) + ROUNDING * step_s)).any():

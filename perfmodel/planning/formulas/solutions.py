@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -12,13 +12,143 @@ import sympy
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
-from perfmodel.planning.formulas.bounds import Bounded, Bounds, Search, Turn, constant
+from perfmodel.planning.formulas.evaluation import AtPoint, Bounded, Bounds, constant
 from perfmodel.planning.formulas.formula_text import changed_branches
-from perfmodel.planning.formulas.named_expressions import AtPoint, on_branch, single_values
+from perfmodel.planning.formulas.named_expressions import on_branch, single_values
 from perfmodel.planning.formulas.symbols import FREE, by_names, checked_point, known_symbol
 
 if TYPE_CHECKING:
     from perfmodel.planning.formulas.formula import Formula
+
+SAME: Final = 1e-13
+"""Relative difference below which two numbers are equal except for rounding. [1]"""
+NARROW: Final = 1e-9
+"""Relative width below which cells are not split. [1]"""
+PIECES: Final = 64
+"""Most pieces that a cell is split into. [1]"""
+AT_ONCE: Final = 1024
+"""Cells that are bounded at once. [1]"""
+MOST_CELLS: Final = 16 * AT_ONCE
+"""Cells that are bounded before a search continues without proof. [1]"""
+
+
+class Turn(NamedTuple):
+    """The two neighbouring places between which a difference first changes sign.
+
+    ``low`` and ``high`` are adjacent, and ``one_turn`` holds the ends of a wider stretch with no other turn in it
+    [unit of the symbol]; ``certain`` tells whether it is proven to be the first [-].
+    """
+
+    low: float
+    high: float
+    one_turn: tuple[float, float]
+    certain: bool
+
+
+@dataclass(kw_only=True)
+class Search:
+    """A search for the sign changes of a difference."""
+
+    difference: Callable[[Any], tuple[Any, Any]]
+    bounds: Callable[[Any, Any], Bounds]
+    unit: float
+    certain: bool = field(default=True, init=False)
+
+    def signs(self, places: Any) -> Any:
+        """Return the sign of the difference at places; 0 within rounding. [1]"""
+        difference, scale = self.difference(places)
+        return np.where(np.abs(difference) <= SAME * scale, 0.0, np.sign(difference))
+
+    def sign(self, place: float) -> float:
+        """Return the sign of the difference at one place. [1]"""
+        return float(self.signs(np.array([place]))[0])
+
+    def first_turn(self, places: Any) -> Turn | None:
+        """Return the first place at which the sign differs from that at the start."""
+        start, self.certain = self.sign(places[0]), True
+        lows, highs, turn = self._up_to_turn(places[:-1], places[1:], start)
+        bounded, rounds = 0, 0
+        while True:
+            wide = ~self._is_narrow(lows, highs)
+            lows, highs = lows[wide], highs[wide]
+            if bounded + len(lows) > MOST_CELLS:
+                self.certain, lows, highs = False, lows[:0], highs[:0]
+            elif start == 0 and rounds:
+                # two that are equal at every place tried in a cell count as equal throughout it
+                lows, highs = lows[:0], highs[:0]
+            bounded += len(lows)
+            open_still = ~self._proven(lows, highs, start)
+            lows, highs = lows[open_still], highs[open_still]
+            is_single = turn is None or self._turns_once(*turn)
+            if not len(lows) and is_single:
+                break
+            count = max(2, min(PIECES, AT_ONCE // (len(lows) + 1)))
+            if turn is not None and not is_single:
+                lows, highs = np.append(lows, turn[0]), np.append(highs, turn[1])
+            lows, highs, earlier = self._up_to_turn(*self._split(lows, highs, count), start)
+            turn, rounds = earlier or turn, rounds + 1
+        return None if turn is None else Turn(*self._narrowed(*turn, start), turn, self.certain)
+
+    def _up_to_turn(self, lows: Any, highs: Any, start: float) -> tuple[Any, Any, tuple[float, float] | None]:
+        """Return the cells up to the first whose upper end has another sign, including that one."""
+        turned = np.flatnonzero(self.signs(highs) != start)
+        if not len(turned):
+            return lows, highs, None
+        first = turned[0]
+        return lows[:first], highs[:first], (float(lows[first]), float(highs[first]))
+
+    def _is_narrow(self, low: Any, high: Any) -> Any:
+        return high - low <= (self.unit or NARROW * low)
+
+    def _proven(self, low: Any, high: Any, start: float) -> Any:
+        """Tell which cells provably have the starting sign throughout."""
+        proven = np.zeros(len(low), dtype=bool)
+        for first in range(0, len(low), AT_ONCE):
+            part = slice(first, first + AT_ONCE)
+            proven[part] = self._stays(low[part], high[part], start)
+        return proven
+
+    def _stays(self, low: Any, high: Any, start: float) -> Any:
+        bounds = self.bounds(low, high)
+        if start == 0:
+            return (bounds.low == 0) & (bounds.high == 0)
+        if start < 0:
+            bounds = -bounds
+        smooth = ~bounds.jumps.astype(bool)
+        at_ends = [np.abs(self.difference(end)[0]) for end in (low, high)]
+        monotone = (bounds.slope_low >= 0) | (bounds.slope_high <= 0)
+        with np.errstate(invalid="ignore"):
+            from_low = at_ends[0] + np.minimum(bounds.slope_low, 0) * (high - low) > 0
+            from_high = at_ends[1] - np.maximum(bounds.slope_high, 0) * (high - low) > 0
+        return (bounds.low > 0) | (smooth & (monotone | from_low | from_high))
+
+    def _turns_once(self, low: float, high: float) -> bool:
+        if bool(self._is_narrow(low, high)):
+            return True
+        bounds = self.bounds(np.array([low]), np.array([high]))
+        rises = bool(bounds.slope_low[0] >= 0) or bool(bounds.slope_high[0] <= 0)
+        return rises and not bool(bounds.jumps[0])
+
+    def _split(self, lows: Any, highs: Any, count: int) -> tuple[Any, Any]:
+        """Split each cell into ``count`` pieces; fewer where it has fewer multiples of the unit."""
+        if not self.unit:
+            ends = np.geomspace(lows, highs, count + 1)
+            ends[0], ends[-1] = lows, highs
+            return ends[:-1].T.ravel(), ends[1:].T.ravel()
+        ends = self.unit * np.round(np.linspace(lows, highs, count + 1) / self.unit)
+        below, above = ends[:-1].T.ravel(), ends[1:].T.ravel()
+        return below[above > below], above[above > below]
+
+    def _narrowed(self, low: float, high: float, start: float) -> tuple[float, float]:
+        """Return neighbouring numbers around the sign change between two places."""
+        while True:
+            inner, outer = self._split(np.array([low]), np.array([high]), PIECES)
+            keep = (outer > inner) & (inner >= low) & (outer <= high)
+            _, _, turn = self._up_to_turn(inner[keep], outer[keep], start)
+            if turn is None or turn == (low, high):
+                return low, high
+            low, high = turn
+
 
 WIDEST: Final = 1000.0
 """Default search range on either side of the stated value, as a factor. [1]"""
@@ -68,28 +198,31 @@ class _Question:
     target: float
     at: Mapping[str, float]
 
-    def of(self, side: Formula, values: Any) -> Any:
-        point = {name: value for name, value in self.at.items() if name in side.symbols}
-        return side(**point, **{self.name: values})
+    @property
+    def sides(self) -> list[Formula]:
+        return [self.first] if self.second is None else [self.first, self.second]
+
+    def others(self, side: Formula) -> dict[str, float]:
+        """Return the values of the other symbols of a side, without the stated ones."""
+        return {name: value for name, value in self.at.items() if name in side.symbols}
 
     @property
     def unit(self) -> int:
-        sides = [self.first] if self.second is None else [self.first, self.second]
-        return math.lcm(*(side.opened.unit_of(self.name) for side in sides))
+        return math.lcm(*(side.opened.unit_of(self.name) for side in self.sides))
 
     def difference(self, values: Any) -> Any:
         return self.scaled(values)[0]
 
     def scaled(self, values: Any) -> tuple[Any, Any]:
         """Return differences, and the scale that rounding is measured against."""
-        one = self.of(self.first, values)
-        other = self.target if self.second is None else self.of(self.second, values)
+        one, *second = [side(**self.others(side), **{self.name: values}) for side in self.sides]
+        other = second[0] if second else self.target
         return one - other, np.maximum(np.abs(one), np.abs(other))
 
     @derived_property
     def _bounded(self) -> list[Bounded]:
         def bounded(side: Formula, expression: Any) -> Bounded:
-            values = side.stated | {name: value for name, value in self.at.items() if name in side.symbols}
+            values = side.stated | self.others(side)
             at = {side.symbols[name]: value for name, value in values.items() if name != self.name}
             return Bounded(side.definitions, expression, side.symbols[self.name], at)
 
@@ -109,11 +242,7 @@ class _Question:
         return one if self.second is not None else one + constant(-self.target)
 
     def points(self, value: float) -> list[tuple[Formula, AtPoint]]:
-        sides = [self.first] if self.second is None else [self.first, self.second]
-        return [
-            (side, side.point({name: v for name, v in self.at.items() if name in side.symbols} | {self.name: value}))
-            for side in sides
-        ]
+        return [(side, side.point(self.others(side) | {self.name: value})) for side in self.sides]
 
 
 def solved(
@@ -158,7 +287,7 @@ class _Met(NamedTuple):
 def _met(question: _Question, places: Any) -> _Met:
     """Return the first sign change, and the stretch of equality there."""
     search = Search(difference=question.scaled, bounds=question.bounds, unit=float(question.unit))
-    start, ends = float(search.signs(places[:1])[0]), (float(places[0]), float(places[-1]))
+    start, ends = search.sign(places[0]), (float(places[0]), float(places[-1]))
     turn = search.first_turn(places)
     if start == 0:
         until = ends[1] if turn is None else turn.low
@@ -169,10 +298,10 @@ def _met(question: _Question, places: Any) -> _Met:
         if turn is None:
             allowed = f"a quantity that differs from {question.first.quantity}; the two are equal everywhere"
             raise ArgumentError("second", question.second.quantity, allowed)
-        return _Met(turn, 0.0, float(search.signs(np.array([turn.high]))[0]), equal, ends)
+        return _Met(turn, 0.0, search.sign(turn.high), equal, ends)
     if turn is None:
         raise _nowhere(question, places, proven=search.certain)
-    after = float(search.signs(np.array([turn.high]))[0])
+    after = search.sign(turn.high)
     if after:
         return _Met(turn, start, after, None, ends)
     later = search.first_turn(np.append(turn.high, places[places > turn.high])) if turn.high < ends[1] else None
@@ -180,7 +309,7 @@ def _met(question: _Question, places: Any) -> _Met:
     equal = (turn.high, until) if until > turn.high * (1 + NEAR) else None
     if later is None:
         return _Met(turn, start, 0.0, equal, ends)
-    after = float(search.signs(np.array([later.high]))[0])
+    after = search.sign(later.high)
     return _Met(turn, start, after, equal, ends)
 
 

@@ -186,8 +186,8 @@ def _link_bandwidth(opened: Opened, symbol: sympy.Symbol) -> float:
         opened.of_system["link_bandwidth_bytes_per_s"] = symbol
     place = f"links/{target.link.family.stem}/"
     value = float(target.link.effective_bandwidth_bytes_per_s)
-    asked = [name for name in opened.prepared.constant_names if name.startswith(place)]
-    for name in asked:  # pageable copies keep their share of the bandwidth
+    constants = [name for name in opened.prepared.constant_names if name.startswith(place)]
+    for name in constants:  # pageable copies keep their share of the bandwidth
         opened.factors[name] = opened.factor_of(name, symbol) * symbol / value
     return value
 
@@ -233,14 +233,16 @@ NOT_THE_FIELD: Final[Mapping[str, str]] = {
 def open_up(opened: Opened, free: Iterable[Any]) -> Opened:
     """Replace numbers by symbols."""
     prepared = opened.prepared
-    for asked in free:
-        stated = asked.name if isinstance(asked, sympy.Symbol) else str(asked)
+    for number in free:
+        stated = number.name if isinstance(number, sympy.Symbol) else str(number)
         known = FREE.get(stated)
         name = stated if known else _constant_name(stated, prepared)
         if name in opened.symbols:
             raise ArgumentError("free", stated, "a list without repeats")
         whole = bool(known and known.whole)
-        symbol = asked if isinstance(asked, sympy.Symbol) else sympy.Symbol(name, positive=True, integer=whole or None)
+        symbol = (
+            number if isinstance(number, sympy.Symbol) else sympy.Symbol(name, positive=True, integer=whole or None)
+        )
         opened.stated[name] = known.put(opened, symbol) if known else _constant(opened, name, symbol)
         opened.symbols[name] = symbol
     if opened.of_system:
@@ -308,8 +310,8 @@ def latex_of(name: str) -> str:
 
 def known_symbol(formula: Formula, symbol: str | sympy.Symbol) -> str:
     """Return the name of a free symbol, given by name or as the symbol itself."""
-    for name, own_symbol in formula.symbols.items():
-        if symbol in (name, own_symbol) or str(symbol) == own_symbol.name:
+    for name, known in formula.symbols.items():
+        if symbol in (name, known) or str(symbol) == known.name:
             return name
     kind = "free symbol of this formula"
     raise UnknownNameError(kind, str(symbol), tuple(formula.symbols))
@@ -362,10 +364,6 @@ class NoClosedForm:
     applies: Callable[[set[str], Arguments], bool]
 
 
-def _has(argument: str, *values: object) -> Callable[[set[str], Arguments], bool]:
-    return lambda free, arguments: arguments.get(argument) in values
-
-
 def _of_a_system(free: set[str], arguments: Arguments) -> bool:
     return "workers" in free or (bool(LINKS & free) and arguments.get("system") is not None)
 
@@ -400,7 +398,7 @@ NO_CLOSED_FORM: Final = (
         what="messages merged for the shortest step",
         why="a search decides which gradients share a message, again at every value",
         instead="a size in bytes, 0 or infinity",
-        applies=_has("bucket_bytes", MERGED),
+        applies=lambda free, arguments: arguments.get("bucket_bytes") == MERGED,
     ),
     NoClosedForm(
         argument="input_variation",

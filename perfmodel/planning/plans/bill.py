@@ -53,9 +53,9 @@ class Bill:
 
     hours: float
     hire_usd: float
-    storage_usd: float
-    energy_usd: float
-    energy_kwh: float | None
+    storage_usd: float = 0.0
+    energy_usd: float = 0.0
+    energy_kwh: float | None = None
     checkpoint_interval_s: float | None
     lost_share: float
 
@@ -82,15 +82,7 @@ class Hired:
         work_s = share * self.work_s
         duration_s, interval_s = self._duration(terms, work_s)
         if math.isinf(duration_s):
-            return Bill(
-                hours=math.inf,
-                hire_usd=math.inf,
-                storage_usd=0.0,
-                energy_usd=0.0,
-                energy_kwh=None,
-                checkpoint_interval_s=interval_s,
-                lost_share=1.0,
-            )
+            return Bill(hours=math.inf, hire_usd=math.inf, checkpoint_interval_s=interval_s, lost_share=1.0)
         hours = duration_s / SECONDS_PER_HOUR
         energy_kwh = energy_usd = None
         if self.device_w is not None:
@@ -246,21 +238,19 @@ def spot_terms(
     restart_s: Any,
 ) -> dict[str, Any]:
     """Read the interruptions of spot instances and the storage of checkpoints."""
-    spot_terms = {"interruptions_per_hour": interruptions_per_hour, "checkpoint_to": checkpoint_to}
-    for name, value in spot_terms.items():
+    reasons = {
+        "interruptions_per_hour": (interruptions_per_hour, "no file states how often an instance is interrupted"),
+        "checkpoint_to": (checkpoint_to, "checkpoints need a storage"),
+    }
+    for name, (value, reason) in reasons.items():
         if is_asked and value is None:
-            allowed = "set with purchase='spot': " + (
-                "no file states how often an instance is interrupted"
-                if name == "interruptions_per_hour"
-                else "checkpoints need a storage"
-            )
-            raise ArgumentError(name, None, allowed)
+            raise ArgumentError(name, None, f"set with purchase='spot': {reason}")
         if not is_asked and value is not None:
             raise ArgumentError(name, value, "must not be given without purchase='spot': nothing is interrupted")
     restart_s = from_zero_to(MOST_RESTART_S, "restart_s", restart_s)
+    if not is_asked and restart_s:
+        raise ArgumentError("restart_s", restart_s, "0 without purchase='spot': nothing is interrupted")
     if not is_asked:
-        if restart_s:
-            raise ArgumentError("restart_s", restart_s, "0 without purchase='spot': nothing is interrupted")
         return {}
     storage = checkpoint_to if isinstance(checkpoint_to, Storage) else load_storage(checkpoint_to)
     try:

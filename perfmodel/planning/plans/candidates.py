@@ -15,15 +15,15 @@ from perfmodel.hardware.gpu import Gpu
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.hardware.price import InstancePrice
 from perfmodel.hardware.wiring import Wired
+from perfmodel.planning.plans.answer import MEMORY, Limits, PlanRow, with_front
 from perfmodel.planning.plans.bill import MOST_TRIES, SPOT, Hired, Terms, Workload
-from perfmodel.planning.plans.report import MEMORY, Limits, PlanRow, with_front
-from perfmodel.planning.predict_options import listed, options_of
+from perfmodel.planning.scaling import listed, options_of
 from perfmodel.prediction.arguments.checks import NO_SYNC, positive, whole_number
 from perfmodel.prediction.bill import check_processors, host_count_of, instances_of, mean_power_of, processors_of
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.job.data_path import HOST_MEMORY
 from perfmodel.prediction.predict import predict
-from perfmodel.prediction.words.report import fit_sentence
+from perfmodel.prediction.words.prediction_text import fit_sentence
 from perfmodel.presentation.quantities import is_number
 
 if TYPE_CHECKING:
@@ -37,6 +37,10 @@ PURCHASES: Final = (ON_DEMAND, SPOT)
 
 OWN: Final = "own"
 """Purchase of machines whose price is a number."""
+
+
+OF_BILL: Final = ("hours", "usd", "storage_usd", "energy_usd", "energy_kwh", "lost_share")
+"""Fields that a row takes from its bill, unless the job never ends."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -83,11 +87,11 @@ class Question:
 
     def feed_of(self, candidate: Candidate) -> dict[str, Any]:
         """Return the input arguments of a candidate; a device's host has as many cores as its price implies."""
-        asked = {name: self.options.get(name) for name in FEED} | candidate.feed
+        feed = {name: self.options.get(name) for name in FEED} | candidate.feed
         is_decoded = (
             isinstance(self.workload.dataset, Dataset) and self.workload.dataset.decode_rate_per_core is not None
         )
-        if not is_decoded or asked["decode_cores"] is not None or asked["input_from"] == HOST_MEMORY:
+        if not is_decoded or feed["decode_cores"] is not None or feed["input_from"] == HOST_MEMORY:
             return candidate.feed
         cores = candidate.known_cores
         return candidate.feed if cores is None else candidate.feed | {"decode_cores": cores}
@@ -126,8 +130,8 @@ class Question:
             question = replace(question, workload=question.workload.of(amount))
         if batch_size is not None:
             sizes = {"batch_size": batch_size, "global_batch_size": batch_size * row.workers}
-            asked = {name: size for name, size in sizes.items() if self.sizes[name] is not None}
-            question = replace(question, sizes=self.sizes | asked, predictions={})
+            changed = {name: size for name, size in sizes.items() if self.sizes[name] is not None}
+            question = replace(question, sizes=self.sizes | changed, predictions={})
         return question.entry(entry.candidate, row.sync, row.workers, SPOT if row.purchase == SPOT else ON_DEMAND)
 
     def _work_s(self, p: Prediction) -> float:
@@ -154,13 +158,8 @@ class Question:
             row,
             instances=hired.instance_count,
             step_s=p.step_s,
-            hours=None if never_ends else bill.hours,
-            usd=None if never_ends else bill.usd,
-            storage_usd=None if never_ends else bill.storage_usd,
-            energy_usd=None if never_ends else bill.energy_usd,
-            energy_kwh=bill.energy_kwh,
+            **{} if never_ends else {name: getattr(bill, name) for name in OF_BILL},
             checkpoint_interval_s=bill.checkpoint_interval_s,
-            lost_share=None if never_ends else bill.lost_share,
             mean_staleness=p.mean_staleness,
             limited_by=limited_by,
             reason=reason,

@@ -16,6 +16,7 @@ from perfmodel.hardware.dataset import Dataset
 from perfmodel.hardware.price import InstancePrice, StoragePrice
 from perfmodel.hardware.storage import Storage
 from perfmodel.measurements.table import Run
+from perfmodel.planning.plans.answer import BUDGET, DEADLINE, HEADINGS, MEMORY, Change, Limits, Plan, PlanRow
 from perfmodel.planning.plans.bill import SPOT, Terms, energy_terms, read_workload, spot_terms, storage_terms
 from perfmodel.planning.plans.candidates import (
     ON_DEMAND,
@@ -26,8 +27,7 @@ from perfmodel.planning.plans.candidates import (
     entries_of,
     read_candidates,
 )
-from perfmodel.planning.plans.report import BUDGET, DEADLINE, HEADINGS, MEMORY, Change, Limits, Plan, PlanRow
-from perfmodel.planning.predict_options import check_options, listed
+from perfmodel.planning.scaling import MOST_PENALTY, check_options, listed
 from perfmodel.prediction.arguments.checks import from_zero_to, one_of, positive, whole_number
 from perfmodel.prediction.job.agreement_options import sync_names
 from perfmodel.prediction.memory.batch_limit import max_batch_size
@@ -44,13 +44,10 @@ OF_A_ROW: Final = ("graph", "device", "system", "workers", "sync", "batch_size",
 PRICE_FIELDS: Final = {ON_DEMAND: "usd_per_hour", SPOT: "spot_usd_per_hour"}
 """Purchase -> the field of a price's file that holds its price."""
 
-MOST_PENALTY: Final = 1e6
-"""Largest staleness penalty; anything larger is a typing error. [1]"""
-
 
 def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tuple[str, ...]:
     """Return the caveats printed below the table."""
-    notes = ["every instance with a device at work is paid whole; servers of their own and traffic are not paid for"]
+    notes = ["every instance with a working device is paid for in full; separate servers and traffic are not included"]
     notes += dict.fromkeys(note for candidate in question.candidates for note in candidate.notes)
     for candidate in question.candidates:
         cores = question.feed_of(candidate).get("decode_cores")
@@ -66,7 +63,7 @@ def _notes(question: Question, purchases: list[str], rows: list[PlanRow]) -> tup
     notes += _notes_on_prices(question, purchases, rows)
     if any(row.energy_kwh is not None for row in rows):
         notes.append(
-            "kWh of devices without hosts: GPUs by what works in a step, CPUs at thermal design power, an upper bound"
+            "kWh count devices, not hosts: GPUs by the work of a step, CPUs at thermal design power, an upper bound"
         )
     if any((row.mean_staleness or 0) > 0 for row in rows):
         penalty = question.staleness_penalty
@@ -161,12 +158,14 @@ def plan(
         ``decode_cores`` gives the number of cores. [-]
     dataset_size : int
         Samples of an epoch whose mini-batches are in host memory. [samples]
-    epochs, samples : int
-        Amount of work; give one of the two. [1, samples]
+    epochs : int
+        Passes over the data set; exactly one of ``epochs`` and ``samples`` must be given. [1]
+    samples : int
+        Samples in all, instead of ``epochs``. [samples]
     deadline_hours : float
-        Longest time; None for no limit. [h]
+        Longest time; without it there is no limit. [h]
     budget_usd : float
-        Highest cost; None for no limit. [USD]
+        Highest cost; without it there is no limit. [USD]
     sync : str or iterable of str
         Synchronous or asynchronous ways for several workers to agree, as in :func:`perfmodel.predict`. [-]
     purchase : str or iterable of str
@@ -224,7 +223,8 @@ def plan(
     most_workers = max(count for candidate in read for count in candidate.workers)
     check_options(options, syncs, most_workers=most_workers, of_a_row=OF_A_ROW, of="plan")
     workload = read_workload(dataset=dataset, dataset_size=dataset_size, epochs=epochs, samples=samples)
-    sizes = _sizes(batch_size=batch_size, global_batch_size=global_batch_size)
+    sizes = {"batch_size": batch_size, "global_batch_size": global_batch_size}
+    sizes = {name: None if size is None else whole_number(name, size) for name, size in sizes.items()}
     question = Question(
         graph=graph,
         candidates=tuple(read),
@@ -257,11 +257,6 @@ def plan(
 def _devices_per_worker(options: Mapping[str, Any]) -> int:
     """Return how many devices hold one worker's network. [1]"""
     return math.prod(whole_number(name, options.get(name, 1)) for name in ("stages", "tensor_size"))
-
-
-def _sizes(**sizes: Any) -> dict[str, Any]:
-    """Return the batch size as predict takes it; reject one that no row could run."""
-    return {name: None if size is None else whole_number(name, size) for name, size in sizes.items()}
 
 
 def _decided(question: Question, entries: list[Entry], purchases: list[str]) -> Plan:

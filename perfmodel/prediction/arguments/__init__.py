@@ -5,5 +5,5 @@ Map of the folder, lowest module first:
 - ``checks``: which single values are allowed.
 - ``tries``: other values of an argument that ``advise`` tries.
 - ``table``: the record of one argument, ``ARGUMENTS``, the one list of all, and which combinations are allowed.
-- ``typed``: the same for type checkers and completion; written by ``tools/generate_arguments.py``.
+- ``typed``: the same as types; ``tools/generate_arguments.py`` writes its stub for type checkers and completion.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -100,25 +101,20 @@ def _typed(*types: type, allowed: str) -> Check:
     return checked
 
 
-def _loaded(load: Any) -> Check:
-    """Make a loader that takes a name or path, and passes objects through."""
-
-    def loaded(name: str, value: Any) -> Any:
-        del name
-        is_plain = value is None or isinstance(value, str | Path | int | float | list | tuple | set | Mapping)
-        return load(value) if is_plain else value
-
-    return loaded
-
-
 _NOT_NAMES: Final = (int, float, complex, list, tuple, set, Mapping, np.ndarray)
 
 
 def _named(name: str, value: Any) -> Any:
-    """Load a name or path; reject numbers and collections."""
+    """Pass on a name, path or loaded object; reject numbers and collections."""
     if isinstance(value, _NOT_NAMES):
         raise ArgumentError(name, value, "a name, a path to a .toml file, or what was loaded")
     return value
+
+
+def _loaded(load: Any) -> Check:
+    """Make a loader of names and paths that passes loaded objects on; the loader rejects numbers and collections."""
+    plain = (str, Path, *_NOT_NAMES)
+    return lambda _, value: load(value) if value is None or isinstance(value, plain) else value
 
 
 def _optimizer(name: str, value: Any) -> Any:
@@ -127,28 +123,20 @@ def _optimizer(name: str, value: Any) -> Any:
     return value
 
 
-def _load_fit(value: Any) -> Any:
-    from perfmodel.hardware.fit_file import load_fit
-
-    return load_fit(value)
-
-
-def _sync(name: str, value: Any) -> str:
-    from perfmodel.prediction.job.agreement_options import sync_names
-
-    return one_of(name, value, sync_names())
+def _of(where: str) -> Any:
+    """Import ``module:name`` when it is needed: whether a value is allowed is known by rooms above this one."""
+    module, _, name = where.partition(":")
+    return getattr(import_module(f"perfmodel.{module}"), name)
 
 
-def _parallelism(name: str, value: Any) -> str:
-    from perfmodel.parallelism.registry import PARALLELISMS
+def _among(where: str) -> Check:
+    """Make a check of names, which a registry or a function elsewhere lists."""
 
-    return one_of(name, value, tuple(PARALLELISMS))
+    def checked(name: str, value: Any) -> str:
+        known = _of(where)
+        return one_of(name, value, tuple(known() if callable(known) else known))
 
-
-def _schedule(name: str, value: Any) -> str:
-    from perfmodel.cost.pipeline_order import SCHEDULES
-
-    return one_of(name, value, tuple(SCHEDULES))
+    return checked
 
 
 def _message_size(name: str, value: Any) -> Any:
@@ -157,13 +145,6 @@ def _message_size(name: str, value: Any) -> Any:
         return value
     allowed = f"bytes from 0 (every layer by itself) to infinity (one message), or {MERGED!r} for the shortest step"
     raise ArgumentError(name, value, allowed)
-
-
-def _straggler(name: str, value: Any) -> Any:
-    del name
-    from perfmodel.prediction.job.straggler import straggler_of
-
-    return straggler_of(value)
 
 
 def _system_name(job: Job) -> str | None:
@@ -268,12 +249,14 @@ _ROWS: Final = (
         help="Data-parallel workers, each with its own mini-batch; uses workers x stages x tensor_size devices.",
     ),
     Argument(
-        name="parallelism", type="str", unit="-", group="spread", default="data", metavar="KIND", check=_parallelism,
+        name="parallelism", type="str", unit="-", group="spread", default="data", metavar="KIND",
+        check=_among("parallelism.registry:PARALLELISMS"),
         means=_shared,
         help="Shared by devices: nothing (data), layers (model, pipeline), each layer (tensor), dense layers (hybrid).",
     ),
     Argument(
-        name="sync", type="str", unit="-", group="exchange", default="ring_all_reduce", metavar="HOW", check=_sync,
+        name="sync", type="str", unit="-", group="exchange", default="ring_all_reduce", metavar="HOW",
+        check=_among("prediction.job.agreement_options:sync_names"),
         help="How workers agree: all wait for all (all_reduce, as in the framework's library; ring_all_reduce, "
         "binomial_tree, recursive_doubling, halving_doubling, double_binary_tree, hierarchical, host_tree, in_network, "
         "one_to_all, parameter_server), they do not wait for all (downpour, delay_compensated, bounded_staleness, "
@@ -318,7 +301,8 @@ _ROWS: Final = (
         help="Parts of a worker's mini-batch that follow one another through the stages.",
     ),
     Argument(
-        name="schedule", type="str", unit="-", group="spread", default="1f1b", metavar="NAME", check=_schedule,
+        name="schedule", type="str", unit="-", group="spread", default="1f1b", metavar="NAME",
+        check=_among("cost.pipeline_order:SCHEDULES"),
         needs=(Need("parallelism", values=("pipeline",), allowed="'1f1b' unless parallelism='pipeline'"),),
         help="Order of a pipeline's work: 1f1b, gpipe or interleaved.",
     ),
@@ -381,7 +365,8 @@ _ROWS: Final = (
     ),
     Argument(
         name="straggler", type="Mapping[str, Any] | Straggler | None", unit="-", group="exchange", metavar="KIND=X",
-        check=_straggler, means=lambda job: None if job.straggler is None else job.straggler.times,
+        check=lambda _, value: _of("prediction.job.straggler:straggler_of")(value),
+        means=lambda job: None if job.straggler is None else job.straggler.times,
         help='How workers\' times vary, e.g. {"distribution": "normal", "cv": 0.1}; also lognormal and '
         "shifted_exponential with cv, empirical with measured times, unequal with a permanent time for each worker.",
     ),
@@ -393,7 +378,7 @@ _ROWS: Final = (
     Argument(
         name="dataset", type="str | Path | Dataset | None", unit="-", group="input", loads=_loaded(load_dataset),
         check=_typed(str, Path, Dataset, allowed="a name, a path to a .toml file, or a Dataset"),
-               help="Data set read and decoded in every step; None if mini-batches are in host memory already.",
+        help="Data set read and decoded in every step; None if mini-batches are in host memory already.",
     ),
     Argument(
         name="input_from", type="str | Path | Storage | None", unit="-", group="input",
@@ -426,7 +411,8 @@ _ROWS: Final = (
     ),
     Argument(
         name="calibration", type="str | Path | FitFile | None", unit="-", group="constants",
-        loads=_loaded(_load_fit), check=_named, means=lambda job: None if job.calibration is None else job.fit.name,
+        loads=_loaded(lambda value: _of("hardware.fit_file:load_fit")(value)), check=_named,
+        means=lambda job: None if job.calibration is None else job.fit.name,
         help="Fitted factors on the constants of the spec files, e.g. shi2016_gpu.",
     ),
 )  # fmt: skip
@@ -451,7 +437,7 @@ _OF_SEVERAL: Final = frozenset(names_of("exchange"))
 
 def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Check each argument and keep those that differ from their defaults."""
-    asked = {}
+    stated = {}
     for name, value in arguments.items():
         if name not in DEFAULTS:
             kind = "argument of predict"
@@ -461,38 +447,38 @@ def asked_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
             check = CHECKS[name]
             checked = value if check is None else check(name, value)
             if default is None or checked != default:  # comparing with None would compare whole spec files
-                asked[name] = checked
-    return asked
+                stated[name] = checked
+    return stated
 
 
-def check_together(asked: Mapping[str, Any]) -> None:
+def check_together(stated: Mapping[str, Any]) -> None:
     """Raise if arguments of a job contradict each other."""
-    for name, value in asked.items():
+    for name, value in stated.items():
         row = ARGUMENTS[name]
         for other, allowed in row.excludes.items():
-            if other in asked:
-                raise ArgumentError(name, (value, asked[other]), allowed)
+            if other in stated:
+                raise ArgumentError(name, (value, stated[other]), allowed)
         for need in row.needs:
-            met = asked.get(need.argument) in need.values if need.values else need.argument in asked
+            met = stated.get(need.argument) in need.values if need.values else need.argument in stated
             if not met and value not in need.harmless:
                 raise ArgumentError(name, value, need.allowed)
-    if not _OF_SEVERAL.isdisjoint(asked):
-        _check_workers(asked)
+    if not _OF_SEVERAL.isdisjoint(stated):
+        _check_workers(stated)
 
 
-def _check_workers(asked: Mapping[str, Any]) -> None:
+def _check_workers(stated: Mapping[str, Any]) -> None:
     """Raise if worker times do not suit the strategy or the number of workers."""
     from perfmodel.prediction.job.agreement_options import refuse_unused
 
-    workers = asked.get("workers", DEFAULTS["workers"])
-    refuse_unused(asked, (asked.get("sync", DEFAULTS["sync"]),), worker_count=workers)
-    group_size = asked.get("group_size")
+    workers = stated.get("workers", DEFAULTS["workers"])
+    refuse_unused(stated, (stated.get("sync", DEFAULTS["sync"]),), worker_count=workers)
+    group_size = stated.get("group_size")
     if group_size is not None and workers % group_size:
         raise ArgumentError("group_size", group_size, f"a divisor of the {workers} workers")
-    if "straggler" in asked:
+    if "straggler" in stated:
         from perfmodel.prediction.job.straggler import straggler_of_job
 
-        straggler = straggler_of_job(asked)
+        straggler = straggler_of_job(stated)
         assert straggler is not None
         straggler.check_workers(workers)
         straggler.check_backups(workers)

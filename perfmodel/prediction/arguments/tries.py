@@ -14,23 +14,23 @@ from perfmodel.prediction.arguments.checks import MERGED
 from perfmodel.presentation.quantities import bytes_text
 from perfmodel.units import MIB
 
-Asked: TypeAlias = Any
+Arguments: TypeAlias = Any
 """All arguments of a job by name, defaults included."""
 
 Tries: TypeAlias = Mapping[Any, str] | str
 """Other values, with a few words for each; or why no other value is worth trying."""
 
 
-def overlapping(asked: Asked, value: Any) -> Tries:
+def overlapping(arguments: Arguments, value: Any) -> Tries:
     """Try exchanging gradients during back-propagation."""
-    del asked
+    del arguments
     return "the exchange already overlaps" if value else {True: "exchange while back-propagation runs"}
 
 
-def message_sizes(asked: Asked, value: Any) -> Tries:
+def message_sizes(arguments: Arguments, value: Any) -> Tries:
     """Try a message per layer, PyTorch's size, one message, and the sizes that make the step shortest."""
     del value
-    if not asked["overlap"]:
+    if not arguments["overlap"]:
         return "without overlap all gradients are ready when the exchange begins"
     return {
         0.0: "each layer's gradient by itself",
@@ -40,30 +40,30 @@ def message_sizes(asked: Asked, value: Any) -> Tries:
     }
 
 
-def shards(asked: Asked, value: Any) -> Tries:
+def shards(arguments: Arguments, value: Any) -> Tries:
     """Try twice and half the shards of a parameter server."""
-    del asked
+    del arguments
     counts = [count for count in (2 * value, value // 2) if count]
     return {count: f"{count} shard{'s' if count > 1 else ''} of the server" for count in counts}
 
 
-def groups(asked: Asked, value: Any) -> Tries:
+def groups(arguments: Arguments, value: Any) -> Tries:
     """Try twice and half the workers in a group."""
-    workers = asked["workers"]
+    workers = arguments["workers"]
     size = value or workers
     counts = [count for count in (2 * size, size // 2) if 0 < count <= workers and not workers % count]
     return {count: f"groups of {count}" for count in counts}
 
 
-def bounds(asked: Asked, value: Any) -> Tries:
+def bounds(arguments: Arguments, value: Any) -> Tries:
     """Try a looser and a tighter bound on staleness."""
-    del asked
+    del arguments
     return {bound: f"staleness bound {bound}" for bound in (2 * value or 1, value // 2)}
 
 
-def one_more_backup(asked: Asked, value: Any) -> Tries:
+def one_more_backup(arguments: Arguments, value: Any) -> Tries:
     """Try one more backup worker."""
-    if asked["straggler"] is None:
+    if arguments["straggler"] is None:
         return "workers take equally long: straggler= says how their times vary"
     count = value + 1
     return {count: f"{count} backup worker{'s' if count > 1 else ''}"}

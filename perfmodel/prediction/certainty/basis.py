@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from perfmodel.derived import derived_property, record
 from perfmodel.errors import ArgumentError
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
-from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.prepared import Prepared
 from perfmodel.prediction.prediction import Prediction
 from perfmodel.presentation.quantities import bytes_text
@@ -63,15 +62,7 @@ class Basis:
             or Phase.BACKWARD not in prepared.subject.phase.parts
         ):
             return ()
-        kept = prepare(
-            prepared.subject,
-            target=prepared.target,
-            profile=prepared.profile,
-            batch_size=prepared.batch_size,
-            dtype=prepared.dtype,
-            library=job.library,
-            pinned=prepared.pinned,
-        )
+        kept = job.replace(recompute=None).prepared
         without = kept.footprint(kept.step(self.factors)).total_bytes
         spared_bytes = float(without) - float(prepared.footprint(self.timed).total_bytes)
         worth = (

@@ -10,8 +10,7 @@ import numpy as np
 
 from perfmodel.cost.interval_width import interval_ends
 from perfmodel.hardware.fit_file import Z_80
-from perfmodel.prediction.certainty.prediction_interval import Interval
-from perfmodel.prediction.certainty.variance import Uncertainty
+from perfmodel.prediction.certainty.prediction_interval import Interval, Uncertainty
 from perfmodel.prediction.device.factors import StatedConstant
 from perfmodel.prediction.device.measured_target import CALL, ClassRows, MeasuredNumbers
 from perfmodel.prediction.device.reuse_distance import step_order

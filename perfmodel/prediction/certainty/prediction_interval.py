@@ -1,10 +1,11 @@
-"""Interval of a prediction: uncertain constants, omitted physics, and extrapolation."""
+"""Interval of a prediction: uncertain constants with their sources, omitted physics, and extrapolation."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import textwrap
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -18,13 +19,300 @@ from perfmodel.cost.interval_width import (
     variance_parts,
 )
 from perfmodel.errors import ArgumentError
+from perfmodel.hardware.fit_file import Unknown, load_fit_plan
 from perfmodel.hardware.interval_scale import ExchangeSpreads, IntervalScale, Seen, load_interval_scale
-from perfmodel.prediction.certainty.variance import KnownConstants, Uncertainty, known_constants, uncertainty_of
+from perfmodel.prediction.device.factors import StatedConstant, stated_constant
+from perfmodel.presentation.tables import Table
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.fit_file import FittedOn
+    from numpy.typing import NDArray
+
+    from perfmodel.hardware.fit_file import FitFile, FittedOn
+    from perfmodel.hardware.interval_scale import ConstantSpreads
+    from perfmodel.hardware.source import Source
     from perfmodel.prediction.certainty.basis import Basis
+    from perfmodel.prediction.device.factors import Factors
     from perfmodel.prediction.job.prepared import Prepared, TimedStep
+    from perfmodel.prediction.prediction import Prediction
+
+
+LEAST_STEP: Final = 0.02
+"""Smallest change of ln(constant) by which sensitivity is measured. [1]"""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KnownConstants:
+    """Constants that a fit may change, with their covariance."""
+
+    unknowns: tuple[Unknown, ...]
+    covariance: NDArray[np.float64]
+
+
+def known_constants(prepared: Prepared, calibration: FitFile | None) -> KnownConstants:
+    """Uncertainty of a step's constants, from the fit plan and any calibration."""
+    planned = load_fit_plan(prepared.target.processor).unknowns(prepared.constant_names)
+    if calibration is None:
+        return KnownConstants(unknowns=planned, covariance=prior_covariance(planned))
+    fitted = tuple(
+        Unknown(
+            name=factor.name,
+            scales=factor.scales,
+            group=factor.group or factor.name,
+            spread=float(np.sqrt(max(factor.prior_spread**2 - factor.shared_spread**2, 0.0))),
+            shared_spread=factor.shared_spread,
+        )
+        for factor in calibration.factor
+    )
+    names = {unknown.name for unknown in fitted}
+    further = tuple(unknown for unknown in planned if unknown.name not in names)
+    return KnownConstants(
+        unknowns=(*fitted, *further), covariance=extended_covariance(fitted, calibration.covariance, further=further)
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Uncertainty:
+    """Contribution of uncertain constants to the uncertainty of ln(step time)."""
+
+    constants: tuple[StatedConstant, ...]
+    sensitivity: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    contribution: NDArray[np.float64]
+
+    @property
+    def variance(self) -> float:
+        """Variance of ln(step time) from the constants: J S J^T. [1]"""
+        return max(float(self.contribution.sum()), 0.0)
+
+
+def uncertainty_of(
+    prepared: Prepared, factors: Factors, *, known: KnownConstants, spreads: ConstantSpreads
+) -> Uncertainty:
+    """Propagate the uncertainty of constants to the step time, by one evaluation with each constant lowered.
+
+    Constants are lowered because many are at the upper end of their range, where raising them changes nothing. Each is
+    lowered by its standard deviation, so that a threshold inside that step counts once.
+    """
+    stated = [stated_constant(name, prepared.specs, dtype=prepared.dtype) for name in prepared.constant_names]
+    constants = tuple(constant for constant in stated if constant is not None and not isinstance(constant.value, tuple))
+    names = [constant.name for constant in constants]
+    belongs = np.array([[unknown.matches(name) for unknown in known.unknowns] for name in names], dtype=float)
+    belongs = belongs.reshape(len(constants), len(known.unknowns))
+    own_spread = np.array(
+        [0.0 if row.any() else _spread(constant, spreads) for constant, row in zip(constants, belongs, strict=True)]
+    )
+    covariance = belongs @ known.covariance @ belongs.T + np.diag(own_spread**2)
+    spread = np.sqrt(np.diag(covariance))
+    sensitivity = _sensitivity(prepared, factors, names, np.maximum(spread, LEAST_STEP))
+    return Uncertainty(
+        constants=constants,
+        sensitivity=sensitivity,
+        spread=spread,
+        contribution=sensitivity * (covariance @ sensitivity),
+    )
+
+
+def _spread(constant: StatedConstant, spreads: ConstantSpreads) -> float:
+    kind = "estimate" if constant.source is None else constant.source.kind
+    return float(getattr(spreads, kind))
+
+
+def _sensitivity(
+    prepared: Prepared, factors: Factors, names: Sequence[str], steps: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the derivative of ln(step time) by ln(constant), one constant at a time. [1]"""
+    lowered: dict[str, Any] = {name: np.full(len(names) + 1, factors.get(name, 1.0)) for name in names}
+    for place, name in enumerate(names):
+        lowered[name][place + 1] *= np.exp(-steps[place])
+    times = np.log(_times(prepared, {**factors, **lowered}, len(names) + 1))
+    derivative: NDArray[np.float64] = (times[0] - times[1:]) / steps
+    return derivative
+
+
+def _times(prepared: Prepared, factors: Factors, count: int) -> NDArray[np.float64]:
+    """Step times of many configurations, evaluated one by one if a constant decides which kernels run. [s]"""
+    try:
+        return np.broadcast_to(prepared.step(factors).parts.step_s, count)
+    except ValueError:  # numpy raises when an array is used as a condition
+        drawn_factors = (
+            {name: value[place] if np.ndim(value) else value for name, value in factors.items()}
+            for place in range(count)
+        )
+        return np.array([prepared.step(one).parts.step_s for one in drawn_factors])
+
+
+def prior_covariance(unknowns: Sequence[Unknown]) -> NDArray[np.float64]:
+    """Covariance of unknowns before any row is seen.
+
+    Unknowns of one group share a common part, so that one without its own rows follows the group's mean.
+    """
+    groups = np.array([unknown.group for unknown in unknowns])
+    shared = np.array([unknown.shared_spread for unknown in unknowns])
+    own_spread = np.array([unknown.spread for unknown in unknowns])
+    together = groups[:, None] == groups[None, :]
+    covariance: NDArray[np.float64] = np.diag(own_spread**2) + together * shared[:, None] * shared[None, :]
+    return covariance
+
+
+def extended_covariance(
+    fitted: Sequence[Unknown], covariance: NDArray[np.float64], *, further: Sequence[Unknown]
+) -> NDArray[np.float64]:
+    r"""Covariance of fitted unknowns together with further unknowns that were not in the fit.
+
+    A further unknown keeps its own variance and follows the mean of its group as fitted:
+
+    .. math:: x_f = A x + r, \quad A = P_{fk} P_{kk}^{-1}, \quad \operatorname{cov} x_f = A C A^T + P_{ff} - A P_{kf}
+
+    Parameters
+    ----------
+    fitted : sequence of Unknown
+        Unknowns of the fit. [-]
+    covariance : ndarray, shape (fitted, fitted)
+        Their covariance after the fit, C. [1]
+    further : sequence of Unknown
+        Unknowns of constants that no fitted row used. [-]
+
+    Returns
+    -------
+    ndarray, shape (fitted + further, fitted + further)
+        Joint covariance. [1]
+    """
+    if not further:
+        return covariance
+    prior, count = prior_covariance((*fitted, *further)), len(fitted)
+    follow = np.linalg.solve(prior[:count, :count], prior[:count, count:]).T
+    across = follow @ covariance
+    further_covariance = across @ follow.T + prior[count:, count:] - follow @ prior[:count, count:]
+    joint: NDArray[np.float64] = np.block([[covariance, across.T], [across, further_covariance]])
+    return joint
+
+
+LEAST_SENSITIVITY: Final = 1e-6
+"""Sensitivity below which a constant is left out. [1]"""
+
+WORDS_OF_NOTE: Final = 110
+"""Characters of a source's note that are shown. [1]"""
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantRow:
+    """One constant of a prediction.
+
+    Parameters
+    ----------
+    constant : str
+        Full name: kind folder, file and place in the file. [-]
+    value : float
+        Value that timed the step, after any fit. [``unit``]
+    unit : str
+        Unit of the value; 1 for a fraction or a count. [-]
+    provenance : str
+        ``datasheet``, ``measured``, ``fitted``, ``calculation``, ``estimate`` or ``memory``. [-]
+    source : str
+        Document, measured table, or how it was estimated. [-]
+    rows : int or None
+        Measured rows it was fitted on. [1]
+    residual_percent : float or None
+        Median error on rows that the fit held out; for a calibration, mean error on its own rows. [%]
+    verified : bool
+        Whether somebody checked the value in the source itself. [-]
+    spread_percent : float
+        Standard deviation of the constant. [%]
+    sensitivity : float
+        Relative change of the step time per relative change of the constant. [1]
+    share : float
+        Its share of the variance due to uncertain constants. [1]
+    """
+
+    constant: str
+    value: float
+    unit: str
+    provenance: str
+    source: str
+    rows: int | None
+    residual_percent: float | None
+    verified: bool
+    spread_percent: float
+    sensitivity: float
+    share: float
+
+    def describe(self) -> str:
+        """Value, provenance and source in one line."""
+        unit = "" if self.unit == "1" else f" {self.unit}"
+        evidence = [self.source]
+        evidence += [] if self.rows is None else [f"{self.rows} rows"]
+        evidence += [] if self.residual_percent is None else [f"residual {self.residual_percent:.3g} %"]
+        unverified = "" if self.verified or self.provenance in ("estimate", "memory") else ", not verified"
+        return f"{self.constant} {self.value:.3g}{unit}: {self.provenance}{unverified} ({', '.join(evidence)})"
+
+
+def constant_table(p: Prediction) -> Table[ConstantRow]:
+    """List the constants that move a prediction, largest uncertainty first."""
+    uncertainty = p.interval.uncertainty
+    variance = uncertainty.variance or 1.0
+    rows = []
+    for place in np.argsort(-uncertainty.contribution, kind="stable"):
+        if abs(uncertainty.sensitivity[place]) < LEAST_SENSITIVITY:
+            continue
+        constant = uncertainty.constants[place]
+        rows.append(
+            _row(
+                constant,
+                factor=float(p.basis.factors.get(constant.name, 1.0)),
+                calibration=p.basis.calibration,
+                spread=float(uncertainty.spread[place]),
+                sensitivity=float(uncertainty.sensitivity[place]),
+                share=float(uncertainty.contribution[place] / variance),
+            )
+        )
+    return Table(rows, title="constants, the most uncertain first", row_type=ConstantRow)
+
+
+def _row(
+    constant: StatedConstant,
+    *,
+    factor: float,
+    calibration: FitFile | None,
+    spread: float,
+    sensitivity: float,
+    share: float,
+) -> ConstantRow:
+    assert not isinstance(constant.value, tuple)
+    value, source = constant.value * factor, constant.source
+    if constant.described is not None:
+        value = min(max(value, constant.described.valid_min), constant.described.valid_max)
+    numbers = {"value": value, "spread_percent": 100 * spread, "sensitivity": sensitivity, "share": share}
+    if calibration is not None and factor != 1.0:
+        fitted = calibration.fitted_on
+        return ConstantRow(
+            constant=constant.name,
+            unit=constant.unit,
+            provenance="fitted",
+            source=f"{calibration.name}; before: {_title(source)}",
+            rows=fitted.row_count,
+            residual_percent=fitted.mape_percent,
+            verified=True,
+            **numbers,
+        )
+    return ConstantRow(
+        constant=constant.name,
+        unit=constant.unit,
+        provenance="estimate" if source is None else source.kind,
+        source=_title(source),
+        rows=None if source is None else source.rows,
+        residual_percent=None if source is None else source.residual_percent,
+        verified=source is not None and source.is_verified,
+        **numbers,
+    )
+
+
+def _title(source: Source | None) -> str:
+    """Measured table or document of a source; for an estimate, how it was made."""
+    if source is None:
+        return "no source"
+    if source.kind in ("estimate", "calculation") and source.note is not None:
+        return textwrap.shorten(source.note, WORDS_OF_NOTE, placeholder=" ...")
+    return source.table or source.title
 
 
 NOTHING_SEEN: Final = Seen(devices=(), architectures=(), frameworks=(), dtypes=(), mixes=())

@@ -250,8 +250,10 @@ def validate_live(
         Device file with the vendor's facts, for a naive roofline; None for the one that the calibration names. [-]
     repeats : int
         Rounds over all networks. [1]
-    warmup_steps, steps : int
-        Steps of a round before the clock starts, and least number of timed steps. [1]
+    warmup_steps : int
+        Steps of a round before the clock starts. [1]
+    steps : int
+        Fewest timed steps of a round. [1]
     seconds : float
         Time until which further steps are timed. [s]
     progress : callable or None

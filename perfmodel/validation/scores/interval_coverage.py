@@ -18,8 +18,15 @@ from perfmodel.fitting.interval_scale_fit import FittedSpread, conformal_quantil
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.fit_file import factors_by_constant
 from perfmodel.hardware.interval_scale import IntervalScale, Seen, SeenRow, load_interval_scale
-from perfmodel.prediction.certainty.prediction_interval import exposure_of, mix_of, parameters_of, shrunk_ratio
-from perfmodel.prediction.certainty.variance import KnownConstants, known_constants, uncertainty_of
+from perfmodel.prediction.certainty.prediction_interval import (
+    KnownConstants,
+    exposure_of,
+    known_constants,
+    mix_of,
+    parameters_of,
+    shrunk_ratio,
+    uncertainty_of,
+)
 from perfmodel.prediction.device.factors import NO_FACTORS
 from perfmodel.validation.protocols.protocols import PLAN_OF_SUBSET
 from perfmodel.validation.scores.metrics import coverage, interval_score, median_ratio

@@ -1,10 +1,11 @@
-"""``perfmodel validate``: a measured table compared with its predictions."""
+"""``calibrate``, ``calibration``, ``fit``, ``validate`` and ``validate live``: this machine and tables measured."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -12,22 +13,146 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 from typer.core import TyperCommand
 
-from perfmodel.cli.calibrate import telling_interrupts
 from perfmodel.cli.output import (
     Answer,
+    Command,
     JsonOption,
     OutOption,
     ProgressOption,
     check_plot,
     check_writable,
     emit,
+    number_as_typed,
     progress_bar,
+    takes_arguments,
 )
 from perfmodel.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from perfmodel.hardware.measured_machine import MeasuredMachine
     from perfmodel.presentation.tables import Table
     from perfmodel.validation.scores.report import ValidationReport
+
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+
+calibration_app = typer.Typer(help="Show and compare calibrations of machines.", no_args_is_help=False)
+
+
+@contextmanager
+def telling_interrupts() -> Iterator[None]:
+    """If a calibration is interrupted in the block, report where its points are and exit with Ctrl-C's code."""
+    from perfmodel.calibration.calibrate import CalibrationInterrupted
+
+    try:
+        yield
+    except CalibrationInterrupted as interrupted:
+        sys.stderr.write(f"perfmodel: {interrupted}\n")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def calibrate_command(
+    target: Annotated[str, typer.Argument(help="cpu, or cuda:N for a GPU.")] = "cpu",
+    backend: Annotated[
+        str, typer.Option(metavar="torch|numpy", help="Library whose kernels are measured; numpy runs on any machine.")
+    ] = "torch",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write the calibration (TOML); its points are stored beside it."),
+    ] = None,
+    budget: Annotated[
+        str, typer.Option(metavar="SECONDS", help="Time limit for measuring; a limit below 15 may be exceeded by 4 s.")
+    ] = "60",
+    dtype: Annotated[
+        list[str] | None, typer.Option("--dtype", help="fp32, tf32, bf16, fp16 or fp64; may be given several times.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Resume an interrupted calibration from its points.")
+    ] = None,
+    progress: ProgressOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure small kernels on this machine for about a minute, and fit the numbers that predictions need."""
+    from perfmodel.calibration.calibrate import calibrate
+    from perfmodel.calibration.report import report_text
+
+    with telling_interrupts():
+        machine = calibrate(
+            target,
+            backend=backend,
+            budget_s=number_as_typed(budget),
+            progress=sys.stderr.isatty() if progress is None else progress,
+            out=out,
+            resume=resume,
+            dtypes=dtype or None,
+        )
+    emit(lambda: report_text(machine), lambda: machine.model_dump(mode="json"), as_json=as_json, out=None)
+    if out is not None:
+        sys.stderr.write(f"perfmodel: wrote {out}; use it as predict --device {out}\n")
+
+
+def _loaded(file: str, *, argument: str) -> MeasuredMachine:
+    from perfmodel.hardware.fit_file import load_calibration
+    from perfmodel.hardware.measured_machine import MeasuredMachine
+
+    machine: Any = load_calibration(file)
+    if not isinstance(machine, MeasuredMachine):
+        raise ArgumentError(argument=argument, given=file, allowed="a calibration of a machine, kind = 'measured'")
+    return machine
+
+
+@calibration_app.command("show")
+@takes_arguments(plot="Draw the measured points: a roofline, and fitted against measured times.")
+def show_command(file: Annotated[str, typer.Argument(help="A calibration of a machine: name or TOML file.")]) -> Answer:
+    """Print the kernel classes of a calibration and how accurate each is."""
+    from perfmodel.calibration.report import report_text, roofline_of
+    from perfmodel.presentation.figures import save
+
+    machine = _loaded(file, argument="file")
+    return Answer(
+        text=lambda: report_text(machine),
+        content=lambda: machine.model_dump(mode="json"),
+        plot=lambda path: save(roofline_of(file, machine), path),
+    )
+
+
+@calibration_app.command("diff")
+@Command
+def diff_command(
+    old: Annotated[str, typer.Argument(help="The earlier calibration.")],
+    new: Annotated[str, typer.Argument(help="The later one.")],
+) -> Answer:
+    """List the changes between two calibrations: software, clock, constants beyond their intervals."""
+    from perfmodel.calibration.report import diff_content, diff_text
+
+    before, after = _loaded(old, argument="old"), _loaded(new, argument="new")
+    return Answer(text=lambda: diff_text(before, after), content=lambda: diff_content(before, after))
+
+
+@Command
+def fit_command(
+    table: Annotated[str, typer.Argument(help="A measurement table: name, or the path of a CSV.")],
+    only: Annotated[str, typer.Option(metavar="SUBSET", help="gpu, cpu or cpu_oversubscribed.")] = "gpu",
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the calibration (TOML) for predict --calibration.")
+    ] = None,
+    progress: ProgressOption = None,
+) -> Answer:
+    """Fit the constants of device, library and framework files to all measured cells of a subset."""
+    from perfmodel.hardware.fit_file import toml_text
+    from perfmodel.validation.protocols.fit_table import fit
+
+    check_writable(save, argument="--save")
+    with progress_bar(f"fitting {table}", shown=progress) as report_progress:
+        calibration = fit(table, only=only, progress=report_progress)
+    if save is not None:
+        calibration.save(save)
+    return Answer(
+        text=lambda: f"{calibration.describe()}\n\n{toml_text(calibration)}",
+        content=lambda: calibration.model_dump(mode="json"),
+    )
+
 
 CHECK_FAILED = 1
 """Exit code if the error exceeds ``--max-mape``."""
@@ -225,24 +350,12 @@ MaxErrorOption: TypeAlias = Annotated[
 ]
 
 
+@takes_arguments(verb="perfmodel.validation.live.check:validate_live", takes_job=False)
 def validate_live_command(
+    arguments: dict[str, Any],
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu, or cuda:0 for the first GPU.")] = "cpu",
-    calibration: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="File that perfmodel calibrate wrote on this machine; measured now by default."
-        ),
-    ] = None,
     network: NetworkOption = None,
     dtype: TypeOption = None,
-    datasheet: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Device file with the vendor's data, for a naive roofline.")
-    ] = None,
-    repeats: Annotated[
-        int, typer.Option(metavar="COUNT", help="Rounds over all networks; a single round is shown but not scored.")
-    ] = 3,
-    steps: Annotated[int, typer.Option(metavar="COUNT", help="Fewest timed steps in a round.")] = 5,
-    seconds: Annotated[float, typer.Option(metavar="S", help="Shortest timing of a round, in seconds.")] = 0.5,
     save: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the times as a measurement table (csv with a toml beside it)."),
@@ -250,39 +363,28 @@ def validate_live_command(
     plot: ParityOption = None,
     max_error: MaxErrorOption = None,
     progress: ProgressOption = None,
-    as_json: JsonOption = False,
-    out: OutOption = None,
-) -> None:
+) -> Any:
     """Measure torch networks on this machine, and predict them from a calibration that did not use them."""
     from perfmodel.validation.live.check import validate_live
     from perfmodel.validation.live.report import check_table_path, save_live_table
 
-    check_writable(out, argument="--out")
     check_plot(plot)
     check_writable(save, argument="--save")
     if save is not None:
         check_table_path(save)
-        if repeats == 1:
-            raise ArgumentError("--repeats", repeats, "at least 2 with --save: a single repeat is not scored")
+        if arguments.get("repeats") == 1:
+            raise ArgumentError("--repeats", 1, "at least 2 with --save: a single repeat is not scored")
     with telling_interrupts(), progress_bar(f"live check on {device}", shown=progress) as advance:
-        report = validate_live(
-            device,
-            calibration=calibration,
-            networks=network,
-            dtypes=dtype,
-            datasheet=datasheet,
-            repeats=repeats,
-            steps=steps,
-            seconds=seconds,
-            progress=advance,
-        )
-    emit(report.to_text, report.to_dict, as_json=as_json, out=out)  # first, because the following may fail
-    if plot is not None:
-        report.plot(plot)
-    if save is not None:
-        save_live_table(report, save)
-    if max_error is not None and not report.mean_error_percent <= max_error:
-        sys.stderr.write(
-            f"perfmodel: check failed: mean error {report.mean_error_percent:.1f} % is not within {max_error:g} %\n"
-        )
-        raise typer.Exit(CHECK_FAILED)
+        report = validate_live(device, networks=network, dtypes=dtype, progress=advance, **arguments)
+
+    def after() -> None:
+        if plot is not None:
+            report.plot(plot)
+        if save is not None:
+            save_live_table(report, save)
+        if max_error is not None and not report.mean_error_percent <= max_error:
+            mean_percent = f"{report.mean_error_percent:.1f}"
+            sys.stderr.write(f"perfmodel: check failed: mean error {mean_percent} % is not within {max_error:g} %\n")
+            raise typer.Exit(CHECK_FAILED)
+
+    return Answer(text=report.to_text, content=report.to_dict, after=after)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.errors import ArgumentError
-from perfmodel.prediction.words.report import WIDTH
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
 
@@ -179,8 +177,7 @@ class Plan(Drawn):
             for name in self.rows.columns
             if name in ALWAYS_SHOWN or (name not in NOT_SHOWN and _says(self.rows, name))
         ]
-        below = "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="  ") for line in self._lines())
-        return f"{self.title}\n\n{self.rows.to_text(columns=shown)}\n\n{below}"
+        return self._report(self.title, self.rows.to_text(columns=shown))
 
     @property
     def deadline_hours(self) -> float | None:
@@ -361,8 +358,8 @@ class Limits:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the limits that are set."""
-        asked = ((DEADLINE, self.deadline_hours), (BUDGET, self.budget_usd))
-        return tuple(name for name, limit in asked if limit is not None)
+        limits = ((DEADLINE, self.deadline_hours), (BUDGET, self.budget_usd))
+        return tuple(name for name, limit in limits if limit is not None)
 
     def best_of(self, rows: Iterable[PlanRow]) -> PlanRow | None:
         """Return the best of the rows that meet the limits."""

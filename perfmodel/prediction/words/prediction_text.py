@@ -28,6 +28,7 @@ from perfmodel.presentation.quantities import (
     percent_text,
     seconds_text,
 )
+from perfmodel.presentation.results import WIDTH
 from perfmodel.presentation.tables import Table, facts_text
 
 if TYPE_CHECKING:
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     from perfmodel.hardware.source import SpecFile
     from perfmodel.prediction.prediction import Prediction
 
-
-WIDTH: Final = 100
-"""Columns to which prose is wrapped. [1]"""
 
 LAYERS_SHOWN: Final = 8
 """Layers that a report lists by default. [1]"""
@@ -414,11 +412,10 @@ def _on_transfer(p: Prediction) -> str:
 
 def _on_workers(p: Prediction) -> tuple[str, ...]:
     if p.spread is not None:
-        from perfmodel.prediction.words.workers import spread_words
+        from perfmodel.prediction.words.paragraphs import spread_words
 
         return (spread_words(p),)
-    from perfmodel.prediction.words.data_path import data_path_words
-    from perfmodel.prediction.words.workers import agreement_words
+    from perfmodel.prediction.words.paragraphs import agreement_words, data_path_words
 
     return data_path_words(p.basis), agreement_words(p.basis)
 
@@ -446,6 +443,12 @@ def _indented(text: str, *, indent: int = 2) -> str:
     return textwrap.fill(text, WIDTH, initial_indent=" " * indent, subsequent_indent=" " * (indent + 4))
 
 
+OF_PREDICTION: Final = (
+    "subject", "target", "framework", "batch_size", "phase", "dtype", "threads", "step_s", "samples_per_s",
+)  # fmt: skip
+"""Attributes of a prediction that its dictionary begins with."""
+
+
 def as_dict(p: Prediction) -> dict[str, Any]:
     """Return everything but the operations as plain values, for JSON."""
     capacity_bytes = float(p.memory.capacity_bytes)
@@ -454,15 +457,7 @@ def as_dict(p: Prediction) -> dict[str, Any]:
     memory["capacity_bytes"] = capacity_bytes if math.isfinite(capacity_bytes) else None
     memory["fits"] = p.memory.fits
     return {
-        "subject": p.subject,
-        "target": p.target,
-        "framework": p.framework,
-        "batch_size": p.batch_size,
-        "phase": p.phase,
-        "dtype": p.dtype,
-        "threads": p.threads,
-        "step_s": p.step_s,
-        "samples_per_s": p.samples_per_s,
+        **{name: getattr(p, name) for name in OF_PREDICTION},
         "workers": p.worker_count,
         "mean_staleness": p.mean_staleness,
         "server": _server_dict(p),
