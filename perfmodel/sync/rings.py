@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from perfmodel.symbolic import Quantity
@@ -47,7 +46,7 @@ class _Ring(Collective):
     def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:
         def of_more(round_: Round) -> Round:
             scale = (round_.repeat + 1) / worker_count
-            messages = tuple(replace(message, share=scale * message.share) for message in round_.messages)
+            messages = tuple(message._replace(share=scale * message.share) for message in round_.messages)
             reduced = scale * round_.reduced_share
             return Round(messages, reduced_share=reduced, repeat=worker_count - 1)
 
