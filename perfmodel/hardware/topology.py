@@ -342,7 +342,8 @@ class Topology:
 
     def _legs_of_alike(self, start: Place, end: Place, through_host: bool) -> tuple[Route, ...]:
         """Return the legs between places of equal machines: those between two others, over these machines' links."""
-        key = *(place.name.removeprefix(place.node) for place in (start, end)), start.node == end.node, through_host
+        ends = start.name.removeprefix(start.node), end.name.removeprefix(end.node)
+        key = (*ends, start.node == end.node, through_host)
         if key not in self._first_of_alike:
             legs = self._legs_between(start.name, end.name, through_host)
             self._first_of_alike[key] = start.node, end.node, legs

@@ -111,7 +111,7 @@ def _recognised(round_: Round, ends: _Ends) -> object:
     if len(round_.messages) > FEW_MESSAGES:
         return id(round_)
     met: dict[int, int] = {}
-    messages = []
+    messages: list[tuple[float, int]] = []
     for message in round_.messages:
         for rank in (message.source, message.sink):
             machine, place = ends.machine[rank - ends.first], ends.place[rank - ends.first]
@@ -168,8 +168,10 @@ def _meeting(kind: Integers, machines: Integers, routes: Sequence[Route | None])
     over: list[tuple[Integers, Integers, str]] = []
     count = int(machines.max(initial=0)) + 1
     for index, route in enumerate(routes):
+        if route is None:
+            continue
         members = np.flatnonzero(kind == index)
-        for channel in dict.fromkeys(route.channels if route is not None else ()):
+        for channel in dict.fromkeys(route.channels):
             place, way = _place_of(channel.name, route)
             at = machines[way, members] if way >= 0 else np.zeros(len(members), dtype=np.int64)
             np.add.at(passed.setdefault(place, np.zeros(count, dtype=np.int64)), at, 1)

@@ -19,6 +19,7 @@ from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import Table
 from perfmodel.sync.registry import LibraryCollective, collective, place_library
 from perfmodel.units import GIGA
+from perfmodel.validation.scores.interval_coverage import interval_row
 from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, PartScore, RowReport, compared
 from perfmodel.zoo.transformer import gpt
 
@@ -65,6 +66,8 @@ class ShardedRow:
     accumulation_steps: int
     measured_s: float
     predicted_s: float
+    low_s: float
+    high_s: float
     error_percent: float
     memory_share: float
 
@@ -240,6 +243,17 @@ def sharded_steps(file: Path) -> RowReport:
         MFU_BY_MODEL: measured * shares / by_model,
     }
     parts = {EVERY_ROW: np.ones(len(rows), dtype=bool)} | {name: networks == name for name in SIZES}
+    intervals = interval_row(
+        "steps",
+        PERFMODEL,
+        np.log(models[PERFMODEL]),
+        np.log([row.high_s / row.predicted_s for row in rows]),
+        measured,
+    )
+    told = (
+        f"80 % intervals hold {intervals.coverage_percent:.1f} % of the steps, {intervals.median_ratio:.2f} times from end "
+        f"to end in the median, interval score of ln(time) {intervals.log_score:.3f}"
+    )
     scores: list[PartScore] = []
     for part, some in parts.items():
         if some.any():
@@ -250,7 +264,7 @@ def sharded_steps(file: Path) -> RowReport:
                 fitted={ONE_MFU: 1, MFU_BY_MODEL: len(SIZES)},
                 part=part,
                 note=f"with {FRAMEWORK}, whose attention kernels are of the time; no constant was fitted to them, "
-                "but that FlashAttention 1 divides long sequences among units was seen in them first"
+                f"but that FlashAttention 1 divides long sequences among units was seen in them first; {told}"
                 if part == EVERY_ROW
                 else "",
             )
@@ -290,7 +304,7 @@ def _sharded_row(record: Mapping[str, str], file: Path) -> ShardedRow:
         gradient_dtype="bf16" if record["mixed_precision_mode"] == "PURE" else None,
     )
     prediction, measured = job.predict(), float(record["step_s"])
-    memory = prediction.memory
+    memory, (low_s, high_s) = prediction.memory, prediction.interval_s
     return ShardedRow(
         network=name,
         sequence_length=length,
@@ -300,6 +314,8 @@ def _sharded_row(record: Mapping[str, str], file: Path) -> ShardedRow:
         accumulation_steps=passes,
         measured_s=measured,
         predicted_s=float(prediction.step_s),
+        low_s=low_s,
+        high_s=high_s,
         error_percent=100 * (float(prediction.step_s) / measured - 1),
         memory_share=float(memory.total_bytes / memory.capacity_bytes),
     )
