@@ -74,8 +74,8 @@ class ShardedRow:
 
 def bus_bytes(operation: str, size_bytes: float, count: int) -> float:
     """Return the bytes that a bus bandwidth counts. [B]"""
-    ring = "ring_all_reduce" if operation == "all_reduce" else operation
-    return float(collective(ring).wire_bytes(size_bytes, count))
+    around = {"all_reduce": "ring_all_reduce", "broadcast": "chain_broadcast"}.get(operation, operation)
+    return float(collective(around).wire_bytes(size_bytes, count))
 
 
 def _rate(system: Any, operation: str, count: int, size_bytes: float, only: str = "") -> float:
@@ -251,8 +251,8 @@ def sharded_steps(file: Path) -> RowReport:
         measured,
     )
     told = (
-        f"80 % intervals hold {intervals.coverage_percent:.1f} % of the steps, {intervals.median_ratio:.2f} times from end "
-        f"to end in the median, interval score of ln(time) {intervals.log_score:.3f}"
+        f"80 % intervals hold {intervals.coverage_percent:.1f} % of the steps, {intervals.median_ratio:.2f} times from "
+        f"end to end in the median, interval score of ln(time) {intervals.log_score:.3f}"
     )
     scores: list[PartScore] = []
     for part, some in parts.items():
