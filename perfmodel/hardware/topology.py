@@ -535,16 +535,31 @@ class Topology:
 
     def _edges(self, source: str, sink: str, nics: frozenset[str]) -> dict[str, list[tuple[str, Channel]]]:
         """Map each node that data may leave to its neighbours and the channels to them."""
-        inside = {self.places[source].node, self.places[sink].node}
+        hubs = self._between_hubs(frozenset({self.places[source].node, self.places[sink].node}), nics)
+        edges = dict(hubs)
+        for end in {source, sink} - hubs.keys():
+            near = self._channels_to(end)
+            edges[end] = [
+                (name, channel)
+                for name, channels in near.items()
+                if name in hubs or name in (source, sink)
+                for channel in channels
+            ]
+            for name in near.keys() & hubs.keys():
+                edges[name] = [*edges[name], *((end, channel) for channel in self._channels_to(name)[end])]
+        return edges
+
+    @derived
+    def _between_hubs(self, inside: frozenset[str], nics: frozenset[str]) -> dict[str, list[tuple[str, Channel]]]:
+        """Map each node that data may pass between some machines, over some NICs, to others and the channels there."""
         crosses = len(inside) > 1
         near = [name for node in {*inside, ""} for name in self._members.get(node, ())]
-        allowed = {
+        hubs = {
             name
             for name in near
-            if name in (source, sink)
-            or name in nics
+            if name in nics
             or (self.places[name].kind not in NO_HUBS and (self.places[name].node in inside or name in self.fabrics))
         }
         if not crosses and inside != {""}:
-            allowed = {name for name in allowed if self.places[name].node in inside}
-        return {name: [way for way in self._ways[name] if way[0] in allowed] for name in allowed}
+            hubs = {name for name in hubs if self.places[name].node in inside}
+        return {name: [way for way in self._ways[name] if way[0] in hubs] for name in hubs}
