@@ -33,6 +33,17 @@ class Channel:
     startup_s: float = 0.0
     link: str = ""
 
+    def renamed(self, name: str) -> Channel:
+        """Return the channel under another name; its numbers are known to be valid."""
+        copy, fill = object.__new__(Channel), object.__setattr__
+        fill(copy, "name", name)
+        fill(copy, "capacity_bytes_per_s", self.capacity_bytes_per_s)
+        fill(copy, "raw_bytes_per_s", self.raw_bytes_per_s)
+        fill(copy, "latency_s", self.latency_s)
+        fill(copy, "startup_s", self.startup_s)
+        fill(copy, "link", self.link)
+        return copy
+
     def __post_init__(self) -> None:
         rates, delays = ("capacity_bytes_per_s", "raw_bytes_per_s"), ("latency_s", "startup_s")
         if is_symbolic(*(getattr(self, key) for key in (*rates, *delays))):
@@ -61,7 +72,15 @@ class Place:
 
     def within(self, node: str) -> Place:
         """Return the place renamed for a machine of a cluster."""
-        return replace(self, name=f"{node}/{self.name}", node=node)
+        return Place(
+            name=f"{node}/{self.name}",
+            kind=self.kind,
+            detail=self.detail,
+            node=node,
+            copy_engine_count=self.copy_engine_count,
+            has_rdma=self.has_rdma,
+            reduces=self.reduces,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,8 +137,8 @@ class Wire:
         """Return the wire renamed for a machine of a cluster."""
         lower, upper = f"{node}/{self.lower}", f"{node}/{self.upper}"
         shared = self.upward == self.downward
-        upward = replace(self.upward, name=f"{lower}={upper}" if shared else f"{lower}>{upper}")
-        downward = upward if shared else replace(self.downward, name=f"{upper}>{lower}")
+        upward = self.upward.renamed(f"{lower}={upper}" if shared else f"{lower}>{upper}")
+        downward = upward if shared else self.downward.renamed(f"{upper}>{lower}")
         return Wire(lower=lower, upper=upper, upward=upward, downward=downward, peer=self.peer)
 
 
@@ -224,6 +243,7 @@ class Topology:
             if wire.peer:
                 self._joined.setdefault(wire.lower, set()).add(wire.upper)
                 self._joined.setdefault(wire.upper, set()).add(wire.lower)
+        self._first_of_alike: dict[tuple[str, str, bool, bool], tuple[str, str, tuple[Route, ...]]] = {}
 
     def __reduce__(self) -> tuple[Callable[..., Topology], tuple[tuple[Place, ...], tuple[Wire, ...]]]:
         made = partial(Topology, alike=self.alike)  # the rest can be recomputed and is not pickled
@@ -254,6 +274,14 @@ class Topology:
     def memories(self) -> tuple[str, ...]:
         """Return the names of all host memories, in file order."""
         return self.of_kind("memory")
+
+    def memories_of(self, node: str) -> tuple[str, ...]:
+        """Return the names of a machine's host memories, in file order."""
+        return self._of_node(node, "memory")
+
+    def upward(self, name: str) -> Channel:
+        """Return the channel from a node to the one above it."""
+        return self._channels_to(name)[self._above[name]][0]
 
     @property
     def channels(self) -> dict[str, Channel]:
@@ -307,6 +335,45 @@ class Topology:
 
     @derived
     def _legs(self, source: str, sink: str, through_host: bool) -> tuple[Route, ...]:
+        start, end = self._place(source), self._place(sink)
+        if self.alike and start.node and end.node and source != sink:
+            return self._legs_of_alike(start, end, through_host)
+        return self._legs_between(source, sink, through_host)
+
+    def _legs_of_alike(self, start: Place, end: Place, through_host: bool) -> tuple[Route, ...]:
+        """Return the legs between places of equal machines: those between two others, over these machines' links."""
+        ends = start.name.removeprefix(start.node), end.name.removeprefix(end.node)
+        key = (*ends, start.node == end.node, through_host)
+        if key not in self._first_of_alike:
+            legs = self._legs_between(start.name, end.name, through_host)
+            self._first_of_alike[key] = start.node, end.node, legs
+            return legs
+        *nodes, legs = self._first_of_alike[key]
+        return tuple(self._moved(leg, dict(zip(nodes, (start.node, end.node), strict=True))) for leg in legs)
+
+    def _moved(self, leg: Route, machines: dict[str, str]) -> Route:
+        """Return a leg over the same links of other machines, by the names of those machines."""
+        names = []
+        for name in leg.nodes:
+            node = self.places[name].node
+            names.append(f"{machines[node]}{name[len(node) :]}" if node else name)
+        channels = []
+        for old, new, channel in zip(
+            itertools.pairwise(leg.nodes), itertools.pairwise(names), leg.channels, strict=True
+        ):
+            place = self._channels_to(old[0])[old[1]].index(channel)
+            channels.append(self._channels_to(new[0])[new[1]][place])
+        return replace(leg, nodes=tuple(names), channels=tuple(channels))
+
+    @derived
+    def _channels_to(self, name: str) -> dict[str, list[Channel]]:
+        """Map the neighbours of a node to the channels that lead there."""
+        channels: dict[str, list[Channel]] = {}
+        for other, channel in self._ways[name]:
+            channels.setdefault(other, []).append(channel)
+        return channels
+
+    def _legs_between(self, source: str, sink: str, through_host: bool) -> tuple[Route, ...]:
         start, end = self._place(source), self._place(sink)
         if source == sink:
             raise ArgumentError("sink", sink, "a node other than source")
@@ -467,16 +534,31 @@ class Topology:
 
     def _edges(self, source: str, sink: str, nics: frozenset[str]) -> dict[str, list[tuple[str, Channel]]]:
         """Map each node that data may leave to its neighbours and the channels to them."""
-        inside = {self.places[source].node, self.places[sink].node}
+        hubs = self._between_hubs(frozenset({self.places[source].node, self.places[sink].node}), nics)
+        edges = dict(hubs)
+        for end in {source, sink} - hubs.keys():
+            near = self._channels_to(end)
+            edges[end] = [
+                (name, channel)
+                for name, channels in near.items()
+                if name in hubs or name in (source, sink)
+                for channel in channels
+            ]
+            for name in near.keys() & hubs.keys():
+                edges[name] = [*edges[name], *((end, channel) for channel in self._channels_to(name)[end])]
+        return edges
+
+    @derived
+    def _between_hubs(self, inside: frozenset[str], nics: frozenset[str]) -> dict[str, list[tuple[str, Channel]]]:
+        """Map each node that data may pass between some machines, over some NICs, to others and the channels there."""
         crosses = len(inside) > 1
         near = [name for node in {*inside, ""} for name in self._members.get(node, ())]
-        allowed = {
+        hubs = {
             name
             for name in near
-            if name in (source, sink)
-            or name in nics
+            if name in nics
             or (self.places[name].kind not in NO_HUBS and (self.places[name].node in inside or name in self.fabrics))
         }
         if not crosses and inside != {""}:
-            allowed = {name for name in allowed if self.places[name].node in inside}
-        return {name: [way for way in self._ways[name] if way[0] in allowed] for name in allowed}
+            hubs = {name for name in hubs if self.places[name].node in inside}
+        return {name: [way for way in self._ways[name] if way[0] in hubs] for name in hubs}

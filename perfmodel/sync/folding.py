@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from perfmodel.derived import derived
+
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
 
@@ -25,14 +27,14 @@ class _Part(NamedTuple):
     places: tuple[tuple[str, ...], ...]
 
 
-def representatives(topology: Topology, groups: Sequence[Group], *, few: bool) -> list[Group]:
+def representatives(topology: Topology, groups: tuple[Group, ...], *, few: bool) -> list[Group]:
     """Return the groups and ranks whose messages are as fast as those of all.
 
     Parameters
     ----------
     topology : Topology
         The system. [-]
-    groups : sequence of tuple of str
+    groups : tuple of tuple of str
         Devices by rank, of each simultaneous group. [-]
     few : bool
         Whether three machines of a group may stand for more. [-]
@@ -48,20 +50,27 @@ def representatives(topology: Topology, groups: Sequence[Group], *, few: bool) -
     Valid for: machines that are alike and joined by one switch. Ignores: nothing; where a
     group uses machines unequally, none is left out.
     """
-    if not topology.alike or len({name.partition("/")[0] for group in groups for name in group}) < FEWEST_FOLDED:
+    if not topology.alike:
         return list(groups)
+    return list(_representatives(topology, groups, few))
+
+
+@derived
+def _representatives(topology: Topology, groups: tuple[Group, ...], few: bool) -> Sequence[Group]:
+    if len({name.partition("/")[0] for group in groups for name in group}) < FEWEST_FOLDED:
+        return groups
     sets: dict[tuple[str, ...], list[_Part]] = {}
     for group in groups:
         parts = [name.partition("/") for name in group]
         runs = [(node, tuple(part[2] for part in run)) for node, run in itertools.groupby(parts, lambda part: part[0])]
         nodes = tuple(node for node, _ in runs)
         if len(set(nodes)) < len(nodes):
-            return list(groups)
+            return groups
         sets.setdefault(nodes, []).append(_Part(group, tuple(local for _, local in runs)))
     used = [node for nodes in sets for node in nodes]
     patterns = {tuple(part.places for part in parts) for parts in sets.values()}
     if len(set(used)) < len(used) or len(patterns) > 1:
-        return list(groups)
+        return groups
     nodes, first = next(iter(sets.items()))
     if not few or len(nodes) < FEWEST_FOLDED or any(len(set(part.places)) > 1 for part in first):
         return [part.group for part in first]

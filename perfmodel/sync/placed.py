@@ -17,6 +17,7 @@ from perfmodel.derived import derived, derived_property, kept
 from perfmodel.errors import ArgumentError
 from perfmodel.numeric import largest, maximum, undominated
 from perfmodel.symbolic import Quantity, is_symbolic, named
+from perfmodel.sync.alike_messages import ClassesOfRound, classes_of_rounds
 from perfmodel.sync.base import SERVER, Collective, Message, Round
 from perfmodel.sync.folding import representatives
 from perfmodel.sync.ring_order import ring_order, ring_starts, way_between
@@ -62,6 +63,8 @@ class PlacedRound:
         Largest part of the n bytes that one rank or server adds. [1]
     repeat : int
         Times that the round is repeated. [1]
+    sent_share : float or None
+        Part of the n bytes that all messages have, where ``messages`` are one of each class; None for their sum. [1]
     """
 
     messages: tuple[Message, ...]
@@ -69,6 +72,7 @@ class PlacedRound:
     rates_bytes_per_s: tuple[float, ...]
     reduced_share: float
     repeat: int
+    sent_share: float | None = None
 
     @derived_property
     def lines(self) -> tuple[Line, ...]:
@@ -248,6 +252,8 @@ class Placed:
 
     def sent_bytes(self, size_bytes: Quantity) -> Quantity:
         """Bytes of all messages together, including those of simultaneous groups. [B]"""
+        if self.rounds and all(round_.sent_share is not None for round_ in self.rounds):
+            return size_bytes * sum(round_.repeat * (round_.sent_share or 0.0) for round_ in self.rounds)
         if self.part < 1:
             groups, options = self.device_count / len(self.order), {}
             if "group_size" in self.collective.option_names:
@@ -326,7 +332,7 @@ def place(
         options["group_size"] = _machine_size(topology, ranks)
     orders = stated = [tuple(group) for group in (ranks, *beside)]
     if not servers:
-        orders = representatives(topology, stated, few=collective.folds)
+        orders = representatives(topology, tuple(stated), few=collective.folds)
     if collective.ring and len(ranks) > 1:
         orders = [ring_order(topology.stated, order, through_host=through_host) for order in orders]
     rounds = collective.rounds(len(orders[0]), **options)
@@ -343,24 +349,23 @@ def place(
         rounds = tuple(_on_rings(round_, ring_starts(topology.stated, orders[0])) for round_ in rounds)
     names = dict(enumerate(name for order in orders for name in order))
     names |= {SERVER - index: name for index, name in enumerate(name for nodes in hosts for name in nodes)}
+    merged = [_of_groups(round_, len(orders), rank_count=len(orders[0]), server_count=needed) for round_ in rounds]
+    part = len(orders) * len(orders[0]) / (len(stated) * len(ranks))
+    classes = classes_of_rounds(merged, topology, names, through_host=through_host)
+    if classes is not None:
+        part *= sum(len(of_round.routes) for of_round in classes) / sum(len(round_.messages) for round_ in merged)
     return Placed(
         collective=collective,
         order=orders[0] if orders[0] and len(orders[0]) == len(ranks) else stated[0],
         servers=hosts[0],
-        rounds=tuple(
-            _placed(
-                _of_groups(round_, len(orders), rank_count=len(orders[0]), server_count=needed),
-                topology,
-                names,
-                through_host=through_host,
-            )
-            for round_ in rounds
-        ),
+        rounds=tuple(_placed(round_, topology, names, through_host=through_host) for round_ in merged)
+        if classes is None
+        else tuple(map(_of_classes, classes)),
         reduce_s_per_byte=reduce_s_per_byte,
         chunk_count=options.get("chunk_count"),
         group_size=options.get("group_size"),
         device_count=len(ranks) * len(stated),
-        part=len(orders) * len(orders[0]) / (len(stated) * len(ranks)),
+        part=part,
     )
 
 
@@ -392,6 +397,8 @@ def _on_rings(round_: Round, rings: tuple[tuple[int, ...], ...]) -> Round:
 
 def _of_groups(round_: Round, group_count: int, *, rank_count: int, server_count: int) -> Round:
     """Merge the rounds of simultaneous groups; ranks and servers are numbered on."""
+    if group_count == 1:
+        return round_
 
     def end(rank: int, group: int) -> int:
         return rank + group * rank_count if rank >= 0 else rank - group * server_count
@@ -401,7 +408,7 @@ def _of_groups(round_: Round, group_count: int, *, rank_count: int, server_count
         for group in range(group_count)
         for message in round_.messages
     )
-    return round_ if group_count == 1 else replace(round_, messages=messages)
+    return replace(round_, messages=messages)
 
 
 def _placed(round_: Round, topology: Topology, names: Mapping[int, str], *, through_host: bool) -> PlacedRound:
@@ -428,6 +435,18 @@ def _placed(round_: Round, topology: Topology, names: Mapping[int, str], *, thro
         rates_bytes_per_s=tuple(rates.tolist()),
         reduced_share=round_.reduced_share,
         repeat=round_.repeat,
+    )
+
+
+def _of_classes(classes: ClassesOfRound) -> PlacedRound:
+    round_ = classes.round_
+    return PlacedRound(
+        messages=round_.messages,
+        routes=classes.routes,
+        rates_bytes_per_s=classes.rates_bytes_per_s,
+        reduced_share=round_.reduced_share,
+        repeat=round_.repeat,
+        sent_share=classes.sent_share,
     )
 
 

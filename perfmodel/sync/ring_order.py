@@ -60,7 +60,13 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     machines: dict[str, list[int]] = {}
     for place, name in enumerate(ranks):
         machines.setdefault(topology.places[name].node if name in topology.places else "", []).append(place)
-    tour = [place for members in machines.values() for place in _tour(members, distance)]
+    tours: dict[tuple[str, ...], list[int]] = {}  # of machines with the same ranks, which are alike
+    tour: list[int] = []
+    for node, members in machines.items():
+        key = tuple(ranks[place].removeprefix(node) if topology.alike else ranks[place] for place in members)
+        if key not in tours:
+            tours[key] = [members.index(place) for place in _tour(members, distance)]
+        tour += [members[index] for index in tours[key]]
     return tuple(ranks[place] for place in tour)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from perfmodel.symbolic import Quantity
@@ -47,7 +46,7 @@ class _Ring(Collective):
     def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:
         def of_more(round_: Round) -> Round:
             scale = (round_.repeat + 1) / worker_count
-            messages = tuple(replace(message, share=scale * message.share) for message in round_.messages)
+            messages = tuple(message._replace(share=scale * message.share) for message in round_.messages)
             reduced = scale * round_.reduced_share
             return Round(messages, reduced_share=reduced, repeat=worker_count - 1)
 
@@ -115,6 +114,43 @@ class ReduceScatter(_Ring):
 
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         return (ring_round(worker_count, reduces=True),)
+
+
+class ChainBroadcast(_Ring):
+    r"""Rank 0 hands parts of its bytes to the next, and each rank passes them on while the next part arrives.
+
+    .. math:: T = (p - 1) \alpha + n \beta
+
+    Notes
+    -----
+    Valid for: many small parts, as libraries on devices send them; beside ``Broadcast``, a tree for short messages.
+    Ignores: that the first parts arrive before the last leave, so that one part more is on its way.
+
+    Examples
+    --------
+    >>> ChainBroadcast().time(size_bytes=8e6, worker_count=4, latency_s=0.0, seconds_per_byte=1e-9)
+    0.008
+
+    References
+    ----------
+    .. [1] S. Jeaugey, NCCL 2.0, GPU Technology Conference, 2017: broadcast around rings, in pieces.
+    """
+
+    name = "chain_broadcast"
+    plays = False
+
+    def cost(self, link: Hockney, worker_count: Quantity, **options: Any) -> Quantity:  # noqa: D102
+        return link.times(alpha=worker_count - 1, beta=1)
+
+    def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
+        share = 1 / (worker_count - 1)
+        messages = tuple(Message(rank, rank + 1, share) for rank in range(worker_count - 1))
+        return (Round(messages, repeat=worker_count - 1),)
+
+    def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:  # noqa: D102
+        (few,) = rounds
+        share = 1 / (worker_count - 1)
+        return (Round(tuple(message._replace(share=share) for message in few.messages), repeat=worker_count - 1),)
 
 
 class AllGather(_Ring):

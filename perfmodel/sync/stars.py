@@ -221,7 +221,7 @@ class MulticastSwitch(InNetwork):
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         up, down = super().schedule(worker_count, **options)
         share = 1 + 1 / worker_count
-        return (replace(up, messages=tuple(replace(message, share=share) for message in up.messages)), down)
+        return (replace(up, messages=tuple(message._replace(share=share) for message in up.messages)), down)
 
     def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:  # noqa: D102
         joined = topology.joined_to(ranks[0])

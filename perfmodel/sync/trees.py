@@ -126,6 +126,10 @@ def colours(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
     (((0, 1),), ((1, 0),))
     """
     edges = [edge for tree in two_trees(worker_count) for edge in tree]
+    sharing: tuple[dict[int, list[int]], dict[int, list[int]]] = {}, {}  # edges by parent, and by child
+    for place, ends in enumerate(edges):
+        for of_end, end in zip(sharing, ends, strict=True):
+            of_end.setdefault(end, []).append(place)
     colour: dict[int, int] = {}
     for start in range(len(edges)):
         waiting = [(start, 0 if start < worker_count - 1 else 1)]
@@ -135,11 +139,8 @@ def colours(worker_count: int) -> tuple[tuple[Edge, ...], tuple[Edge, ...]]:
                 continue
             colour[place] = colour_of_edge
             # in the graph from senders to receivers, every node has at most two edges, so that its cycles are even
-            waiting += [
-                (other, 1 - colour_of_edge)
-                for other, (parent, child) in enumerate(edges)
-                if other != place and (parent == edges[place][0] or child == edges[place][1])
-            ]
+            near = {other for of_end, end in zip(sharing, edges[place], strict=True) for other in of_end[end]}
+            waiting += [(other, 1 - colour_of_edge) for other in sorted(near - {place})]
     return tuple(tuple(edge for place, edge in enumerate(edges) if colour[place] == tree) for tree in (0, 1))  # type: ignore[return-value]
 
 

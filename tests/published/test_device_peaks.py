@@ -57,6 +57,13 @@ CORES_CLOCK_BUS_RATE = {
     "gh200_144gb": (16896, 1980, 6144, 6.38),
     "b300": (18944, 1965, 8192, 7.8125),
     "gb200": (18944, 2062, 8192, 7.8125),
+    "rtx_5090": (21760, 2407, 512, 28.0),
+    "rtx_pro_6000_blackwell": (24064, 2617, 512, 28.0),
+    "tpu_v4": (2 * 128 * 8, 1049, 4096, 2.344),  # multiply-adds of the vector units of two cores
+    "tpu_v5e": (128 * 8, 1503, 2048, 3.2),
+    "tpu_v5p": (2 * 128 * 8, 1751, 6144, 3.6),
+    "tpu_v6e": (128 * 8, 1751, 2048, 6.4),
+    "trainium2": (8 * 128 * 128, 690, 4096, 5.664),  # the matrix engines, at the clock of the printed rate of fp32
     "mi325x": (2 * 19456, 2100, 8192, 5.86),
     "mi355x": (2 * 16384, 2400, 8192, 7.8125),
     "gaudi2": (24 * 64, 1650, 6144, 3.19),  # fp32 lanes of the vector cores at the clock of the matrix engines
@@ -92,7 +99,12 @@ TENSOR = {
     "mi325x": (304, 1024, 2100),
     "mi355x": (256, 2048, 2400),
     "gh200_144gb": (132, 2048, 1830),
+    "rtx_5090": (170, 256, 2407),
+    "rtx_pro_6000_blackwell": (188, 512, 2617),
+    "trainium2": (8, 128 * 128, 2545),
 }
+ONE_RATE = {"gaudi3", "trainium2"}
+"""Chips whose engines do several types at one rate, or print fp8 at another clock than bf16."""
 NO_PUBLISHED_TENSOR_CLOCK = {"b200", "b300", "gb200"}
 
 
@@ -101,7 +113,7 @@ def test_every_gpu_is_recomputed():
     with_tensor_cores = {
         name for name, gpu in GPUS.items() if (gpu.peak_tflop_per_s.fp16 or 0) > 2 * gpu.peak_tflop_per_s.fp32 * 0.95
     } - {"tesla_p100_pcie", "tesla_p100_sxm2"}  # packed vector arithmetic
-    assert with_tensor_cores | {"rtx_3090", "rtx_4090"} == set(TENSOR) | NO_PUBLISHED_TENSOR_CLOCK
+    assert with_tensor_cores | {"rtx_3090", "rtx_4090", "rtx_5090"} == set(TENSOR) | NO_PUBLISHED_TENSOR_CLOCK
 
 
 @pytest.mark.parametrize("name", sorted(GPUS))
@@ -122,9 +134,9 @@ def test_tensor_peak_is_dense(name):
 def test_no_sparse_rate_slipped_in(name):
     """tf32 : bf16 : fp8 is 1 : 2 : 4 in every generation that has them all (consumer Ampere and Ada: fp8 alone)."""
     listed = GPUS[name].peak_tflop_per_s
-    if listed.bf16 and listed.tf32:
+    if listed.bf16 and listed.tf32 and name not in ONE_RATE:
         assert listed.bf16 / listed.tf32 == pytest.approx(2, rel=0.02)
-    if listed.bf16 and listed.fp8 and name != "gaudi3":  # whose engines do both at one rate
+    if listed.bf16 and listed.fp8 and name not in ONE_RATE:
         assert listed.fp8 / listed.bf16 == pytest.approx(2, rel=0.02)
     if listed.bf16 and listed.fp16:
         assert listed.bf16 == listed.fp16

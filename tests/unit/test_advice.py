@@ -448,11 +448,11 @@ def test_a_measured_machine_is_advised_with_what_it_has(alexnet):
 
 def test_long_reasons_that_are_alike_are_told_once(alexnet):
     job = {"system": "dgx_a100", "workers": 8, "batch_size": 64, "framework": "pytorch_2", "sync": "all_reduce"}
-    advice = pm.advise(alexnet, kinds="framework", **job)
-    alike = [entry for entry in advice.rejected if "sync must be " in entry.reason]
+    advice = pm.advise(alexnet, kinds="sync", optimizer="adam", shard_stage=3, shard_group=4, **job)
+    alike = [entry for entry in advice.rejected if "shard_group must be " in entry.reason]
     assert len(alike) > 5
     text = " ".join(str(advice).split())
-    assert text.count("sync must be ") == 1
+    assert text.count("shard_group must be ") == 1
     assert all(entry.change in text for entry in alike)
 
 

@@ -12,6 +12,7 @@ import perfmodel as pm
 from perfmodel.cli.app import run
 from perfmodel.cost.overlap import arrival_stall, bucket_sums, buckets, ends
 from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.prediction.job.agreements import collectives_of
 from perfmodel.sync.asynchronous import SCHEMES
 from perfmodel.sync.registry import ALL_REDUCES
 from played_collectives import play_collective
@@ -296,9 +297,18 @@ def test_a_framework_exchanges_by_its_library_in_its_buckets(networks):
     assert apart.sync_s > 2 * p.sync_s  # 107 calls
 
 
-def test_a_framework_without_a_library_wants_an_algorithm(alexnet):
+@pytest.mark.parametrize("framework", pm.catalogue().names("framework"))
+def test_every_framework_reduces_by_a_library(alexnet, framework):
+    p = step(alexnet, "all_reduce", framework=framework)
+    assert any(spec.name.startswith("NCCL") for spec in p.sources)
+    assert p.sync_s > 0
+
+
+def test_a_framework_without_a_library_wants_an_algorithm():
+    named = pm.load_framework("tensorflow_1_12")
+    profile = named.model_copy(update={"exchange": named.exchange.model_copy(update={"collectives": None})})
     with pytest.raises(ArgumentError, match=r"TensorFlow 1\.12, which names no library of collectives"):
-        step(alexnet, "all_reduce", framework="tensorflow_1_12")
+        collectives_of(profile)
 
 
 @pytest.mark.parametrize(("system", "workers"), [("dgx_a100", 8), ("survey_fig5", 4)])

@@ -497,7 +497,8 @@ def test_a_device_alone_reads_from_what_is_named_and_half_of_its_virtual_process
 VIRTUAL_PROCESSORS = {
     "p2.8xlarge": 32, "p2.16xlarge": 64, "p3.8xlarge": 32, "p3.16xlarge": 64, "p3dn.24xlarge": 96, "p4d.24xlarge": 96,
     "p4de.24xlarge": 96, "p5.48xlarge": 192, "a2-highgpu-8g": 96, "a2-ultragpu-8g": 96, "a3-highgpu-8g": 208,
-    "n1-standard-8 + 4 K80 dies": 8, "n1-highmem-16 + 8 K80 dies": 16,
+    "n1-standard-8 + 4 K80 dies": 8, "n1-highmem-16 + 8 K80 dies": 16, "BM.GPU.H100.8": 224, "BM.GPU.MI300X.8": 224,
+    "gpu_8x_h100_sxm5": 208,
 }  # fmt: skip
 """Instances of several devices, as their clouds list them, not as the system that stands for one has it."""
 

@@ -318,6 +318,9 @@ def _title(source: Source | None) -> str:
 NOTHING_SEEN: Final = Seen(devices=(), architectures=(), frameworks=(), dtypes=(), mixes=())
 """Experience of a calibration that does not state which rows it was fitted on."""
 
+AS_FAST: Final = {"bf16": "fp16"}
+"""Data type -> one of as many bytes whose products every device does as fast; who has seen one knows the other. [-]"""
+
 PRIOR_CELLS: Final = 20
 """Weight of the usual residual, in cells, because a calibration fits a few cells too well. [1]"""
 
@@ -365,7 +368,7 @@ def exposure_of(
         device=float(target.processor_spec.identity not in seen.devices),
         framework=float(prepared.profile.stem not in seen.frameworks),
         operations=seen.distance_to(mix_of(prepared, timed)),
-        dtype=float(prepared.dtype not in seen.dtypes),
+        dtype=float(AS_FAST.get(prepared.dtype, prepared.dtype) not in {*seen.dtypes, *map(AS_FAST.get, seen.dtypes)}),
         oversubscription=float(target.is_oversubscribed),
         architecture=float(target.architecture not in {*seen.architectures, *measured_architectures}),
     )

@@ -6,7 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -99,7 +99,7 @@ class SystemPart:
     @derived_property
     def hosts(self) -> tuple[Host, ...]:
         """The machines of the workers' devices."""
-        workers = Counter(self.node_of(name) for name in self.names)
+        workers, machines = Counter(self.node_of(name) for name in self.names), self.system.hosts
         return tuple(
             Host(
                 name=node,
@@ -109,14 +109,13 @@ class SystemPart:
                 memory_bytes_per_s=self._bus_bytes_per_s(node),
             )
             for node, count in workers.items()
-            for machine in (self.system.hosts[node],)
+            for machine in (machines[node],)
         )
 
     def _bus_bytes_per_s(self, node: str) -> float:
         """Rate of all memory buses of a machine, which bounds copies. [B/s]"""
         topology = self.system.topology
-        memories = [name for name in topology.memories() if topology.places[name].node == node]
-        return sum(bus_bytes_per_s(topology, name) for name in memories)
+        return sum(bus_bytes_per_s(topology, name) for name in topology.memories_of(node))
 
     @property
     def core_count(self) -> int:
@@ -203,10 +202,13 @@ class SystemPart:
         if storage is not None and storage not in known:
             kind = f"storage of {self.system.name}"
             raise UnknownNameError(kind, storage, known)
+        of_node: dict[str, list[str]] = {}
+        for other in known:
+            of_node.setdefault(topology.places[other].node, []).append(other)
         routes = []
         for name in self.names:
             memory = topology.home_memory(name)
-            near = [other for other in known if topology.places[other].node == topology.places[name].node] or known
+            near = of_node.get(topology.places[name].node, known)
             candidates = [storage] if storage is not None else near
             routes.append(
                 max((topology.route(other, memory) for other in candidates), key=lambda way: way.capacity_bytes_per_s)
@@ -216,7 +218,7 @@ class SystemPart:
 
 def bus_bytes_per_s(topology: Topology, memory: str) -> float:
     """Rate of a host memory's bus, both directions together. [B/s]"""
-    return next(wire.upward.capacity_bytes_per_s for wire in topology.wires if wire.lower == memory)
+    return topology.upward(memory).capacity_bytes_per_s
 
 
 def _received(adapter: str, network: Link) -> Route:
@@ -261,8 +263,55 @@ def saturated_channels(ways: Sequence[tuple[str, ...]], *, capacity: Mapping[str
     )
 
 
+MANY_FLOWS: Final = 64
+"""Flows from which those that share no channel are solved apart, and equal sets of them once. [1]"""
+
+
 def _rates(
     ways: Sequence[tuple[str, ...]], capacity: Mapping[str, float], *, weights: ArrayLike | None = None
+) -> NDArray[np.float64]:
+    if len(ways) < MANY_FLOWS:
+        return _rates_together(ways, capacity, weights=weights)
+    weight = np.ones(len(ways)) if weights is None else np.asarray(weights, dtype=float)
+    rates = np.empty(len(ways))
+    solved: dict[object, NDArray[np.float64]] = {}
+    for flows in _apart(ways):
+        some = [ways[flow] for flow in flows]
+        place = {name: index for index, name in enumerate(dict.fromkeys(name for way in some for name in way))}
+        key = (
+            tuple(tuple(map(place.__getitem__, way)) for way in some),
+            tuple(capacity[name] for name in place),
+            tuple(weight[flows]),
+        )
+        if key not in solved:
+            solved[key] = _rates_together(some, capacity, weights=None if weights is None else weight[flows])
+        rates[flows] = solved[key]
+    return rates
+
+
+def _apart(ways: Sequence[tuple[str, ...]]) -> list[list[int]]:
+    """Return the flows in sets that share no channel with one another, each in order."""
+    above = list(range(len(ways)))  # of each flow, an earlier one of its set
+
+    def first(flow: int) -> int:
+        while above[flow] != flow:
+            above[flow] = above[above[flow]]
+            flow = above[flow]
+        return flow
+
+    met: dict[str, int] = {}
+    for flow, way in enumerate(ways):
+        for name in way:
+            one, other = sorted((first(flow), first(met.setdefault(name, flow))))
+            above[other] = one
+    sets: dict[int, list[int]] = {}
+    for flow in range(len(ways)):
+        sets.setdefault(first(flow), []).append(flow)
+    return list(sets.values())
+
+
+def _rates_together(
+    ways: Sequence[tuple[str, ...]], capacity: Mapping[str, float], *, weights: ArrayLike | None
 ) -> NDArray[np.float64]:
     names = list(dict.fromkeys(name for way in ways for name in way))
     uses = np.array([[way.count(name) for name in names] for way in ways], dtype=float).reshape(len(ways), len(names))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import extra_flop_count
 from perfmodel.errors import ArgumentError
@@ -92,15 +92,19 @@ def visit_of(
     Valid for: equal visitors. Ignores: queues for less loaded channels, and the load of updates and input on the same
     channels.
     """
-    inwards = [_way(topology, brought, servers, inwards=True) for brought in visitors]
-    outwards = [_way(topology, brought, servers, inwards=False) for brought in visitors]
-    inward_names = dict.fromkeys(name for way in inwards for name in way.taken_s)
-    both = [
-        {name: way.taken_s.get(name, 0.0) + pulls_per_push * back.taken_s.get(name, 0.0) for name in inward_names}
-        for way, back in zip(inwards, outwards, strict=True)
-    ]
-    push_s, push_sharers = _most_loaded(both)
-    pull_s, pull_sharers = _most_loaded([way.taken_s for way in outwards])
+    chosen = _stand_ins(topology, visitors, servers)
+    inwards = [_way(topology, brought, servers, inwards=True) for brought, _ in chosen]
+    outwards = [_way(topology, brought, servers, inwards=False) for brought, _ in chosen]
+    inward_names = {name for way in inwards for name in way.taken_s}
+    both: list[Mapping[str, float]] = []
+    for way, back in zip(inwards, outwards, strict=True):
+        taken_s = dict(way.taken_s)
+        for name in inward_names & back.taken_s.keys():
+            taken_s[name] = taken_s.get(name, 0.0) + pulls_per_push * back.taken_s[name]
+        both.append(taken_s)
+    crowds = [_Crowd(node=brought[0][0].rpartition("/")[0], machines=machines) for brought, machines in chosen]
+    push_s, push_sharers = _most_loaded(both, crowds, visitor_count=len(visitors))
+    pull_s, pull_sharers = _most_loaded([way.taken_s for way in outwards], crowds, visitor_count=len(visitors))
     push_alone_s, pull_alone_s = (max(way.alone_s for way in ways) for ways in (inwards, outwards))
     beyond_s = max(0.0, push_s - push_alone_s)  # of a channel that counts both directions with the push
     return Visit(
@@ -126,16 +130,58 @@ def _way(topology: Topology, brought: Brought, servers: Sequence[str], *, inward
     return _Way(latency_s=latency_s, taken_s=taken_s)
 
 
-def _most_loaded(taken: Sequence[Mapping[str, float]]) -> tuple[float, int]:
+MANY_VISITORS: Final = 1024
+"""Visitors from which those of one machine stand for those of all machines like it. [1]"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Crowd:
+    """The machine of a visitor, and how many machines with such visitors it stands for."""
+
+    node: str
+    machines: int
+
+    def passing(self, channel: str) -> int:
+        """Count the visitors on a channel for which the visitor stands: its machine's channels are its own. [1]"""
+        own = any(end.startswith(f"{self.node}/") for end in channel.replace("=", ">").split(">"))
+        return 1 if own or self.machines == 1 else self.machines
+
+
+def _stand_ins(topology: Topology, visitors: Sequence[Brought], servers: Sequence[str]) -> list[tuple[Brought, int]]:
+    """Return the visitors of one of each kind of machine, with the number of such machines [1]; all if they are few."""
+    nodes = [{device.rpartition("/")[0] for device, _ in brought} for brought in visitors]
+    if not topology.alike or len(visitors) < MANY_VISITORS or any(len(own) > 1 for own in nodes):
+        return [(brought, 1) for brought in visitors]
+    of_machine: dict[str, list[Brought]] = {}
+    for own, brought in zip(nodes, visitors, strict=True):
+        of_machine.setdefault(next(iter(own)), []).append(brought)
+    serving = {server.rpartition("/")[0] for server in servers}
+    kinds: dict[object, list[str]] = {}
+    for node, some in of_machine.items():
+        inside = tuple(tuple((device.rpartition("/")[2], size) for device, size in brought) for brought in some)
+        kinds.setdefault((inside, node if node in serving else ""), []).append(node)
+    return [(brought, len(alike)) for alike in kinds.values() for brought in of_machine[alike[0]]]
+
+
+def _most_loaded(
+    taken: Sequence[Mapping[str, float]], crowds: Sequence[_Crowd], *, visitor_count: int
+) -> tuple[float, int]:
     """Time of a visitor on the most loaded shared channel [s], and the number of visitors that share it [1]."""
-    passing = Counter(name for each in taken for name, seconds in each.items() if seconds)
-    load_s = {name: math.fsum(each.get(name, 0.0) for each in taken) for name in passing}
-    shared = [name for name, count in passing.items() if count > 1 or count == len(taken)]
+    passing: Counter[str] = Counter()
+    loads_s: dict[str, list[float]] = {}
+    for each, crowd in zip(taken, crowds, strict=True):
+        for name, seconds in each.items():
+            if seconds:
+                count = crowd.passing(name)
+                passing[name] += count
+                loads_s.setdefault(name, []).append(count * seconds)
+    load_s = {name: math.fsum(loads) for name, loads in loads_s.items()}
+    shared = [name for name, count in passing.items() if count > 1 or count == visitor_count]
     if not shared:
-        return 0.0, len(taken)
+        return 0.0, visitor_count
     busiest = max(shared, key=lambda name: (load_s[name], passing[name]))
-    copies = max(k for k in range(1, len(taken) // passing[busiest] + 1) if len(taken) % k == 0)
-    sharers = len(taken) // copies
+    copies = max(k for k in range(1, visitor_count // passing[busiest] + 1) if visitor_count % k == 0)
+    sharers = visitor_count // copies
     return load_s[busiest] / sharers, sharers
 
 

@@ -149,7 +149,7 @@ def lanes_needed(basis: Basis) -> LanesNeeded:
 
 def _widened(system_part: SystemPart, *, needed_bytes_per_s: float, own_bytes_per_s: float) -> LanesNeeded:
     """Double the lanes of bounding links until every worker gets the rate it needs."""
-    routes = system_part.input_routes
+    routes = system_part.unlike_input_routes  # machines like these need the same
     channels = {channel.name: channel for route in routes for channel in route.channels}
     below = {wire.downward.name: wire.lower for wire in system_part.system.topology.wires}
     names = list(channels)

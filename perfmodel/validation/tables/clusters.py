@@ -20,6 +20,7 @@ from perfmodel.prediction.job.job import Job
 from perfmodel.presentation.tables import row_table
 from perfmodel.sync.registry import LibraryCollective, collective, place_library
 from perfmodel.units import GIGA
+from perfmodel.validation.scores.interval_coverage import interval_row
 from perfmodel.validation.scores.table_report import EVERY_ROW, PERFMODEL, RowReport, compared, read_records
 from perfmodel.zoo.transformer import gpt
 
@@ -75,7 +76,7 @@ def predicted_times(rows: Sequence[MeasuredCollective]) -> NDArray[np.float64]:
 
 def wire_bytes(operation: str, size_bytes: float, worker_count: int) -> float:
     """Return the fewest bytes that each device must send, the basis of a bus bandwidth. [B]"""
-    name = "ring_all_reduce" if operation == "all_reduce" else operation
+    name = {"all_reduce": "ring_all_reduce", "broadcast": "chain_broadcast"}.get(operation, operation)
     return float(collective(name).wire_bytes(size_bytes, worker_count))
 
 
@@ -359,10 +360,14 @@ def sharded_steps(file: Path) -> RowReport:
         ONE_MFU: measured * shares / np.exp(np.mean(np.log(shares))),
         MFU_BY_MODEL: measured * shares / by_model,
     }
+    predicted_s, high_s = predictions[PERFMODEL], np.array(rows.column("high_s"))
+    intervals = interval_row("steps", PERFMODEL, np.log(predicted_s), np.log(high_s / predicted_s), measured)
     fitted = {ONE_MFU: 1, MFU_BY_MODEL: len(SIZES)}
     note = (
         f"with {FRAMEWORK}, whose attention kernels are of the time; no constant was fitted to them, "
-        "but that FlashAttention 1 divides long sequences among units was seen in them first"
+        "but that FlashAttention 1 divides long sequences among units was seen in them first; "
+        f"80 % intervals hold {intervals.coverage_percent:.1f} % of the steps, {intervals.median_ratio:.2f} times from "
+        f"end to end in the median, interval score of ln(time) {intervals.log_score:.3f}"
     )
     scores = [*compared("steps", predictions, measured=measured, fitted=fitted, note=note)]
     for name in SIZES:
@@ -405,7 +410,7 @@ def _sharded_row(record: Mapping[str, str], file: Path) -> dict[str, Any]:
         gradient_dtype="bf16" if record["mixed_precision_mode"] == "PURE" else None,
     )
     prediction, measured = job.predict(), float(record["step_s"])
-    memory = prediction.memory
+    memory, (low_s, high_s) = prediction.memory, prediction.interval_s
     return {
         "network": name,
         "sequence_length": length,
@@ -415,6 +420,8 @@ def _sharded_row(record: Mapping[str, str], file: Path) -> dict[str, Any]:
         "accumulation_steps": passes,
         "measured_s": measured,
         "predicted_s": float(prediction.step_s),
+        "low_s": low_s,
+        "high_s": high_s,
         "error_percent": 100 * (float(prediction.step_s) / measured - 1),
         "memory_share": float(memory.total_bytes / memory.capacity_bytes),
     }

@@ -1,0 +1,240 @@
+"""Rounds of very many messages among equal machines: one message stands for all that are equally fast.
+
+Machines are told apart only by what they exchange. Two have the same colour if they send and receive as many messages
+of each kind, between the same places, to and from machines of the same colours. Then messages of one kind between
+machines of the same two colours share their channels with equally many others, so that max-min fairness gives them
+one rate: it is found for one of each class, with n times the uses of a class of n.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.cost.transfer import max_min_rates
+from perfmodel.sync.base import Message, Round
+from perfmodel.sync.ring_order import way_between
+
+if TYPE_CHECKING:
+    from perfmodel.hardware.topology import Route, Topology
+
+MANY_MESSAGES: Final = 16_384
+"""Messages of all rounds of a collective from which classes stand for them. [1]"""
+
+FEW_MESSAGES: Final = 4
+"""Messages up to which a round is recognised by its messages in order. [1]"""
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassesOfRound:
+    """One message of each class of a round, with its route and rate, and the share of n that all messages have."""
+
+    round_: Round
+    routes: tuple[Route, ...]
+    rates_bytes_per_s: tuple[float, ...]
+    sent_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """Machine and place of every rank and server; place -1 of a machine is a node outside machines."""
+
+    topology: Topology
+    through_host: bool
+    names: tuple[str, ...]
+    first: int
+    machine: Integers
+    place: Integers
+
+    @classmethod
+    def of(cls, topology: Topology, names: Mapping[int, str], *, through_host: bool) -> _Ends:
+        first = min(names)
+        ordered = tuple(names[rank] for rank in range(first, max(names) + 1))
+        parts = [name.rpartition("/") for name in ordered]
+        machines = {node: index for index, node in enumerate(dict.fromkeys(node for node, _, _ in parts))}
+        places = {place: index for index, place in enumerate(dict.fromkeys(place for _, _, place in parts))}
+        return cls(
+            topology=topology,
+            through_host=through_host,
+            names=ordered,
+            first=first,
+            machine=np.array([machines[node] for node, _, _ in parts]),
+            place=np.array([places[place] for _, _, place in parts]),
+        )
+
+
+def classes_of_rounds(
+    rounds: Sequence[Round], topology: Topology, names: Mapping[int, str], *, through_host: bool
+) -> tuple[ClassesOfRound, ...] | None:
+    """Return classes of the messages of every round, equal rounds once; None where all messages are to be placed.
+
+    Parameters
+    ----------
+    rounds : sequence of Round
+        Rounds of a collective among all its ranks. [-]
+    topology : Topology
+        The system. [-]
+    names : mapping of int to str
+        Node of each rank and server. [-]
+    through_host : bool
+        Whether copies between devices go through host memory. [-]
+
+    Returns
+    -------
+    tuple of ClassesOfRound or None
+        In the order of the rounds; one that was met before only adds to the ``repeat`` of the first. [-]
+    """
+    if not topology.alike or sum(len(round_.messages) for round_ in rounds) < MANY_MESSAGES:
+        return None
+    ends = _Ends.of(topology, names, through_host=through_host)
+    found: dict[object, ClassesOfRound] = {}
+    for round_ in rounds:
+        key = _recognised(round_, ends)
+        if key in found:
+            known = found[key]
+            repeat = known.round_.repeat + round_.repeat
+            found[key] = replace(known, round_=replace(known.round_, repeat=repeat))
+        else:
+            found[key] = _classes(round_, ends)
+    return tuple(found.values())
+
+
+def _recognised(round_: Round, ends: _Ends) -> object:
+    """Return what rounds with the same time have in common; a long round is like no other."""
+    if len(round_.messages) > FEW_MESSAGES:
+        return id(round_)
+    met: dict[int, int] = {}
+    messages: list[tuple[float, int]] = []
+    for message in round_.messages:
+        for rank in (message.source, message.sink):
+            machine, place = ends.machine[rank - ends.first], ends.place[rank - ends.first]
+            messages.append((met.setdefault(int(machine), len(met)), int(place)))
+        messages.append((message.share, 0))
+    return round_.reduced_share, tuple(messages)
+
+
+def _classes(round_: Round, ends: _Ends) -> ClassesOfRound:
+    messages = round_.messages
+    source = np.fromiter((message.source for message in messages), dtype=np.int64, count=len(messages)) - ends.first
+    sink = np.fromiter((message.sink for message in messages), dtype=np.int64, count=len(messages)) - ends.first
+    share = np.fromiter((message.share for message in messages), dtype=float, count=len(messages))
+    machines = np.stack([ends.machine[source], ends.machine[sink]])
+
+    def route_of(index: int) -> Route:
+        one, other = ends.names[source[index]], ends.names[sink[index]]
+        return way_between(ends.topology, one, other, through_host=ends.through_host)
+
+    shares = np.unique(share, return_inverse=True)[1]
+    kind = _numbered(shares, ends.place[source], ends.place[sink], machines[0] == machines[1])
+    _, of_kind = np.unique(kind, return_index=True)
+    meets = (share > 0) & _meeting(kind, machines, [route_of(index) if share[index] else None for index in of_kind])
+    colour = _colours(kind[meets], machines[:, meets], count=int(ends.machine.max()) + 1)
+    member = _numbered(kind, meets, *np.where(meets, colour[machines], 0))
+    _, chosen, sizes = np.unique(member, return_index=True, return_counts=True)
+    order = np.argsort(chosen)  # classes in the order of their first messages
+    chosen, sizes = chosen[order], sizes[order]
+    routes = tuple(map(route_of, chosen))
+    rates = np.full(len(chosen), np.inf)
+    crowd = [place for place, index in enumerate(chosen) if meets[index]]
+    if crowd:
+        rates[crowd] = _rates([routes[place] for place in crowd], sizes[crowd].tolist(), colour, ends)
+    for place, index in enumerate(chosen):
+        if share[index] and not meets[index]:
+            rates[place] = routes[place].capacity_bytes_per_s
+    return ClassesOfRound(
+        round_=replace(
+            round_,
+            messages=tuple(
+                Message(int(source[index] + ends.first), int(sink[index] + ends.first), float(share[index]))
+                for index in chosen
+            ),
+        ),
+        routes=routes,
+        rates_bytes_per_s=tuple(rates.tolist()),
+        sent_share=float(share.sum()),
+    )
+
+
+def _meeting(kind: Integers, machines: Integers, routes: Sequence[Route | None]) -> NDArray[np.bool_]:
+    """Tell of each message whether another one uses any of its channels; routes are those of one of each kind."""
+    passed: dict[str, Integers] = {}
+    over: list[tuple[Integers, Integers, str]] = []
+    count = int(machines.max(initial=0)) + 1
+    for index, route in enumerate(routes):
+        if route is None:
+            continue
+        members = np.flatnonzero(kind == index)
+        for channel in dict.fromkeys(route.channels):
+            place, way = _place_of(channel.name, route)
+            at = machines[way, members] if way >= 0 else np.zeros(len(members), dtype=np.int64)
+            np.add.at(passed.setdefault(place, np.zeros(count, dtype=np.int64)), at, 1)
+            over.append((members, at, place))
+    meets = np.zeros(len(kind), dtype=bool)
+    for members, at, place in over:
+        meets[members] |= passed[place][at] > 1
+    return meets
+
+
+def _place_of(channel: str, route: Route) -> tuple[str, int]:
+    """Return a channel's name within its machine, and which end of a route that is: 0, 1, or -1 for neither."""
+    for way, end in enumerate((route.nodes[0], route.nodes[-1])):
+        node, inside, _ = end.rpartition("/")
+        if inside and any(name.startswith(f"{node}/") for name in channel.replace("=", ">").split(">")):
+            return channel.replace(f"{node}/", ""), way
+    return channel, -1
+
+
+def _numbered(*keys: NDArray[np.int64 | np.bool_]) -> Integers:
+    """Return one number for every combination of keys that occurs. [1]"""
+    number = np.zeros(len(keys[0]), dtype=np.int64)
+    for key in keys:
+        _, number = np.unique(number * (int(key.max(initial=0)) + 1) + key, return_inverse=True)
+    return number
+
+
+def _colours(kind: Integers, machines: Integers, *, count: int) -> Integers:
+    """Return the colour of each machine, refined until machines of one colour exchange alike. [1]"""
+    colour = np.zeros(count, dtype=np.int64)
+    random = np.random.default_rng(0)
+    while True:
+        marks = random.integers(
+            0, 2**63, size=(2, int(kind.max(initial=0)) + 1, int(colour.max()) + 1), dtype=np.uint64
+        )
+        met = np.zeros(count, dtype=np.uint64)
+        for way, (own, other) in enumerate((machines, machines[::-1])):
+            np.add.at(met, own, marks[way, kind, colour[other]])  # a sum does not depend on the order of messages
+        _, exchanged = np.unique(met, return_inverse=True)
+        refined = _numbered(colour, exchanged)
+        if refined.max() == colour.max():
+            return refined
+        colour = refined
+
+
+def _rates(routes: Sequence[Route], sizes: Sequence[int], colour: Integers, ends: _Ends) -> NDArray[np.float64]:
+    """Return the rate of each class of messages that meet others. [B/s]"""
+    members = Counter(colour.tolist())
+    number = {name.rpartition("/")[0]: machine for name, machine in zip(ends.names, ends.machine, strict=True)}
+    column: dict[tuple[str, int], int] = {}
+    capacity: list[float] = []
+    uses: list[dict[int, float]] = []
+    for route, size in zip(routes, sizes, strict=True):
+        used: dict[int, float] = {}
+        for channel in route.channels:
+            place, way = _place_of(channel.name, route)
+            of_colour = -1 if way < 0 else int(colour[number[route.nodes[-way].rpartition("/")[0]]])
+            at = column.setdefault((place, of_colour), len(column))
+            if at == len(capacity):
+                capacity.append(channel.capacity_bytes_per_s)
+            used[at] = used.get(at, 0.0) + size / (1 if way < 0 else members[of_colour])
+        uses.append(used)
+    table = np.zeros((len(routes), len(capacity)))
+    for row, used in enumerate(uses):
+        table[row, list(used)] = list(used.values())
+    return max_min_rates(capacity=capacity, uses=table)

@@ -1,0 +1,88 @@
+"""What stands for very many messages, visitors or flows is as fast as all of them, one by one."""
+
+import pytest
+
+import perfmodel as pm
+from perfmodel.prediction.device import system_part
+from perfmodel.prediction.job import parameter_server
+from perfmodel.sync import alike_messages
+from perfmodel.sync.placed import place
+from perfmodel.sync.registry import collective
+
+NEVER = 10**9
+ALGORITHMS = [
+    ("parameter_server", {}),
+    ("parameter_server", {"server_count": 3}),
+    ("halving_doubling", {}),
+    ("recursive_doubling", {}),
+    ("double_binary_tree", {}),
+    ("binomial_tree", {}),
+    ("broadcast", {}),
+    ("one_to_all", {}),
+    ("host_tree", {}),
+    ("in_network", {}),
+    ("hierarchical", {}),
+]
+
+
+@pytest.mark.parametrize("machines", [10, 16])
+@pytest.mark.parametrize(("name", "options"), ALGORITHMS, ids=str)
+def test_classes_of_messages_take_the_time_of_all(name, options, machines, monkeypatch):
+    topology = pm.load_system("dgx_a100", machines=machines).topology
+    times, sent = [], []
+    for many in (NEVER, 1):
+        monkeypatch.setattr(alike_messages, "MANY_MESSAGES", many)
+        placed = place(collective(name), topology, topology.devices(), **options)
+        times += [[float(placed.time(size)) for size in (0.0, 1e3, 1e6, 1e9)]]
+        sent += [float(placed.sent_bytes(1e6))]
+    assert times[0] == pytest.approx(times[1], rel=1e-12)
+    assert sent[0] == pytest.approx(sent[1], rel=1e-12)
+    assert placed.part < 1
+    assert placed.rank_count == 8 * machines
+
+
+def test_machines_that_exchange_unequally_are_told_apart(monkeypatch):
+    # with five of eight devices in the last machine, its messages meet others on the adapters than in whole machines
+    topology = pm.load_system("dgx_a100", machines=10).topology
+    ranks = topology.devices()[:-3]
+    times = []
+    for many in (NEVER, 1):
+        monkeypatch.setattr(alike_messages, "MANY_MESSAGES", many)
+        times.append(float(place(collective("halving_doubling"), topology, ranks).time(1e8)))
+    assert times[0] == pytest.approx(times[1], rel=1e-12)
+
+
+@pytest.mark.parametrize("server_count", [1, 3])
+@pytest.mark.parametrize("devices", [1, 4, 16])
+def test_visitors_of_one_machine_stand_for_those_of_others(devices, server_count, monkeypatch):
+    topology = pm.load_system("dgx_h100", machines=12).topology
+    names, servers = topology.devices(), topology.memories()[:server_count]
+    visitors = [[(name, 5e6) for name in names[at : at + devices]] for at in range(0, len(names), devices)]
+    visits = []
+    for many in (NEVER, 1):
+        monkeypatch.setattr(parameter_server, "MANY_VISITORS", many)
+        visit = parameter_server.visit_of(topology, visitors, servers, pulls_per_push=0.5)
+        visits.append([getattr(visit, name) for name in visit.__slots__])
+    assert visits[0] == pytest.approx(visits[1], rel=1e-12)
+
+
+def test_flows_that_share_nothing_are_solved_apart(monkeypatch):
+    capacity = {f"link{at}": 10.0 + at % 3 for at in range(9)} | {"root": 12.0}
+    ways = [("link0", "root"), ("link1", "root"), ("link2",), ("link3", "link4"), ("link5", "link4"), ("link6",)]
+    rates = []
+    for many in (NEVER, 1):
+        monkeypatch.setattr(system_part, "MANY_FLOWS", many)
+        rates.append(list(system_part._rates(ways, capacity, weights=[1, 2, 1, 1, 1, 3])))
+    assert rates[0] == pytest.approx(rates[1], rel=1e-12)
+    assert rates[0][:2] == pytest.approx([4.0, 8.0])
+
+
+def test_routes_of_equal_machines_are_those_of_the_first_with_other_names():
+    topology = pm.load_system("dgx_h100", machines=12).topology
+    first, other = (topology.route(f"node{node}/gpu3", f"node{node + 1}/gpu6") for node in (0, 9))
+    assert [name.replace("node0", "node9").replace("node1/", "node10/") for name in first.nodes] == list(other.nodes)
+    assert [channel.capacity_bytes_per_s for channel in first.channels] == [
+        channel.capacity_bytes_per_s for channel in other.channels
+    ]
+    assert all(channel == topology.channels[channel.name] for channel in other.channels)
+    assert first.latency_s == other.latency_s

@@ -1,0 +1,59 @@
+"""Memory of a fully sharded Llama 3 8B beside arithmetic by hand, which decides what one and two sequences take."""
+
+import pytest
+
+import perfmodel as pm
+from perfmodel.units import GIGA
+
+LENGTH, WIDTH, LAYERS, VOCABULARY, WORKERS = 8192, 4096, 32, 128_256, 8
+HEADS_BYTES, STATE_BYTES = 2, 4
+# queries and what attention yields are as wide as the network, keys and values a quarter; three products of 14,336
+BLOCK = WIDTH * (2 * WIDTH + 2 * 1024) + 3 * WIDTH * 14_336
+ENDS = 2 * VOCABULARY * WIDTH  # embedding and scores, which are not tied
+
+
+@pytest.fixture(scope="module")
+def footprints():
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": WIDTH,
+        "intermediate_size": 14_336,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": LENGTH,
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,
+    }
+    graph = pm.from_huggingface_config(config)
+    job = {"system": "dgx_h100", "workers": WORKERS, "framework": "pytorch_2", "dtype": "bf16", "optimizer": "adam"}
+    how = {"sync": "all_reduce", "shard_stage": 3, "recompute": "full"}
+    return {size: pm.predict(graph, batch_size=size, **job, **how).memory for size in (1, 2)}
+
+
+def test_state_is_an_eighth_and_two_blocks_are_gathered(footprints):
+    parameters = LAYERS * BLOCK + ENDS  # norms are 0.003 % of it
+    for memory in footprints.values():
+        assert memory.optimizer_bytes == pytest.approx(2 * STATE_BYTES * parameters / WORKERS, rel=1e-3)
+        gathered = HEADS_BYTES * (2 * BLOCK + ENDS)  # narrow copies, prefetched one block ahead
+        assert memory.weights_bytes == pytest.approx(STATE_BYTES * parameters / WORKERS + gathered, rel=1e-3)
+        whole = (STATE_BYTES + HEADS_BYTES) * BLOCK + STATE_BYTES * ENDS / 2  # of one block, of the last product
+        assert memory.gradients_bytes == pytest.approx(STATE_BYTES * parameters / WORKERS + whole, rel=1e-3)
+
+
+def test_a_second_sequence_takes_as_much_as_the_first(footprints):
+    """18.0 GB for one sequence and 38.0 GB for two cannot both be right, and 18.0 is not.
+
+    The state alone is 16.1 GB, so that 18.0 leave 1.9 GB. One sequence keeps the inputs of 32 blocks in fp32, 4.3 GB;
+    its 8,192 x 128,256 scores are there in bf16, in fp32 and as a gradient in fp32, 10.5 GB.
+    """
+    inputs = LAYERS * LENGTH * WIDTH * STATE_BYTES
+    scores = LENGTH * VOCABULARY * (HEADS_BYTES + 2 * STATE_BYTES)
+    one, two = (footprints[size] for size in (1, 2))
+    assert two.activations_bytes == pytest.approx(2 * one.activations_bytes, rel=1e-6)
+    assert one.activations_bytes == pytest.approx(inputs + scores, rel=0.1)  # and what the last layers keep
+    assert one.activations_bytes > inputs + scores
+    assert one.total_bytes / GIGA == pytest.approx(39.0, abs=0.1)
+    assert two.total_bytes / GIGA == pytest.approx(55.1, abs=0.1)
