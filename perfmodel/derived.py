@@ -107,17 +107,25 @@ def derived(function: Callable[..., Result]) -> Callable[..., Result]:
             identity = id(of)
             entry = kept[identity] = (weakref.ref(of, lambda _: kept.pop(identity, None) and None), {})
         key = (*arguments, *named.items()) if named else arguments
-        if key not in entry[1]:
-            entry[1][key] = function(of, *arguments, **named)
-        return entry[1][key]
+        results = entry[1]
+        try:
+            return results[key]  # one look: keys may be slow to hash
+        except KeyError:
+            pass
+        result = results[key] = function(of, *arguments, **named)
+        return result
 
     return remembered
 
 
 def kept(made: dict[Any, Any], key: Any, make: Callable[[], Any], *, most: int) -> Any:
     """Look up a key, or compute its value; beyond ``most`` entries the oldest is dropped."""
-    if key not in made:
-        while len(made) >= most:
-            del made[next(iter(made))]
-        made[key] = make()
-    return made[key]
+    try:
+        return made[key]  # one look: keys may be slow to hash
+    except KeyError:
+        pass
+    value = make()
+    while len(made) >= most:
+        del made[next(iter(made))]
+    made[key] = value
+    return value

@@ -120,4 +120,4 @@ def _joined(parts: Sequence[LayerOperation], *, spared: int) -> LayerOperation:
         read_index_bytes=sum(each.read_index_bytes for each in passes),
         written_index_bytes=sum(each.written_index_bytes for each in passes),
     )
-    return replace(parts[largest], operation=operation)
+    return parts[largest]._replace(operation=operation)

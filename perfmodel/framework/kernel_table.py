@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from perfmodel.derived import derived, derived_property
+from perfmodel.derived import derived, derived_property, kept
 from perfmodel.errors import GraphError
 from perfmodel.framework.lowering import lower
-from perfmodel.kernels import Alternative, Matmul, Stream
+from perfmodel.kernels import Matmul, Stream
 from perfmodel.records import Operation, Phase, Role
 from perfmodel.symbolic import exact, is_symbolic
 
@@ -35,8 +36,7 @@ UPDATE_KIND = "update"
 STREAM_COLUMNS = ("read_bytes", "written_bytes", "flop_count", "serial_steps", "launches", "library_launches")
 
 
-@dataclass(frozen=True, slots=True)
-class Occurrence:
+class Occurrence(NamedTuple):
     """One operation of the graph: which layer and phase it belongs to, and which group of the table costs it."""
 
     layer: str
@@ -201,8 +201,7 @@ def _sums(every: NDArray[np.float64], is_update: NDArray[np.bool_]) -> NDArray[n
     return np.stack([every * ~is_update, every * is_update, every], axis=1)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerOperation:
+class LayerOperation(NamedTuple):
     """An operation of a graph with the layer and phase it belongs to, at one batch size; None for the job's type."""
 
     layer: str
@@ -211,26 +210,95 @@ class LayerOperation:
     element_bytes: int | None = None
 
 
+class LayerProbes(NamedTuple):
+    """The same at every probe batch size."""
+
+    layer: str
+    phase: Phase
+    operations: tuple[Operation, ...]
+    element_bytes: int | None = None
+
+    def at(self, place: int) -> LayerOperation:
+        """Return the operation at one probe batch size, by its place among them."""
+        return LayerOperation(self.layer, self.phase, self.operations[place], self.element_bytes)
+
+
+def probes_of(versions: Iterable[Sequence[LayerOperation]]) -> list[LayerProbes]:
+    """Join the operations of each probe batch size, which are listed in the same order."""
+    return [
+        LayerProbes(first.layer, first.phase, tuple([each.operation for each in (first, *others)]), first.element_bytes)
+        for first, *others in zip(*versions, strict=True)
+    ]
+
+
+class _Row(NamedTuple):
+    """A kernel: its class, its values at the probe batch sizes, and the name of its efficiency."""
+
+    kernel_class: str
+    probes: tuple[tuple[Any, ...], ...]
+    efficiency: str
+
+    @classmethod
+    def of(cls, kernels: Sequence[Matmul | Stream]) -> _Row:
+        kernel_class = kernels[0].kernel_class
+        # of the largest probe: a product counted once for one sample is part of a batched product at any other size
+        return cls(kernel_class, tuple(map(_VALUES_OF[kernel_class], kernels)), kernels[-1].efficiency)
+
+
+_VALUES_OF = {Matmul.kernel_class: attrgetter(*MATMUL_COLUMNS), Stream.kernel_class: attrgetter(*STREAM_COLUMNS)}
+
+
+class _Lowered(NamedTuple):
+    """An alternative of an operation."""
+
+    name: str
+    rows: tuple[_Row, ...]
+    workspace_bytes: list[tuple[Any, ...]]
+
+
+MOST_LOWERED: Final = 8192
+"""Operations of which what a set of rules makes is kept; the oldest is dropped first. [1]"""
+
+
+@derived
+def _lowered_by(rules: LoweringRules) -> dict[Hashable, list[_Lowered]]:
+    """Cache what a set of rules makes of operations; parts of a network have most of them in common."""
+    del rules
+    return {}
+
+
+def _lowered(
+    rules: LoweringRules, operations: tuple[Operation, ...], element_bytes: int, processor: str
+) -> list[_Lowered]:
+    """Lower an operation at every probe batch size."""
+    at_sizes = [
+        lower(operation, rules=rules, element_bytes=element_bytes, processor=processor) for operation in operations
+    ]
+    return [
+        _Lowered(
+            name=versions[0].name,
+            rows=tuple(map(_Row.of, zip(*(version.kernels for version in versions), strict=True))),
+            workspace_bytes=[(version.workspace_bytes,) for version in versions],
+        )
+        for versions in zip(*at_sizes, strict=True)
+    ]
+
+
 class _Rows:
     """Unique rows of one kernel class: values at the probe batch sizes, and the efficiency name."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
-        self.values: list[list[tuple[Any, ...]]] = []
+        self.values: list[tuple[tuple[Any, ...], ...]] = []
         self.efficiency: list[str] = []
-        self._values_of = attrgetter(*names)
-        self._index: dict[Hashable, int] = {}
+        self._index: dict[_Row, int] = {}
 
-    def add(self, kernels: Sequence[Matmul | Stream]) -> int:
-        probes = [self._values_of(kernel) for kernel in kernels]
-        # of the largest probe: a product counted once for one sample is part of a batched product at any other size
-        efficiency = kernels[-1].efficiency
-        key = (tuple(probes), efficiency)
-        if key not in self._index:
-            self._index[key] = len(self.values)
-            self.values.append(probes)
-            self.efficiency.append(efficiency)
-        return self._index[key]
+    def add(self, row: _Row) -> int:
+        if row not in self._index:
+            self._index[row] = len(self.values)
+            self.values.append(row.probes)
+            self.efficiency.append(row.efficiency)
+        return self._index[row]
 
     def sorted(self) -> tuple[AffineColumns, tuple[str, ...], list[int]]:
         """Sort the rows by name, a BLAS's own first, and return the new place of each row."""
@@ -271,17 +339,13 @@ class _TableBuilder:
         self.group_roles: list[Role] = []
         self.group_kinds: list[str] = []
 
-    def add_group(self, operation: Operation, probes: Sequence[tuple[Alternative, ...]]) -> int:
+    def add_group(self, operation: Operation, alternatives: Sequence[_Lowered]) -> int:
         choices = []
-        for versions in zip(*probes, strict=True):
-            entries = [
-                (kernels[0].kernel_class, self.rows[kernels[0].kernel_class].add(kernels))
-                for kernels in zip(*(version.kernels for version in versions), strict=True)
-            ]
+        for each in alternatives:
             choices.append(len(self.alternatives))
-            self.alternatives.append(entries)
-            self.alternative_names.append(versions[0].name)
-            self.workspaces.append([(version.workspace_bytes,) for version in versions])
+            self.alternatives.append([(row.kernel_class, self.rows[row.kernel_class].add(row)) for row in each.rows])
+            self.alternative_names.append(each.name)
+            self.workspaces.append(each.workspace_bytes)
         self.group_choices.append(choices)
         self.group_roles.append(operation.role)
         self.group_kinds.append(UPDATE_KIND if operation.role is Role.UPDATE else operation.kind)
@@ -323,21 +387,30 @@ def build_kernel_table(
     probes: Iterable[Sequence[LayerOperation]], *, rules: LoweringRules, element_bytes: int, processor: str
 ) -> KernelTable:
     """Lower a graph's operations, given at the probe batch sizes, into one table."""
-    builder = _TableBuilder()
+    return probed_table(probes_of(probes), rules=rules, element_bytes=element_bytes, processor=processor)
+
+
+def probed_table(
+    probes: Sequence[LayerProbes], *, rules: LoweringRules, element_bytes: int, processor: str
+) -> KernelTable:
+    """Lower a graph's operations into one table."""
+    builder, known = _TableBuilder(), _lowered_by(rules)
     group_of: dict[Hashable, int] = {}
+    group_of_same: dict[Hashable, int] = {}  # equal layers share their operations, whose content is slow to hash
     occurrences = []
-    for versions in zip(*probes, strict=True):
-        operations = tuple(version.operation for version in versions)
-        first = versions[0]
-        own_bytes = element_bytes if first.element_bytes is None else first.element_bytes
-        key = (operations, own_bytes)
-        group = group_of.get(key)  # hash three operations only once: it is slow
+    for layer, phase, operations, stated_bytes in probes:
+        own_bytes = element_bytes if stated_bytes is None else stated_bytes
+        same = (*map(id, operations), own_bytes)
+        group = group_of_same.get(same)
         if group is None:
-            lowered = [
-                lower(operation, rules=rules, element_bytes=own_bytes, processor=processor) for operation in operations
-            ]
-            group = group_of[key] = builder.add_group(operations[0], lowered)
-        occurrences.append(Occurrence(first.layer, first.phase, first.operation.role, group))
+            key = (operations, own_bytes)
+            group = group_of.get(key)
+            if group is None:
+                make = partial(_lowered, rules, operations, own_bytes, processor)
+                lowered = kept(known, (*key, processor), make, most=MOST_LOWERED)
+                group = group_of[key] = builder.add_group(operations[0], lowered)
+            group_of_same[same] = group
+        occurrences.append(Occurrence(layer, phase, operations[0].role, group))
     if not occurrences:
         msg = "the graph has no operations in this phase"
         raise GraphError(msg)

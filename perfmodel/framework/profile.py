@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from perfmodel.derived import derived
 from perfmodel.framework.mixed_precision import MixedPrecisionRules
 from perfmodel.framework.narrow import RECIPES
 from perfmodel.framework.recurrence import FUSED, PERSISTENT
@@ -101,6 +102,7 @@ class MixedPrecisionTable(spec.SpecTable):
     widening: tuple[spec.Identifier, ...]
     keeps_type: tuple[spec.Identifier, ...]
 
+    @derived
     def rules(self) -> MixedPrecisionRules:
         """Return the rules in the form that the lowering takes."""
         kinds = {name: frozenset(listed) for name, listed in self.model_dump(exclude={"dtypes"}).items()}
@@ -133,6 +135,7 @@ class LoweringTable(spec.SpecTable):
         """Most scratch memory one convolution may take. [B]"""
         return float("inf") if self.workspace_limit_mib is None else self.workspace_limit_mib * MIB
 
+    @derived
     def rules(self, support: LibrarySupport) -> LoweringRules:
         """Return the rules in the form that the lowering takes."""
         convolutions = tuple(name for name in support.algorithms if name not in (FUSED, PERSISTENT))

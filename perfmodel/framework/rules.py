@@ -33,7 +33,7 @@ class RecurrentRules:
     persistent_units: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class LoweringRules:
     """Rules by which a framework lowers neutral operations on one kind of processor."""
 

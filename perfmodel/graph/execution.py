@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
+from perfmodel.derived import derived
 from perfmodel.errors import UnknownNameError
 from perfmodel.graph.node import Node
 from perfmodel.graph.storage import is_parameter, kept_tensors, tensor_bytes
@@ -201,14 +202,80 @@ LayerOperations = tuple[tuple[str, Operation], ...]
 """Pairs of the name of a layer and an operation, in order of execution."""
 
 
-def forward_operations(nodes: Sequence[Node], *, batch_size: Any) -> LayerOperations:
-    """Return the operations that compute every output, in order."""
-    return tuple(
-        (node.name, operation) for node in nodes for operation in operations_of(node, None, node.runs(batch_size))
-    )
+ProbedOperations = tuple[tuple[str, tuple[Operation, ...]], ...]
+"""Pairs of the name of a layer and an operation at several batch sizes, in order of execution."""
 
 
-def operations_of(node: Node, into: list[bool] | None, batch_size: Any) -> tuple[Operation, ...]:
+class LayerStep(NamedTuple):
+    """All operations of a layer: forward, or backward to the inputs that need a gradient."""
+
+    node: Node
+    into: tuple[bool, ...] | None
+
+    @property
+    def name(self) -> str:
+        """Name of the layer."""
+        return self.node.name
+
+    def at(self, batch_size: Any) -> Sequence[Operation]:
+        """Return the operations at a batch size [samples]."""
+        if self.into is None:
+            return operations_of(self.node, None, self.node.runs(batch_size))
+        return _gradients_of(self.node, self.into, batch_size=batch_size)
+
+    def probed(self, sizes: tuple[int, ...]) -> tuple[tuple[Operation, ...], ...]:
+        """Return each operation at several batch sizes [samples]; parts of a network share its layers, and these."""
+        return _probed_layer(self.node, self.into, sizes)
+
+
+class SumStep(NamedTuple):
+    """Passes that add up the gradients of one tensor."""
+
+    name: str
+    shape: Shape
+    uses: int
+    is_joined: bool
+    is_turned: bool
+
+    def at(self, batch_size: Any) -> list[Operation]:
+        """Return the operations at a batch size [samples]."""
+        elements = element_count(self.shape, batch_size=batch_size)
+        operations: list[Operation] = []
+        if self.is_joined:
+            operations.append(elementwise("slice", elements, role=Role.INPUT_GRADIENT))
+        if self.is_turned:
+            operations.append(elementwise("rearrange", elements, role=Role.INPUT_GRADIENT))
+        one = elementwise("gradient_sum", elements, reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT)
+        return [*operations, *[one] * (self.uses - 1)]
+
+    def probed(self, sizes: tuple[int, ...]) -> tuple[tuple[Operation, ...], ...]:
+        """Return each operation at several batch sizes [samples]."""
+        return _probed_sum(self._replace(name=""), type(self.shape), sizes)
+
+
+Steps = list[LayerStep | SumStep]
+"""Operations of a phase at any batch size, in order of execution."""
+
+
+@derived
+def _probed_layer(
+    node: Node, into: tuple[bool, ...] | None, sizes: tuple[int, ...]
+) -> tuple[tuple[Operation, ...], ...]:
+    return tuple(zip(*[LayerStep(node, into).at(size) for size in sizes], strict=True))
+
+
+@lru_cache(maxsize=1024)
+def _probed_sum(step: SumStep, kind: type, sizes: tuple[int, ...]) -> tuple[tuple[Operation, ...], ...]:
+    del kind  # part of the cache key: a shared shape equals a plain one
+    return tuple(zip(*[step.at(size) for size in sizes], strict=True))
+
+
+def forward_steps(nodes: Sequence[Node]) -> Steps:
+    """Return what computes every output, in order."""
+    return [LayerStep(node, None) for node in nodes]
+
+
+def operations_of(node: Node, into: Sequence[bool] | None, batch_size: Any) -> tuple[Operation, ...]:
     """Return a layer's operations, forward, or backward to the inputs that need a gradient; equal layers share them."""
     shapes = node.input_shapes
     if type(batch_size) is not int:
@@ -276,9 +343,9 @@ def _is_of_use(operation: Operation, node: Node) -> bool:
     return any((len(shape) > 1) == is_product for shape in trained.values())
 
 
-def _gradients_of(node: Node, *, batch_size: Any, wanted: Mapping[str, bool]) -> list[Operation]:
+def _gradients_of(node: Node, into: tuple[bool, ...], *, batch_size: Any) -> list[Operation]:
     """Return the backward operations of one layer, with those that its frozen or shared parameters change."""
-    operations = operations_of(node, node.into(wanted), node.runs(batch_size))
+    operations = operations_of(node, into, node.runs(batch_size))
     if node.usage.frozen_parameters or not node.usage.is_trained:
         operations = tuple(operation for operation in operations if _is_of_use(operation, node))
     shared_count = node.trained_shared_count
@@ -288,51 +355,39 @@ def _gradients_of(node: Node, *, batch_size: Any, wanted: Mapping[str, bool]) ->
     return list(operations)
 
 
-def backward_operations(
-    input_shapes: Mapping[str, Shape],
-    nodes: Sequence[Node],
-    *,
-    batch_size: Any,
-    wanted: Mapping[str, bool],
-    parts: Sequence[Segment],
-) -> LayerOperations:
-    """Return the operations that compute all needed gradients, in order: last layer first.
+def backward_steps(
+    input_shapes: Mapping[str, Shape], nodes: Sequence[Node], *, wanted: Mapping[str, bool], parts: Sequence[Segment]
+) -> Steps:
+    """Return what computes all needed gradients, in order: last layer first.
 
     Where an output feeds f layers, f - 1 passes ``gradient_sum`` add their gradients; they belong to the
     layer that made the output, as does the one that joins the gradients of the parts into which it was split (which
     count as one), and the copy that brings the axes of what was joined back into order. Before the layers of a segment
     that was not kept come their forward operations.
     """
+    into = {node.name: tuple(node.into(wanted)) for node in nodes if wanted[node.name]}
     read = [
         (name, node.layer.gradient_is_joined)
         for node in nodes
         if wanted[node.name]
-        for name, flows_back in zip(node.input_names, node.into(wanted), strict=True)
+        for name, flows_back in zip(node.input_names, into[node.name], strict=True)
         if flows_back
     ]
     joined = {name for name, is_joined in read if is_joined}
     turned = {node.name for node in nodes if node.layer.turns_axes}
     uses = Counter([name for name, is_joined in read if not is_joined]) + Counter(joined)
-    pairs: list[tuple[str, Operation]] = []
+    steps: Steps = []
 
     def sum_gradients(name: str, shape: Shape) -> None:
-        if uses[name] < 2 and name not in joined:
-            return
-        elements = element_count(shape, batch_size=batch_size)
-        if name in joined:
-            pairs.append((name, elementwise("slice", elements, role=Role.INPUT_GRADIENT)))
-        if name in joined & turned:
-            pairs.append((name, elementwise("rearrange", elements, role=Role.INPUT_GRADIENT)))
-        one = elementwise("gradient_sum", elements, reads=2, flop_per_element=1, role=Role.INPUT_GRADIENT)
-        pairs.extend([(name, one)] * (uses[name] - 1))
+        if uses[name] > 1 or name in joined:
+            steps.append(SumStep(name, shape, uses[name], name in joined, name in joined and name in turned))
 
     for segment in reversed(parts):
-        pairs += forward_operations(segment.again, batch_size=batch_size)
+        steps += forward_steps(segment.again)
         for node in reversed(segment.nodes):
             if wanted[node.name]:
                 sum_gradients(node.name, node.output_shape)
-                gradients = _gradients_of(node, batch_size=batch_size, wanted=wanted)
-                pairs += [(node.name, operation) for operation in gradients]
+                steps.append(LayerStep(node, into[node.name]))
     for name, shape in input_shapes.items():
         sum_gradients(name, shape)
-    return tuple(pairs)
+    return steps

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import add
@@ -24,10 +24,12 @@ from perfmodel.atomic_write import replacement_of
 from perfmodel.errors import GraphError, ShapeError, UnknownNameError
 from perfmodel.graph.execution import (
     LayerOperations,
+    ProbedOperations,
     Segment,
-    backward_operations,
+    Steps,
+    backward_steps,
     check_recompute,
-    forward_operations,
+    forward_steps,
     segments,
     wants_gradient,
 )
@@ -161,25 +163,43 @@ class LayerGraph(GraphStructure):
     ) -> LayerOperations:
         """Return the operations at any ``batch_size`` [samples], which probes the counts; see ``operations``."""
         parts = _checked_phase(phase).parts
+        steps = self._steps(parts, input_gradient=input_gradient, recompute=recompute)
+        pairs = [(step.name, operation) for step in steps for operation in step.at(batch_size)]
+        if Phase.UPDATE in parts:
+            updates = load_optimizer(optimizer)
+            pairs += updates.layer_operations(self.trained_parameter_counts, batch_size=batch_size)
+        return tuple(pairs)
+
+    def probed_operations(
+        self,
+        sizes: tuple[int, ...],
+        *,
+        phase: Phase,
+        optimizer: Optimizer,
+        input_gradient: bool = False,
+        recompute: str | None = None,
+    ) -> ProbedOperations:
+        """Return each operation at several batch sizes [samples]; see ``operations``."""
+        steps = self._steps(phase.parts, input_gradient=input_gradient, recompute=recompute)
+        pairs = [(step.name, operations) for step in steps for operations in step.probed(sizes)]
+        if Phase.UPDATE in phase.parts:
+            counts = self.trained_parameter_counts
+            at_sizes = [optimizer.layer_operations(counts, batch_size=size) for size in sizes]
+            pairs += [(same[0][0], tuple(operation for _, operation in same)) for same in zip(*at_sizes, strict=True)]
+        return tuple(pairs)
+
+    def _steps(self, parts: Sequence[Phase], *, input_gradient: bool, recompute: str | None) -> Steps:
+        """Return what runs in the forward and backward phases, at any batch size."""
         check_recompute(recompute)
         self._check_complete()
-        updates = load_optimizer(optimizer)
-
-        def update() -> LayerOperations:
-            return updates.layer_operations(self.trained_parameter_counts, batch_size=batch_size)
-
-        make: dict[Phase, Callable[[], LayerOperations]] = {
-            Phase.FORWARD: lambda: forward_operations(self.layers, batch_size=batch_size),
-            Phase.BACKWARD: lambda: backward_operations(
-                self._input_shapes,
-                self.layers,
-                batch_size=batch_size,
-                wanted=self.wants_gradient(input_gradient=input_gradient),
-                parts=self.segments(input_gradient=input_gradient, recompute=recompute),
-            ),
-            Phase.UPDATE: update,
-        }
-        return tuple(pair for part in parts for pair in make[part]())
+        steps: Steps = []
+        if Phase.FORWARD in parts:
+            steps += forward_steps(self.layers)
+        if Phase.BACKWARD in parts:
+            wanted = self.wants_gradient(input_gradient=input_gradient)
+            segments = self.segments(input_gradient=input_gradient, recompute=recompute)
+            steps += backward_steps(self._input_shapes, self.layers, wanted=wanted, parts=segments)
+        return steps
 
     def wants_gradient(self, *, input_gradient: bool) -> dict[str, bool]:
         """Return for each input and each layer's output whether its gradient is computed."""

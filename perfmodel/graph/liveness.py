@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.derived import derived
 from perfmodel.graph.execution import Segment, checkpoints, operations_of
 from perfmodel.graph.node import INDEX_BYTES, Node
 from perfmodel.graph.storage import (
@@ -130,11 +131,21 @@ class _Timeline:
         return Liveness(tuple(self.moments), live[:2], live[2], kept)
 
 
+@derived
 def _passes_on(node: Node, place: int) -> bool:
     """Return whether an input's gradient is the output's own, without an operation, as in a sum or a view."""
     only = [index == place for index in range(len(node.input_names))]
     operations = operations_of(node, only, 1)
     return all(operation.role is not Role.INPUT_GRADIENT for operation in operations)
+
+
+@derived
+def _scratch_bytes(node: Node, into: tuple[bool, ...], element_bytes: int) -> Bytes:
+    """Scratch memory of a layer's back-propagation."""
+    how: dict[str, Any] = {"element_bytes": element_bytes, "wanted": list(into)}
+    return affine(
+        lambda batch_size: node.layer.backward_scratch_bytes(node.input_shapes, batch_size=node.runs(batch_size), **how)
+    )
 
 
 class _Step:
@@ -208,22 +219,11 @@ class _Step:
             kept.append(self.place[node.name])
         for storage in (of_output, self.saved[node.name], *kept):
             self.timeline.touch(storage)
-        self.timeline.new(self._scratch(node))
+        self.timeline.new(_scratch_bytes(node, tuple(node.into(self.wanted)), self.rules.bytes_of(node.name)))
         made = self._input_gradients(node, of_output)
         self._parameter_gradients(node)
         for name, storage in made:
             self._add_gradient(name, storage)
-
-    def _scratch(self, node: Node) -> Bytes:
-        wanted = node.into(self.wanted)
-        return affine(
-            lambda batch_size: node.layer.backward_scratch_bytes(
-                node.input_shapes,
-                batch_size=node.runs(batch_size),
-                element_bytes=self.rules.bytes_of(node.name),
-                wanted=wanted,
-            )
-        )
 
     def _input_gradients(self, node: Node, of_output: _Storage) -> list[tuple[str, _Storage]]:
         """Return the gradient of each input that needs one; a layer may pass on the output's own."""

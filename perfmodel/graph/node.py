@@ -103,8 +103,12 @@ class Node:
 
     def into(self, wanted: Mapping[str, bool]) -> list[bool]:
         """Return for each input whether its gradient is computed: needed, and able to flow back through the layer."""
-        flows = self.layer.differentiable(len(self.input_names))
-        return [flow and wanted[name] for name, flow in zip(self.input_names, flows, strict=True)]
+        return [flow and wanted[name] for name, flow in self._flows]
+
+    @derived_property
+    def _flows(self) -> list[tuple[str, bool]]:
+        """Each input, and whether a gradient can flow back to it."""
+        return list(zip(self.input_names, self.layer.differentiable(len(self.input_names)), strict=True))
 
     @property
     def output_elements(self) -> int:

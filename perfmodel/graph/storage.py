@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from perfmodel.derived import derived
 from perfmodel.graph.node import Node
 from perfmodel.layers import Shape, SharedShape
 from perfmodel.layers.shapes import element_count
@@ -51,6 +52,7 @@ def mask_tensors(nodes: Sequence[Node]) -> set[str]:
     return masks
 
 
+@derived
 def saved_bytes(node: Node, *, element_bytes: int, index_bytes: int) -> Bytes:
     """Return the bytes that a layer keeps for back-propagation besides its inputs and output."""
     return affine(
@@ -63,12 +65,15 @@ def is_parameter(node: Node) -> bool:
     return not node.input_names and bool(node.layer.parameter_shapes(node.input_shapes))
 
 
-def kept_inputs(node: Node, *, wanted: Mapping[str, bool]) -> list[str]:
+def kept_inputs(node: Node, *, wanted: Mapping[str, bool]) -> tuple[str, ...]:
     """Return the inputs that the layer's back-propagation reads."""
-    if not wanted[node.name]:
-        return []
-    kept = node.layer.kept_inputs(node.into(wanted), is_trained=node.trains_weights)
-    return [name for name, is_kept in zip(node.input_names, kept, strict=True) if is_kept]
+    return _kept_inputs(node, tuple(node.into(wanted))) if wanted[node.name] else ()
+
+
+@derived
+def _kept_inputs(node: Node, into: tuple[bool, ...]) -> tuple[str, ...]:
+    kept = node.layer.kept_inputs(list(into), is_trained=node.trains_weights)
+    return tuple(name for name, is_kept in zip(node.input_names, kept, strict=True) if is_kept)
 
 
 def _no_copies(node: Node) -> tuple[str, ...]:

@@ -79,12 +79,14 @@ class Optimizer(ABC):
             Pairs (layer, operation). [-]
         """
         layers = [(name, count) for name, count in parameter_counts.items() if count]
+        made = {count: self._update(count) for _, count in layers}  # equal layers share their operations
+        updates: LayerOperations = tuple((name, made[count]) for name, count in layers)
+        if self.clipping == "none":
+            return updates
         norms: LayerOperations = tuple((name, _gradient_norm(count)) for name, count in layers)
         scales: LayerOperations = tuple((name, _gradient_scale(count)) for name, count in layers)
-        updates: LayerOperations = tuple((name, self._update(count)) for name, count in layers)
         by_layer = tuple(pair for passes in zip(norms, scales, updates, strict=True) for pair in passes)
         return {
-            "none": updates,
             "per_batch": norms + scales + updates,
             "per_sample": by_layer,
         }[self.clipping]

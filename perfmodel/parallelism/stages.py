@@ -83,7 +83,8 @@ def first_alike(part: LayerGraph, *, of: LayerGraph) -> LayerGraph:
     """First part of a graph with the same structure as this one, so that results for it can be reused."""
     if part is of:
         return of
-    first: LayerGraph = kept(of.kept("parts"), structure_of(part), lambda: part, most=MOST_PARTS)
+    key = kept(part.kept("structure"), (), lambda: structure_of(part), most=1)
+    first: LayerGraph = kept(of.kept("parts"), key, lambda: part, most=MOST_PARTS)
     return first
 
 

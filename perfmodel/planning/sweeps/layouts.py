@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -15,13 +16,13 @@ from perfmodel.cost.pipeline_order import orders_of
 from perfmodel.errors import PerfmodelError
 from perfmodel.numeric import maximum
 from perfmodel.parallelism.base import Layout
-from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit
+from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
+from perfmodel.planning.sweeps.micro_batches import LayoutKind, Unit, worker_of_cuts
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
 from perfmodel.planning.sweeps.space import OF_WORKER
 from perfmodel.prediction.arguments.checks import resolved_batch_size
 from perfmodel.prediction.job.agreement import Asynchronous, Synchronous
 from perfmodel.prediction.job.compose import Composed, fed_with, stepped, turned
-from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.job.prepare import Known, lowering_of
 from perfmodel.prediction.job.stacking import stacked, taken
 
@@ -33,11 +34,9 @@ if TYPE_CHECKING:
     from perfmodel.planning.sweeps.space import Space
     from perfmodel.prediction.device.step_time import StepTime
     from perfmodel.prediction.job.compose import DeviceWork, Turned
+    from perfmodel.prediction.job.job import Job
 
     Ints = NDArray[np.int64]
-
-FAST_TARGETS: Final = ("gpu", "cpu")
-"""Targets whose steps can be timed for many batch sizes at once."""
 
 BATCH: Final = ("batch_size", "global_batch_size")
 TURNS: Final = ("schedule", "micro_batches", "accumulation_steps")
@@ -46,8 +45,7 @@ ORDERED_BY: Final = ("phase", "parallelism", "stages", "interleave", *TURNS)
 """Axes that the rules of a schedule constrain."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Answer:
+class Answer(NamedTuple):
     """Results of some possible rows."""
 
     places: Ints
@@ -63,7 +61,9 @@ class Layouts:
     space: Space
     prices: Prices
     dataset_size: int | None
-    _kept: dict[Any, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._known = KnownJobs(self.space)
 
     def answers(
         self, rows: Ints, *, refuse: Callable[[Ints, str], None], slow: Callable[[Ints], None]
@@ -78,7 +78,7 @@ class Layouts:
                 slow(request.left(places))
                 continue
             with request.refusing(places):
-                kinds.append((self._once(("kind", id(job)), partial(self._kind, job)), places))
+                kinds.append((self._known.once(("kind", id(job)), partial(self._kind, job)), places))
         micro, passes = request.numbers("micro_batches"), request.numbers("accumulation_steps")
         batch = self._batch_sizes(request, kinds)
         self._refuse_uneven(request, batch, micro, passes)
@@ -100,31 +100,24 @@ class Layouts:
             own = np.concatenate([places for _, places, _ in listed])
             of_unit = np.repeat(np.arange(len(listed)), [len(places) for _, places, _ in listed])
             at = stack.starts[of_unit] + np.concatenate([at for _, _, at in listed])
-            for index in np.unique(turns[own]).tolist():
-                some = np.flatnonzero(turns[own] == index)
-                yield self._answer(
-                    stack, orders[index], of_unit[some], at[some], own[some], passes[own[some]], batch[own[some]]
-                )
-
-    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
+            by_order = [(orders[index], some) for (index,), some in groups([turns[own]])]
+            for (layout, some), turned_ in zip(
+                by_order, stack.turned([(layout, at[some]) for layout, some in by_order]), strict=True
+            ):
+                rows = own[some]
+                yield self._answer(stack, layout, turned_, of_unit[some], at[some], rows, passes[rows], batch[rows])
 
     def _job(self, codes: Mapping[str, int]) -> _UnplacedJob | None:
         """Return the job that configurations share; None if predict must evaluate each."""
-        return self._once(("job", tuple(codes.items())), lambda: self._made(codes))  # type: ignore[no-any-return]
+        return self._known.once(("job", tuple(codes.items())), lambda: self._made(codes))  # type: ignore[no-any-return]
 
     def _made(self, codes: Mapping[str, int]) -> _UnplacedJob | None:
         given = self.space.resolved(codes)
         interleave = given.pop("interleave", 1)
-        job = Job(self.space.graph, **given)
-        on = tuple((name, code) for name, code in codes.items() if name in OF_WORKER)
-        self._know_subject(job)
-        target = self._once(("target", on, job.device_count), lambda: job.target)
-        if target.lowered_for not in FAST_TARGETS or not target.takes_parts:
+        job = self._known.job(codes, given)
+        if job.target.lowered_for not in FAST_TARGETS or not job.target.takes_parts:
             return None
-        job.__dict__["target"] = target
+        on = tuple((name, code) for name, code in codes.items() if name in OF_WORKER)
         return _UnplacedJob(job, interleave, on, tuple(each for each in codes.items() if each[0] != "shard_stage"))
 
     def _kind(self, request: _UnplacedJob) -> LayoutKind:
@@ -132,21 +125,14 @@ class Layouts:
         layout = replace(job.layout, interleave=request.interleave)
         job = job.resolved(subject=job.subject, layout=layout, target=job.target, profile=job.profile)
         # dies of a board slow down as more of them work
-        known = self._once(("known", request.on, id(job.target.processor_spec)), Known)
+        known = self._known.once(("known", request.on, id(job.target.processor_spec)), Known)
         lowering = lowering_of(job, known=known)
         return LayoutKind(job=job, lowering=lowering, shared=request.shared)
-
-    def _know_subject(self, job: Job) -> None:
-        """Give a job its cached subject, which jobs with other layouts share."""
-        key = ("subject", job.phase, id(job.optimizer))
-        job.__dict__["subject"] = self._once(key, lambda: (job.optimizer, job.subject))[1]
 
     def _layout(self, codes: Mapping[str, int]) -> Layout:
         """Return the layout, checked against the rules of its schedule."""
         given = {name: self.space.value(name, code) for name, code in codes.items()}
-        job = Job(self.space.graph, **given)
-        self._know_subject(job)
-        return job.layout
+        return self._known.unplaced(given).layout
 
     def _batch_sizes(self, request: _Request, kinds: Sequence[tuple[LayoutKind, Ints]]) -> Ints:
         """Return the samples per worker and step; reject batches that the workers cannot share."""
@@ -156,7 +142,7 @@ class Layouts:
             workers[places] = kind.job.workers
         found = np.ones(len(request.rows), dtype=np.int64)
         codes = [request.codes.get(name, np.zeros(len(request.rows), dtype=np.int64)) for name in BATCH]
-        for (batch, whole, count), places in _groups([*codes, workers]):
+        for (batch, whole, count), places in groups([*codes, workers]):
             given = [self.space.value(name, code) for name, code in zip(BATCH, (batch, whole), strict=True)]
             given[0] = graph.fixed_batch_size if given == [None, None] else given[0]
             with request.refusing(places):
@@ -166,7 +152,7 @@ class Layouts:
     @staticmethod
     def _refuse_uneven(request: _Request, batch: Ints, micro: Ints, passes: Ints) -> None:
         uneven = np.flatnonzero(request.is_open & (batch % (micro * passes) != 0))
-        for (samples, count, times), places in _groups([each[uneven] for each in (batch, micro, passes)]):
+        for (samples, count, times), places in groups([each[uneven] for each in (batch, micro, passes)]):
             with request.refusing(uneven[places]):
                 Layout(micro_batches=count, accumulation_steps=times).micro_batch_size(samples)
 
@@ -174,12 +160,12 @@ class Layouts:
         self, request: _Request, kind: LayoutKind, places: Ints, sizes: Ints, among: tuple[int, ...]
     ) -> Iterator[tuple[Unit, Ints, Ints]]:
         """Yield the units of a kind, each with its rows and their columns in the unit."""
-        known = self._once(("units", id(kind)), dict)
+        known = self._known.once(("units", id(kind)), dict)
         different, of_row = np.unique(sizes, return_inverse=True)
         missing = [size for size in different.tolist() if size not in known]
         with request.refusing(places):
             for unit in kind.units(missing, among=among):
-                known.update((size, (unit, at)) for at, size in enumerate(unit.sizes))
+                known.update((size, (unit, at)) for at, size in enumerate(unit.alone.sizes))
         by_unit: dict[int, tuple[Unit, list[tuple[int, int]]]] = {}
         for index, size in enumerate(different.tolist()):
             if size in known:
@@ -194,10 +180,18 @@ class Layouts:
             yield unit, places[own], at_rows[own]
 
     def _answer(
-        self, stack: _Stack, layout: Layout, of_unit: Ints, at: Ints, places: Ints, passes: Ints, batch: Ints
+        self,
+        stack: _Stack,
+        layout: Layout,
+        turned_: _TurnedRows,
+        of_unit: Ints,
+        at: Ints,
+        places: Ints,
+        passes: Ints,
+        batch: Ints,
     ) -> Answer:
         parts, units = layout.micro_batches * passes, stack.units
-        composed = stack.composed(layout, at, of_unit, passes=passes)
+        composed = stack.composed(layout, turned_, of_unit, passes=passes)
         agreement = units[0].agreement
         fed = None
         if units[0].prepared.data_path is not None and units[0].prepared.data_path.dataset is not None:
@@ -262,9 +256,15 @@ class _Request:
         self.is_open[left] = False
         return left
 
-    def refusing(self, places: Ints) -> _Refusing:
-        """Reject some rows if the block raises."""
-        return _Refusing(self, places)
+    @contextmanager
+    def refusing(self, places: Ints) -> Iterator[None]:
+        """Reject those of some rows that are still open if the block raises."""
+        try:
+            yield
+        except PerfmodelError as error:
+            left = self.left(places)
+            if len(left):
+                self.refuse(left, str(error))
 
     def numbers(self, name: str) -> Ints:
         """Return an axis's value for each row."""
@@ -279,7 +279,7 @@ class _Request:
         fixed = dict.fromkeys(names, 0)
         varied = [name for name in names if name in self.codes]
         everything = [np.zeros(len(self.rows), dtype=np.int64)]
-        for key, places in _groups([self.codes[name] for name in varied] or everything):
+        for key, places in groups([self.codes[name] for name in varied] or everything):
             if not self.is_open[places].any():
                 continue
             with self.refusing(places):
@@ -287,34 +287,13 @@ class _Request:
         return found
 
 
-class _Refusing:
-    def __init__(self, request: _Request, places: Ints) -> None:
-        self.request, self.places = request, places
+class _TurnedRows(NamedTuple):
+    """The ends of turns, and the exchanges, of the configurations that rows of one order of turns share."""
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
-        if not isinstance(error, PerfmodelError):
-            return False
-        left = self.request.left(self.places)
-        if len(left):
-            self.request.refuse(left, str(error))
-        return True
-
-
-def _groups(columns: Sequence[Ints]) -> Iterator[tuple[tuple[int, ...], Ints]]:
-    """Yield every combination of values that occurs, with its indices."""
-    if not len(columns[0]):
-        return
-    key = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        low, high = int(column.min()), int(column.max())
-        key = key * (high - low + 1) + (column - low)
-    order = np.argsort(key, kind="stable")
-    edges = np.flatnonzero(np.diff(key[order])) + 1
-    for places in np.split(order, edges):
-        yield tuple(int(column[places[0]]) for column in columns), places
+    used: Ints
+    row: Ints
+    turns: Turned
+    exchanged: tuple[tuple[Any, ...], ...]
 
 
 class _Stack:
@@ -322,17 +301,18 @@ class _Stack:
 
     def __init__(self, units: Sequence[Unit]) -> None:
         self.units = units
-        self.counts = [len(unit.sizes) for unit in units]
+        self.counts = [len(unit.alone.sizes) for unit in units]
         self.starts = np.cumsum([0, *self.counts[:-1]])
-        first = {id(unit.alone): unit for unit in reversed(units)}  # sharing among workers does not change the rest
-        alone_starts = dict(zip(first, np.cumsum([0, *(len(unit.sizes) for unit in first.values())]), strict=False))
-        self.alone = np.concatenate([alone_starts[id(unit.alone)] + np.arange(len(unit.sizes)) for unit in units])
-        counts = [len(unit.sizes) for unit in first.values()]
-        self.worker = stacked([unit.worker for unit in first.values()], counts)
+        # sharing among workers does not change the rest
+        first = {id(unit.alone): unit.alone for unit in reversed(units)}
+        counts = [len(alone.sizes) for alone in first.values()]
+        alone_starts = dict(zip(first, np.cumsum([0, *counts]), strict=False))
+        self.alone = np.concatenate([alone_starts[id(unit.alone)] + np.arange(len(unit.alone.sizes)) for unit in units])
+        self.worker = worker_of_cuts(list(first.values()))
         turns: dict[str, Any] = dict.fromkeys(("forward_s", "backward_s", "there_s", "back_s"), ())
         self.without_turns = replace(self.worker, **turns)
         self.devices = stacked([unit.memory for unit in units], self.counts)
-        self.copies_s = stacked([unit.copies_s for unit in first.values()], counts)
+        self.copies_s = stacked([alone.copies_s for alone in first.values()], counts)
         prepared = [unit.prepared for unit in units]
         self.shares = np.array([1 / each.layout.sharing_size if each.layout.shard_stage else 1.0 for each in prepared])
         self.exchanged = None
@@ -350,25 +330,39 @@ class _Stack:
             trains=prepared.trains,
         )
 
-    def composed(self, layout: Layout, at: Ints, of_unit: Ints, *, passes: Ints) -> Composed:
+    def turned(self, rows: Sequence[tuple[Layout, Ints]]) -> list[_TurnedRows]:
+        """Return the ends of turns and the exchanges of rows, each with the layout of their order of turns."""
+        unexchanged = []
+        for layout, at in rows:
+            used, row = np.unique(at, return_inverse=True)  # many rows share a few micro-batch sizes
+            turns = turned(taken(self.worker, self.alone[used]).adding_up(layout.micro_batches), self.orders(layout))
+            unexchanged.append((used, row, turns))
+        if self.exchanged is not None:
+            return [_TurnedRows(used, row, turns, taken(self.exchanged, used)) for used, row, turns in unexchanged]
+        counts = [len(used) for used, _, _ in unexchanged]
+        exchanged = self._exchanged(
+            stacked([turns for _, _, turns in unexchanged], counts),
+            np.concatenate([used for used, _, _ in unexchanged]),
+            np.repeat(np.arange(len(counts)), counts),
+        )
+        ends = np.cumsum(counts)
+        return [
+            _TurnedRows(used, row, turns, taken(exchanged, slice(end - len(used), end)))
+            for (used, row, turns), end in zip(unexchanged, ends.tolist(), strict=True)
+        ]
+
+    def composed(self, layout: Layout, rows: _TurnedRows, of_unit: Ints, *, passes: Ints) -> Composed:
         """Return the joint steps of rows, without copies and input."""
-        orders = self.orders(layout)
-        used, at = np.unique(at, return_inverse=True)  # many rows share a few micro-batch sizes
-        turns = turned(taken(self.worker, self.alone[used]).adding_up(layout.micro_batches), orders)
-        if self.exchanged is None:
-            exchanged = self._exchanged(turns, np.searchsorted(used, [*self.starts, sum(self.counts)]), used)
-        else:
-            exchanged = taken(self.exchanged, used)
         agreement = self.units[0].agreement
         count = layout.micro_batches * passes
         own, between = stepped(
-            taken(self.without_turns, self.alone[used[at]]).adding_up(layout.micro_batches),
-            taken(turns, at),
+            taken(self.without_turns, self.alone[rows.used[rows.row]]).adding_up(layout.micro_batches),
+            taken(rows.turns, rows.row),
             exchanged=None
             if agreement is None
             else [
                 (total_s + count * gathered_s, exposed_s + count * waited_s)
-                for total_s, exposed_s, gathered_s, waited_s in taken(exchanged, at)
+                for total_s, exposed_s, gathered_s, waited_s in taken(rows.exchanged, rows.row)
             ],
             micro_batches=layout.micro_batches,
             passes=passes,
@@ -376,25 +370,27 @@ class _Stack:
             served=agreement is not None and agreement.serves,
         )
         parts = own if agreement is None else self._applied(own, between, of_unit)
-        return Composed(parts=parts, own=own, longest=0, stages=(), devices=(), orders=orders)
+        return Composed(parts=parts, own=own, longest=0, stages=(), devices=(), orders=self.orders(layout))
 
-    def _exchanged(self, turns: Turned, edges: Ints, used: Ints) -> tuple[tuple[Any, ...], ...]:
-        """Return the exchanges at the ends of turns; ``edges`` are the first configurations of each unit."""
+    def _exchanged(self, turns: Turned, used: Ints, order: Ints) -> tuple[tuple[Any, ...], ...]:
+        """Return the exchanges at the ends of turns, unit by unit for all orders of turns at once."""
         devices: dict[Hashable, Sequence[DeviceWork]] = {}
         found: dict[Hashable, tuple[tuple[Any, ...], ...]] = {}
-        exchanged, counts = [], []
-        for unit, start, (first, last) in zip(self.units, self.starts, pairwise(edges.tolist()), strict=True):
-            if first == last:
-                continue
-            columns = unit.columns[used[first:last] - start]
-            alone, like = ((of, columns.tobytes()) for of in (id(unit.alone), unit.exchanges_like))
+        exchanged, everywhere = [], []
+        for (index,), places in groups([np.searchsorted(self.starts, used, side="right") - 1]):
+            unit = self.units[index]
+            columns = unit.alone.columns[used[places] - self.starts[index]]
+            alone, like = (
+                (of, columns.tobytes(), order[places].tobytes()) for of in (id(unit.alone), unit.exchanges_like)
+            )
             if alone not in devices:
-                devices[alone] = unit.devices(taken(turns, slice(first, last)), columns)
+                devices[alone] = unit.devices(taken(turns, places), columns)
             if like not in found:
-                found[like] = unit.exchanged(devices[alone], last - first)
+                found[like] = unit.exchanged(devices[alone], len(places))
             exchanged.append(found[like])
-            counts.append(last - first)
-        return stacked(exchanged, counts)  # type: ignore[no-any-return]
+            everywhere.append(places)
+        back = np.argsort(np.concatenate(everywhere))
+        return taken(stacked(exchanged, [len(places) for places in everywhere]), back)  # type: ignore[no-any-return]
 
     def _applied(self, own: StepTime, exchanged: tuple[Any, Any], of_unit: Ints) -> StepTime:
         agreements = [unit.agreement for unit in self.units]

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from perfmodel.derived import derived_property
 from perfmodel.prediction.arguments.checks import MERGED
-from perfmodel.prediction.job.compose import Turned, devices_of, worker_of
-from perfmodel.prediction.job.stacking import taken
+from perfmodel.prediction.job.compose import StageWork, Turned, devices_of, worker_of
+from perfmodel.prediction.job.stacking import tabled, taken
 from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.prediction.job.agreement import Agreement
-    from perfmodel.prediction.job.compose import DeviceWork, PhaseTimes, StageWork, WorkerWork
+    from perfmodel.prediction.job.compose import DeviceWork, PhaseTimes, WorkerWork
     from perfmodel.prediction.job.gradients import GradientSchedule
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepare import Lowering
@@ -43,16 +44,13 @@ class LayoutKind:
     def units(self, sizes: Sequence[int], *, among: tuple[int, ...]) -> list[Unit]:
         """Return units for some micro-batch sizes; sizes with the same cuts share one."""
         by_cut: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        cuts = self.lowering.known.timed.setdefault(("cuts", self.shared), {})
         for size in sizes:
-            if size not in cuts:
-                cuts[size] = self.lowering.cut(size)
-            by_cut[cuts[size]].append(size)
+            by_cut[self.lowering.cut(size)].append(size)
         return [self._unit(cut, tuple(alike), among) for cut, alike in by_cut.items()]
 
     def _unit(self, cut: tuple[int, ...], sizes: tuple[int, ...], among: tuple[int, ...]) -> Unit:
         job, known = self.job, self.lowering.known.timed
-        key = (self.shared, cut, sizes)
+        key = (self.shared, cut, sizes, among)
         columns = np.array([among.index(size) for size in sizes])
         if key in known and job.subject.phase is Phase.STEP:
             prepared = self.lowering.shared(known[key].prepared, job)
@@ -62,54 +60,51 @@ class LayoutKind:
         own = known.setdefault(("stages", self.shared, among), {})
         if key not in known:
             timed = prepared.timed_stages(known=known.setdefault(among, {}))
-            known[key] = _Alone.of(prepared, timed, columns, known=own)
-        alone: _Alone = known[key]
+            known[key] = Alone.of(prepared, timed, sizes, columns, known=own)
+        alone: Alone = known[key]
         layout = prepared.layout
         return Unit(
             prepared=prepared,
             works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works, known=own),
-            worker=alone.worker,
             memory=tuple(each.shared(layout) for each in alone.memory),
-            copies_s=alone.copies_s,
-            sizes=sizes,
-            columns=columns,
             alone=alone,
         )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _Alone:
+class Alone:
     """The part of a unit that does not depend on the stage of sharing among workers."""
 
     prepared: Prepared
     works: Sequence[StageWork]
-    worker: WorkerWork
+    sizes: tuple[int, ...]
+    columns: Any
     memory: tuple[DeviceMemory, ...]
     copies_s: tuple[Any, Any]
     exchanged: dict[Hashable, tuple[tuple[Any, ...], ...]] = field(default_factory=dict)
     works_at: dict[Hashable, Sequence[StageWork]] = field(default_factory=dict)
 
+    @property
+    def device_of_chunk(self) -> tuple[int, ...]:
+        """Device of each chunk of layers."""
+        return tuple([work.device for work in self.works])
+
     @classmethod
-    def of(cls, prepared: Prepared, timed: Sequence[TimedStage], columns: Any, *, known: dict[Any, Any]) -> _Alone:
+    def of(
+        cls, prepared: Prepared, timed: Sequence[TimedStage], sizes: tuple[int, ...], columns: Any, *, known: Any
+    ) -> Alone:
+        """Work out the numbers of a cut at some micro-batch sizes, which are in these columns of its stages' times."""
         works = prepared.works(timed, known=known)
         devices = range(prepared.layout.stages)
         memory = tuple(device_memory(prepared, timed, place, in_parts=True, known=known) for place in devices)
-        worker = taken(worker_of(works, device_count=len(devices)), columns)
         return cls(
             prepared=prepared,
             works=works,
-            worker=_everywhere(worker, len(columns)),
+            sizes=sizes,
+            columns=columns,
             memory=taken(memory, columns),
             copies_s=taken(prepared.feed_times(), columns),
         )
-
-
-def _everywhere(worker: WorkerWork, count: int) -> WorkerWork:
-    """Return a worker that names the longest-working device for each configuration."""
-    if len(worker.works_s) == 1:
-        return worker
-    places = np.full(count, worker.longest) if worker.longest_places is None else worker.longest_places
-    return replace(worker, longest=0, longest_places=places)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -118,12 +113,8 @@ class Unit:
 
     prepared: Prepared
     works: Sequence[StageWork]
-    worker: WorkerWork
     memory: tuple[DeviceMemory, ...]
-    copies_s: tuple[Any, Any]
-    sizes: tuple[int, ...]
-    columns: Any
-    alone: _Alone
+    alone: Alone
 
     @property
     def agreement(self) -> Agreement | None:
@@ -137,7 +128,7 @@ class Unit:
         how = None if agreement is None else (agreement.serves, agreement.hides_copies, agreement.delays_copies)
         is_fed = path is not None and path.dataset is not None
         chunks = tuple(each.chunks for each in self.memory)
-        return (self.worker.device_of_chunk, chunks, self.prepared.trains, how, is_fed)
+        return (self.alone.device_of_chunk, chunks, self.prepared.trains, how, is_fed)
 
     @property
     def waits_for_turns(self) -> bool:
@@ -183,8 +174,37 @@ class Unit:
         elif key not in kept:
             assert self.agreement is not None
             devices = devices_of(self.works, Turned(None, None))
-            kept[key] = tuple(_exchanged(self.agreement, device, self.columns) for device in devices)
+            kept[key] = tuple(_exchanged(self.agreement, device, self.alone.columns) for device in devices)
         return kept[key]
+
+
+PHASES: Final = ("forward", "backward", "update", "adding")
+"""Times of a stage that its work is made of."""
+VARIED: Final = ("group_s", "exchanged_s", "send_s", "tied_s")
+"""Fields of a stage's work that its worker's devices need to know, besides those times."""
+
+
+def worker_of_cuts(cuts: Sequence[Alone]) -> WorkerWork:
+    """Work of the devices of workers that are cut into as many chunks, for all their configurations. [s]"""
+    first = cuts[0]
+    different = {id(work): work for cut in cuts for work in cut.works}  # cuts share most stages
+    table = tabled(
+        [
+            (tuple([getattr(work.times, name) for name in PHASES]), tuple([getattr(work, name) for name in VARIED]))
+            for work in different.values()
+        ],
+        width=max(len(cut.prepared.batch_size) for cut in cuts),  # type: ignore[arg-type]
+    )
+    row_of = dict(zip(different, range(len(different)), strict=True))
+    rows = np.array([[row_of[id(work)] for work in cut.works] for cut in cuts])
+    columns = np.concatenate([cut.columns for cut in cuts])
+    numbers = []
+    for of_chunk in np.repeat(rows, [len(cut.sizes) for cut in cuts], axis=0).T:
+        phases, varied = taken(table, (of_chunk, columns))
+        times: Any = SimpleNamespace(**dict(zip(PHASES, phases, strict=True)))
+        stage = StageWork(times=times, **dict(zip(VARIED, varied, strict=True)))
+        numbers.append(stage.numbers if len(first.memory) > 1 else stage.alone)
+    return worker_of(numbers, device_of_chunk=first.device_of_chunk, device_count=len(first.memory))
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 WORKERS_PER_TASK: Final = 4096
 """Worker configurations timed at once; the times of their gradients take about ten megabytes. [1]"""
 
+BATCHES_AT_ONCE: Final = 1024
+"""Batch sizes of one network timed at once: the times of its kernels then stay in a processor's caches. [1]"""
+
 ROWS_PER_TASK: Final = 200_000
 """Configurations of a task: a few megabytes of columns. [1]"""
 
@@ -145,8 +148,10 @@ def tasks_of(space: Space) -> Iterator[AnyTask]:
         return
     most_rows = SLOW_ROWS_PER_TASK if is_slow(space) else ROWS_PER_TASK
     workers, jobs = Side.of(space, OF_WORKER), Side.of(space, OF_JOB)
+    wide = min(WORKERS_PER_TASK, most_rows)
+    if len(space.by_name.get("batch_size", ())) > BATCHES_AT_ONCE:  # they vary fastest
+        wide = min(wide, BATCHES_AT_ONCE)
     if space.is_product:
-        wide = min(WORKERS_PER_TASK, most_rows)
         for first in range(0, workers.size, wide):
             some = np.arange(first, min(first + wide, workers.size))
             deep = max(1, most_rows // len(some))
@@ -155,7 +160,6 @@ def tasks_of(space: Space) -> Iterator[AnyTask]:
         return
     rows = np.arange(space.size)
     of_worker, of_job = workers.numbers(space, rows), jobs.numbers(space, rows)
-    wide = min(WORKERS_PER_TASK, most_rows)
     block = np.unique(of_worker, return_inverse=True)[1] // wide
     order = np.lexsort((of_worker, of_job, block))
     edges = np.flatnonzero(np.diff(block[order])) + 1
@@ -220,7 +224,11 @@ class Evaluation:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Switch off cyclic garbage collection in the block, which makes millions of objects without cycles."""
+    """Switch off cyclic garbage collection in the block, which makes millions of objects without cycles.
+
+    The collector would walk all of them again and again, as each follows from the ones before and is kept: a sixth more
+    time in a sweep of layouts. Its thresholds and what it has frozen are the whole process's too, and last longer.
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -250,10 +258,12 @@ class _ResultRows:
                 self.predicted(place, {name: int(each[index]) for name, each in codes.items()})
 
         for answer in layouts.answers(rows, refuse=refuse, slow=slow):
-            for name, column in self.columns.items():
-                if name != REASON:
-                    column[answer.places] = RESULTS[name](answer.outcome)
-            self.columns[REASON][answer.places] = self.remarks(answer.outcome, answer.devices, answer.device_of_row)
+            self.write(answer.places, answer.outcome, self.remarks(*answer[1:]))
+
+    def write(self, rows: Any, outcome: Outcome, remarks: Any) -> None:
+        """Write the results of possible configurations, and codes of what is remarked on them."""
+        for name, column in self.columns.items():
+            column[rows] = remarks if name == REASON else RESULTS[name](outcome)
 
     def remarks(self, outcome: Outcome, devices: Sequence[str], device_of_row: NDArray[Any]) -> NDArray[np.int32]:
         """Return reason codes of possible configurations: too little memory, or no known price."""
@@ -292,11 +302,8 @@ class _ResultRows:
             usd_per_hour=self.evaluation.prices.of(device),
             dataset_size=epoch_size(self.evaluation.dataset_size, arguments.get("dataset")),
         )
-        for name, column in self.columns.items():
-            if name != REASON:
-                column[row] = RESULTS[name](outcome)
         fit = memory_reason(float(outcome.memory_bytes), float(outcome.capacity_bytes))
-        self.columns[REASON][row] = self.reasons.code(fit, self.price_reason(device))
+        self.write(row, outcome, self.reasons.code(fit, self.price_reason(device)))
 
     def price_reason(self, device: str) -> str:
         """Return why a device has no price; empty if it has one or no prices are requested."""
@@ -365,8 +372,7 @@ class _TaskEvaluation:
             codes = [np.full(1, self.reasons.code(refusal.of(kind.system))) for kind in section.kinds]
             self.columns[REASON][rows] = section.joined(codes)
             return
-        for name, column in self.columns.items():
-            column[rows] = self._remarks(section, outcome, memory) if name == REASON else RESULTS[name](outcome)
+        self.rows.write(rows, outcome, self._remarks(section, outcome, memory))
 
     def _remarks(self, section: Section, outcome: Outcome, memory: Hashable) -> NDArray[np.int32]:
         """Return reason codes of a section's configurations: too little memory, or no known price."""

@@ -12,10 +12,10 @@ import numpy as np
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import PerfmodelError
-from perfmodel.framework.profile import load_framework
+from perfmodel.planning.sweeps.known_jobs import FAST_TARGETS, KnownJobs, groups
 from perfmodel.planning.sweeps.prices import Prices
 from perfmodel.planning.sweeps.results import Outcome, epoch_size
-from perfmodel.planning.sweeps.space import FED_BY, OF_WORKER, PLACED_BY
+from perfmodel.planning.sweeps.space import FED_BY, OF_WORKER
 from perfmodel.prediction.arguments.table import names_of
 from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.step_time import StepTime
@@ -28,7 +28,6 @@ from perfmodel.prediction.job.gradients import MERGED, GradientSchedule
 from perfmodel.prediction.job.job import Job
 from perfmodel.prediction.job.prepare import prepare
 from perfmodel.prediction.job.prepared import Prepared, TimedStep
-from perfmodel.prediction.job.subject import subject_of_graph
 from perfmodel.records import Phase
 
 if TYPE_CHECKING:
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.data_path import DataPath
     from perfmodel.prediction.memory.footprint import MemoryFootprint
-
-FAST_TARGETS: Final = ("gpu", "cpu")
-"""Targets whose steps can be timed for many batch sizes at once."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -216,25 +212,23 @@ class Workers:
     """Times the workers of tasks, and caches intermediate results for later tasks."""
 
     space: Space
-    _processors: list[tuple[Gpu, Cpu | None]] = field(default_factory=list)
-    _kept: dict[Any, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._known = KnownJobs(self.space)
+        self._processors: list[tuple[Gpu, Cpu | None]] = []
+        self._wirings: dict[Hashable, int] = {}
 
     def block(self, codes: Mapping[str, NDArray[np.int64]], count: int) -> Block:
         """Return the workers of a task, grouped into sections."""
-        kinds: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        no_codes = np.zeros(count, dtype=np.int64)
         names = [name for name in OF_WORKER if name in codes and name != "batch_size"]
-        for place, key in enumerate(zip(*(codes[name].tolist() for name in names), strict=True)):
-            kinds[key].append(place)
-        if not names:
-            kinds[()] = list(range(count))
         sections: dict[Alike, list[WorkerKind]] = defaultdict(list)
         refused, slow = [], []
         timed: dict[Hashable, TimedStep] = {}
-        for key, listed in kinds.items():
-            places = np.array(listed)
-            batches = codes["batch_size"][places] if "batch_size" in codes else np.zeros(len(places), dtype=np.int64)
+        for key, places in groups([codes[name] for name in names] or [no_codes]):
+            batches = codes.get("batch_size", no_codes)[places]
             try:
-                kind = self._kind(dict(zip(names, key, strict=True)), places, batches, timed)
+                kind = self._kind(dict(zip(names, key, strict=bool(names))), places, batches, timed)
             except PerfmodelError as error:
                 refused.append((places, str(error)))
                 continue
@@ -257,43 +251,29 @@ class Workers:
         timed: dict[Hashable, TimedStep],
     ) -> WorkerKind | None:
         """Return workers that differ only in batch size; None where predict must evaluate each."""
-        space, given = self.space, self.space.resolved(codes)
+        given = self.space.resolved(codes)
         asked: dict[str, Any] = {name: given.get(name) for name in ("device", "system", "threads")}
-        on = tuple((name, code) for name, code in codes.items() if name in PLACED_BY)
-        target = self._once(("target", on), lambda: resolve_target(**asked))
-        if target.lowered_for not in FAST_TARGETS:
+        job = self._known.job(codes, given)
+        if job.target.lowered_for not in FAST_TARGETS:
             return None
-        phase, optimizer = (space.value(name, codes.get(name, 0)) for name in ("phase", "optimizer"))
-        subject = self._once(
-            ("subject", codes.get("phase"), codes.get("optimizer")),
-            lambda: subject_of_graph(space.graph, phase=phase, optimizer=optimizer),
-        )
-        framework = target.framework(given.get("framework", "generic"))
-        profile = self._once(("profile", str(framework) if codes.get("framework") is None else codes["framework"]),
-                             lambda: load_framework(framework))  # fmt: skip
         sizes = [self._batch_size(code) for code in batches.tolist()]
         prepared = prepare(
-            subject,
-            target=target,
-            profile=profile,
+            job.subject,
+            target=job.target,
+            profile=job.profile,
             batch_size=sizes[0],
-            dtype=space.value("dtype", codes.get("dtype", 0)),
-            library=space.value("library", codes.get("library", 0)),
-            pinned=space.value("pinned", codes.get("pinned", 0)),
-            recompute=space.value("recompute", codes.get("recompute", 0)),
-            image_layout=space.value("image_layout", codes.get("image_layout", 0)),
+            dtype=job.dtype,
+            library=job.library,
+            pinned=job.pinned,
+            recompute=job.recompute,
+            image_layout=job.image_layout,
         )
         prepared = replace(prepared, batch_size=np.array(sizes, dtype=float))  # type: ignore[arg-type]
         same = (*((name, code) for name, code in codes.items() if name not in ("device", "system", "link", "pinned")),)
-        key = (self._processor(target, codes), same, tuple(sizes))
+        key = (self._processor(job.target, codes), same, tuple(sizes))
         if key not in timed:
             timed[key] = prepared.step()
         return WorkerKind(prepared=prepared, timed=timed[key], places=places, asked=asked)
-
-    def _once(self, key: Hashable, make: Any) -> Any:
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
 
     def _batch_size(self, code: int) -> int:
         given = self.space.value("batch_size", code)
@@ -348,11 +328,7 @@ class Workers:
         networks = tuple((name, id(link)) for name, link in system.networks)  # two files may have one name
         hosts = tuple((name, host.core_count, host.memory_capacity_bytes) for name, host in system.hosts.items())
         key = (system.wiring.wires, places, alike, boards, drives, networks, hosts)
-        found = self._kept.setdefault(("wiring", id(system)), None)
-        if found is None:
-            numbers = self._kept.setdefault("wirings", {})
-            found = self._kept["wiring", id(system)] = (numbers.setdefault(key, len(numbers)), system)
-        return int(found[0])
+        return self._wirings.setdefault(key, len(self._wirings))
 
 
 AGREED_BY: Final = names_of("workers", "exchange")
@@ -490,7 +466,7 @@ class JointSteps:
         return self._once(  # type: ignore[no-any-return]
             section,
             ("path", section.alike.wiring, job.fed),
-            lambda: resolve_data_path(target, _asked(section, job, (*FED_BY, "workers"))),
+            lambda: resolve_data_path(target, self._asked(section, job, job.fed, (*FED_BY, "workers"))),
         )
 
     def _agreement(self, section: Section, job: JobValues, target: Target) -> Agreement | None:
@@ -499,13 +475,20 @@ class JointSteps:
             section,
             ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
             lambda: resolve_agreement(
-                _asked(section, job, AGREED_BY),
+                self._asked(section, job, job.agreed, AGREED_BY),
                 system_part=target.system_part,
                 subject=prepared.subject,
                 profile=prepared.profile,
                 dtype=prepared.gradient_dtype,
             ),
         )
+
+    def _asked(self, section: Section, job: JobValues, key: Hashable, names: tuple[str, ...]) -> Job:
+        """Return some arguments of a job, checked as predict checks them."""
+        values: Any = {name: job.values[name] for name in names}
+        graph = section.first.prepared.subject.graph
+        asked: Job = self._once(section, ("asked", names, key), lambda: Job(graph, **values))
+        return asked
 
     def _feed(self, section: Section, job: JobValues, target: Target, path: DataPath) -> tuple[Any, Any, Any]:
         """Return the time of copies before a step and during it, and the mini-batches on each device."""
@@ -533,12 +516,6 @@ class JointSteps:
         if last is None or last[0] is not agreement:
             last = section.kept["applied"] = (agreement, _applied(section, agreement))
         return last[1]
-
-
-def _asked(section: Section, job: JobValues, names: tuple[str, ...]) -> Job:
-    """Return some arguments of a job, checked as predict checks them."""
-    values: Any = {name: job.values[name] for name in names}
-    return Job(section.first.prepared.subject.graph, **values)
 
 
 def _applied(section: Section, agreement: Agreement | None) -> Composed:

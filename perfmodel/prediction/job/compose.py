@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -59,6 +59,21 @@ class PhaseTimes(Protocol):
         """Times at which the gradients of its layers are ready. [s]"""
 
 
+class StageNumbers(NamedTuple):
+    """What the work of a worker's devices is made of: times of a stage for one micro-batch. [s]"""
+
+    forward_s: Quantity
+    backward_s: Quantity
+    there_s: Quantity
+    back_s: Quantity
+    once: StepTime
+    update: StepTime
+    update_s: tuple[Quantity, Quantity]
+    adding: StepTime
+    adding_s: Quantity
+    tied_s: Quantity
+
+
 @record
 class StageWork:
     """Work of a stage for one micro-batch: floats, arrays of shape (configurations,), or expressions."""
@@ -84,9 +99,26 @@ class StageWork:
         return named(self.times.backward.step_s + self.group_s[1], "backward turn")
 
     @derived_property
-    def computed(self) -> StepTime:
-        """Device time for one micro-batch. [s]"""
-        return self.times.forward + self.times.backward
+    def alone(self) -> StageNumbers:
+        """Numbers of a stage that is all of a worker, and takes no turns. [s]"""
+        update, adding = self.times.update, self.times.adding
+        return StageNumbers(
+            forward_s=0.0,
+            backward_s=0.0,
+            there_s=self.send_s[0],
+            back_s=self.send_s[1],
+            once=_exchanging(self.times.forward + self.times.backward, [self]),
+            update=update,
+            update_s=(update.step_s - update.update_s, update.update_s),
+            adding=adding,
+            adding_s=adding.step_s,
+            tied_s=self.tied_s,
+        )
+
+    @derived_property
+    def numbers(self) -> StageNumbers:
+        """Numbers of a stage that takes turns with those on other devices. [s]"""
+        return self.alone._replace(forward_s=self.forward_s, backward_s=self.backward_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -184,6 +216,11 @@ class Composed:
         """Device time of the step with its exchanges. [s]"""
         return self.parts.device_s
 
+    @derived_property
+    def alone_s(self) -> Quantity:
+        """Device time of the step without exchanges between workers. [s]"""
+        return self.own.device_s
+
 
 def compose(
     stages: Sequence[StageWork],
@@ -263,7 +300,10 @@ def agreed(
         devices = () if agreement is None else devices_of(stages, Turned(None, None))
         exchanged = None if agreement is None else exchanges(agreement, devices[0], count=1)
     else:
-        worker = worker_of(stages, device_count=len(orders)).adding_up(micro_batches)
+        numbers = [stage.numbers if len(orders) > 1 else stage.alone for stage in stages]
+        devices_of_chunks = [stage.device for stage in stages]
+        worker = worker_of(numbers, device_of_chunk=devices_of_chunks, device_count=len(orders))
+        worker = worker.adding_up(micro_batches)
         longest, ends = worker.longest, turned(worker, orders)
         devices = () if agreement is None else devices_of(stages, ends)
         alone, exchanged = stepped(
@@ -299,7 +339,7 @@ def fed_with(
     copied_s = before_s + meanwhile_s
     if agreement is not None and agreement.delays_copies:
         before_s, meanwhile_s = copied_s, 0.0
-    hiding_s = composed.together_s if agreement is not None and agreement.hides_copies else composed.own.device_s
+    hiding_s = composed.together_s if agreement is not None and agreement.hides_copies else composed.alone_s
     parts = composed.parts.copying(
         exposed_s=exposed_copy_time(before_s=before_s, meanwhile_s=meanwhile_s, computing_s=hiding_s),
         total_s=copied_s,
@@ -312,36 +352,41 @@ def _is_something(seconds: Quantity) -> bool:
     return not (isinstance(seconds, float | int) and not seconds)
 
 
-def worker_of(stages: Sequence[StageWork], *, device_count: int) -> WorkerWork:
+def worker_of(numbers: Sequence[StageNumbers], *, device_of_chunk: Sequence[int], device_count: int) -> WorkerWork:
     """Work of a worker's devices for one micro-batch."""
-    chunks = [[stage for stage in stages if stage.device == place] for place in range(device_count)]
-    turns = [(stage.forward_s, stage.backward_s) for stage in stages] if device_count > 1 else []
+    chunks: list[list[StageNumbers]] = [[] for _ in range(device_count)]
+    for each, device in zip(numbers, device_of_chunk, strict=True):
+        chunks[device].append(each)
+    is_cut = device_count > 1
     works_s = [
-        named(sum(forward_s + backward_s for stage, (forward_s, backward_s) in zip(stages, turns, strict=True)
-                  if stage.device == place), "work of a device")
-        for place in range(device_count)
-    ] if device_count > 1 else [0.0]  # fmt: skip
-    updates = [reduce(StepTime.__add__, [stage.times.update for stage in own]) for own in chunks]
-    once = [_exchanging(reduce(StepTime.__add__, [stage.computed for stage in own]), own) for own in chunks]
-    tied_s = [sum(stage.tied_s for stage in own) for own in chunks]
-    adding = [reduce(StepTime.__add__, [stage.times.adding for stage in own]) for own in chunks]
+        named(sum(each.forward_s + each.backward_s for each in own), "work of a device") if is_cut else 0.0
+        for own in chunks
+    ]
+    once, updates, adding = (
+        [reduce(StepTime.__add__, [getattr(each, name) for each in own]) for own in chunks]
+        for name in ("once", "update", "adding")
+    )
     longest = Longest(works_s)
     return WorkerWork(
-        device_of_chunk=tuple(stage.device for stage in stages),
-        forward_s=tuple(forward_s for forward_s, _ in turns),
-        backward_s=tuple(backward_s for _, backward_s in turns),
-        there_s=tuple(stage.send_s[0] for stage in stages[:-1]),
-        back_s=tuple(stage.send_s[1] for stage in stages[1:]),
+        device_of_chunk=tuple(device_of_chunk),
+        forward_s=tuple(each.forward_s for each in numbers) if is_cut else (),
+        backward_s=tuple(each.backward_s for each in numbers) if is_cut else (),
+        there_s=tuple(each.there_s for each in numbers[:-1]),
+        back_s=tuple(each.back_s for each in numbers[1:]),
         works_s=tuple(works_s),
-        updates=tuple((each.step_s - each.update_s, each.update_s) for each in updates),
-        tied_s=tuple(tied_s),
-        adding_s=tuple(stage.times.adding.step_s for stage in stages),
+        updates=tuple(reduce(_both_added, [each.update_s for each in own]) for own in chunks),
+        tied_s=tuple(sum(each.tied_s for each in own) for own in chunks),
+        adding_s=tuple(each.adding_s for each in numbers),
         longest=longest.first,
         longest_places=longest.places,
         once=longest.step(once),
         update=longest.step(updates),
         adding=longest.step(adding),
     )
+
+
+def _both_added(one: tuple[Quantity, Quantity], other: tuple[Quantity, Quantity]) -> tuple[Quantity, Quantity]:
+    return one[0] + other[0], one[1] + other[1]
 
 
 def _exchanging(computed: StepTime, stages: Sequence[StageWork]) -> StepTime:
@@ -461,8 +506,16 @@ class Longest:
             return values[self.first]
         if all(values[0] is each for each in values[1:]):
             return values[0]
-        every = np.stack(np.broadcast_arrays(*values, self.places)[:-1])
-        return np.take_along_axis(every, self.places[None], axis=0)[0]
+        first, *others = self._masks
+        value = values[first[0]]
+        for place, is_longest in others:
+            value = np.where(is_longest, values[place], value)
+        return value if others or np.ndim(value) else np.broadcast_to(value, self.places.shape)
+
+    @derived_property
+    def _masks(self) -> list[tuple[int, Any]]:
+        """Every device that works longest somewhere, with the configurations in which it does."""
+        return [(int(place), self.places == place) for place in np.unique(self.places)]
 
     def step(self, steps: Sequence[StepTime]) -> StepTime:
         """Pick the parts of that device."""

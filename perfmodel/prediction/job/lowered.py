@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.derived import kept
+from perfmodel.derived import derived, kept
 from perfmodel.framework.fusion import chains, fused
 from perfmodel.framework.kernel_table import (
     PROBE_BATCH_SIZES,
     KernelTable,
-    LayerOperation,
-    build_kernel_table,
+    LayerProbes,
+    probed_table,
+    probes_of,
 )
 from perfmodel.framework.mixed_precision import (
     SINGLE_BYTES,
@@ -27,16 +29,18 @@ from perfmodel.graph.liveness import TensorTypes
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import one_pass
 from perfmodel.prediction.memory.footprint import GraphMemory, graph_memory
-from perfmodel.records import ELEMENT_BYTES, MemoryPass, Phase, Role
+from perfmodel.records import ELEMENT_BYTES, Attention, MemoryPass, Phase, Role
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.graph import LayerGraph
+    from perfmodel.graph.node import Node
     from perfmodel.hardware.library import LibrarySupport
     from perfmodel.layers.optimizers import Optimizer
+    from perfmodel.records import Operation
 
-Operations = list[list[LayerOperation]]
-"""Operations in the order in which they run, at each of ``PROBE_BATCH_SIZES``."""
+Operations = list[LayerProbes]
+"""Operations in the order in which they run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +54,7 @@ class LoweredGraph:
     memory_rules : mapping of str to object
         Further arguments of ``graph_memory``. [-]
     adding_rules : mapping of str to object or None
-        Further arguments of ``build_kernel_table`` for adding gradients; None where back-propagation adds them. [-]
+        Further arguments of ``probed_table`` for adding gradients; None where back-propagation adds them. [-]
     """
 
     table: KernelTable
@@ -80,18 +84,23 @@ class LoweredGraph:
         """Kernels that add one micro-batch's gradients to those before; None if there are none."""
         if not self._adding:
             passes = [
-                LayerOperation(node.name, Phase.BACKWARD, _gradient_sum(size))
+                _at_any_size(node.name, _gradient_sum(size))
                 for node in graph.layers
                 for size in map(math.prod, node.trained_shapes.values())
             ]
-            probed = [passes] * len(PROBE_BATCH_SIZES)
             is_apart = passes and self.adding_rules is not None
-            self._adding.append(build_kernel_table(probed, **self.adding_rules) if is_apart else None)  # type: ignore[arg-type]
+            self._adding.append(probed_table(passes, **self.adding_rules) if is_apart else None)  # type: ignore[arg-type]
         return self._adding[0]
 
 
+@lru_cache(maxsize=1024)
 def _gradient_sum(size: int) -> MemoryPass:
     return one_pass("gradient_sum", read=2 * size, written=size, flop=size, role=Role.WEIGHT_GRADIENT)
+
+
+def _at_any_size(layer: str, operation: MemoryPass) -> LayerProbes:
+    """Return a pass over parameters or their gradients, of which all samples have the same."""
+    return LayerProbes(layer, Phase.BACKWARD, (operation,) * len(PROBE_BATCH_SIZES))
 
 
 MOST_LOWERED = 64
@@ -104,19 +113,14 @@ MOST_OPERATIONS = 12
 def _operations_of(
     graph: LayerGraph, *, part: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
 ) -> Operations:
-    """Operations of a single phase at each probing batch size, the same for all frameworks and devices."""
+    """Operations of a single phase, the same for all frameworks and devices."""
     options: dict[str, Any] = {"optimizer": optimizer}
     if part is Phase.BACKWARD:
         options |= {"input_gradient": input_gradient, "recompute": recompute}
 
     def make() -> Operations:
-        return [
-            [
-                LayerOperation(layer, part, operation)
-                for layer, operation in graph.unchecked_operations(size, phase=part, **options)
-            ]
-            for size in PROBE_BATCH_SIZES
-        ]
+        probed = graph.probed_operations(PROBE_BATCH_SIZES, phase=part, **options)
+        return [LayerProbes(layer, part, operations) for layer, operations in probed]
 
     operations: Operations = kept(graph.kept("operations"), (part, *options.values()), make, most=MOST_OPERATIONS)
     return operations
@@ -125,10 +129,9 @@ def _operations_of(
 def _probed_operations(
     graph: LayerGraph, *, phase: Phase, optimizer: Optimizer, input_gradient: bool, recompute: str | None
 ) -> Operations:
-    """Operations of all phases in execution order, at each probing batch size."""
+    """Operations of all phases in execution order."""
     options: dict[str, Any] = {"optimizer": optimizer, "input_gradient": input_gradient, "recompute": recompute}
-    parts = [_operations_of(graph, part=part, **options) for part in phase.parts]
-    return [[each for part in at_size for each in part] for at_size in zip(*parts, strict=True)]
+    return [each for part in phase.parts for each in _operations_of(graph, part=part, **options)]
 
 
 def _types(
@@ -137,8 +140,8 @@ def _types(
     """Types of the layers under automatic mixed precision."""
     forward = _operations_of(
         graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=input_gradient, recompute=None
-    )[0]
-    operations = ((each.layer, each.operation) for each in forward)
+    )
+    operations = ((each.layer, each.operations[0]) for each in forward)
     return layer_types(graph.layers, operations, rules=rules, narrow_bytes=ELEMENT_BYTES[dtype])
 
 
@@ -171,70 +174,62 @@ def _with_casts(
     narrow_bytes = ELEMENT_BYTES[dtype]
     nodes = {node.name: node for node in graph.layers}
     wanted, counts = graph.wants_gradient(input_gradient=input_gradient), graph.parameter_counts
+    cast_in: dict[Phase, set[str]] = {Phase.FORWARD: set(), Phase.BACKWARD: set()}
+    with_casts: Operations = []
+    for layer, phase, operations, _ in probed:
+        if phase is Phase.UPDATE or layer not in nodes:  # of an input, gradients are summed
+            with_casts.append(LayerProbes(layer, phase, operations, SINGLE_BYTES))
+            continue
+        node, own_types = nodes[layer], types[layer]
+        if layer not in cast_in[phase]:
+            cast_in[phase].add(layer)
+            casts = _casts(
+                node,
+                own_types._replace(cast_inputs=()) if fuses else own_types,
+                counts.get(layer, 0),
+                narrow_bytes,
+                None if phase is Phase.FORWARD else tuple(node.into(wanted)),
+            )
+            with_casts += [LayerProbes(layer, phase, each, narrow_bytes) for each in casts]
+        if not fuses and isinstance(operations[0], Attention):
+            operations = tuple([with_wide_softmax(each, node, rules=rules) for each in operations])
+        with_casts.append(LayerProbes(layer, phase, operations, own_types.element_bytes))
+    return with_casts
 
-    def casts(each: LayerOperation, size: int) -> list[LayerOperation]:
-        node = nodes[each.layer]
-        passes = cast_passes(
-            node,
-            types[each.layer]._replace(cast_inputs=()) if fuses else types[each.layer],
-            own_parameters=counts.get(each.layer, 0),
-            batch_size=size,
-            narrow_bytes=narrow_bytes,
-            wanted=None if each.phase is Phase.FORWARD else node.into(wanted),
-        )
-        return [LayerOperation(each.layer, each.phase, cast, narrow_bytes) for cast in passes]
 
-    result = []
-    for size, operations in zip(PROBE_BATCH_SIZES, probed, strict=True):
-        cast_in: dict[Phase, set[str]] = {Phase.FORWARD: set(), Phase.BACKWARD: set()}
-        with_casts: list[LayerOperation] = []
-        for each in operations:
-            if each.phase is Phase.UPDATE or each.layer not in nodes:  # of an input, gradients are summed
-                with_casts.append(replace(each, element_bytes=SINGLE_BYTES))
-                continue
-            if each.layer not in cast_in[each.phase]:
-                cast_in[each.phase].add(each.layer)
-                with_casts += casts(each, size)
-            operation = each.operation if fuses else with_wide_softmax(each.operation, nodes[each.layer], rules=rules)
-            with_casts.append(replace(each, operation=operation, element_bytes=types[each.layer].element_bytes))
-        result.append(with_casts)
-    return result
+@derived
+def _casts(
+    node: Node, types: LayerTypes, own_parameters: int, narrow_bytes: int, wanted: tuple[bool, ...] | None
+) -> tuple[tuple[Operation, ...], ...]:
+    """Casts of a layer's tensors in a phase, which parts of a network share as they share the layer."""
+    if not (types.cast_inputs or types.casts_weights):
+        return ()
+    how: dict[str, Any] = {"own_parameters": own_parameters, "narrow_bytes": narrow_bytes, "wanted": wanted}
+    return tuple(zip(*[cast_passes(node, types, batch_size=size, **how) for size in PROBE_BATCH_SIZES], strict=True))
 
 
 def _with_fusion(graph: LayerGraph, probed: Operations) -> Operations:
     """Join the passes that a compiler fuses."""
-    forward = _operations_of(graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=False, recompute=None)[0]
-    fused_chains = chains(graph.layers, [(each.layer, each.operation) for each in forward])
-    return [
-        fused(operations, fused_chains, batch_size=size)
-        for size, operations in zip(PROBE_BATCH_SIZES, probed, strict=True)
-    ]
+    forward = _operations_of(graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=False, recompute=None)
+    fused_chains = chains(graph.layers, [(each.layer, each.operations[0]) for each in forward])
+    return probes_of(
+        fused([each.at(place) for each in probed], fused_chains, batch_size=size)
+        for place, size in enumerate(PROBE_BATCH_SIZES)
+    )
 
 
 def _with_gradient_buffers(graph: LayerGraph, probed: Operations) -> Operations:
     """Clear each parameter's gradient before back-propagation, and add to it where its layer has computed it."""
     sizes = {node.name: [math.prod(shape) for shape in node.trained_shapes.values()] for node in graph.layers}
-
-    def passes(layer: str) -> list[LayerOperation]:
-        return [
-            LayerOperation(layer, Phase.BACKWARD, operation)
-            for size in sizes.get(layer, ())
-            for operation in (
-                one_pass("clear", read=0, written=size, role=Role.WEIGHT_GRADIENT),
-                _gradient_sum(size),
-            )
-        ]
-
-    result = []
-    for operations in probed:
-        last = {each.layer: place for place, each in enumerate(operations) if each.phase is Phase.BACKWARD}
-        with_buffers: list[LayerOperation] = []
-        for place, each in enumerate(operations):
-            with_buffers.append(each)
-            if last.get(each.layer) == place:
-                with_buffers += passes(each.layer)
-        result.append(with_buffers)
-    return result
+    last = {each.layer: place for place, each in enumerate(probed) if each.phase is Phase.BACKWARD}
+    with_buffers: Operations = []
+    for place, each in enumerate(probed):
+        with_buffers.append(each)
+        if last.get(each.layer) == place:
+            for size in sizes.get(each.layer, ()):
+                cleared = one_pass("clear", read=0, written=size, role=Role.WEIGHT_GRADIENT)
+                with_buffers += [_at_any_size(each.layer, cleared), _at_any_size(each.layer, _gradient_sum(size))]
+    return with_buffers
 
 
 def gradient_dtype(profile: FrameworkProfile, processor: str, *, dtype: str, asked: str | None) -> str:
@@ -279,7 +274,7 @@ def lowered_graph(
             types = _types(graph, **how_mixed)
             operations = _with_casts(graph, operations, types, fuses=lowering.fuses, **how_mixed)
         how = {"rules": lowering.rules(support), "processor": lowered_for or processor}
-        table = build_kernel_table(operations, element_bytes=element_bytes, **how)
+        table = probed_table(operations, element_bytes=element_bytes, **how)
         adding_rules = how | {"element_bytes": element_bytes if types is None else SINGLE_BYTES}
         memory_rules = {
             "phase": phase,

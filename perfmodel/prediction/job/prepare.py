@@ -109,7 +109,8 @@ def _lowering(subject: Subject, *, target: Target, recompute: str | None, **how:
 class Known:
     """Results that jobs share if they differ only in layout; filled in while jobs are prepared."""
 
-    layer_seconds: dict[int, dict[str, float]] = field(default_factory=dict)
+    layer_seconds: dict[tuple[int, int], dict[str, float]] = field(default_factory=dict)
+    cuts: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
     lowered: dict[int, tuple[LayerGraph, Stage]] = field(default_factory=dict)
     feeding: dict[tuple[int, int, int], Mapping[int, Target]] = field(default_factory=dict)
     timed: dict[Any, Any] = field(default_factory=dict)
@@ -280,14 +281,32 @@ class Lowering:
 
     def cut(self, samples: int) -> tuple[int, ...]:
         """Cuts of the network for micro-batches of this many samples [samples]."""
-        if self.layout.stages * self.layout.interleave == 1:
+        layout, known = self.layout, self.known.cuts
+        count = layout.stages * layout.interleave
+        if count == 1:
             return ()
         from perfmodel.parallelism.registry import PARALLELISMS
 
-        return PARALLELISMS[self.parallelism].cut(self._request(samples))
+        # two stages of three chunks each are cut like six stages
+        width = (layout.tensor_size, layout.sequence_parallel)
+        key = (self.parallelism, count, layout.stages > 1, width, self._way_out(), samples)
+        if key not in known:
+            known[key] = PARALLELISMS[self.parallelism].cut(self._request(samples))
+        return known[key]
+
+    def _way_out(self) -> tuple[float, float] | None:
+        """Latency [s] and capacity [B/s] of the way from a stage to the next; None without a system."""
+        system_part = self.target.system_part
+        if system_part is None or self.layout.stages == 1:
+            return None
+        from perfmodel.sync.ring_order import way_between
+
+        ends = system_part.names[0], system_part.names[self.layout.tensor_size]
+        way = way_between(system_part.system.topology.stated, *ends)
+        return way.latency_s, way.capacity_bytes_per_s
 
     def _request(self, samples: int, cuts: tuple[int, ...] = ()) -> Request:
-        layout, graph, system_part = self.layout, self.subject.graph, self.target.system_part
+        layout, graph, way = self.layout, self.subject.graph, None if cuts else self._way_out()
         trains = Phase.BACKWARD in self.subject.phase.parts
         layer_s = send_s = None
         if cuts:
@@ -297,16 +316,9 @@ class Lowering:
             }
             return Request(graph=graph, layout=layout, cuts=cuts, **sizes)
         if layout.stages > 1:
-            layer_s = {
-                name: seconds / layout.tensor_size for name, seconds in self.layer_seconds(graph, samples).items()
-            }
-        if layout.stages > 1 and system_part is not None:
-            from perfmodel.sync.ring_order import way_between
-
-            way = way_between(
-                system_part.system.topology.stated, system_part.names[0], system_part.names[layout.tensor_size]
-            )
-            latency_s, capacity_bytes_per_s = way.latency_s, way.capacity_bytes_per_s
+            layer_s = self._share_seconds(graph, samples)
+        if way is not None:
+            latency_s, capacity_bytes_per_s = way
 
             def send_s(bytes_per_sample: int) -> float:
                 """Time to send a tensor and, in training, to return its gradient. [s]"""
@@ -336,10 +348,19 @@ class Lowering:
         stages = tuple(with_repeated_exchanges(stage, recompute=self.recompute) for stage in placement.stages)
         return replace(placement, stages=stages)
 
+    def _share_seconds(self, graph: LayerGraph, samples: int) -> dict[str, float]:
+        """Time of each layer if the devices of a tensor group share it evenly. [s]"""
+        known, width = self.known.layer_seconds, self.layout.tensor_size
+        if (samples, width) not in known:
+            known[samples, width] = {
+                name: seconds / width for name, seconds in self.layer_seconds(graph, samples).items()
+            }
+        return known[samples, width]
+
     def layer_seconds(self, graph: LayerGraph, samples: int) -> dict[str, float]:
         """Time of each layer's forward and backward phase on one device, with launches and dispatch. [s]"""
-        if samples in self.known.layer_seconds:
-            return self.known.layer_seconds[samples]
+        if (samples, 1) in self.known.layer_seconds:
+            return self.known.layer_seconds[samples, 1]
         whole = copy.copy(self)
         whole.layout, whole.parallelism = WHOLE, "data"
         timed = whole.prepared(samples, pinned=True, data_path=None, job=None).timed_stages()[0]
@@ -350,7 +371,7 @@ class Lowering:
         for occurrence in timed.stage.lowered.table.occurrences:
             if occurrence.phase is not Phase.UPDATE:
                 seconds_of[occurrence.layer] = seconds_of.get(occurrence.layer, 0.0) + float(seconds[occurrence.group])
-        self.known.layer_seconds[samples] = seconds_of
+        self.known.layer_seconds[samples, 1] = seconds_of
         return seconds_of
 
     def _feeding(self) -> Mapping[int, Target]:

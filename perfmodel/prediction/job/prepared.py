@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
     from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.hardware.source import SpecFile
-    from perfmodel.parallelism.base import Exchange, Layout, Placement, StageGraph
+    from perfmodel.parallelism.base import Exchange, Group, Layout, Placement, StageGraph
     from perfmodel.prediction.device.target import Libraries, Target
     from perfmodel.prediction.job.agreement import Agreement
     from perfmodel.prediction.job.data_path import DataPath
@@ -366,11 +366,10 @@ class Prepared:
         found = self._exchange_times(stage)
 
         def seconds(phase: Phase, group: str, *, kind: str | None = None, hidden: bool | None = None) -> Any:
-            return sum(
-                each_s
-                for each, each_s in found.get((phase, group), ())
-                if kind in (None, each.kind) and hidden in (None, each.hidden)
-            )
+            listed = found.get((phase, group))
+            if listed is None:
+                return 0
+            return sum(each_s for each, each_s in listed if kind in (None, each.kind) and hidden in (None, each.hidden))
 
         def group_s(phase: Phase, lasting_s: Any) -> Any:
             hidden_s = seconds(phase, "tensor", hidden=True)
@@ -390,11 +389,13 @@ class Prepared:
     def _adds_up(self, stage: Stage) -> bool:
         return self.agreement is not None and stage.exchanges_gradients
 
-    def _exchange_times(self, stage: Stage) -> _ExchangeTimes:
-        """Time of each exchange of a stage, with its repetitions, by phase and group. [s]"""
+    def _exchange_times(self, stage: Stage, *, among: Group | None = None) -> _ExchangeTimes:
+        """Time of each exchange of a stage, or of those among one group, with repetitions, by phase and group. [s]"""
         found: _ExchangeTimes = {}
         exchanges, samples = self.exchanges, self.samples(stage)
         for each, count in () if exchanges is None else _alike_exchanges(stage.placed):
+            if among not in (None, each.group):
+                continue
             size_bytes = each.size_bytes(0 if each.phase is Phase.UPDATE else samples)
             seconds = count * exchanges(each, size_bytes, stage.placed)  # type: ignore[misc]
             found.setdefault((each.phase, each.group), []).append((each, seconds))
@@ -414,7 +415,7 @@ class Prepared:
         for stage, work in zip(self.stages, works, strict=True):
             key = (id(stage.placed), id(work))
             if key not in known:
-                gathering = self._gathering(self._exchange_times(stage))
+                gathering = self._gathering(self._exchange_times(stage, among="data"))
                 changed = replace(work, exchanges_gradients=self._adds_up(stage), **gathering)
                 known[key] = (stage, work, changed)
             changed_works.append(known[key][-1])

@@ -29,6 +29,23 @@ def stacked(records: Sequence[Any], counts: Sequence[int]) -> Any:
     )
 
 
+def tabled(records: Sequence[Any], width: int) -> Any:
+    """Stack records of at most ``width`` configurations into one with a table, one row for each, for each number."""
+    first = records[0]
+    kind: Any = type(first)
+    if names := _names(kind):
+        return kind(**{name: tabled([getattr(each, name) for each in records], width) for name in names})
+    if isinstance(first, tuple):
+        return tuple(tabled(each, width) for each in zip(*records, strict=True))
+    lengths = [len(each) if isinstance(each, np.ndarray) and each.ndim else 0 for each in records]
+    if not any(lengths) and all(each is first or each == first for each in records):
+        return first
+    table = np.zeros((len(records), width))
+    for row, each, length in zip(table, records, lengths, strict=True):
+        row[: length or width] = each
+    return table
+
+
 def taken(record: Any, places: Any) -> Any:
     """Take some configurations of a record."""
     return mapped(record, lambda values: values[places])

@@ -1,0 +1,63 @@
+"""Jobs of a space: those with equal arguments share what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from perfmodel.planning.sweeps.space import PLACED_BY
+from perfmodel.prediction.job.job import Job
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from perfmodel.planning.sweeps.space import Space
+
+FAST_TARGETS: Final = ("gpu", "cpu")
+"""Targets whose steps can be timed for many batch sizes at once."""
+
+
+@dataclass(eq=False)
+class KnownJobs:
+    """Makes jobs, and caches what they share for as long as their space is swept."""
+
+    space: Space
+    _kept: dict[Any, Any] = field(default_factory=dict)
+
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return the cached value of a key; make it on first use."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def job(self, codes: Mapping[str, int], given: Mapping[str, Any]) -> Job:
+        """Return the job of some arguments, which are at these indices on their axes."""
+        job = self.unplaced(given)
+        on = tuple((name, code) for name, code in codes.items() if name in PLACED_BY)
+        job.__dict__["target"] = self.once(("target", on, job.device_count), lambda: job.target)
+        return job
+
+    def unplaced(self, given: Mapping[str, Any]) -> Job:
+        """Return a job that knows its network, but not its devices."""
+        job = Job(self.space.graph, **given)
+        key = ("subject", job.phase, id(job.optimizer))
+        # the optimizer is kept too, so that no other object gets its id
+        job.__dict__["subject"] = self.once(key, lambda: (job.optimizer, job.subject))[1]
+        return job
+
+
+def groups(columns: Sequence[NDArray[np.int64]]) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64]]]:
+    """Yield every combination of values that occurs, with its indices."""
+    if not len(columns[0]):
+        return
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        low, high = int(column.min()), int(column.max())
+        key = key * (high - low + 1) + (column - low)
+    order = np.argsort(key, kind="stable")
+    edges = np.flatnonzero(np.diff(key[order])) + 1
+    for places in np.split(order, edges):
+        yield tuple(int(column[places[0]]) for column in columns), places
