@@ -4,7 +4,8 @@
     python benchmarks/code_lines.py --modules         # by module
     python benchmarks/code_lines.py perfmodel/zoo     # of one folder
 
-Blank lines, comments and docstrings of modules, classes and functions do not count; every other line does.
+Blank lines, comments and docstrings, of modules, classes, functions, attributes and constants, do not count; every
+other line does.
 """
 
 from __future__ import annotations
@@ -30,16 +31,14 @@ NOT_CODE = frozenset(
         tokenize.ENDMARKER,
     }
 )
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def docstring_lines(tree: ast.Module) -> set[int]:
-    """Return the numbers of all lines of docstrings."""
+    """Return the numbers of all lines of docstrings, those below attributes and constants among them."""
     lines: set[int] = set()
     for node in ast.walk(tree):
-        if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            docstring = node.body[0]
-            lines.update(range(docstring.lineno, docstring.end_lineno + 1))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines.update(range(node.lineno, node.end_lineno + 1))
     return lines
 
 

@@ -196,7 +196,8 @@ def balanced_cuts(
     Notes
     -----
     Exact, by dynamic programming over boundaries, O(k n^2). Each side of a cut takes the time of its transfer. Among
-    cuts with the same longest stage, those with the least sum of squares win.
+    cuts with the same longest stage, those with the least sum of squares win, and of equal ones those with the latest
+    stages longest: sums that only rounding tells apart are equal.
 
     Examples
     --------
@@ -216,7 +217,8 @@ def balanced_cuts(
     squares = np.where(cost <= allowed, np.square(cost), np.inf)
     place, chosen = len(cost) - 1, []
     for best in reversed(_least(squares, stage_count, combine=np.add)[:-1]):
-        place = int((best + squares[:, place]).argmin())
+        totals = best + squares[:, place]
+        place = int((totals <= totals.min() * (1 + _ROUNDING)).argmax())
         chosen.append(place - 1)
     return tuple(reversed(chosen))
 

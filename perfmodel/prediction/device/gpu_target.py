@@ -297,6 +297,7 @@ def gpu_numbers(
     of_convolutions = at_boost[dtypes[1]] * in_convolutions[device.arithmetic_of(dtypes[1])] / peaks[dtype]
     of_convolutions = of_convolutions * _fed_share(device, dtypes[1], software, factors)
     (blas, dnn), (blas_latency, dnn_latency) = software.reaches, software.latency_cycles
+    ramp_steps = _ramp_of_convolutions(software, peaks[dtype] * of_convolutions, bandwidth_bytes_per_s, element_bytes)
     issuers = software.issuer_dispatch_s
     numbers = GpuNumbers(
         peak_flop_per_s=peaks[dtype],
@@ -306,12 +307,7 @@ def gpu_numbers(
         l2_bytes=device.l2_bytes,
         matmul_libraries=(
             MatmulLibrary(blas, of_products, blas_latency / clock_hz, software.ramp_steps),
-            MatmulLibrary(
-                dnn,
-                of_convolutions,
-                dnn_latency / clock_hz,
-                _ramp_of_convolutions(software, peaks[dtype] * of_convolutions, bandwidth_bytes_per_s, element_bytes),
-            ),
+            MatmulLibrary(dnn, of_convolutions, dnn_latency / clock_hz, ramp_steps),
             *_narrow_products(device, profile, libraries, types=(narrow, dtypes[1]), at=peaks[dtype], factors=factors),
         ),
         recurrent_library=recurrent_library(
@@ -328,7 +324,7 @@ def gpu_numbers(
         library_issue_s=host_slowdown * software.library_issue_s,
         step_overhead_s=host_slowdown * software.step_overhead_s,
         overlap_exponent=software.overlap_exponent,
-        issuer_dispatch_s=issuers and tuple([host_slowdown * each for each in issuers]),
+        issuer_dispatch_s=issuers and tuple([host_slowdown * issue_s for issue_s in issuers]),
     )
     if factors is NO_FACTORS and type(host_slowdown) is float:
         numbers.__dict__["is_plain"] = True
