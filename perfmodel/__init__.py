@@ -232,7 +232,9 @@ def __getattr__(name: str) -> Any:
         value = import_module(f"perfmodel.{name}")
     else:
         message = f"module 'perfmodel' has no attribute {name!r}"
-        raise AttributeError(message)
+        raise AttributeError(
+            message, name=name, obj=import_module(__name__)
+        )  # so that Python suggests the nearest name
     globals()[name] = value
     return value
 
