@@ -387,7 +387,7 @@ class Prepared:
         )
 
     def _adding_up(self, stage: Stage, times: PhaseTimes) -> dict[str, Any]:
-        if self.agreement is None or not stage.exchanges_gradients:
+        if self.agreement is None or not self.trains or not stage.exchanges_gradients:
             return {"exchanges_gradients": False, "copied_s": 0.0}
         return {"exchanges_gradients": True, "copied_s": self.copied_s(times, self.agreement)}
 
