@@ -67,10 +67,10 @@ if TYPE_CHECKING:
     from perfmodel.records import Work
     from perfmodel.simulation.timeline import Timeline
     from perfmodel.validation.live.check import validate_live
-    from perfmodel.validation.live.report import LiveReport
+    from perfmodel.validation.live.live_report import LiveReport
     from perfmodel.validation.protocols.fit_table import fit
-    from perfmodel.validation.scores.report import ValidationReport
     from perfmodel.validation.scores.table_report import RowReport
+    from perfmodel.validation.scores.validation_report import ValidationReport
     from perfmodel.validation.tables.mullapudi import Illustration
     from perfmodel.validation.validate import validate
 
@@ -96,7 +96,7 @@ _MODULE_OF = {
     "LayerGraph": "perfmodel.graph",
     "LibraryProfile": "perfmodel.hardware.library",
     "Link": "perfmodel.hardware.link",
-    "LiveReport": "perfmodel.validation.live.report",
+    "LiveReport": "perfmodel.validation.live.live_report",
     "MeasuredMachine": "perfmodel.hardware.measured_machine",
     "Plan": "perfmodel.planning.plans.answer",
     "Prediction": "perfmodel.prediction.prediction",
@@ -113,7 +113,7 @@ _MODULE_OF = {
     "Table": "perfmodel.presentation.tables",
     "Timeline": "perfmodel.simulation.timeline",
     "Transfer": "perfmodel.planning.transfer",
-    "ValidationReport": "perfmodel.validation.scores.report",
+    "ValidationReport": "perfmodel.validation.scores.validation_report",
     "Work": "perfmodel.records",
     "advise": "perfmodel.planning.advice",
     "audit": "perfmodel.importers.audit",

@@ -55,7 +55,7 @@ def _units(graph: LayerGraph, layer_count: int) -> tuple[Unit, ...]:
         return tuple(Unit(name, (name,), counts[name]) for name in counts)
     root = [name for unit, layers in members.items() if unit not in blocks for name in layers]
     units = {name: members[name] for name in blocks} | ({ROOT: root} if root else {})
-    return tuple(Unit(name, tuple(layers), sum(counts[each] for each in layers)) for name, layers in units.items())
+    return tuple(Unit(name, tuple(layers), sum(counts[layer] for layer in layers)) for name, layers in units.items())
 
 
 def sharded_units(graph: LayerGraph) -> tuple[Unit, ...]:

@@ -94,16 +94,16 @@ def classes_of_rounds(
     if not topology.alike or sum(len(round_.messages) for round_ in rounds) < MANY_MESSAGES:
         return None
     ends = _Ends.of(topology, names, through_host=through_host)
-    found: dict[object, ClassesOfRound] = {}
+    classes: dict[object, ClassesOfRound] = {}
     for round_ in rounds:
         key = _recognised(round_, ends)
-        if key in found:
-            known = found[key]
+        if key in classes:
+            known = classes[key]
             repeat = known.round_.repeat + round_.repeat
-            found[key] = replace(known, round_=replace(known.round_, repeat=repeat))
+            classes[key] = replace(known, round_=replace(known.round_, repeat=repeat))
         else:
-            found[key] = _classes(round_, ends)
-    return tuple(found.values())
+            classes[key] = _classes(round_, ends)
+    return tuple(classes.values())
 
 
 def _recognised(round_: Round, ends: _Ends) -> object:
@@ -208,8 +208,8 @@ def _colours(kind: Integers, machines: Integers, *, count: int) -> Integers:
             0, 2**63, size=(2, int(kind.max(initial=0)) + 1, int(colour.max()) + 1), dtype=np.uint64
         )
         met = np.zeros(count, dtype=np.uint64)
-        for way, (own, other) in enumerate((machines, machines[::-1])):
-            np.add.at(met, own, marks[way, kind, colour[other]])  # a sum does not depend on the order of messages
+        for way, (one, other) in enumerate((machines, machines[::-1])):
+            np.add.at(met, one, marks[way, kind, colour[other]])  # a sum does not depend on the order of messages
         _, exchanged = np.unique(met, return_inverse=True)
         refined = _numbered(colour, exchanged)
         if refined.max() == colour.max():

@@ -110,8 +110,8 @@ class BoundedStaleness(AsynchronousScheme):
         held_back_s = step_s - used.think_s - network.response_s
         times = at_the_server(used, network=network, held_back_s=held_back_s)
         cap = used.staleness_bound * (used.worker_count - 1)
-        seen = 1 - held_back_s / step_s  # a worker waits before the pull, and so misses no updates meanwhile
-        return replace(times, mean_staleness=minimum(times.mean_staleness * seen, cap))
+        exposed_share = 1 - held_back_s / step_s  # a worker waits before the pull, and so misses no updates meanwhile
+        return replace(times, mean_staleness=minimum(times.mean_staleness * exposed_share, cap))
 
 
 def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:

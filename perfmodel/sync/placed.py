@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.cost.collective_time import pipelined_time
+from perfmodel.cost.message_protocols import pipelined_time
 from perfmodel.cost.transfer import longest_byte_time, max_min_rates
 from perfmodel.derived import derived, derived_property, kept
 from perfmodel.errors import ArgumentError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.cost.collective_time import protocol_time, units_taken_share
+from perfmodel.cost.message_protocols import protocol_time, units_taken_share
 from perfmodel.errors import UnknownNameError
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic

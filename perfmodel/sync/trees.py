@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from perfmodel.cost.collective_time import pipelined_time
+from perfmodel.cost.message_protocols import pipelined_time
 from perfmodel.symbolic import Quantity
 from perfmodel.sync.base import Collective, Hockney, Message, Round, group_count, levels
 

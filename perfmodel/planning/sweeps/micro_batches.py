@@ -57,16 +57,16 @@ class LayoutKind:
         else:
             prepared = self.lowering.prepared(sizes[0], pinned=job.pinned, data_path=job.data_path, job=job, cuts=cut)
             prepared = replace(prepared, batch_size=np.array(among, dtype=float))  # type: ignore[arg-type]
-        own = known.setdefault(("stages", self.shared, among), {})
+        stage_works = known.setdefault(("stages", self.shared, among), {})
         if key not in known:
             timed = prepared.timed_stages(known=known.setdefault(among, {}))
-            known[key] = Alone.of(prepared, timed, sizes, columns, known=own)
+            known[key] = Alone.of(prepared, timed, sizes, columns, known=stage_works)
         alone: Alone = known[key]
         layout = prepared.layout
         return Unit(
             prepared=prepared,
-            works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works, known=own),
-            memory=tuple(each.shared(layout) for each in alone.memory),
+            works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works, known=stage_works),
+            memory=tuple(device.shared(layout) for device in alone.memory),
             alone=alone,
         )
 
@@ -127,7 +127,7 @@ class Unit:
         agreement, path = self.agreement, self.prepared.data_path
         how = None if agreement is None else (agreement.serves, agreement.hides_copies, agreement.delays_copies)
         is_fed = path is not None and path.dataset is not None
-        chunks = tuple(each.chunks for each in self.memory)
+        chunks = tuple(device.chunks for device in self.memory)
         return (self.alone.device_of_chunk, chunks, self.prepared.trains, how, is_fed)
 
     @property
@@ -223,8 +223,8 @@ def _exchanged(agreement: Agreement, device: DeviceWork, columns: Any) -> tuple[
         return taken((*agreement.exchanged(device), *agreement.gathered(device)), columns)  # type: ignore[no-any-return]
     # a search for the gradients that share a message runs for each size separately
     alone = [_only(device, slice(place, place + 1)) for place in columns.tolist()]
-    found = [(*agreement.exchanged(each), *agreement.gathered(each)) for each in alone]
-    return tuple(np.concatenate([np.atleast_1d(value) for value in column]) for column in zip(*found, strict=True))
+    exchanges = [(*agreement.exchanged(configuration), *agreement.gathered(configuration)) for configuration in alone]
+    return tuple(np.concatenate([np.atleast_1d(value) for value in column]) for column in zip(*exchanges, strict=True))
 
 
 def _only(device: DeviceWork, place: slice) -> DeviceWork:

@@ -52,7 +52,7 @@ def check_names(usd_per_hour: Any, devices: Iterable[Any]) -> None:
     known = {
         *spec_files.names("devices"),
         *spec_files.names("calibrations"),
-        *(getattr(each, "stem", "") for each in devices),
+        *(getattr(device, "stem", "") for device in devices),
     }
     for name in usd_per_hour:
         if name not in known:

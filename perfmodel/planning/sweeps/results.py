@@ -151,7 +151,7 @@ class Reasons:
 
 def check_ranked(name: object, columns: Iterable[str]) -> None:
     """Reject a column that configurations cannot be ranked by."""
-    ranked = [each for each in columns if each not in (FITS, REASON)]
+    ranked = [name for name in columns if name not in (FITS, REASON)]
     if name not in ranked:
         kind = "column of results"
         raise UnknownNameError(kind, str(name), ranked)

@@ -65,15 +65,15 @@ def _best_lines(axes: Axes, sweep: Sweep, x: str, y: str, by: str | None) -> Non
     best = np.maximum if y in LARGER_IS_BETTER else np.minimum
     numeric = labels.dtype != object
     for index, (name, places) in enumerate(_groups(sweep, by)):
-        found = np.full(len(labels), -np.inf if y in LARGER_IS_BETTER else np.inf)
-        best.at(found, codes[places], values[places])
-        shown = np.flatnonzero(np.isfinite(found))
+        best_values = np.full(len(labels), -np.inf if y in LARGER_IS_BETTER else np.inf)
+        best.at(best_values, codes[places], values[places])
+        shown = np.flatnonzero(np.isfinite(best_values))
         at = labels[shown] if numeric else shown
         order = np.argsort(at)
         colour, marker = GROUP_COLOURS[index % len(GROUP_COLOURS)], GROUP_MARKERS[index % len(GROUP_MARKERS)]
-        axes.plot(at[order], found[shown][order], color=colour, marker=marker, label=name)
+        axes.plot(at[order], best_values[shown][order], color=colour, marker=marker, label=name)
     if not numeric:
-        axes.set_xticks(range(len(labels)), [str(each) for each in labels], rotation=30, ha="right")
+        axes.set_xticks(range(len(labels)), [str(text) for text in labels], rotation=30, ha="right")
     elif np.all(labels > 0) and labels.max() / labels.min() > MOST_LINEAR_RATIO:
         axes.set_xscale("log", base=2)
     axes.set_ylim(bottom=0)

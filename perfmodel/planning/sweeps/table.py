@@ -76,8 +76,8 @@ class Sweep(Result):
         if name == REASON:
             texts = np.empty(len(self.reasons), dtype=object)
             texts[:] = self.reasons
-            found: NDArray[Any] = texts[self.results[REASON]]
-            return found
+            column: NDArray[Any] = texts[self.results[REASON]]
+            return column
         if name in self.results:
             return self.results[name]
         codes, labels = self.codes(name)
@@ -138,10 +138,10 @@ class Sweep(Result):
     def refused(self) -> dict[str, int]:
         """Number of impossible or too large configurations, by the argument at fault or the reason. [1]"""
         codes, counts = np.unique(self.results[REASON][~self.results[FITS]], return_counts=True)
-        found: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
         for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
-            found[short_reason(self.reasons[code])] += count
-        return dict(found.most_common())
+            totals[short_reason(self.reasons[code])] += count
+        return dict(totals.most_common())
 
     def row(self, index: int) -> dict[str, Any]:
         """Return one configuration with its results.
@@ -163,10 +163,10 @@ class Sweep(Result):
         """
         index = self._place(index)
         named = {name: self._codes(name, index, index + 1) for name in self.space.by_name}
-        given = {name: self.space.by_name[name].labels[codes[0]] for name, codes in named.items()}
-        found = {name: column[index] for name, column in self.results.items()}
-        found[REASON] = self.reasons[found[REASON]]
-        return {name: each.item() if isinstance(each, np.generic) else each for name, each in (given | found).items()}
+        row = {name: self.space.by_name[name].labels[codes[0]] for name, codes in named.items()}
+        row |= {name: column[index] for name, column in self.results.items()}
+        row[REASON] = self.reasons[row[REASON]]
+        return {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
 
     def _place(self, index: int) -> int:
         is_whole = isinstance(index, int | np.integer) and not isinstance(index, bool)
@@ -300,10 +300,10 @@ class Sweep(Result):
         """
         for start in range(0, len(self), size):
             stop = min(start + size, len(self))
-            given = {name: axis.labels[self._codes(name, start, stop)] for name, axis in self.space.by_name.items()}
-            found = {name: column[start:stop] for name, column in self.results.items()}
-            found[REASON] = np.array(self.reasons, dtype=object)[found[REASON]]
-            yield given | found
+            arguments = {name: axis.labels[self._codes(name, start, stop)] for name, axis in self.space.by_name.items()}
+            results = {name: column[start:stop] for name, column in self.results.items()}
+            results[REASON] = np.array(self.reasons, dtype=object)[results[REASON]]
+            yield arguments | results
 
     def to_csv(self, path: str | Path) -> None:
         """Write all rows as comma-separated values, in chunks; the file appears complete or not at all.
@@ -430,8 +430,8 @@ def _categories(pd: Any, codes: NDArray[np.int64], labels: NDArray[Any]) -> Any:
     """Return an argument's column for pandas: numbers as they are, anything else as categories."""
     if labels.dtype != object:
         return labels[codes]
-    place = {name: index for index, name in enumerate(dict.fromkeys(each for each in labels if each is not None))}
-    place_of_code = np.array([place.get(each, -1) for each in labels])
+    place = {name: index for index, name in enumerate(dict.fromkeys(text for text in labels if text is not None))}
+    place_of_code = np.array([place.get(text, -1) for text in labels])
     return pd.Categorical.from_codes(place_of_code[codes], categories=list(place))
 
 
@@ -467,9 +467,9 @@ def write_parquet(sweep: Sweep, path: str | Path) -> None:
 
 def _of_one_kind(labels: NDArray[Any]) -> list[Any]:
     """Return the values of an argument; as text if their types differ."""
-    kinds = {type(each) for each in labels.tolist() if each is not None}
+    kinds = {type(value) for value in labels.tolist() if value is not None}
     return labels.tolist() if len(kinds) <= 1 or kinds == {int, float} else _as_text(labels)
 
 
 def _as_text(column: NDArray[Any]) -> list[Any]:
-    return [None if each is None else str(each) for each in column.tolist()]
+    return [None if value is None else str(value) for value in column.tolist()]
