@@ -157,7 +157,7 @@ def attention_time(
     blocks_per_head = ceil_ratio(dealt, maximum(block_rows, tile_rows))
     rows = tile_rows * tiles / blocks_per_head
     blocks = count * blocks_per_head
-    # the block that meets most: all of the other sequence, but for the steps of its own rows up to it
+    # the longest block loops over the whole other sequence, except for part of its own rows
     later = causal * maximum(looped - (rows - tile_rows) / 2 - visible_keys, 0)
     splits = maximum(minimum(minimum(most_splits, unit_count / blocks), looped / tile_rows), 1)
     passes = ceil_ratio(blocks, unit_count) * (visible_keys / splits + ramp_rows) + later / splits

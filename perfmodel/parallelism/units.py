@@ -1,4 +1,4 @@
-"""Units of a network whose parameters workers gather and free together: its blocks, and all that is outside them."""
+"""Units of a network whose parameters workers gather and free together: its blocks, and all layers outside blocks."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from perfmodel.cost.transfer import max_min_rates
-from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, check_known, nearest_match
+from perfmodel.errors import ArgumentError, TaskError, check_known, nearest_match
 from perfmodel.simulation.timeline import Span, Task, Timeline
 
 _TIMED = 0
@@ -87,9 +87,8 @@ def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resourc
         twice, _ = Counter(task.name for task in tasks).most_common(1)[0]
         raise TaskError(twice, "must be the name of one task only")
     for task in tasks:
-        if task.resource is not None and task.resource not in resources:
-            kind = f"resource of task {task.name!r}"
-            raise UnknownNameError(kind, task.resource, resources)
+        if task.resource is not None:
+            check_known(f"resource of task {task.name!r}", task.resource, resources)
         for channel in task.channels:
             check_known(f"channel of task {task.name!r}", channel, channels)
         for earlier in task.after:
@@ -192,7 +191,7 @@ class _Run:
         heappush(self.heap, (now_s + (task.duration_s + task.latency_s), index, _TIMED))
 
     def _circle(self) -> TaskError:
-        """Name the tasks that wait for each other in a circle."""
+        """Return the names of tasks that wait for each other in a circle."""
         left = {
             task.name: list(task.after) for task, end_s in zip(self.tasks, self.end_s, strict=True) if math.isnan(end_s)
         }

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from perfmodel.cost.pipeline_order import Orders, Turn
     from perfmodel.hardware.topology import Route
-    from perfmodel.sync.placed import Placed, PlacedRound
+    from perfmodel.sync.placed import Placed
+    from perfmodel.sync.placed_round import PlacedRound
     from perfmodel.sync.registry import LibraryCollective
 
 

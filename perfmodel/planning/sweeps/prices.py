@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, check_known
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import FOLDER, load_price
 from perfmodel.hardware.price import InstancePrice
@@ -55,9 +55,7 @@ def check_names(usd_per_hour: Any, devices: Iterable[Any]) -> None:
         *(getattr(device, "stem", "") for device in devices),
     }
     for name in usd_per_hour:
-        if name not in known:
-            kind = "device in usd_per_hour"
-            raise UnknownNameError(kind, name, sorted(known))
+        check_known("device in usd_per_hour", name, known)
 
 
 def _listed() -> dict[str, float]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.cost.money import hire_cost
 from perfmodel.derived import derived_property
-from perfmodel.errors import UnknownNameError
+from perfmodel.errors import check_known
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import bytes_text
 
@@ -100,9 +100,7 @@ def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
     """Return the requested columns, checked, with ``fits`` and ``reason`` last."""
     asked = USUAL if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     for name in asked:
-        if name not in RESULTS and name != REASON:
-            kind = "column"
-            raise UnknownNameError(kind, str(name), (*RESULTS, REASON))
+        check_known("column", name, (*RESULTS, REASON))
     return (*dict.fromkeys(name for name in asked if name not in (FITS, REASON)), FITS, REASON)
 
 
@@ -151,10 +149,7 @@ class Reasons:
 
 def check_ranked(name: object, columns: Iterable[str]) -> None:
     """Reject a column that configurations cannot be ranked by."""
-    ranked = [name for name in columns if name not in (FITS, REASON)]
-    if name not in ranked:
-        kind = "column of results"
-        raise UnknownNameError(kind, str(name), ranked)
+    check_known("column of results", name, [column for column in columns if column not in (FITS, REASON)])
 
 
 def front(ranked: NDArray[np.float64]) -> NDArray[np.intp]:

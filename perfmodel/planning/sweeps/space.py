@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
+from perfmodel.errors import ArgumentError, PerfmodelError, check_known
 from perfmodel.hardware.catalogue import load_link
 from perfmodel.hardware.cluster import system_with
 from perfmodel.hardware.link import Link
@@ -124,9 +124,7 @@ class Axis:
 
 def axis_of(name: str, requested: Any) -> Axis:
     """Return the axis of an argument: the members of a collection or iterator, or the single value."""
-    if name not in DEFAULTS:
-        kind = "argument of a sweep"
-        raise UnknownNameError(kind, name, DEFAULTS)
+    check_known("argument of a sweep", name, DEFAULTS)
     if hasattr(requested, "tolist") and np.ndim(requested):  # an array, or a column of pandas
         requested = np.ravel(requested).tolist()
     if isinstance(requested, range) and len(requested) > MOST_VALUES:

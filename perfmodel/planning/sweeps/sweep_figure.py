@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, check_known
 from perfmodel.planning.sweeps.results import LARGER_IS_BETTER, REASON
 from perfmodel.presentation.figures import GROUP_COLOURS, GROUP_MARKERS
 
@@ -30,8 +30,8 @@ def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:
         ("column of results", y, [name for name in known if name in sweep.results]),
         ("argument of the sweep", by, list(sweep.space.by_name)),
     ):
-        if name is not None and name not in names:
-            raise UnknownNameError(kind, str(name), names)
+        if name is not None:
+            check_known(kind, name, names)
     fitting = sweep.feasible
     fitting = fitting.taken(np.isfinite(np.asarray(fitting[y], dtype=float)))
     if not len(fitting):
