@@ -19,8 +19,7 @@ from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.prediction.job.agreement import Agreement
-    from perfmodel.prediction.job.compose import DeviceWork, PhaseTimes, WorkerWork
-    from perfmodel.prediction.job.gradients import GradientSchedule
+    from perfmodel.prediction.job.compose import DeviceWork, WorkerWork
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepare import Lowering
     from perfmodel.prediction.job.prepared import Prepared
@@ -144,7 +143,10 @@ class Unit:
         """Return each device's exchanges at the ends of its turns, which any stage of sharing has."""
         kept, key = self.alone.works_at, columns.tobytes()
         if key not in kept:
-            kept[key] = [replace(work, times=_Times.of(work.times, columns)) for work in self.works]  # type: ignore[arg-type]
+            taken_at: list[Any] = [
+                SimpleNamespace(gradients=work.times.gradients.taken(columns)) for work in self.works
+            ]
+            kept[key] = [replace(work, times=times) for work, times in zip(self.works, taken_at, strict=True)]
         return devices_of(kept[key], turns)
 
     def exchanged(self, devices: Sequence[DeviceWork], count: int) -> tuple[tuple[Any, ...], ...]:
@@ -205,17 +207,6 @@ def worker_of_cuts(cuts: Sequence[Alone]) -> WorkerWork:
         stage = StageWork(times=times, **dict(zip(VARIED, varied, strict=True)))
         numbers.append(stage.numbers if len(first.memory) > 1 else stage.alone)
     return worker_of(numbers, device_of_chunk=first.device_of_chunk, device_count=len(first.memory))
-
-
-@dataclass(frozen=True, eq=False)
-class _Times:
-    """Gradients of a stage at some of its timed sizes."""
-
-    gradients: GradientSchedule
-
-    @classmethod
-    def of(cls, times: PhaseTimes, columns: Any) -> _Times:
-        return cls(times.gradients.taken(columns))
 
 
 def _exchanged(agreement: Agreement, device: DeviceWork, columns: Any) -> tuple[Any, ...]:

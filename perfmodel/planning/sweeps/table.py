@@ -5,19 +5,19 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from perfmodel.atomic_write import replacement_of
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, MissingPackageError, UnknownNameError
 from perfmodel.layers.checks import check_path
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front, short_reason
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.presentation.results import Result
-from perfmodel.presentation.tables import ROWS_SHOWN, Table
+from perfmodel.presentation.tables import ROWS_SHOWN, Table, row_class
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -281,9 +281,15 @@ class Sweep(Result):
         ImportError
             If pandas is not installed; says how to install it.
         """
-        from perfmodel.planning.sweeps.table import frame_of
-
-        return frame_of(self)
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingPackageError("pandas", "to_frame()", "frames") from error
+        columns: dict[str, Any] = {}
+        for name in self.columns:
+            is_coded = name == REASON or name not in self.results
+            columns[name] = _categories(pd, *self.codes(name)) if is_coded else self.results[name]
+        return pd.DataFrame(columns, columns=list(columns))
 
     def chunks(self, size: int = ROWS_AT_ONCE) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield all columns, some rows at a time.
@@ -318,9 +324,12 @@ class Sweep(Result):
         ArgumentError
             If it cannot be written.
         """
-        from perfmodel.planning.sweeps.table import write_csv
-
-        write_csv(self, path)
+        check_path("path", path)
+        with replacement_of(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(self.columns)
+            for chunk in self.chunks():
+                writer.writerows(zip(*(column.tolist() for column in chunk.values()), strict=True))
 
     def to_parquet(self, path: str | Path) -> None:
         """Write all rows as a Parquet file, in chunks; needs the extra ``frames``.
@@ -337,9 +346,21 @@ class Sweep(Result):
         ArgumentError
             If it cannot be written.
         """
-        from perfmodel.planning.sweeps.table import write_parquet
-
-        write_parquet(self, path)
+        check_path("path", path)
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError as error:
+            raise MissingPackageError("pyarrow", "to_parquet()", "frames") from error
+        # the axes decide a column's type, because a chunk may lack some values
+        types = {name: pa.array(_of_one_kind(axis.labels)).type for name, axis in self.space.by_name.items()}
+        types |= {name: pa.from_numpy_dtype(column.dtype) for name, column in self.results.items()}
+        schema = pa.schema(list((types | {REASON: pa.string()}).items()))
+        texts = {name for name, kind in types.items() if pa.types.is_string(kind)}
+        with replacement_of(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+            for chunk in self.chunks():
+                columns = {name: _as_text(column) if name in texts else column for name, column in chunk.items()}
+                writer.write_table(pa.table(columns, schema=schema))
 
     def plot(self, x: str, y: str = "step_s", *, by: str | None = None, path: str | Path | None = None) -> Figure:
         """Draw a column over an argument, with the best configuration at each point; or over a column, with the front.
@@ -386,7 +407,7 @@ class Sweep(Result):
         Table
             Rows. [-]
         """
-        row_type = make_dataclass("SweepRow", [(name, Any) for name in self.columns], frozen=True)
+        row_type = row_class("SweepRow", self.columns)
         rows = [row_type(**self.row(index)) for index in range(min(count, len(self)))]
         return Table(rows, title=self.title, row_type=row_type)
 
@@ -412,20 +433,6 @@ class Sweep(Result):
         return self.to_table()
 
 
-def frame_of(sweep: Sweep) -> pd.DataFrame:
-    """Return all columns as a pandas DataFrame; non-numeric arguments and reasons are categorical."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        message = "to_frame() needs pandas: pip install 'perfmodel[frames]'"
-        raise ImportError(message) from error
-    columns: dict[str, Any] = {}
-    for name in sweep.columns:
-        is_coded = name == REASON or name not in sweep.results
-        columns[name] = _categories(pd, *sweep.codes(name)) if is_coded else sweep.results[name]
-    return pd.DataFrame(columns, columns=list(columns))
-
-
 def _categories(pd: Any, codes: NDArray[np.int64], labels: NDArray[Any]) -> Any:
     """Return an argument's column for pandas: numbers as they are, anything else as categories."""
     if labels.dtype != object:
@@ -433,36 +440,6 @@ def _categories(pd: Any, codes: NDArray[np.int64], labels: NDArray[Any]) -> Any:
     place = {name: index for index, name in enumerate(dict.fromkeys(text for text in labels if text is not None))}
     place_of_code = np.array([place.get(text, -1) for text in labels])
     return pd.Categorical.from_codes(place_of_code[codes], categories=list(place))
-
-
-def write_csv(sweep: Sweep, path: str | Path) -> None:
-    """Write all rows as comma-separated values; the file appears complete or not at all."""
-    check_path("path", path)
-    with replacement_of(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(sweep.columns)
-        for chunk in sweep.chunks():
-            writer.writerows(zip(*(column.tolist() for column in chunk.values()), strict=True))
-
-
-def write_parquet(sweep: Sweep, path: str | Path) -> None:
-    """Write all rows as a Parquet file, which appears complete or not at all."""
-    check_path("path", path)
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        message = "to_parquet() needs pyarrow: pip install 'perfmodel[frames]'"
-        raise ImportError(message) from error
-    # the axes decide a column's type, because a chunk may lack some values
-    types = {name: pa.array(_of_one_kind(axis.labels)).type for name, axis in sweep.space.by_name.items()}
-    types |= {name: pa.from_numpy_dtype(column.dtype) for name, column in sweep.results.items()}
-    schema = pa.schema(list((types | {REASON: pa.string()}).items()))
-    texts = {name for name, kind in types.items() if pa.types.is_string(kind)}
-    with replacement_of(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
-        for chunk in sweep.chunks():
-            columns = {name: _as_text(column) if name in texts else column for name, column in chunk.items()}
-            writer.write_table(pa.table(columns, schema=schema))
 
 
 def _of_one_kind(labels: NDArray[Any]) -> list[Any]:

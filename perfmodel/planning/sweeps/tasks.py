@@ -224,10 +224,10 @@ class Evaluation:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Switch off cyclic garbage collection in the block, which makes millions of objects without cycles.
+    """Switch off cyclic garbage collection inside the block, which makes millions of objects without cycles.
 
-    The collector would walk all of them again and again, as each follows from the ones before and is kept: a sixth more
-    time in a sweep of layouts. Its thresholds and what it has frozen are the whole process's too, and last longer.
+    The collector would walk all of them again and again, which takes a sixth of the time of a sweep of layouts. To
+    change its thresholds or freeze objects would affect the whole process, and outlast the block.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -124,18 +124,13 @@ class Section:
         return self.joined([kind.prepared.batch_size for kind in self.kinds])
 
     @derived_property
-    def own(self) -> StepTime:
+    def whole(self) -> StepTime:
         """Step of each worker alone. [s]"""
 
         def joined(values: tuple[Any, ...]) -> Any:
             return 0.0 if all(np.ndim(value) == 0 and value == 0 for value in values) else self.joined(values)
 
         return StepTime._make(map(joined, zip(*(kind.timed.parts for kind in self.kinds), strict=True)))
-
-    @property
-    def whole(self) -> StepTime:
-        """The same as ``own``, under the name that the composition uses. [s]"""
-        return self.own
 
     @property
     def forward(self) -> StepTime:
@@ -524,7 +519,7 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
     varied = isinstance(agreement, Asynchronous) and agreement.numbers.times is not None
     if not (merged or varied):
         return _composed(section, agreement)
-    # a searched value, or one that follows from a search, is found for each worker alone
+    # a search, or what follows from one, runs for each worker separately
     composed = [_composed(section.some(np.array([index])), agreement) for index in range(len(section.batch_size))]
 
     def joined(steps: list[StepTime]) -> StepTime:
