@@ -7,7 +7,7 @@ import html
 import re
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, final, overload
@@ -322,7 +322,11 @@ def row_class(name: str, columns: tuple[str, ...]) -> type[Any]:
     return make_dataclass(name, columns, bases=(_MadeRow,), frozen=True)
 
 
-copyreg.pickle(_MadeRowType, lambda made: (row_class, (made.__name__, _fields_of(made))))  # type: ignore[return-value]
+def _pickled_class(made: _MadeRowType) -> tuple[Callable[..., Any], tuple[str, tuple[str, ...]]]:
+    return row_class, (made.__name__, _fields_of(made))
+
+
+copyreg.pickle(_MadeRowType, _pickled_class)
 
 
 def row_table(

@@ -157,9 +157,6 @@ class Space:
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("graph", "axes", "size", "numbers", "listed")} | {"_kept": {}}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
     @derived_property
     def by_name(self) -> dict[str, Axis]:
         """Axes by argument."""
