@@ -89,7 +89,7 @@ class Recording:
     keeps_some: bool = False
 
 
-Progress = Callable[[], None]
+Advance = Callable[[], None]
 """Called for each part of the work that begins."""
 
 PATIENCE_S: Final = 1.0
@@ -97,7 +97,7 @@ PATIENCE_S: Final = 1.0
 
 
 @contextmanager
-def import_progress(description: str, total: int, *, shown: bool | None) -> Iterator[Progress]:
+def import_progress(description: str, total: int, *, shown: bool | None) -> Iterator[Advance]:
     """Show the progress of a block on the error stream."""
     begun = count(1)
     patience_s = 0.0 if shown else PATIENCE_S

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from perfmodel.cost.transfer import max_min_rates
-from perfmodel.errors import ArgumentError, TaskError, check_known, nearest_match
+from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, check_known, nearest_match
 from perfmodel.simulation.timeline import Span, Task, Timeline
 
 _TIMED = 0
@@ -87,8 +87,9 @@ def _check_names(tasks: tuple[Task, ...], channels: Mapping[str, float], resourc
         twice, _ = Counter(task.name for task in tasks).most_common(1)[0]
         raise TaskError(twice, "must be the name of one task only")
     for task in tasks:
-        if task.resource is not None:
-            check_known(f"resource of task {task.name!r}", task.resource, resources)
+        if task.resource is not None and task.resource not in resources:
+            kind = f"resource of task {task.name!r}"
+            raise UnknownNameError(kind, task.resource, resources)
         for channel in task.channels:
             check_known(f"channel of task {task.name!r}", channel, channels)
         for earlier in task.after:

@@ -286,18 +286,20 @@ def pipeline_schedule_tasks(
             if following is not None and followed[following][1]:
                 boundary = min(turn.chunk, following.chunk)
                 hop, link = hops[turn.phase][boundary], _link_name(lanes, turn.phase, boundary)
-                tasks.append(
-                    Task(
-                        sends[following],
-                        resource=link,
-                        duration_s=hop.duration_s,
-                        flow_bytes=hop.flow_bytes,
-                        channels=hop.channels,
-                        after=earlier,
-                        kind="send",
-                    )
-                )
+                tasks.append(_sent(hop, name=sends[following], after=earlier, link=link))
     return tuple(tasks)
+
+
+def _sent(hop: Hop, *, name: str, after: tuple[str, ...], link: str) -> Task:
+    return Task(
+        name,
+        resource=link,
+        duration_s=hop.duration_s,
+        flow_bytes=hop.flow_bytes,
+        channels=hop.channels,
+        after=after,
+        kind="send",
+    )
 
 
 def stage_lanes(device_count: int) -> list[str]:

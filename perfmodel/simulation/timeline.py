@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, TaskError, check_known, nearest_match
+from perfmodel.errors import ArgumentError, TaskError, UnknownNameError, nearest_match
 from perfmodel.presentation.lanes import LaneBar, save_trace
 from perfmodel.presentation.results import Drawn
 from perfmodel.presentation.tables import Table
@@ -190,7 +190,9 @@ class Timeline(Drawn):
         UnknownNameError
             If neither a resource nor a channel has the name.
         """
-        check_known("resource or channel", name, {*self.resources, *self.channels})
+        if name not in self.resources and name not in self.channels:
+            kind, known = "resource or channel", {*self.resources, *self.channels}
+            raise UnknownNameError(kind, name, known)
         return self._busy.get(name, (0.0, 0.0))[0]
 
     def idle_s(self, name: str) -> float:
