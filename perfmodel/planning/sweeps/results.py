@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -74,18 +75,10 @@ class Outcome:
         return self.memory_bytes <= self.capacity_bytes
 
 
-def _part(name: str) -> Callable[[Outcome], Any]:
-    return lambda outcome: getattr(outcome.parts, name)
-
-
 RESULTS: Final[Mapping[str, Callable[[Outcome], Any]]] = {
-    "step_s": lambda outcome: outcome.step_s,
-    "samples_per_s": lambda outcome: outcome.samples_per_s,
-    "epoch_s": lambda outcome: outcome.epoch_s,
-    "usd_per_epoch": lambda outcome: outcome.usd_per_epoch,
-    "memory_bytes": lambda outcome: outcome.memory_bytes,
-    **{name: _part(name) for name in (*PARTS, *TOTALS)},
-    FITS: lambda outcome: outcome.fits,
+    **{name: attrgetter(name) for name in ("step_s", "samples_per_s", "epoch_s", "usd_per_epoch", "memory_bytes")},
+    **{name: attrgetter(f"parts.{name}") for name in (*PARTS, *TOTALS)},
+    FITS: attrgetter(FITS),
 }
 """Column -> its formula; ``reason`` is stored as codes of texts."""
 

@@ -73,12 +73,7 @@ class Sweep(Result):
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """Return a column: numbers in base units, Booleans, or objects such as names."""
-        if name == REASON:
-            texts = np.empty(len(self.reasons), dtype=object)
-            texts[:] = self.reasons
-            column: NDArray[Any] = texts[self.results[REASON]]
-            return column
-        if name in self.results:
+        if name in self.results and name != REASON:
             return self.results[name]
         codes, labels = self.codes(name)
         return labels[codes]
@@ -162,8 +157,7 @@ class Sweep(Result):
             If there is none.
         """
         index = self._place(index)
-        named = {name: self._codes(name, index, index + 1) for name in self.space.by_name}
-        row = {name: self.space.by_name[name].labels[codes[0]] for name, codes in named.items()}
+        row = {name: axis.labels[self._codes(name, index, index + 1)[0]] for name, axis in self.space.by_name.items()}
         row |= {name: column[index] for name, column in self.results.items()}
         row[REASON] = self.reasons[row[REASON]]
         return {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
