@@ -529,7 +529,7 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
     def joined(steps: list[StepTime]) -> StepTime:
         return StepTime._make(np.array([[float(np.ravel(part)[0]) for part in step] for step in steps]).T)
 
-    return replace(found[0], parts=joined([each.parts for each in found]), own=joined([each.own for each in found]))
+    return replace(found[0], parts=joined([each.parts for each in found]), alone=joined([each.alone for each in found]))
 
 
 def _composed(section: Section, agreement: Agreement | None) -> Composed:

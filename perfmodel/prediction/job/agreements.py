@@ -85,7 +85,7 @@ class Workers:
         size = self.layout.sharing_size
         return tuple(group[first::size] for group in self.groups(place_) for first in range(size))
 
-    def own(self) -> dict[str, Any]:
+    def label(self) -> dict[str, Any]:
         """Label of an agreement, with the number of workers in it."""
         return {"name": self.asked.sync, "asked": self.asked, "worker_count": self.count}
 
@@ -97,7 +97,7 @@ class Workers:
             message_bytes=0.0 if self.asked.bucket_bytes is None else self.asked.bucket_bytes,
             straggler=self.asked.straggler,
             reduces_each=self.layout.shard_stage > 1 and not self.layout.no_sync,
-            **self.own(),
+            **self.label(),
             **more,
         )
 
@@ -261,11 +261,11 @@ def _through_server(workers: Workers) -> Agreement:
 
 def _met(workers: Workers, place_: int) -> float:
     """Ratio of the gradients at all places of a worker to those at one place. [1]"""
-    own, others = (
+    here, others = (
         workers.parameter_counts[place_],
         workers.parameter_counts[:place_] + workers.parameter_counts[place_ + 1 :],
     )
-    return sum(min(other, own) for other in others) / own if own else 0.0
+    return sum(min(other, here) for other in others) / here if here else 0.0
 
 
 def _to_server(workers: Workers, place_: int, way: slice, servers: tuple[str, ...], *, met: float) -> Any:
@@ -303,7 +303,9 @@ def _asynchronous(workers: Workers) -> Agreement:
     group_sync_s = 0.0
     if group_size > 1:
         alike = [names[at::size] for at in range(size)]
-        groups = [each[first : first + group_size] for each in alike for first in range(0, len(each), group_size)]
+        groups = [
+            devices[first : first + group_size] for devices in alike for first in range(0, len(devices), group_size)
+        ]
         ring = place(collective(GROUP_SUM), topology, groups[0], beside=groups[1:])
         group_sync_s = float(ring.time(max(own_bytes)))
     numbers = AsynchronousNumbers(
@@ -333,7 +335,7 @@ def _asynchronous(workers: Workers) -> Agreement:
         scheme=scheme,
         worker_count=workers.count,
     )
-    return Asynchronous(scheme=scheme, numbers=numbers, server=held, **workers.own())
+    return Asynchronous(scheme=scheme, numbers=numbers, server=held, **workers.label())
 
 
 AGREEMENT_OF: Final[Mapping[str, Callable[[Workers], Agreement]]] = {

@@ -173,9 +173,9 @@ def _sharing(placement: Placement, exchange: Exchange, stage: StageGraph) -> tup
     """Devices of a pipeline that hold the same parameters, and so sum the same gradients."""
     alike = (exchange.kind, exchange.group, exchange.phase, exchange.fixed_bytes)
     devices = {
-        each.device
-        for each in placement.stages
-        for other in each.exchanges
+        other_stage.device
+        for other_stage in placement.stages
+        for other in other_stage.exchanges
         if (other.kind, other.group, other.phase, other.fixed_bytes) == alike
     }
     return tuple(sorted(devices | {stage.device}))

@@ -143,18 +143,18 @@ class _Crowd:
 
     def passing(self, channel: str) -> int:
         """Count the visitors on a channel for which the visitor stands: its machine's channels are its own. [1]"""
-        own = any(end.startswith(f"{self.node}/") for end in channel.replace("=", ">").split(">"))
-        return 1 if own or self.machines == 1 else self.machines
+        is_inside = any(end.startswith(f"{self.node}/") for end in channel.replace("=", ">").split(">"))
+        return 1 if is_inside or self.machines == 1 else self.machines
 
 
 def _stand_ins(topology: Topology, visitors: Sequence[Brought], servers: Sequence[str]) -> list[tuple[Brought, int]]:
     """Return the visitors of one of each kind of machine, with the number of such machines [1]; all if they are few."""
     nodes = [{device.rpartition("/")[0] for device, _ in brought} for brought in visitors]
-    if not topology.alike or len(visitors) < MANY_VISITORS or any(len(own) > 1 for own in nodes):
+    if not topology.alike or len(visitors) < MANY_VISITORS or any(len(machines) > 1 for machines in nodes):
         return [(brought, 1) for brought in visitors]
     of_machine: dict[str, list[Brought]] = {}
-    for own, brought in zip(nodes, visitors, strict=True):
-        of_machine.setdefault(next(iter(own)), []).append(brought)
+    for machines, brought in zip(nodes, visitors, strict=True):
+        of_machine.setdefault(next(iter(machines)), []).append(brought)
     serving = {server.rpartition("/")[0] for server in servers}
     kinds: dict[object, list[str]] = {}
     for node, some in of_machine.items():
@@ -169,8 +169,8 @@ def _most_loaded(
     """Time of a visitor on the most loaded shared channel [s], and the number of visitors that share it [1]."""
     passing: Counter[str] = Counter()
     loads_s: dict[str, list[float]] = {}
-    for each, crowd in zip(taken, crowds, strict=True):
-        for name, seconds in each.items():
+    for taken_s, crowd in zip(taken, crowds, strict=True):
+        for name, seconds in taken_s.items():
             if seconds:
                 count = crowd.passing(name)
                 passing[name] += count
@@ -314,7 +314,7 @@ def update_passes(subject: Subject, *, element_bytes: int) -> float:
 @lru_cache(maxsize=16)
 def _update_passes(counts: tuple[tuple[str, int], ...], optimizer: Optimizer, element_bytes: int) -> float:
     operations = optimizer.operations(dict(counts), batch_size=1)
-    moved = sum(each.work(element_bytes=element_bytes).moved_bytes for each in operations)
+    moved = sum(operation.work(element_bytes=element_bytes).moved_bytes for operation in operations)
     return float(moved) / (element_bytes * sum(count for _, count in counts))
 
 

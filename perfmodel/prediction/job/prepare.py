@@ -386,7 +386,7 @@ class Lowering:
 
         key, known = (system_part.worker_count, layout.stages, layout.tensor_size), self.known.feeding
         if key not in known:
-            known[key] = {each: self.target.on(system_part.only(at(each))) for each in range(layout.stages)}
+            known[key] = {stage: self.target.on(system_part.only(at(stage))) for stage in range(layout.stages)}
         return known[key]
 
     def _stage(self, placed: StageGraph, feeding: Mapping[int, Target]) -> Stage:
@@ -417,13 +417,13 @@ class Lowering:
             is_fed=is_fed,
         )
 
-    def _feed(self, own: LayerGraph, *, is_fed: bool) -> tuple[FeedItem, ...]:
+    def _feed(self, graph: LayerGraph, *, is_fed: bool) -> tuple[FeedItem, ...]:
         """Return the inputs a stage copies from the host: those of the network, and labels of its own losses."""
         whole = self.subject.graph
-        items = habitual_feed(own, self.profile.feed) if self.subject.feed is None else self.subject.feed
-        if own is whole:
+        items = habitual_feed(graph, self.profile.feed) if self.subject.feed is None else self.subject.feed
+        if graph is whole:
             return items
-        has_labels = bool(own.label_bytes_per_sample) or (is_fed and not whole.label_bytes_per_sample)
+        has_labels = bool(graph.label_bytes_per_sample) or (is_fed and not whole.label_bytes_per_sample)
         return tuple(item for item in items if (has_labels if item.name == LABELS else is_fed))
 
     def _exchanges(self, placement: Placement, job: Job | None) -> PlacedExchanges | None:

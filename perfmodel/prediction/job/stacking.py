@@ -15,16 +15,16 @@ def stacked(records: Sequence[Any], counts: Sequence[int]) -> Any:
     first = records[0]
     kind: Any = type(first)
     if names := _names(kind):
-        return kind(**{name: stacked([getattr(each, name) for each in records], counts) for name in names})
+        return kind(**{name: stacked([getattr(value, name) for value in records], counts) for name in names})
     if isinstance(first, tuple):
-        return tuple(stacked(each, counts) for each in zip(*records, strict=True))
-    is_plain = not any(isinstance(each, np.ndarray) and each.ndim for each in records)
-    if is_plain and all(each is first or each == first for each in records):
+        return tuple(stacked(value, counts) for value in zip(*records, strict=True))
+    is_plain = not any(isinstance(value, np.ndarray) and value.ndim for value in records)
+    if is_plain and all(value is first or value == first for value in records):
         return first
     return np.concatenate(
         [
-            each if isinstance(each, np.ndarray) and each.ndim else np.full(count, each)
-            for each, count in zip(records, counts, strict=True)
+            value if isinstance(value, np.ndarray) and value.ndim else np.full(count, value)
+            for value, count in zip(records, counts, strict=True)
         ]
     )
 
@@ -34,15 +34,15 @@ def tabled(records: Sequence[Any], width: int) -> Any:
     first = records[0]
     kind: Any = type(first)
     if names := _names(kind):
-        return kind(**{name: tabled([getattr(each, name) for each in records], width) for name in names})
+        return kind(**{name: tabled([getattr(value, name) for value in records], width) for name in names})
     if isinstance(first, tuple):
-        return tuple(tabled(each, width) for each in zip(*records, strict=True))
-    lengths = [len(each) if isinstance(each, np.ndarray) and each.ndim else 0 for each in records]
-    if not any(lengths) and all(each is first or each == first for each in records):
+        return tuple(tabled(value, width) for value in zip(*records, strict=True))
+    lengths = [len(value) if isinstance(value, np.ndarray) and value.ndim else 0 for value in records]
+    if not any(lengths) and all(value is first or value == first for value in records):
         return first
     table = np.zeros((len(records), width))
-    for row, each, length in zip(table, records, lengths, strict=True):
-        row[: length or width] = each
+    for row, value, length in zip(table, records, lengths, strict=True):
+        row[: length or width] = value
     return table
 
 
@@ -58,10 +58,10 @@ def mapped(record: Any, of_array: Callable[[Any], Any]) -> Any:
     kind: Any = type(record)
     if names := _names(kind):
         return kind(**{name: mapped(getattr(record, name), of_array) for name in names})
-    return tuple(mapped(each, of_array) for each in record) if isinstance(record, tuple) else record
+    return tuple(mapped(value, of_array) for value in record) if isinstance(record, tuple) else record
 
 
 @lru_cache(maxsize=64)
 def _names(kind: Any) -> tuple[str, ...]:
     """Fields of a dataclass or named tuple; none for anything else."""
-    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else getattr(kind, "_fields", ())
+    return tuple(value.name for value in fields(kind)) if is_dataclass(kind) else getattr(kind, "_fields", ())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from perfmodel.framework.profile import FeedTable
 
 
-_PHASES: Final = tuple(each.value for each in PREDICTED_PHASES)
+_PHASES: Final = tuple(phase.value for phase in PREDICTED_PHASES)
 
 LABELS: Final = "labels"
 """Name of the feed that holds the labels of losses; all other feeds are inputs."""
@@ -88,7 +88,7 @@ def _built(builder: str, options: tuple[tuple[str, type, Any], ...]) -> LayerGra
     """Build a graph once per builder and options, so that its lowering is reused."""
     from perfmodel import zoo
 
-    return zoo.build(builder, **{name: given for name, _, given in options})
+    return zoo.build(builder, **{name: value for name, _, value in options})
 
 
 def attends(graph: LayerGraph) -> bool:

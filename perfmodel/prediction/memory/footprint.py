@@ -356,7 +356,7 @@ def unit_bytes(prepared: Prepared, stages: Sequence[Stage]) -> UnitBytes:
             root += 0 if unit.is_block else unit.parameter_count
             block = max(block, unit.parameter_count if unit.is_block else 0)
     rules = [stage.lowered.memory(stage.subject.graph).rules for stage in stages]
-    copied = sum(0 if each.types is None else each.types.copied_weight_bytes for each in rules)
+    copied = sum(0 if rule.types is None else rule.types.copied_weight_bytes for rule in rules)
     return UnitBytes(
         root_bytes=overhead * element_bytes * root,
         block_bytes=overhead * element_bytes * block,
