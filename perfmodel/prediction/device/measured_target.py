@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +14,7 @@ from perfmodel.errors import ArgumentError, SpecError
 from perfmodel.framework.kernel_classes import family_of, is_product_class, pooled_classes
 from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.hardware.library import LibraryProfile
-from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.hardware.measured_machine import KernelClass, MeasuredMachine, Overheads
 from perfmodel.numeric import where
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
 from perfmodel.prediction.device.reuse_distance import cold_bytes, layer_memory, step_order
@@ -41,53 +41,32 @@ CALL: Final = "call_s"
 """Name of the constant for a call: part of dispatch on a CPU, of each kernel on a GPU."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Curve:
-    """Time of one class of kernels as plain numbers."""
-
-    name: str
-    family: str
-    constants: Mapping[str, Quantity]
-    cold_s_per_byte: Quantity = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallTimes:
-    """Time that a framework spends outside kernels."""
-
-    grad_forward_s: Quantity = 0.0
-    backward_s: Quantity = 0.0
-    parameter_s: Quantity = 0.0
-    step_s: Quantity = 0.0
-    dispatch_s: Quantity = 0.0
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ClassRows:
     """Kernel rows of one class, with the curve and features that time them."""
 
     name: str
-    curve: Curve
+    curve: KernelClass
     rows: Any
     features: Mapping[str, Quantity]
     cold_bytes: Quantity
 
+    def _constants(self, names: Collection[str]) -> dict[str, Quantity]:
+        """Constants of the curve that have one of these names."""
+        return {name: value for name, value in self.curve.constants.items() if name in names}
+
     @property
     def arithmetic_s(self) -> Quantity:
         """Arithmetic time. [s]"""
-        constants = {
-            name: value for name, value in self.curve.constants.items() if name in ARITHMETIC & self.features.keys()
-        }
-        return measured_kernel_time(self.features, constants)
+        return measured_kernel_time(self.features, self._constants(ARITHMETIC & self.features.keys()))
 
     @property
     def memory_s(self) -> Quantity:
         """Memory time; on a GPU with the time of the call. [s]"""
-        constants = {
-            name: value for name, value in self.curve.constants.items() if name in self.features.keys() - ARITHMETIC
-        }
+        constants = self._constants(self.features.keys() - ARITHMETIC)
+        cold_s_per_byte = self.curve.cold_s_per_byte
         return measured_kernel_time(
-            self.features, constants, cold_bytes=self.cold_bytes, cold_s_per_byte=self.curve.cold_s_per_byte
+            self.features, constants, cold_bytes=self.cold_bytes, cold_s_per_byte=cold_s_per_byte
         )
 
 
@@ -96,12 +75,12 @@ class MeasuredNumbers(ProcessorNumbers):
     """Plain numbers of a measured machine in one data type, and of the step it runs."""
 
     machine: str
-    curves: Mapping[str, Curve]
+    curves: Mapping[str, KernelClass]
     element_bytes: int
     vector_lanes: int
     near_cache_bytes: float
     reuse_bytes: float
-    calls: CallTimes
+    calls: Overheads
     in_line: bool
     product_cold_bytes: Quantity = 0.0
     stream_cold_bytes: Quantity = 0.0
@@ -119,7 +98,7 @@ class MeasuredNumbers(ProcessorNumbers):
         """Whether the host queues kernels ahead of the device, so that only its total time can show."""
         return not self.in_line
 
-    def curve_of(self, name: str) -> Curve:
+    def curve_of(self, name: str) -> KernelClass:
         """Curve of a class, or of the nearest class that can replace it."""
         for candidate in (name, *pooled_classes(name)):
             curve = self.curves.get(candidate)
@@ -305,20 +284,14 @@ class MeasuredTarget(Target):
         if not classes:
             measured = " or ".join(self.measured.dtypes)
             raise ArgumentError("dtype", dtype, f"{measured}, in which kernels of {self.name} were measured")
-        calls = self.measured.overheads.model_dump(exclude={"page_fault_s"})
         return MeasuredNumbers(
             machine=self.name,
-            curves={
-                name: Curve(
-                    name=name, family=kernel.family, constants=kernel.constants, cold_s_per_byte=kernel.cold_s_per_byte
-                )
-                for name, kernel in classes.items()
-            },
+            curves=classes,
             element_bytes=ELEMENT_BYTES[dtype],
             vector_lanes=on.vector_lanes,
             near_cache_bytes=on.near_cache_bytes,
             reuse_bytes=on.reuse_bytes,
-            calls=CallTimes(**calls),
+            calls=self.measured.overheads,
             in_line=on.processor == "cpu",
         )
 
