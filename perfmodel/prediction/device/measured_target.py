@@ -257,14 +257,12 @@ class MeasuredTarget(Target):
 
     def software(self, profile: FrameworkProfile) -> str:
         """Backend of the calibration and its version."""
-        del profile
         return self._versions
 
     def libraries(
         self, profile: FrameworkProfile, override: str | Path | LibraryProfile | None, *, attends: bool = False
     ) -> Libraries:
         """No libraries: their times are in the measured kernels."""
-        del profile
         if override is not None:
             name = override.name if isinstance(override, LibraryProfile) else str(override)
             raise ArgumentError("library", name, f"None: {self.name} was measured with its own libraries")
@@ -272,14 +270,12 @@ class MeasuredTarget(Target):
 
     def sources(self, profile: FrameworkProfile, libraries: Libraries) -> tuple[SpecFile, ...]:
         """Return only the calibration: no time comes from another file."""
-        del profile, libraries
         return self.specs
 
     def numbers(
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
         """Curves of a data type as plain numbers."""
-        del profile, libraries, factors
         classes, on = self.measured.classes(dtype), self.measured.machine
         if not classes:
             measured = " or ".join(self.measured.dtypes)
@@ -320,7 +316,6 @@ class MeasuredTarget(Target):
         factors: Factors = NO_FACTORS,
     ) -> Copy:
         """Return the copies to a GPU as measured; a CPU needs none."""
-        del factors
         wanted = pinned and profile.feed.pinned
         to_device = [copy for copy in self.measured.host_copy if copy.direction == "to_device"]
         measured = next((copy for copy in to_device if copy.pinned == wanted), None)
@@ -334,7 +329,6 @@ class MeasuredTarget(Target):
 
     def own_remarks(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str) -> list[str]:
         """Remarks on where and when the machine was measured, and on what its file lacks."""
-        del libraries, dtype
         session, on = self.measured.session, self.measured.machine
         notes = [
             f"measured kernel by kernel on {on.model} with {self._versions}, {session.measured_at:%Y-%m-%d %H:%M}; no "

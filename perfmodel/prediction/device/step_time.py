@@ -63,13 +63,17 @@ def rows_named(names: tuple[str, ...], known: tuple[str, ...]) -> NamedRows | No
     slice(1, 3, None)
     """
     wanted = frozenset(known)
-    rows = np.array([row for row, name in enumerate(names) if name in wanted], dtype=np.intp)
-    if not rows.size:
+    rows = [row for row, name in enumerate(names) if name in wanted]
+    if not rows:
         return None
-    first, last = int(rows[0]), int(rows[-1])
-    chosen = slice(first, last + 1) if last - first + 1 == rows.size else rows
     name_of_row = tuple(names[row] for row in rows)
-    return NamedRows(chosen, name_of_row, *distinct_names(name_of_row))
+    return NamedRows(run_of(rows), name_of_row, *distinct_names(name_of_row))
+
+
+def run_of(rows: Sequence[int]) -> slice | NDArray[np.intp]:
+    """Turn rising indices into a slice if they are consecutive."""
+    first, last = rows[0], rows[-1]
+    return slice(first, last + 1) if last - first + 1 == len(rows) else np.array(rows, dtype=np.intp)
 
 
 def by_row(of_name: Sequence[Quantity], code_of_row: NDArray[np.intp], *, axes: int) -> Any:

@@ -71,22 +71,18 @@ class Agreement(ABC):
 
     def visits(self, alone: StepTime) -> AsynchronousTimes | None:
         """Return the times of server visits, with knee and utilisation; None if workers wait for one another."""
-        del alone
         return None
 
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
         """Time in which a device exchanges with other workers in a step, total and exposed. [s]"""
-        del device
         return 0.0, 0.0
 
     def gathered(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
         """Time to gather shared parameters for one micro-batch, total and exposed. [s]"""
-        del device
         return 0.0, 0.0
 
     def sent_bytes(self, size_bytes: float, place: int) -> float:
         """Bytes that one device of a worker sends for this many bytes of gradients [B]. [B]"""
-        del size_bytes, place
         return 0.0
 
     @abstractmethod
@@ -126,7 +122,6 @@ class Asynchronous(Agreement):
         return alone.device_s - alone.update_s
 
     def applied(self, alone: StepTime, exchanged: tuple[Quantity, Quantity]) -> StepTime:  # noqa: D102
-        del exchanged
         times = self.visits(alone)
         visit_s = times.group_sync_s + times.wait_s
         return alone._replace(
@@ -240,7 +235,6 @@ class ThroughServer(Reduction):
         return total_s, exposed_s
 
     def played(self, *, overlap: bool) -> PlayedExchange:  # noqa: D102
-        del overlap
         return PlayedExchange(gather=self.push, pull=self.pull, server_s_per_byte=self.server_s_per_byte)
 
     def sent_bytes(self, size_bytes: float) -> float:  # noqa: D102
@@ -341,16 +335,15 @@ class Synchronous(Agreement):
     def slices(self, reduction: Reduction, schedule: GradientSchedule) -> Sequence[slice]:
         """Gradients of each message."""
         if self.message_bytes == MERGED:
-            asked = _wanted_at_once(schedule) if reduction.waits_for_all else schedule
-            return reduction.cheapest(Stretches.of(asked), overlap=self.overlap)
+            return reduction.cheapest(Stretches.of(_as_wanted(reduction, schedule)), overlap=self.overlap)
         return buckets(schedule.sizes_bytes, least_bytes=float(self.message_bytes))
 
     def messages(self, reduction: Reduction, schedule: GradientSchedule) -> Buckets:
         """Gradients grouped into messages."""
+        wanted = _as_wanted(reduction, schedule)
         if self.message_bytes == MERGED:
-            asked = _wanted_at_once(schedule) if reduction.waits_for_all else schedule
-            return Buckets.of(asked, self.slices(reduction, schedule))
-        return _messages(_wanted_at_once(schedule) if reduction.waits_for_all else schedule, float(self.message_bytes))
+            return Buckets.of(wanted, self.slices(reduction, schedule))
+        return _messages(wanted, float(self.message_bytes))
 
     def played(  # noqa: D102
         self, fed: Iterable[Task], composed: Composed, *, step: PlayedStep, step_count: int, seed: int
@@ -401,6 +394,11 @@ class Synchronous(Agreement):
 def _messages(schedule: GradientSchedule, message_bytes: float) -> Buckets:
     """Gradients in messages of a size, shared by all agreements that use it."""
     return Buckets.of(schedule, buckets(schedule.sizes_bytes, least_bytes=message_bytes))
+
+
+def _as_wanted(reduction: Reduction, schedule: GradientSchedule) -> GradientSchedule:
+    """Schedule of gradients whose parameters the forward phase wants all at once, if it waits for all."""
+    return _wanted_at_once(schedule) if reduction.waits_for_all else schedule
 
 
 @derived

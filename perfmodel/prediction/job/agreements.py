@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from perfmodel.cost.staleness import extra_service_time
+from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
@@ -21,6 +22,7 @@ from perfmodel.prediction.job.agreement import (
 )
 from perfmodel.prediction.job.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER, with_habits_of
 from perfmodel.prediction.job.parameter_server import (
+    ServerMemory,
     memory_bytes_per_s,
     served_s_per_byte,
     server_memories,
@@ -30,7 +32,7 @@ from perfmodel.prediction.job.parameter_server import (
 )
 from perfmodel.records import ELEMENT_BYTES
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
-from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
+from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme
 from perfmodel.sync.placed import Call, Placed, place, placed_once
 from perfmodel.sync.registry import ALL_REDUCES, LibraryCollective, collective, place_library
 
@@ -101,6 +103,22 @@ class Workers:
             **more,
         )
 
+    @derived_property
+    def servers(self) -> tuple[str, ...]:
+        """Host memories that hold the shards of the parameter server."""
+        return server_memories(self.system_part, self.asked.server_count)
+
+    def server(self, scheme: AsynchronousScheme | None = None) -> ServerMemory:
+        """Memory of the shards; ``scheme`` is that of workers that do not wait for all."""
+        return server_memory(
+            self.system_part,
+            self.servers,
+            self.subject,
+            element_bytes=self.element_bytes,
+            scheme=scheme,
+            worker_count=self.count,
+        )
+
     @property
     def places(self) -> range:
         """Places within a worker whose devices have different layers."""
@@ -151,8 +169,8 @@ def _all_reduced(workers: Workers) -> Agreement:
 
 
 def _placed(workers: Workers, algorithm: Any, place_: int, **options: Any) -> Placed:
-    groups = workers.sharing_groups(place_) if workers.layout.shard_stage else workers.groups(place_)
-    first, *beside = groups
+    shares = bool(workers.layout.shard_stage)
+    first, *beside = workers.sharing_groups(place_) if shares else workers.groups(place_)
     return placed_once(algorithm, workers.system_part.system.topology, first, beside=tuple(beside), **options)
 
 
@@ -231,15 +249,17 @@ class Crowded:
 
 
 def _through_server(workers: Workers) -> Agreement:
-    asked, system_part = workers.asked, workers.system_part
-    servers = server_memories(system_part, asked.server_count)
     per_byte = served_s_per_byte(
-        system_part, servers, workers.subject, worker_count=workers.count, element_bytes=workers.element_bytes
+        workers.system_part,
+        workers.servers,
+        workers.subject,
+        worker_count=workers.count,
+        element_bytes=workers.element_bytes,
     )
     reductions: list[Reduction] = []
     for at in workers.places:
         met = _met(workers, at)
-        push, pull = (_to_server(workers, at, way, servers, met=met) for way in (slice(0, 1), slice(1, None)))
+        push, pull = (_to_server(workers, at, way, met=met) for way in (slice(0, 1), slice(1, None)))
         reductions.append(
             ThroughServer(
                 push=push,
@@ -248,29 +268,20 @@ def _through_server(workers: Workers) -> Agreement:
                 pulls_in_order=workers.profile.exchange.pull_order == "layers",
             )
         )
-    held = server_memory(
-        system_part,
-        servers,
-        workers.subject,
-        element_bytes=workers.element_bytes,
-        scheme=None,
-        worker_count=workers.count,
-    )
-    return workers.synchronous(reductions, server=held)
+    return workers.synchronous(reductions, server=workers.server())
 
 
 def _met(workers: Workers, place_: int) -> float:
     """Ratio of the gradients at all places of a worker to those at one place. [1]"""
-    here, others = (
-        workers.parameter_counts[place_],
-        workers.parameter_counts[:place_] + workers.parameter_counts[place_ + 1 :],
-    )
+    counts = workers.parameter_counts
+    here = counts[place_]
+    others = counts[:place_] + counts[place_ + 1 :]
     return sum(min(other, here) for other in others) / here if here else 0.0
 
 
-def _to_server(workers: Workers, place_: int, way: slice, servers: tuple[str, ...], *, met: float) -> Any:
+def _to_server(workers: Workers, place_: int, way: slice, *, met: float) -> Any:
     topology, algorithm = workers.system_part.system.topology, collective(workers.asked.sync)
-    how: dict[str, Any] = {"servers": servers, "server_count": workers.asked.server_count}
+    how: dict[str, Any] = {"servers": workers.servers, "server_count": workers.asked.server_count}
     (first, *beside), depth = workers.groups(place_), workers.layout.stages
     both = placed_once(algorithm, topology, first, beside=tuple(beside), **how)
     alone = replace(both, rounds=both.rounds[way])
@@ -286,8 +297,7 @@ def _asynchronous(workers: Workers) -> Agreement:
     scheme = scheme_of(asked.sync)
     own_bytes = [float(workers.element_bytes * count) for count in workers.parameter_counts]
     shard_bytes = float(workers.element_bytes * workers.subject.graph.trained_parameter_count) / asked.server_count
-    servers = server_memories(system_part, asked.server_count)
-    memory_rate = memory_bytes_per_s(system_part, servers)
+    memory_rate = memory_bytes_per_s(system_part, workers.servers)
     topology, names = system_part.system.topology, workers.names
     size, width = layout.stages * layout.tensor_size, layout.tensor_size
     group_size = (asked.group_size or workers.count) if asked.sync == "mixed" else 1
@@ -297,7 +307,7 @@ def _asynchronous(workers: Workers) -> Agreement:
             [(name, own_bytes[at // width] / asked.server_count) for at, name in enumerate(names[first : first + size])]
             for first in range(0, len(names), size * group_size)  # the first worker of a group visits for it
         ],
-        servers,
+        workers.servers,
         pulls_per_push=asked.push_period / asked.pull_period,
     )
     group_sync_s = 0.0
@@ -311,12 +321,7 @@ def _asynchronous(workers: Workers) -> Agreement:
     numbers = AsynchronousNumbers(
         compute_s=0.0,
         worker_count=workers.count,
-        push_latency_s=visit.push_latency_s,
-        pull_latency_s=visit.pull_latency_s,
-        push_s=visit.push_s,
-        pull_s=visit.pull_s,
-        push_sharers=visit.push_sharers,
-        pull_sharers=visit.pull_sharers,
+        **asdict(visit),
         update_s=shard_bytes * update_passes(workers.subject, element_bytes=workers.element_bytes) / memory_rate,
         compensation_s=extra_service_time(parameter_bytes=shard_bytes, memory_bytes_per_s=memory_rate),
         server_count=1,
@@ -327,15 +332,7 @@ def _asynchronous(workers: Workers) -> Agreement:
         group_sync_s=group_sync_s,
         times=None if asked.straggler is None else asked.straggler.times,
     )
-    held = server_memory(
-        system_part,
-        servers,
-        workers.subject,
-        element_bytes=workers.element_bytes,
-        scheme=scheme,
-        worker_count=workers.count,
-    )
-    return Asynchronous(scheme=scheme, numbers=numbers, server=held, **workers.label())
+    return Asynchronous(scheme=scheme, numbers=numbers, server=workers.server(scheme), **workers.label())
 
 
 AGREEMENT_OF: Final[Mapping[str, Callable[[Workers], Agreement]]] = {

@@ -82,7 +82,6 @@ class LinkExchanges:
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
         """Bytes a device sends in an exchange; unknown over bare links. [B]"""
-        del exchange, size_bytes, stage
         return math.nan
 
 

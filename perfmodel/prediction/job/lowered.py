@@ -134,14 +134,13 @@ def _probed_operations(
     return [probes for part in phase.parts for probes in _operations_of(graph, part=part, **options)]
 
 
-def _types(
-    graph: LayerGraph, *, rules: MixedPrecisionRules, dtype: str, input_gradient: bool
-) -> Mapping[str, LayerTypes]:
+def _forward_operations(graph: LayerGraph) -> Operations:
+    return _operations_of(graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=False, recompute=None)
+
+
+def _types(graph: LayerGraph, *, rules: MixedPrecisionRules, dtype: str) -> Mapping[str, LayerTypes]:
     """Types of the layers under automatic mixed precision."""
-    forward = _operations_of(
-        graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=input_gradient, recompute=None
-    )
-    operations = ((probes.layer, probes.operations[0]) for probes in forward)
+    operations = ((probes.layer, probes.operations[0]) for probes in _forward_operations(graph))
     return layer_types(graph.layers, operations, rules=rules, narrow_bytes=ELEMENT_BYTES[dtype])
 
 
@@ -210,8 +209,8 @@ def _casts(
 
 def _with_fusion(graph: LayerGraph, probed: Operations) -> Operations:
     """Join the passes that a compiler fuses."""
-    forward = _operations_of(graph, part=Phase.FORWARD, optimizer=NoUpdate(), input_gradient=False, recompute=None)
-    fused_chains = chains(graph.layers, [(probes.layer, probes.operations[0]) for probes in forward])
+    forward = [(probes.layer, probes.operations[0]) for probes in _forward_operations(graph)]
+    fused_chains = chains(graph.layers, forward)
     return probes_of(
         fused([probes.at(place) for probes in probed], fused_chains, batch_size=size)
         for place, size in enumerate(PROBE_BATCH_SIZES)
@@ -270,9 +269,10 @@ def lowered_graph(
             operations = _with_fusion(graph, operations)
         mixed, types = lowering.mixed_precision, None
         if mixed is not None and dtype in mixed.dtypes:
-            how_mixed: dict[str, Any] = {"rules": mixed.rules(), "dtype": dtype, "input_gradient": input_gradient}
+            how_mixed: dict[str, Any] = {"rules": mixed.rules(), "dtype": dtype}
             types = _types(graph, **how_mixed)
-            operations = _with_casts(graph, operations, types, fuses=lowering.fuses, **how_mixed)
+            how_mixed |= {"fuses": lowering.fuses, "input_gradient": input_gradient}
+            operations = _with_casts(graph, operations, types, **how_mixed)
         how = {"rules": lowering.rules(support), "processor": lowered_for or processor}
         table = probed_table(operations, element_bytes=element_bytes, **how)
         adding_rules = how | {"element_bytes": element_bytes if types is None else SINGLE_BYTES}

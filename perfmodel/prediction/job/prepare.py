@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
 
-LIBRARY: Final = "all_reduce"
-"""Value of ``sync`` that leaves the choice at each size to the framework's library of collectives."""
 WHOLE: Final = Layout()
 """One device with the whole network and mini-batch."""
 MOST_PLACEMENTS: Final = 32
@@ -388,6 +386,7 @@ class Lowering:
         system_part = self.target.system_part
         if system_part is None or self.layout.workers == 1:
             return None
+        from perfmodel.prediction.job.agreement_options import LIBRARY
         from perfmodel.prediction.job.agreements import collectives_of
         from perfmodel.prediction.job.exchange_times import PlacedExchanges
 

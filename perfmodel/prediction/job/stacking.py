@@ -12,38 +12,43 @@ import numpy as np
 
 def stacked(records: Sequence[Any], counts: Sequence[int]) -> Any:
     """Stack several records into one that has an array for each number."""
-    first = records[0]
-    kind: Any = type(first)
-    if names := _names(kind):
-        return kind(**{name: stacked([getattr(value, name) for value in records], counts) for name in names})
-    if isinstance(first, tuple):
-        return tuple(stacked(value, counts) for value in zip(*records, strict=True))
-    is_plain = not any(isinstance(value, np.ndarray) and value.ndim for value in records)
-    if is_plain and all(value is first or value == first for value in records):
-        return first
-    return np.concatenate(
-        [
-            value if isinstance(value, np.ndarray) and value.ndim else np.full(count, value)
-            for value, count in zip(records, counts, strict=True)
-        ]
-    )
+
+    def in_a_row(values: Sequence[Any]) -> Any:
+        return np.concatenate(
+            [value if _is_array(value) else np.full(count, value) for value, count in zip(values, counts, strict=True)]
+        )
+
+    return _joined(records, in_a_row)
 
 
 def tabled(records: Sequence[Any], width: int) -> Any:
     """Stack records of at most ``width`` configurations into one with a table, one row for each, for each number."""
+
+    def in_a_table(values: Sequence[Any]) -> Any:
+        table = np.zeros((len(values), width))
+        for row, value in zip(table, values, strict=True):
+            row[: len(value) if _is_array(value) else width] = value
+        return table
+
+    return _joined(records, in_a_table)
+
+
+def _joined(records: Sequence[Any], of_values: Callable[[Sequence[Any]], Any]) -> Any:
+    """Join like records number by number; a single value that all of them share stays."""
     first = records[0]
     kind: Any = type(first)
     if names := _names(kind):
-        return kind(**{name: tabled([getattr(value, name) for value in records], width) for name in names})
+        return kind(**{name: _joined([getattr(record, name) for record in records], of_values) for name in names})
     if isinstance(first, tuple):
-        return tuple(tabled(value, width) for value in zip(*records, strict=True))
-    lengths = [len(value) if isinstance(value, np.ndarray) and value.ndim else 0 for value in records]
-    if not any(lengths) and all(value is first or value == first for value in records):
+        return tuple(_joined(values, of_values) for values in zip(*records, strict=True))
+    if not any(map(_is_array, records)) and all(value is first or value == first for value in records):
         return first
-    table = np.zeros((len(records), width))
-    for row, value, length in zip(table, records, lengths, strict=True):
-        row[: length or width] = value
-    return table
+    return of_values(records)
+
+
+def _is_array(value: Any) -> bool:
+    """Tell an array over configurations from a single value."""
+    return isinstance(value, np.ndarray) and value.ndim > 0
 
 
 def taken(record: Any, places: Any) -> Any:

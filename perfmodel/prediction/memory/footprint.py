@@ -269,53 +269,6 @@ def workspace_bytes(memory: GraphMemory, table: KernelTable, chosen: Quantity, *
     return float(workspace) if np.ndim(workspace) == 0 else workspace
 
 
-def memory_footprint(
-    memory: GraphMemory,
-    *,
-    batch_size: Quantity,
-    workspace_bytes: Quantity,
-    context_bytes: Quantity,
-    capacity_bytes: Quantity,
-    input_buffer_count: int = 1,
-) -> MemoryFootprint:
-    """Footprint at a batch size.
-
-    Parameters
-    ----------
-    memory : GraphMemory
-        Coefficients. [-]
-    batch_size : float or ndarray
-        Samples per step. [samples]
-    workspace_bytes : float or ndarray
-        Scratch memory of the chosen algorithms. [B]
-    context_bytes, capacity_bytes : float or ndarray
-        Of the device. [B]
-    input_buffer_count : int
-        Mini-batches on the device at once: two if the next is copied during a step. [1]
-
-    Returns
-    -------
-    MemoryFootprint
-        Bytes by content. [B]
-
-    Notes
-    -----
-    Valid for: layers that run one after the other. Ignores: fragmentation beyond the policy's pool overhead.
-    """
-    overhead = memory.pool_overhead
-    activations, gradients = memory.moments.peak(batch_size)
-    return MemoryFootprint(
-        weights_bytes=memory.weights_bytes * overhead,
-        gradients_bytes=gradients * overhead,
-        optimizer_bytes=memory.optimizer_bytes * overhead,
-        activations_bytes=activations * overhead,
-        workspace_bytes=workspace_bytes * overhead,
-        input_bytes=input_buffer_count * memory.input_bytes_per_sample * batch_size * overhead,
-        context_bytes=context_bytes,
-        capacity_bytes=capacity_bytes,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitBytes:
     """Whole parameters and gradients that are alive for a while where workers share them, by unit.
@@ -476,23 +429,31 @@ def device_memory(
 
 
 def _of_stage(prepared: Prepared, timed: TimedStage) -> MemoryFootprint:
-    """Footprint of a stage for one micro-batch; a stage that only copies labels holds only the labels twice."""
-    stage = timed.stage
+    """Footprint of a stage for one micro-batch.
+
+    Mini-batches that are copied during a step are on the device twice; a stage that only copies labels holds only the
+    labels twice. Valid for: layers that run one after the other. Ignores: fragmentation beyond the policy's overhead.
+    """
+    stage, target = timed.stage, prepared.target
     memory, samples = stage.lowered.memory(stage.subject.graph), prepared.samples(stage)
-    target = prepared.target
+    overhead = memory.pool_overhead
     ahead_bytes = prepared.stage_copies(stage)[1].copied_bytes
     is_doubled = bool(ahead_bytes.any() if isinstance(ahead_bytes, np.ndarray) else ahead_bytes)
-    footprint = memory_footprint(
-        memory,
-        batch_size=samples,
-        workspace_bytes=workspace_bytes(memory, stage.lowered.table, timed.groups.chosen, batch_size=samples),
+    input_bytes = (1 + is_doubled) * memory.input_bytes_per_sample * samples * overhead
+    if is_doubled and not stage.is_fed:
+        input_bytes = input_bytes / 2 + ahead_bytes
+    activations, gradients = memory.moments.peak(samples)
+    workspace = workspace_bytes(memory, stage.lowered.table, timed.groups.chosen, batch_size=samples)
+    return MemoryFootprint(
+        weights_bytes=memory.weights_bytes * overhead,
+        gradients_bytes=gradients * overhead,
+        optimizer_bytes=memory.optimizer_bytes * overhead,
+        activations_bytes=activations * overhead,
+        workspace_bytes=workspace * overhead,
+        input_bytes=input_bytes,
         context_bytes=target.context_bytes,
         capacity_bytes=target.capacity_bytes,
-        input_buffer_count=1 + is_doubled,
     )
-    if stage.is_fed or not is_doubled:
-        return footprint
-    return replace(footprint, input_bytes=footprint.input_bytes / 2 + ahead_bytes)
 
 
 def _apart(prepared: Prepared, stage: Stage, alone: MemoryFootprint) -> MemoryFootprint:
