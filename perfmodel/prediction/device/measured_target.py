@@ -14,7 +14,7 @@ from perfmodel.errors import ArgumentError, SpecError
 from perfmodel.framework.kernel_classes import family_of, is_product_class, pooled_classes
 from perfmodel.framework.profile import FrameworkProfile
 from perfmodel.hardware.library import LibraryProfile
-from perfmodel.hardware.measured_machine import KernelClass, MeasuredMachine, Overheads
+from perfmodel.hardware.measured_machine import KernelClass, MeasuredMachine
 from perfmodel.numeric import where
 from perfmodel.prediction.device.factors import NO_FACTORS, Factors
 from perfmodel.prediction.device.reuse_distance import cold_bytes, layer_memory, step_order
@@ -74,14 +74,9 @@ class ClassRows:
 class MeasuredNumbers(ProcessorNumbers):
     """Plain numbers of a measured machine in one data type, and of the step it runs."""
 
-    machine: str
+    measured: MeasuredMachine
     curves: Mapping[str, KernelClass]
     element_bytes: int
-    vector_lanes: int
-    near_cache_bytes: float
-    reuse_bytes: float
-    calls: Overheads
-    in_line: bool
     product_cold_bytes: Quantity = 0.0
     stream_cold_bytes: Quantity = 0.0
     product_gone_bytes: Quantity = 0.0
@@ -92,6 +87,11 @@ class MeasuredNumbers(ProcessorNumbers):
     launch_s: float = 0.0
     library_issue_s: float = 0.0
     overlap_exponent: float = 1.0
+
+    @property
+    def in_line(self) -> bool:
+        """Whether the host computes itself, so that its calls and kernels take turns."""
+        return self.measured.machine.processor == "cpu"
 
     @property
     def queued(self) -> bool:
@@ -106,12 +106,12 @@ class MeasuredNumbers(ProcessorNumbers):
                 return curve
         tried = ", ".join((name, *pooled_classes(name)))
         allowed = f"a machine measured with kernels of class {name} or the like; this one lacks {tried}"
-        raise ArgumentError("device", self.machine, allowed)
+        raise ArgumentError("device", self.measured.name, allowed)
 
     def class_rows(self, columns: Mapping[str, Quantity], efficiency: tuple[str, ...]) -> Iterator[ClassRows]:
         """Yield kernel rows class by class."""
         names, code_of_row = distinct_names(efficiency)
-        products = "m" in columns
+        on, products = self.measured.machine, "m" in columns
         cold = self.product_cold_bytes if products else self.stream_cold_bytes
         gone = self.product_gone_bytes if products else self.stream_gone_bytes
         calls: Quantity = 1.0 if products else self.calls_of_stream
@@ -123,8 +123,8 @@ class MeasuredNumbers(ProcessorNumbers):
                     curve.family,
                     {column: values[rows] for column, values in columns.items()},
                     element_bytes=self.element_bytes,
-                    vector_lanes=self.vector_lanes,
-                    near_cache_bytes=self.near_cache_bytes,
+                    vector_lanes=on.vector_lanes,
+                    near_cache_bytes=on.near_cache_bytes,
                 )
             )
             features[FAR] = features[FAR] + (gone[rows] if np.ndim(gone) else gone)
@@ -158,7 +158,7 @@ class MeasuredNumbers(ProcessorNumbers):
         memory: Mapping[str, LayerMemory],
     ) -> MeasuredNumbers:
         """Numbers for one step, with its cold bytes and the calls around its kernels."""
-        order = step_order(table)
+        order, calls, on = step_order(table), self.measured.overheads, self.measured.machine
         products = table.matmul.row_count
         cold, gone = (
             cold_bytes(
@@ -168,22 +168,22 @@ class MeasuredNumbers(ProcessorNumbers):
                 element_bytes=self.element_bytes,
                 cache_bytes=cache_bytes,
             )
-            for cache_bytes in (self.reuse_bytes, self.near_cache_bytes)
+            for cache_bytes in (on.reuse_bytes, on.near_cache_bytes)
         )
         updates = order.phase == Phase.UPDATE.value
         tensors = np.array([float(tensor_counts.get(occurrence.layer, 1)) for occurrence in table.occurrences])
         calls_of = np.where(updates, tensors, 1.0)
-        around = np.where(updates, tensors * self.calls.parameter_s, 0.0)
-        around = around + order.begins_backward * self.calls.backward_s
+        around = np.where(updates, tensors * calls.parameter_s, 0.0)
+        around = around + order.begins_backward * calls.backward_s
         if order.trains:
-            around = around + np.where(order.phase == Phase.FORWARD.value, self.calls.grad_forward_s, 0.0)
+            around = around + np.where(order.phase == Phase.FORWARD.value, calls.grad_forward_s, 0.0)
         classes = (*table.matmul_efficiency, *table.stream_efficiency)
         if self.in_line:
             call_s = np.array([self.curve_of(name).constants.get(CALL, 0.0) for name in classes])[order.row]
             around = around + calls_of * call_s
         else:
-            around = around + calls_of * self.calls.dispatch_s
-        overhead_s = self.calls.step_s if order.trains else 0.0
+            around = around + calls_of * calls.dispatch_s
+        overhead_s = calls.step_s if order.trains else 0.0
         if self.queued:  # the loop's own time passes while the device works, like that of any call
             around, overhead_s = around + overhead_s / len(order.row), 0.0
         dispatch_s, calls_of_row = (order.mean_by_row(values, len(classes)) for values in (around, calls_of))
@@ -276,20 +276,11 @@ class MeasuredTarget(Target):
         self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors = NO_FACTORS
     ) -> ProcessorNumbers:
         """Curves of a data type as plain numbers."""
-        classes, on = self.measured.classes(dtype), self.measured.machine
+        classes = self.measured.classes(dtype)
         if not classes:
             measured = " or ".join(self.measured.dtypes)
             raise ArgumentError("dtype", dtype, f"{measured}, in which kernels of {self.name} were measured")
-        return MeasuredNumbers(
-            machine=self.name,
-            curves=classes,
-            element_bytes=ELEMENT_BYTES[dtype],
-            vector_lanes=on.vector_lanes,
-            near_cache_bytes=on.near_cache_bytes,
-            reuse_bytes=on.reuse_bytes,
-            calls=self.measured.overheads,
-            in_line=on.processor == "cpu",
-        )
+        return MeasuredNumbers(measured=self.measured, curves=classes, element_bytes=ELEMENT_BYTES[dtype])
 
     def in_step(
         self, numbers: ProcessorNumbers, table: KernelTable, graph: LayerGraph, *, batch_size: float

@@ -12,6 +12,7 @@ from perfmodel.errors import ArgumentError
 from perfmodel.hardware.library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
 from perfmodel.parallelism.base import Layout, Placement
+from perfmodel.prediction.arguments.checks import NO_SYNC
 from perfmodel.prediction.job.agreement import (
     Agreement,
     AllReduced,
@@ -21,6 +22,7 @@ from perfmodel.prediction.job.agreement import (
     ThroughServer,
 )
 from perfmodel.prediction.job.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER, with_habits_of
+from perfmodel.prediction.job.exchange_times import Groups, worker_groups
 from perfmodel.prediction.job.parameter_server import (
     ServerMemory,
     memory_bytes_per_s,
@@ -30,7 +32,7 @@ from perfmodel.prediction.job.parameter_server import (
     update_passes,
     visit_of,
 )
-from perfmodel.records import ELEMENT_BYTES
+from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
 from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme
 from perfmodel.sync.placed import Call, Placed, place, placed_once
@@ -70,19 +72,15 @@ class Workers:
         """All devices, in the order of the job."""
         return self.system_part.names
 
-    def groups(self, place_: int) -> tuple[tuple[str, ...], ...]:
+    def groups(self, place_: int) -> Groups:
         """Devices in one place of every worker, grouped with places that hold the same layers."""
-        width, depth = self.layout.tensor_size, self.layout.stages
-        return tuple(self.names[place_ * width + share :: depth * width] for share in range(width))
+        return worker_groups(self.layout, self.names, place_, size=self.count)
 
-    def sharing_groups(self, place_: int) -> tuple[tuple[str, ...], ...]:
+    def sharing_groups(self, place_: int) -> Groups:
         """Devices in one place of the workers that share state."""
-        size = self.layout.sharing_size
-        return tuple(
-            group[first : first + size] for group in self.groups(place_) for first in range(0, len(group), size)
-        )
+        return worker_groups(self.layout, self.names, place_, size=self.layout.sharing_size)
 
-    def copies_groups(self, place_: int) -> tuple[tuple[str, ...], ...]:
+    def copies_groups(self, place_: int) -> Groups:
         """Devices in one place that hold copies of the same share."""
         size = self.layout.sharing_size
         return tuple(group[first::size] for group in self.groups(place_) for first in range(size))
@@ -128,13 +126,16 @@ class Workers:
 def agreement_of(
     asked: Job,
     *,
-    system_part: SystemPart,
+    system_part: SystemPart | None,
     subject: Subject,
     profile: FrameworkProfile,
     dtype: str,
     placement: Placement | None = None,
 ) -> Agreement | None:
-    """Make the agreement of a training job's workers."""
+    """Make the agreement that a job asks for; None if its workers do not exchange gradients."""
+    _check_speeds(asked, system_part, subject)
+    if asked.sync == NO_SYNC or system_part is None or Phase.BACKWARD not in subject.phase.parts:
+        return None
     layout = Layout(workers=system_part.worker_count) if placement is None else placement.layout
     if layout.data_size == 1 and asked.sync not in WITH_SERVER:
         return None
@@ -154,6 +155,18 @@ def agreement_of(
         element_bytes=ELEMENT_BYTES[dtype],
     )
     return AGREEMENT_OF.get(asked.sync, _all_reduced)(workers)
+
+
+def _check_speeds(asked: Job, system_part: SystemPart | None, subject: Subject) -> None:
+    """Raise if workers of unequal speed do not agree, since each would have its own step time."""
+    straggler = asked.straggler
+    if straggler is None or straggler.times.lasting_count is None:
+        return
+    alone = system_part is None or (asked.workers == 1 and asked.sync not in SCHEMES)
+    apart = alone or asked.sync == NO_SYNC or Phase.BACKWARD not in subject.phase.parts
+    if apart and straggler != straggler.as_predicted:
+        allowed = "None, or times that vary between steps, if workers do not agree (else their steps would differ)"
+        raise ArgumentError("straggler", {"distribution": straggler.times.name}, allowed)
 
 
 def _all_reduced(workers: Workers) -> Agreement:

@@ -225,14 +225,11 @@ class Composed:
 def compose(
     stages: Sequence[StageWork],
     *,
-    orders: Orders,
-    micro_batches: int = 1,
-    accumulation_steps: int = 1,
-    update_share: Quantity = 1.0,
     agreement: Agreement | None = None,
     copies_s: tuple[Quantity, Quantity] = (0.0, 0.0),
     first_step_s: Quantity = 0.0,
     fed: Callable[[StepTime], StepTime] | None = None,
+    **turns: Any,
 ) -> Composed:
     r"""Compose the step of a job from the numbers of its stages.
 
@@ -245,12 +242,6 @@ def compose(
     ----------
     stages : sequence of StageWork
         In the order of the network. [s]
-    orders : tuple of tuple of Turn
-        Turns of each device of a worker in a pass. [-]
-    micro_batches, accumulation_steps : int
-        Micro-batches of a pass, and passes before the update. [1]
-    update_share : float, ndarray or sympy.Expr
-        Share of the update that each device does, below 1 where workers share the optimizer's state. [1]
     agreement : Agreement or None
         How workers agree; None if they do not. [-]
     copies_s : tuple of 2 float, ndarray or sympy.Expr
@@ -259,6 +250,9 @@ def compose(
         Each step's share of the extra time of a process's first step. [s]
     fed : callable or None
         Adds the wait for input to a StepTime; None if input is always ready. [-]
+    **turns : object
+        Turns of the devices, as :func:`agreed` takes them: ``orders``, ``micro_batches``, ``accumulation_steps`` and
+        ``update_share``. [unit of each]
 
     Returns
     -------
@@ -270,14 +264,7 @@ def compose(
     Valid for: equal workers, passes that each fill and drain the pipeline, gradients exchanged in the last backward
     phase. Ignores: that exchanges of several devices of a worker may share a link.
     """
-    composed = agreed(
-        stages,
-        orders=orders,
-        micro_batches=micro_batches,
-        accumulation_steps=accumulation_steps,
-        update_share=update_share,
-        agreement=agreement,
-    )
+    composed = agreed(stages, agreement=agreement, **turns)
     return fed_with(composed, agreement=agreement, copies_s=copies_s, first_step_s=first_step_s, fed=fed)
 
 
@@ -290,13 +277,16 @@ def agreed(
     update_share: Quantity = 1.0,
     agreement: Agreement | None = None,
 ) -> Composed:
-    """Compose a step up to its copies and input."""
+    """Compose a step up to its copies and input.
+
+    ``orders`` are the turns of each device of a worker in a pass; ``micro_batches`` of a pass [1] and
+    ``accumulation_steps``, passes before the update [1], say how often they are taken. Each device does an
+    ``update_share`` [1] of the update, below 1 where workers share the optimizer's state.
+    """
     count = micro_batches * accumulation_steps
     if len(stages) == len(orders) == count == 1 and isinstance(update_share, float) and update_share == 1:
-        alone, longest = (
-            _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s),
-            0,
-        )  # nothing to put together
+        longest = 0  # nothing to put together
+        alone = _tied(_exchanging(stages[0].times.whole, stages), stages[0].tied_s)
         devices = () if agreement is None else devices_of(stages, Turned(None, None))
         exchanged = None if agreement is None else exchanges(agreement, devices[0], count=1)
     else:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.library import CollectiveLibrary
     from perfmodel.hardware.link import Link
     from perfmodel.hardware.topology import Topology
-    from perfmodel.parallelism.base import Exchange, Placement, StageGraph
+    from perfmodel.parallelism.base import Exchange, Layout, Placement, StageGraph
     from perfmodel.sync.base import Collective
     from perfmodel.sync.placed import Placed
     from perfmodel.sync.registry import LibraryCollective
@@ -148,24 +148,22 @@ class PlacedExchanges:
         if exchange.group == "tensor":
             size = width * stage.batch_factor
             return tuple(names[start : start + size] for start in range(0, len(names), size))
-
-        def device(worker: int, place: int, share: int) -> str:
-            return names[(worker * depth + place % depth) * width + share]
-
         if exchange.group == "data":
-            workers = range(layout.data_size)
             size = layout.sharing_size if layout.shard_stage else layout.data_size
-            return tuple(
-                tuple(device(worker, stage.device, share) for worker in workers[first : first + size])
-                for share in range(width)
-                for first in range(0, layout.data_size, size)
-            )
+            return worker_groups(layout, names, stage.device, size=size)
         ends = self._ends(exchange, stage)
         return tuple(
-            tuple(device(worker, end, share) for end in ends)
+            tuple(names[(worker * depth + end % depth) * width + share] for end in ends)
             for worker in range(layout.data_size)
             for share in range(width)
         )
+
+
+def worker_groups(layout: Layout, names: tuple[str, ...], place: int, *, size: int) -> Groups:
+    """Devices in one place of every ``size`` workers [1], grouped with those that hold the same layers."""
+    width, depth = layout.tensor_size, layout.stages
+    alike = [names[place * width + share :: depth * width] for share in range(width)]
+    return tuple(group[first : first + size] for group in alike for first in range(0, len(group), size))
 
 
 def _sharing(placement: Placement, exchange: Exchange, stage: StageGraph) -> tuple[int, ...]:

@@ -181,11 +181,12 @@ class Lowering:
     def _agreement(self, placement: Placement, job: Job | None) -> Agreement | None:
         if job is None or not job.is_of_several:
             return None
-        from perfmodel.prediction.job.agreement_options import WITH_SERVER, resolve_agreement
+        from perfmodel.prediction.job.agreement_options import WITH_SERVER
+        from perfmodel.prediction.job.agreements import agreement_of
 
         key = id(placement) if job.sync in WITH_SERVER else id(job)  # only servers depend on where the network is cut
         if key not in self._agreements:
-            agreement = resolve_agreement(
+            agreement = agreement_of(
                 job,
                 system_part=self.target.system_part,
                 subject=self.subject,
