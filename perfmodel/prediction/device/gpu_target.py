@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.library import LibraryProfile
     from perfmodel.hardware.source import SpecFile
     from perfmodel.measurements.table import FeedItem
+    from perfmodel.prediction.device.gpu_libraries import GpuSoftware
 
 
 Quantity = Any
@@ -238,12 +239,14 @@ def _narrow_products(
     device: Gpu,
     profile: FrameworkProfile,
     libraries: Mapping[str, LibraryProfile],
+    recipe: str,
     *,
-    types: tuple[str, str],
+    beside: str,
     at: Quantity,
     factors: Factors,
 ) -> tuple[MatmulLibrary, ...]:
-    """Constants of the BLAS for products of operands that a recipe has cast, if the job has one."""
+    """Constants of the BLAS for products of operands that a recipe casts, if the BLAS computes in its type."""
+    types = (product_dtype(device, profile, libraries, "gpu_blas", dtype=recipe), beside)
     if types[0] not in RECIPES:
         return ()
     software = gpu_software(profile, (libraries["gpu_blas"], libraries["gpu_dnn"]), device, types, factors=factors)
@@ -305,11 +308,8 @@ class GpuTarget(Target):
         self.threads = None
         self.architecture = device.architecture
         self.processor_spec = device
-
-    @derived_property
-    def bandwidth_bytes_per_s(self) -> float:  # type: ignore[override]
-        """Peak bandwidth to the device memory. [B/s]"""
-        return self.device.memory_bandwidth_bytes_per_s
+        self.bandwidth_bytes_per_s = device.memory_bandwidth_bytes_per_s
+        self.capacity_bytes, self.context_bytes = device.usable_memory_bytes, device.context_bytes
 
     @derived_property
     def link(self) -> Link:
@@ -353,16 +353,6 @@ class GpuTarget(Target):
         if system_part is not None:
             specs[f"systems/{system_part.system.file.stem}"] = system_part.system.file
         return specs
-
-    @derived_property
-    def capacity_bytes(self) -> float:  # type: ignore[override]
-        """Memory that a program can use. [B]"""
-        return self.device.usable_memory_bytes
-
-    @derived_property
-    def context_bytes(self) -> float:  # type: ignore[override]
-        """Memory that a context takes. [B]"""
-        return self.device.context_bytes
 
     def behind(self, hosts: Mapping[str, str]) -> Target:
         """Put the GPU in its usual machine, if one is known for an equal device."""
@@ -456,9 +446,7 @@ class GpuTarget(Target):
     def _numbers(self, profile: FrameworkProfile, libraries: Libraries, *, dtype: str, factors: Factors) -> GpuNumbers:
         """Join the GPU's facts, its libraries' constants and a framework's constants into plain numbers."""
         device, element_bytes = self.device, ELEMENT_BYTES[dtype]
-        host_slowdown = 1.0 if self.host is None else self.host_slowdown(factors) / profile.gpu.host_call_slowdown
-        narrow = product_dtype(device, profile, libraries, "gpu_blas", dtype=dtype) if dtype in RECIPES else dtype
-        dtype = base_dtype(dtype)
+        recipe, dtype = dtype, base_dtype(dtype)
         dtypes = tuple(
             [product_dtype(device, profile, libraries, role, dtype=dtype) for role in ("gpu_blas", "gpu_dnn")]
         )
@@ -495,7 +483,7 @@ class GpuTarget(Target):
                 MatmulLibrary(gemm, of_products, blas["latency_cycles"] / clock_hz, blas["ramp_steps"]),
                 MatmulLibrary(convolution, of_convolutions, dnn["latency_cycles"] / clock_hz, ramp_steps),
                 *_narrow_products(
-                    device, profile, libraries, types=(narrow, dtypes[1]), at=peaks[dtype], factors=factors
+                    device, profile, libraries, recipe, beside=dtypes[1], at=peaks[dtype], factors=factors
                 ),
             ),
             recurrent_library=recurrent_library(
@@ -508,17 +496,23 @@ class GpuTarget(Target):
             serial_step_s=framework.get("serial_row_cycles", 0.0) / clock_hz,
             element_bytes=element_bytes,
             launch_s=to_base_units("latency_us", launch_us),
-            dispatch_s=host_slowdown * framework["dispatch_us"],
-            library_issue_s=host_slowdown * to_base_units("issue_us", dnn["issue_us"]),
-            step_overhead_s=host_slowdown * framework["step_overhead_us"],
             overlap_exponent=framework["overlap_exponent"],
-            issuer_dispatch_s=tuple([host_slowdown * framework[name] for name in ISSUER_DISPATCH])
-            if profile.gpu.runs_ahead
-            else None,
+            **self._host_times(profile, software, factors),
         )
-        if factors is NO_FACTORS and type(host_slowdown) is float:
+        if factors is NO_FACTORS and type(numbers.dispatch_s) is float:
             numbers.__dict__["is_plain"] = True
         return numbers
+
+    def _host_times(self, profile: FrameworkProfile, software: GpuSoftware, factors: Factors) -> dict[str, Any]:
+        """Time for the host to issue operators and library calls, and for all else that it does in a step. [s]"""
+        slowdown = 1.0 if self.host is None else self.host_slowdown(factors) / profile.gpu.host_call_slowdown
+        framework, issuers = software.framework, ISSUER_DISPATCH if profile.gpu.runs_ahead else ()
+        return {
+            "dispatch_s": slowdown * framework["dispatch_us"],
+            "library_issue_s": slowdown * to_base_units("issue_us", software.dnn["issue_us"]),
+            "step_overhead_s": slowdown * framework["step_overhead_us"],
+            "issuer_dispatch_s": tuple([slowdown * framework[name] for name in issuers]) or None,
+        }
 
     def peak_flop_per_s(self, dtype: str) -> float:
         """Peak rate that the schedulers can issue. [FLOP/s]"""

@@ -23,18 +23,10 @@ from perfmodel.prediction.job.agreement import (
 )
 from perfmodel.prediction.job.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER, with_habits_of
 from perfmodel.prediction.job.exchange_times import Groups, worker_groups
-from perfmodel.prediction.job.parameter_server import (
-    ServerMemory,
-    memory_bytes_per_s,
-    served_s_per_byte,
-    server_memories,
-    server_memory,
-    update_passes,
-    visit_of,
-)
+from perfmodel.prediction.job.parameter_server import Server, visit_of
 from perfmodel.records import ELEMENT_BYTES, Phase
 from perfmodel.sync.asynchronous import SCHEMES, scheme_of
-from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers, AsynchronousScheme
+from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
 from perfmodel.sync.placed import Call, Placed, place, placed_once
 from perfmodel.sync.registry import ALL_REDUCES, LibraryCollective, collective, place_library
 
@@ -102,19 +94,14 @@ class Workers:
         )
 
     @derived_property
-    def servers(self) -> tuple[str, ...]:
-        """Host memories that hold the shards of the parameter server."""
-        return server_memories(self.system_part, self.asked.server_count)
-
-    def server(self, scheme: AsynchronousScheme | None = None) -> ServerMemory:
-        """Memory of the shards; ``scheme`` is that of workers that do not wait for all."""
-        return server_memory(
-            self.system_part,
-            self.servers,
-            self.subject,
-            element_bytes=self.element_bytes,
-            scheme=scheme,
+    def server(self) -> Server:
+        """The parameter server that they exchange with."""
+        return Server(
+            system_part=self.system_part,
+            subject=self.subject,
+            shard_count=self.asked.server_count,
             worker_count=self.count,
+            element_bytes=self.element_bytes,
         )
 
     @property
@@ -262,13 +249,7 @@ class Crowded:
 
 
 def _through_server(workers: Workers) -> Agreement:
-    per_byte = served_s_per_byte(
-        workers.system_part,
-        workers.servers,
-        workers.subject,
-        worker_count=workers.count,
-        element_bytes=workers.element_bytes,
-    )
+    per_byte = workers.server.s_per_byte
     reductions: list[Reduction] = []
     for at in workers.places:
         met = _met(workers, at)
@@ -281,7 +262,7 @@ def _through_server(workers: Workers) -> Agreement:
                 pulls_in_order=workers.profile.exchange.pull_order == "layers",
             )
         )
-    return workers.synchronous(reductions, server=workers.server())
+    return workers.synchronous(reductions, server=workers.server.memory())
 
 
 def _met(workers: Workers, place_: int) -> float:
@@ -294,7 +275,7 @@ def _met(workers: Workers, place_: int) -> float:
 
 def _to_server(workers: Workers, place_: int, way: slice, *, met: float) -> Any:
     topology, algorithm = workers.system_part.system.topology, collective(workers.asked.sync)
-    how: dict[str, Any] = {"servers": workers.servers, "server_count": workers.asked.server_count}
+    how: dict[str, Any] = {"servers": workers.server.memories, "server_count": workers.asked.server_count}
     (first, *beside), depth = workers.groups(place_), workers.layout.stages
     both = placed_once(algorithm, topology, first, beside=tuple(beside), **how)
     alone = replace(both, rounds=both.rounds[way])
@@ -310,7 +291,7 @@ def _asynchronous(workers: Workers) -> Agreement:
     scheme = scheme_of(asked.sync)
     own_bytes = [float(workers.element_bytes * count) for count in workers.parameter_counts]
     shard_bytes = float(workers.element_bytes * workers.subject.graph.trained_parameter_count) / asked.server_count
-    memory_rate = memory_bytes_per_s(system_part, workers.servers)
+    memory_rate = workers.server.memory_bytes_per_s
     topology, names = system_part.system.topology, workers.names
     size, width = layout.stages * layout.tensor_size, layout.tensor_size
     group_size = (asked.group_size or workers.count) if asked.sync == "mixed" else 1
@@ -320,22 +301,19 @@ def _asynchronous(workers: Workers) -> Agreement:
             [(name, own_bytes[at // width] / asked.server_count) for at, name in enumerate(names[first : first + size])]
             for first in range(0, len(names), size * group_size)  # the first worker of a group visits for it
         ],
-        workers.servers,
+        workers.server.memories,
         pulls_per_push=asked.push_period / asked.pull_period,
     )
     group_sync_s = 0.0
     if group_size > 1:
-        alike = [names[at::size] for at in range(size)]
-        groups = [
-            devices[first : first + group_size] for devices in alike for first in range(0, len(devices), group_size)
-        ]
+        groups = [group for at in workers.places for group in worker_groups(layout, names, at, size=group_size)]
         ring = place(collective(GROUP_SUM), topology, groups[0], beside=groups[1:])
         group_sync_s = float(ring.time(max(own_bytes)))
     numbers = AsynchronousNumbers(
         compute_s=0.0,
         worker_count=workers.count,
         **asdict(visit),
-        update_s=shard_bytes * update_passes(workers.subject, element_bytes=workers.element_bytes) / memory_rate,
+        update_s=shard_bytes * workers.server.update_passes / memory_rate,
         compensation_s=extra_service_time(parameter_bytes=shard_bytes, memory_bytes_per_s=memory_rate),
         server_count=1,
         push_period=asked.push_period,
@@ -345,7 +323,7 @@ def _asynchronous(workers: Workers) -> Agreement:
         group_sync_s=group_sync_s,
         times=None if asked.straggler is None else asked.straggler.times,
     )
-    return Asynchronous(scheme=scheme, numbers=numbers, server=workers.server(scheme), **workers.label())
+    return Asynchronous(scheme=scheme, numbers=numbers, server=workers.server.memory(scheme), **workers.label())
 
 
 AGREEMENT_OF: Final[Mapping[str, Callable[[Workers], Agreement]]] = {

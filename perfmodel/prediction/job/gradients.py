@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -36,18 +36,15 @@ class GradientSchedule:
 
     def slowed(self, factor: Any) -> GradientSchedule:
         """Scale the schedule to a worker whose phases take this many times as long."""
-        return replace(
-            self,
-            ready_s=self.ready_s * factor,
-            wanted_s=self.wanted_s * factor,
-            forward_s=self.forward_s * factor,
-            backward_s=self.backward_s * factor,
-        )
+        return replace(self, **{name: getattr(self, name) * factor for name in TIMES})
 
     def taken(self, places: Any) -> GradientSchedule:
         """Keep the schedule of some configurations."""
-        varied = ("ready_s", "wanted_s", "forward_s", "backward_s")
-        return replace(self, **{name: getattr(self, name)[..., places] for name in varied})
+        return replace(self, **{name: getattr(self, name)[..., places] for name in TIMES})
+
+
+TIMES: Final = ("ready_s", "wanted_s", "forward_s", "backward_s")
+"""Fields of a schedule that are times. [s]"""
 
 
 def gradient_schedule(
