@@ -73,7 +73,7 @@ class Piece:
 
     @property
     def repeats(self) -> Mapping[Phase, float]:
-        """How often a phase runs in a step; empty if each runs once. [1]"""
+        """Number of times a phase runs in a step; empty if each runs once. [1]"""
         layout = self.prepared.layout
         if self.prepared.is_whole:
             return {}

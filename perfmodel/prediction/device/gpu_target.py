@@ -85,7 +85,7 @@ class GpuNumbers(ProcessorNumbers):
     overlap_exponent: float
     issuer_dispatch_s: tuple[Quantity, ...] | None = None
     is_plain: ClassVar[bool] = False
-    """Whether all are as filed; not a field, so that a copy with another number is not."""
+    """Whether all numbers are as filed. Not a field: a copy with a changed number is not plain."""
 
     @property
     def queued(self) -> bool:
@@ -174,7 +174,7 @@ def _boost_peaks(device: Gpu, dtypes: Sequence[str], factors: Factors) -> dict[s
 
 
 def _fed_share(device: Gpu, dtype: str, dnn: Mapping[str, Any], factors: Factors) -> Quantity:
-    """Share of the rate of convolutions that what feeds tensor cores allows; 1 where nothing states a limit."""
+    """Share of the convolution rate that the feed of tensor cores allows; 1 if no limit is stated. [1]"""
     fed = dnn.get("fed_flop_per_clock")
     if fed is None:
         return 1.0
@@ -226,7 +226,7 @@ def _attention(
     at: Quantity,
     factors: Factors,
 ) -> AttentionLibrary | None:
-    """Constants of fused attention, whose shares are of the listed peak; None without a library for it."""
+    """Constants of fused attention, as shares of the listed peak; None without a library for it."""
     if attends is None:
         return None
     role, computed_in = attends
@@ -461,7 +461,7 @@ class GpuTarget(Target):
         bandwidth_bytes_per_s = scaled_constant(
             device.sustained_memory_bandwidth_bytes_per_s, f"{place}/memory.bandwidth_gb_per_s", factors=factors
         )
-        clock_hz = device.clock_hz * device.highest_clock_ratio  # what waits draws little power
+        clock_hz = device.clock_hz * device.highest_clock_ratio  # waiting units draw little power
         of_products = peaks[dtypes[0]] / peaks[dtype]
         in_convolutions = clock_ratios(device, busy_share=BUSY_IN_CONVOLUTIONS, factors=factors)
         of_convolutions = at_boost[dtypes[1]] * in_convolutions[device.arithmetic_of(dtypes[1])] / peaks[dtype]

@@ -165,7 +165,7 @@ class StepTime(NamedTuple):
         return StepTime._make([factor * part for part in self])
 
     def copying(self, *, exposed_s: Quantity, total_s: Quantity, first_step_s: Quantity) -> StepTime:
-        """Add exposed copies and the share of the first step's set-up. [s]"""
+        """Add exposed copies, and this step's share of the first step's set-up. [s]"""
         overhead_s = self.overhead_s + first_step_s
         return self._replace(overhead_s=overhead_s, exposed_transfer_s=exposed_s, transfer_s=total_s)
 
@@ -260,7 +260,7 @@ def _issued(
     launches, inside, issuer_of_row = columns.launches, columns.library_launches, table.weights.issuer_of_row
     dispatch_s = numbers.dispatch_s
     if numbers.issuer_dispatch_s is not None:
-        # the part of the step is known only of a group: until then, launches stand in the place of exposed seconds
+        # the part of the step is known per group only; until then, the launches stand in for exposed seconds
         return launches - inside, inside * numbers.library_issue_s
     if table.weights.has_library_launches:
         issue_s = numbers.library_issue_s

@@ -260,7 +260,7 @@ def saturated_channels(ways: Sequence[tuple[str, ...]], *, capacity: Mapping[str
 
 
 MANY_FLOWS: Final = 64
-"""Flows from which those that share no channel are solved apart, and equal sets of them once. [1]"""
+"""From this many flows on, sets that share no channel are solved separately, and equal sets only once. [1]"""
 
 
 def _rates(

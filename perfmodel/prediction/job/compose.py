@@ -60,7 +60,7 @@ class PhaseTimes(Protocol):
 
 
 class StageNumbers(NamedTuple):
-    """What the work of a worker's devices is made of: times of a stage for one micro-batch. [s]"""
+    """Times of a stage for one micro-batch, from which the work of a worker's devices is added up. [s]"""
 
     forward_s: Quantity
     backward_s: Quantity
@@ -159,7 +159,7 @@ class WorkerWork:
     adding: StepTime
 
     def adding_up(self, micro_batches: Quantity) -> WorkerWork:
-        """Let each micro-batch of a pass but the first add its gradients in its backward turn, evenly shared."""
+        """Add the gradient sums of all micro-batches but the first to the backward turns, evenly."""
         share = 1 - 1 / micro_batches
         if len(self.works_s) == 1 or micro_batches == 1:
             return self

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 HOST_PASSES: Final = 3
-"""Passes of a decoded example through host memory: one write by the decoder, a read and a write into a buffer. [1]"""
+"""Times a decoded example passes host memory: written by the decoder, then read and written into a buffer. [1]"""
 
 PAGE_CACHE_SHARE: Final = 0.9
 """Share of a host's memory that can cache a data set; an estimate. [1]"""
@@ -139,7 +139,7 @@ class DataPath:
 
     @property
     def read_limited_by_storage(self) -> bool:
-        """Whether the storage itself limits reading, not a link behind it."""
+        """Whether the storage itself limits reading, rather than a link behind it."""
         if self._separate is not None:
             return self._separate.is_limited_by_storage
         ways = self.read_routes
@@ -268,7 +268,7 @@ OUTSTANDING_READS: Final = 64
 """Reads in flight per host, as far as the storage allows. [1]"""
 
 FULL: Final = 1 - 1e-9
-"""Share of a storage's rate from which the storage counts as the limit. [1]"""
+"""If workers reach this share of a storage's rate, the storage is the limit. [1]"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -160,14 +160,14 @@ class PlacedExchanges:
 
 
 def worker_groups(layout: Layout, names: tuple[str, ...], place: int, *, size: int) -> Groups:
-    """Devices in one place of every ``size`` workers [1], grouped with those that hold the same layers."""
+    """Devices in one place of the workers, in groups of ``size`` [1] that hold the same layers."""
     width, depth = layout.tensor_size, layout.stages
     alike = [names[place * width + share :: depth * width] for share in range(width)]
     return tuple(group[first : first + size] for group in alike for first in range(0, len(group), size))
 
 
 def _sharing(placement: Placement, exchange: Exchange, stage: StageGraph) -> tuple[int, ...]:
-    """Devices of a pipeline that hold the same parameters, and so sum the same gradients."""
+    """Devices of a pipeline that hold the same parameters and therefore sum the same gradients."""
     alike = (exchange.kind, exchange.group, exchange.phase, exchange.fixed_bytes)
     devices = {
         other_stage.device

@@ -132,7 +132,7 @@ def _way(topology: Topology, brought: Brought, servers: Sequence[str], *, inward
 
 
 MANY_VISITORS: Final = 1024
-"""Visitors from which those of one machine stand for those of all machines like it. [1]"""
+"""From this many visitors on, one machine stands for all machines like it. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,13 +143,13 @@ class _Crowd:
     machines: int
 
     def passing(self, channel: str) -> int:
-        """Count the visitors on a channel for which the visitor stands: its machine's channels are its own. [1]"""
+        """Visitors on a channel that this one stands for: only itself on a channel of its own machine. [1]"""
         is_inside = any(end.startswith(f"{self.node}/") for end in channel.replace("=", ">").split(">"))
         return 1 if is_inside or self.machines == 1 else self.machines
 
 
 def _stand_ins(topology: Topology, visitors: Sequence[Brought], servers: Sequence[str]) -> list[tuple[Brought, int]]:
-    """Return the visitors of one of each kind of machine, with the number of such machines [1]; all if they are few."""
+    """Visitors of one machine of each kind, with the number of such machines [1]; every visitor if there are few."""
     nodes = [{device.rpartition("/")[0] for device, _ in brought} for brought in visitors]
     if not topology.alike or len(visitors) < MANY_VISITORS or any(len(machines) > 1 for machines in nodes):
         return [(brought, 1) for brought in visitors]

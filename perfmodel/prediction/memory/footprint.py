@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Quantity = Any
 
 HALF_PRECISION_BYTES = 2
-"""Up to this element size, training keeps a copy of weights and optimizer state in single precision. [B]"""
+"""With elements up to this size, training also keeps weights and optimizer state in single precision. [B]"""
 MASTER_BYTES = 4
 """Size of an element of that copy. [B]"""
 
@@ -49,7 +49,7 @@ class Moments:
 
     @classmethod
     def of(cls, activations: NDArray[Any], gradients: NDArray[Any]) -> Moments:
-        """Keep the moments that no other moment exceeds in both constant and slope."""
+        """Keep the moments that can be the peak: no other has both a larger constant and a larger slope."""
         activations, gradients = activations.astype(float), gradients.astype(float)
         constant, slope = activations[0] + gradients, activations[1]
         steepest_first = np.lexsort((-constant, -slope))
@@ -175,7 +175,7 @@ def optimizer_bytes(graph: LayerGraph, optimizer: Optimizer, *, element_bytes: i
 
 
 def _input_bytes(graph: LayerGraph, *, rules: MemoryRules) -> float:
-    """Bytes of one sample; an input used only as index or mask counts with the element size of those. [B]"""
+    """Bytes of one sample; an input used only as index or mask has the element size of one. [B]"""
     as_index: dict[str, bool] = {}
     for node in graph.layers:
         for place, name in enumerate(node.input_names):
@@ -271,7 +271,7 @@ def workspace_bytes(memory: GraphMemory, table: KernelTable, chosen: Quantity, *
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitBytes:
-    """Whole parameters and gradients that are alive for a while where workers share them, by unit.
+    """Sizes of whole parameters and gradients that exist for a while although workers share them.
 
     Parameters
     ----------
@@ -282,7 +282,7 @@ class UnitBytes:
     reduced_ratio : float
         Size of a gradient as it is exchanged over that of a gathered parameter; 0 if they are of one type. [1]
     copied_bytes : float
-        Narrow copies of parameters, which are those that are gathered where parameters are shared. [B]
+        Narrow copies of parameters; where parameters are shared, the copies are gathered. [B]
     """
 
     root_bytes: float
