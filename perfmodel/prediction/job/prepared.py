@@ -473,32 +473,33 @@ class Prepared:
         """Devices that share the host link with those of a stage."""
         return self.target if stage.target is None else stage.target
 
-    def _copying(self, factors: Factors) -> list[tuple[Stage, Copy, Copy]]:
-        """Stages that copy, each with its copies before a step and during the previous one."""
-        copying = [(stage, *self.stage_copies(stage, factors)) for stage in self.stages if stage.feed]
-        parts = self.layout.parts
-        if parts == 1:
-            return copying
-        return [(stage, before.repeated(parts), meanwhile.repeated(parts)) for stage, before, meanwhile in copying]
-
-    def _times(self, stage: Stage, before: Copy, meanwhile: Copy) -> tuple[Any, Any]:
-        shared = self.target_of(stage).shared_bytes_per_s
-        return before.time(shared_bytes_per_s=shared), meanwhile.time(shared_bytes_per_s=shared)
+    def _copying(self, factors: Factors) -> list[tuple[tuple[Copy, Copy], tuple[Any, Any]]]:
+        """List the copies of each stage, before a step and during the previous one, with the times of both. [s]"""
+        parts, copying = self.layout.parts, []
+        for stage in self.stages:
+            if not stage.feed:
+                continue
+            before, meanwhile = self.stage_copies(stage, factors)
+            if parts > 1:
+                before, meanwhile = before.repeated(parts), meanwhile.repeated(parts)
+            shared = self.target_of(stage).shared_bytes_per_s
+            times = before.time(shared_bytes_per_s=shared), meanwhile.time(shared_bytes_per_s=shared)
+            copying.append(((before, meanwhile), times))
+        return copying
 
     def copies(self, factors: Factors = NO_FACTORS) -> tuple[Copy, Copy]:
         """Return the copies before the step, and copies during the previous one."""
         copying = self._copying(factors)
         if not copying:
             return NO_COPY, NO_COPY
-        longest = Longest([sum(self._times(*copied)) for copied in copying]).first
-        return copying[longest][1:]
+        return copying[Longest([sum(times) for _, times in copying]).first][0]
 
     def feed_times(self, factors: Factors = NO_FACTORS) -> tuple[Any, Any]:
         """Copy time before the step, and copy time that the previous step may hide. [s]"""
-        times = [self._times(*copied) for copied in self._copying(factors)] or [(0.0, 0.0)]
+        times = [times_of_stage for _, times_of_stage in self._copying(factors)] or [(0.0, 0.0)]
         if len(times) == 1:
             return times[0]
-        longest = Longest([sum(copied) for copied in times])
+        longest = Longest([before_s + meanwhile_s for before_s, meanwhile_s in times])
         return longest.of([before_s for before_s, _ in times]), longest.of([meanwhile_s for _, meanwhile_s in times])
 
 

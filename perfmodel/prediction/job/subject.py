@@ -63,12 +63,8 @@ def _subject(graph: LayerGraph, optimizer: str | Optimizer, phase: str) -> Subje
 
 def subject_of_run(run: Run) -> Subject:
     """Prepare a Run for prediction, as it was executed."""
-    graph = _built(
-        run.builder,
-        tuple(
-            (name, type(run.builder_options[name]), run.builder_options[name]) for name in sorted(run.builder_options)
-        ),
-    )
+    options = tuple((name, type(value), value) for name, value in sorted(run.builder_options.items()))
+    graph = _built(run.builder, options)
     is_inference = run.phase == Phase.FORWARD and not run.training_mode
     return Subject(
         graph=graph.at_inference() if is_inference else graph,
