@@ -46,11 +46,44 @@ def prepare(subject: Subject, *, target: Target, batch_size: int, pinned: bool =
 
 def prepare_job(job: Job, placement: Placement | None = None) -> Prepared:
     """Place the network of a job on its devices and lower every stage."""
+    subject = job.subject
+    if placement is None and subject.feed is None and not job.is_of_several:
+        target = job.target.behind(subject.hosts)
+        if target.system_part is None:
+            return _prepared_alike(job, subject, target)
     lowering = lowering_of(job)
-    is_plain = placement is None and not job.is_of_several and lowering.subject.feed is None
-    if is_plain and lowering.target.system_part is None:
-        return lowering.alike(job)
     return lowering.prepared(job.samples, pinned=job.pinned, data_path=job.data_path, job=job, placement=placement)
+
+
+def _prepared_alike(job: Job, subject: Subject, target: Target) -> Prepared:
+    """Adapt a prepared single-device job to a device with the same kernels."""
+    profile, dtype, batch_size, graph = job.profile, job.element_type, job.samples, subject.graph
+    libraries, support = _software(
+        subject, target, profile, dtype=dtype, library=job.library, image_layout=job.image_layout
+    )
+    how: dict[str, Any] = {"pinned": job.pinned, "data_path": job.data_path}
+    # the cache keeps profile and subject alive, so that their ids are not reused
+    key = (id(profile), id(subject), dtype, job.recompute, support, target.processor, target.lowered_for)
+    prepared: Prepared = kept(
+        graph.kept("prepared"), key, lambda: lowering_of(job).prepared(batch_size, **how, job=job), most=MOST_PREPARED
+    )
+    return prepared.like(target=target, libraries=libraries, batch_size=graph.samples(batch_size), **how)
+
+
+def _software(
+    subject: Subject,
+    target: Target,
+    profile: FrameworkProfile,
+    *,
+    dtype: str,
+    library: str | Path | LibraryProfile | None,
+    image_layout: str | None,
+) -> tuple[Libraries, LibrarySupport]:
+    """Libraries in use by role, and what the DNN library supports in the layout of the images."""
+    libraries = target.libraries(profile, library, attends=attends(subject.graph))
+    support = target.support(profile, libraries, dtype=dtype)
+    image_layout = image_layout or subject.graph.image_layout
+    return libraries, support if image_layout is None else replace(support, image_layout=image_layout)
 
 
 def lowering_of(job: Job, *, known: Known | None = None) -> Lowering:
@@ -98,16 +131,10 @@ class Lowering:
     shared_results: Known | None = None
 
     @derived_property
-    def libraries(self) -> Libraries:
-        """The libraries in use, by role."""
-        return self.target.libraries(self.profile, self.library, attends=attends(self.subject.graph))
-
-    @derived_property
-    def support(self) -> LibrarySupport:
-        """What the DNN library can do, in the layout of the images."""
-        support = self.target.support(self.profile, self.libraries, dtype=self.dtype)
-        image_layout = self.image_layout or self.subject.graph.image_layout
-        return support if image_layout is None else replace(support, image_layout=image_layout)
+    def software(self) -> tuple[Libraries, LibrarySupport]:
+        """The libraries in use by role, and what the DNN library supports."""
+        how = {"dtype": self.dtype, "library": self.library, "image_layout": self.image_layout}
+        return _software(self.subject, self.target, self.profile, **how)  # type: ignore[arg-type]
 
     @property
     def gradient_dtype(self) -> str:
@@ -166,7 +193,7 @@ class Lowering:
             subject=subject,
             target=target,
             profile=self.profile,
-            libraries=self.libraries,
+            libraries=self.software[0],
             batch_size=samples * layout.parts,
             dtype=self.dtype,
             pinned=pinned,
@@ -217,20 +244,6 @@ class Lowering:
             agreement=self._agreement(placement, job),
         )
 
-    def alike(self, job: Job) -> Prepared:
-        """Adapt a prepared single-device job to a device with the same kernels."""
-        subject, target, profile, batch_size = self.subject, self.target, self.profile, job.samples
-        how: dict[str, Any] = {"pinned": job.pinned, "data_path": job.data_path}
-        # the cache keeps profile and subject alive, so that their ids are not reused
-        key = (
-            id(profile), id(subject), self.dtype, self.recompute, self.support, target.processor, target.lowered_for
-        )  # fmt: skip
-        prepared: Prepared = kept(
-            subject.graph.kept("prepared"), key, lambda: self.prepared(batch_size, **how, job=job), most=MOST_PREPARED
-        )
-        samples = subject.graph.samples(batch_size)
-        return prepared.like(target=target, libraries=self.libraries, batch_size=samples, **how)
-
     def lowered(self, graph: LayerGraph, *, input_gradient: bool | None) -> LoweredGraph:
         """Lower a graph."""
         return lowered_graph(
@@ -242,7 +255,7 @@ class Lowering:
             profile=self.profile,
             processor=self.target.processor,
             lowered_for=self.target.lowered_for,
-            support=self.support,
+            support=self.software[1],
             recompute=self.recompute,
         )
 
