@@ -21,7 +21,13 @@ from perfmodel.prediction.job.agreement import (
     Synchronous,
     ThroughServer,
 )
-from perfmodel.prediction.job.agreement_options import LIBRARY, PARAMETER_SERVER, WITH_SERVER, with_habits_of
+from perfmodel.prediction.job.agreement_options import (
+    ALL_SHARED,
+    LIBRARY,
+    PARAMETER_SERVER,
+    WITH_SERVER,
+    with_habits_of,
+)
 from perfmodel.prediction.job.exchange_times import Groups, worker_groups
 from perfmodel.prediction.job.parameter_server import Server, visit_of
 from perfmodel.records import ELEMENT_BYTES, Phase
@@ -121,7 +127,8 @@ def agreement_of(
 ) -> Agreement | None:
     """Make the agreement that a job asks for; None if its workers do not exchange gradients."""
     _check_speeds(asked, system_part, subject)
-    if asked.sync == NO_SYNC or system_part is None or Phase.BACKWARD not in subject.phase.parts:
+    gathers = asked.shard_stage == ALL_SHARED  # parameters, in inference too
+    if asked.sync == NO_SYNC or system_part is None or not (gathers or Phase.BACKWARD in subject.phase.parts):
         return None
     layout = Layout(workers=system_part.worker_count) if placement is None else placement.layout
     if layout.data_size == 1 and asked.sync not in WITH_SERVER:
