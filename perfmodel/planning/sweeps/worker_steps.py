@@ -124,55 +124,58 @@ class Section:
         return self.joined([kind.prepared.batch_size for kind in self.kinds])
 
     @derived_property
-    def own(self) -> StepTime:
-        """Step of each worker alone. [s]"""
-
-        def joined(values: tuple[Any, ...]) -> Any:
-            return 0.0 if all(np.ndim(each) == 0 and each == 0 for each in values) else self.joined(values)
-
-        return StepTime._make(map(joined, zip(*(kind.timed.parts for kind in self.kinds), strict=True)))
-
-    @property
     def whole(self) -> StepTime:
-        """The same as ``own``, under the name that the composition uses. [s]"""
-        return self.own
+        """Step of each worker alone. [s]"""
+        return StepTime._make(
+            map(self._joined_unless_none, zip(*(kind.timed.parts for kind in self.kinds), strict=True))
+        )
+
+    def _joined_unless_none(self, values: Sequence[Any]) -> Any:
+        return 0.0 if all(np.ndim(value) == 0 and value == 0 for value in values) else self.joined(values)
+
+    def copied_s(self, agreement: Agreement) -> Any:
+        """Time to copy gradients into the messages of an exchange and back. [s]"""
+        return self._joined_unless_none(
+            [kind.prepared.copied_s(kind.timed.stages[0], agreement) for kind in self.kinds]
+        )
 
     @property
     def forward(self) -> StepTime:
         """Not available: workers of a sweep hold the whole network. [s]"""
         raise AssertionError
 
-    backward = update = adding = forward
+    backward = update = adding = copying_s = forward
 
     @derived_property
     def gradients(self) -> GradientSchedule:
         """Times at which each worker's gradients are ready. [s]"""
-        each = [kind.schedule for kind in self.kinds]
+        schedules = [kind.schedule for kind in self.kinds]
         varied: dict[str, Any] = {
-            name: self.joined([getattr(schedule, name) for schedule in each])
+            name: self.joined([getattr(schedule, name) for schedule in schedules])
             for name in ("ready_s", "wanted_s", "forward_s", "backward_s")
         }
-        assert each[0] is not None
-        return replace(each[0], **varied)
+        assert schedules[0] is not None
+        return replace(schedules[0], **varied)
 
     @derived_property
     def memory_bytes(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
         footprints = [kind.prepared.footprint(kind.timed) for kind in self.kinds]
-        one = [kind.one_input_bytes(each) for kind, each in zip(self.kinds, footprints, strict=True)]
+        one = [kind.one_input_bytes(footprint) for kind, footprint in zip(self.kinds, footprints, strict=True)]
         kept = [
-            each.total_bytes - each.input_bytes + input_bytes for each, input_bytes in zip(footprints, one, strict=True)
+            footprint.total_bytes - footprint.input_bytes + input_bytes
+            for footprint, input_bytes in zip(footprints, one, strict=True)
         ]
-        return self.joined(kept), self.joined(one), self.joined([each.capacity_bytes for each in footprints])
+        return self.joined(kept), self.joined(one), self.joined([footprint.capacity_bytes for footprint in footprints])
 
     @derived_property
     def by_framework(self) -> list[tuple[WorkerKind, NDArray[np.int64]]]:
         """One kind per framework, and the workers that share its copies."""
-        found: dict[Hashable, tuple[WorkerKind, list[bool]]] = {}
+        by_profile: dict[Hashable, tuple[WorkerKind, list[bool]]] = {}
         for index, kind in enumerate(self.kinds):
             key = (id(kind.prepared.profile), kind.prepared.pinned)
-            found.setdefault(key, (kind, [False] * len(self.kinds)))[1][index] = True
-        return [(kind, np.flatnonzero(self.joined(alike))) for kind, alike in found.values()]
+            by_profile.setdefault(key, (kind, [False] * len(self.kinds)))[1][index] = True
+        return [(kind, np.flatnonzero(self.joined(alike))) for kind, alike in by_profile.values()]
 
     @derived_property
     def numbered_devices(self) -> tuple[list[str], NDArray[np.intp]]:
@@ -251,9 +254,9 @@ class Workers:
         timed: dict[Hashable, TimedStep],
     ) -> WorkerKind | None:
         """Return workers that differ only in batch size; None where predict must evaluate each."""
-        given = self.space.resolved(codes)
-        asked: dict[str, Any] = {name: given.get(name) for name in ("device", "system", "threads")}
-        job = self._known.job(codes, given)
+        arguments = self.space.resolved(codes)
+        asked: dict[str, Any] = {name: arguments.get(name) for name in ("device", "system", "threads")}
+        job = self._known.job(codes, arguments)
         if job.target.lowered_for not in FAST_TARGETS:
             return None
         sizes = [self._batch_size(code) for code in batches.tolist()]
@@ -276,9 +279,9 @@ class Workers:
         return WorkerKind(prepared=prepared, timed=timed[key], places=places, asked=asked)
 
     def _batch_size(self, code: int) -> int:
-        given = self.space.value("batch_size", code)
+        batch_size = self.space.value("batch_size", code)
         graph = self.space.graph
-        return int(graph.samples(graph.fixed_batch_size if given is None else given))
+        return int(graph.samples(graph.fixed_batch_size if batch_size is None else batch_size))
 
     def _processor(self, target: Target, codes: Mapping[str, int]) -> Hashable:
         """Return a key that processors with the same times share."""
@@ -443,10 +446,10 @@ class JointSteps:
                 self._kept[key] = make()
             except PerfmodelError as error:
                 self._kept[key] = Refusal(str(error), section.first.system)
-        found = self._kept[key]
-        if isinstance(found, Refusal):  # a new exception: a cached one would keep the frames in its traceback alive
-            raise Refusal(found.reason, found.system)
-        return found
+        kept = self._kept[key]
+        if isinstance(kept, Refusal):  # a new exception: a cached one would keep the frames in its traceback alive
+            raise Refusal(kept.reason, kept.system)
+        return kept
 
     def _usd_per_hour(self, section: Section) -> Any:
         if "usd_per_hour" not in section.kept:
@@ -523,16 +526,19 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
     varied = isinstance(agreement, Asynchronous) and agreement.numbers.times is not None
     if not (merged or varied):
         return _composed(section, agreement)
-    # a searched value, or one that follows from a search, is found for each worker alone
-    found = [_composed(section.some(np.array([index])), agreement) for index in range(len(section.batch_size))]
+    # a search, or what follows from one, runs for each worker separately
+    composed = [_composed(section.some(np.array([index])), agreement) for index in range(len(section.batch_size))]
 
     def joined(steps: list[StepTime]) -> StepTime:
         return StepTime._make(np.array([[float(np.ravel(part)[0]) for part in step] for step in steps]).T)
 
-    return replace(found[0], parts=joined([each.parts for each in found]), own=joined([each.own for each in found]))
+    return replace(
+        composed[0], parts=joined([step.parts for step in composed]), own=joined([step.own for step in composed])
+    )
 
 
 def _composed(section: Section, agreement: Agreement | None) -> Composed:
-    work = StageWork(times=section, exchanges_gradients=agreement is not None)
+    copied_s = 0.0 if agreement is None else section.copied_s(agreement)
+    work = StageWork(times=section, exchanges_gradients=agreement is not None, copied_s=copied_s)
     composed = agreed([work], orders=section.first.prepared.orders, agreement=agreement)
     return replace(composed, stages=())  # a section caches its composed step, whose stages would refer back to it

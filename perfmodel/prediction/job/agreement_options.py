@@ -29,6 +29,9 @@ LIBRARY: Final = "all_reduce"
 WAITING: Final = (LIBRARY, *ALL_REDUCES)
 """Strategies in which all workers wait for each other in every step."""
 
+ALL_SHARED: Final = 3
+"""Stage of sharing at which workers share parameters too, and so gather them in every phase. [1]"""
+
 WITH_SERVER: Final = (PARAMETER_SERVER, *SCHEMES)
 """Strategies that exchange even with one worker, because a server holds its parameters."""
 
@@ -89,7 +92,8 @@ def resolve_agreement(
 ) -> Agreement | None:
     """Make the agreement that a job asks for."""
     _check_speeds(asked, system_part, subject)
-    if asked.sync == NO_SYNC or system_part is None or Phase.BACKWARD not in subject.phase.parts:
+    gathers = asked.shard_stage == ALL_SHARED  # parameters, in inference too
+    if asked.sync == NO_SYNC or system_part is None or not (gathers or Phase.BACKWARD in subject.phase.parts):
         return None
     from perfmodel.prediction.job.agreements import agreement_of
 

@@ -89,10 +89,15 @@ def gradient_schedule(
         phase: [each for each in table.occurrences if each.phase is phase] for phase in (Phase.FORWARD, Phase.BACKWARD)
     }
     ends = {phase: running_total(seconds[[each.group for each in listed]]) for phase, listed in by_phase.items()}
-    first = {}
-    for place, each in reversed(list(enumerate(by_phase[Phase.FORWARD]))):
-        first[each.layer] = place
-    last = {each.layer: place for place, each in enumerate(by_phase[Phase.BACKWARD]) if each.layer in parameter_counts}
+    trained = tuple(parameter_counts)
+    first: dict[str, int] = {}
+    for place, occurrence in enumerate(by_phase[Phase.FORWARD]):
+        first.setdefault(occurrence.layer, place)
+    last = {occurrence.layer: place for place, occurrence in enumerate(by_phase[Phase.BACKWARD])}
+    first, last = (
+        _with_fused(first, trained, default=0),
+        _with_fused(last, trained, default=len(by_phase[Phase.BACKWARD]) - 1),
+    )
     layers = tuple(sorted(last, key=lambda name: last[name]))
     starts = np.concatenate([np.zeros_like(ends[Phase.FORWARD][:1]), ends[Phase.FORWARD]])
     return GradientSchedule(
@@ -103,6 +108,14 @@ def gradient_schedule(
         forward_s=ends[Phase.FORWARD][-1],
         backward_s=ends[Phase.BACKWARD][-1],
     )
+
+
+def _with_fused(places: Mapping[str, int], trained: Sequence[str], *, default: int) -> dict[str, int]:
+    """Place of each trained layer; one whose operations are fused into another's has the place of the layer before."""
+    with_fused: dict[str, int] = {}
+    for name in trained:
+        default = with_fused[name] = places.get(name, default)
+    return with_fused
 
 
 def joined(
