@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.sync.placed import placed_once
-from perfmodel.sync.registry import collective, place_library
+from perfmodel.sync.registry import LibraryCollective, collective, place_library
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from perfmodel.parallelism.base import Exchange, Layout, Placement, StageGraph
     from perfmodel.sync.base import Collective
     from perfmodel.sync.placed import Placed
-    from perfmodel.sync.registry import LibraryCollective
 
 RING: Final = "ring_all_reduce"
 """Algorithm that sums within groups that share layers; data-parallel workers may use another."""
@@ -84,6 +83,11 @@ class LinkExchanges:
         """Bytes a device sends in an exchange; unknown over bare links. [B]"""
         return math.nan
 
+    def taken_share(self, exchange: Exchange, stage: StageGraph) -> Any:
+        """Share of a device that messages occupy: none over bare links. [1]"""
+        del exchange, stage
+        return 0.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedExchanges:
@@ -97,6 +101,7 @@ class PlacedExchanges:
     topology: Topology
     names: tuple[str, ...]
     library: CollectiveLibrary | None = None
+    unit_count: int = 1
     _known: dict[object, Placed | LibraryCollective | None] = field(default_factory=dict)
     _times: dict[tuple[int, bytes], Any] = field(default_factory=dict)
 
@@ -119,6 +124,11 @@ class PlacedExchanges:
             return 0.0
         senders = len(groups) * (1 if exchange.kind == "send" else len(groups[0]))
         return float(placed.call(size_bytes).placed.sent_bytes(size_bytes)) / senders
+
+    def taken_share(self, exchange: Exchange, stage: StageGraph) -> Any:
+        """Share of a device that messages of the library occupy. [1]"""
+        placed = self.placed(exchange, stage)
+        return placed.taken_share(unit_count=self.unit_count) if isinstance(placed, LibraryCollective) else 0.0
 
     def placed(self, exchange: Exchange, stage: StageGraph) -> Placed | LibraryCollective | None:
         """Place an exchange of all its simultaneous groups on the topology."""

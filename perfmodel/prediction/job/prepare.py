@@ -409,5 +409,11 @@ class Lowering:
         key = (id(topology), names, self.layout.stages, self.layout.tensor_size, calls_library)
         if key not in known:
             library = collectives_of(self.profile) if calls_library else None
-            known[key] = PlacedExchanges(placement=placement, topology=topology, names=names, library=library)
+            known[key] = PlacedExchanges(
+                placement=placement,
+                topology=topology,
+                names=names,
+                library=library,
+                unit_count=system_part.device.unit_count,
+            )
         return replace(known[key], placement=placement)

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from perfmodel.cost.overlap import slowed_exchange
 from perfmodel.cost.pipeline_order import Orders, orders_of
 from perfmodel.derived import derived, derived_property
 from perfmodel.hardware.dataset import DatasetFile
-from perfmodel.numeric import exceeds, maximum, where
+from perfmodel.numeric import exceeds, where
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
+from perfmodel.prediction.job.beside import started_exchanges
 from perfmodel.prediction.job.compose import Composed, Longest, PhaseTimes, StageWork, compose
 from perfmodel.prediction.job.lowered import gradient_dtype
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from perfmodel.prediction.job.lowered import LoweredGraph
     from perfmodel.prediction.job.subject import Subject
 
+    _StageTimes = TimedStage | SlowedTimes
     _ExchangeTimes = dict[tuple[Phase, str], list[tuple[Exchange, Any]]]
     from perfmodel.prediction.memory.footprint import MemoryFootprint
 
@@ -94,6 +97,9 @@ class Exchanges(Protocol):
 
     def sent_bytes(self, exchange: Exchange, size_bytes: float, stage: StageGraph) -> float:
         """Mean bytes that a device sends in such an exchange. [B]"""
+
+    def taken_share(self, exchange: Exchange, stage: StageGraph) -> Any:
+        """Share of a device that the messages of an exchange occupy. [1]"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -345,7 +351,7 @@ class Prepared:
         waits_s = timed.parts.exposed_transfer_s + timed.parts.input_wait_s
         return float(waits_s + slower * device_s)
 
-    def works(self, times: Sequence[PhaseTimes], *, known: dict[Any, StageWork] | None = None) -> list[StageWork]:
+    def works(self, times: Sequence[_StageTimes], *, known: dict[Any, StageWork] | None = None) -> list[StageWork]:
         """Numbers of stages with their exchanges; those known from other cuts are reused. [s]"""
         if known is None:
             return [self._work(stage, stage_times) for stage, stage_times in zip(self.stages, times, strict=True)]
@@ -358,37 +364,50 @@ class Prepared:
             works.append(known[key])
         return works
 
-    def _work(self, stage: Stage, times: PhaseTimes) -> StageWork:
+    def _work(self, stage: Stage, times: _StageTimes) -> StageWork:
         placed = stage.placed
         work = StageWork(times=times, device=placed.device, **self._adding_up(stage, times))
         if self.exchanges is None or not _alike_exchanges(placed):
             return work
         seconds_of = self._exchange_times(stage)
+        beside = self.profile.exchange.tensor_beside
 
-        def seconds(phase: Phase, group: str, *, kind: str | None = None, hidden: bool | None = None) -> Any:
+        def seconds(phase: Phase, group: str, *, kind: str | None = None, waited_for: bool = False) -> Any:
             listed = seconds_of.get((phase, group))
             if listed is None:
                 return 0
             return sum(
                 exchange_s
                 for exchange, exchange_s in listed
-                if kind in (None, exchange.kind) and hidden in (None, exchange.hidden)
+                if kind in (None, exchange.kind)
+                and not (waited_for and exchange.beside and exchange.beside.role in beside)
             )
 
-        def group_s(phase: Phase, lasting_s: Any) -> Any:
-            hidden_s = seconds(phase, "tensor", hidden=True)
-            return seconds(phase, "tensor", hidden=False) + maximum(hidden_s - lasting_s, 0.0)
-
         phases = (Phase.FORWARD, Phase.BACKWARD)
-        lasting = (times.forward.step_s, times.backward.step_s)
+        forward_s, backward_s = (seconds(phase, "tensor", waited_for=True) for phase in phases)
         return replace(
             work,
-            group_s=(group_s(phases[0], lasting[0]), group_s(phases[1], lasting[1])),
+            group_s=(forward_s, backward_s + self._started_s(stage, times, beside)),
             exchanged_s=sum(seconds(phase, group) for phase in phases for group in ("tensor", "pipeline")),
             send_s=tuple(seconds(phase, "pipeline", kind="send") for phase in phases),
             tied_s=sum(seconds(Phase.UPDATE, group) for group in ("tensor", "pipeline")),
             **self._gathering(seconds_of),
         )
+
+    def _started_s(self, stage: Stage, times: _StageTimes, beside: tuple[str, ...]) -> Any:
+        """Time of the exchanges that software runs beside products, as far as it lengthens the backward turn. [s]"""
+        exchanges, samples = self.exchanges, self.samples(stage)
+        if exchanges is None or not beside:
+            return 0
+        exposed_s: Any = 0
+        for exchange, groups, repeat in started_exchanges(stage, beside):
+            exposed_s = exposed_s + repeat * slowed_exchange(
+                ready_s=[0.0],
+                message_s=[exchanges(exchange, exchange.size_bytes(samples), stage.placed)],
+                computed_s=times.operations_s(groups) if groups else 0.0,
+                slowdown=0.0 if exchanges.library is None else exchanges.taken_share(exchange, stage.placed),
+            )
+        return exposed_s
 
     def _adding_up(self, stage: Stage, times: PhaseTimes) -> dict[str, Any]:
         if self.agreement is None or not self.trains or not stage.exchanges_gradients:
@@ -525,6 +544,7 @@ def _alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
     counted: dict[Any, tuple[Exchange, int]] = {}
     for exchange in placed.exchanges:
         if exchange.group != "data" or exchange.kind == "all_gather":
+            beside = None if exchange.beside is None else exchange.beside.role
             key = (
                 exchange.kind,
                 exchange.group,
@@ -532,6 +552,7 @@ def _alike_exchanges(placed: StageGraph) -> list[tuple[Exchange, int]]:
                 exchange.bytes_per_sample,
                 exchange.fixed_bytes,
                 exchange.hidden,
+                beside,
             )
             first, count = counted.get(key, (exchange, 0))
             counted[key] = (first, count + 1)
