@@ -24,6 +24,10 @@ class Beside(NamedTuple):
     layers: tuple[str, ...]
 
 
+ALL_SHARED: Final = 3
+"""``shard_stage`` (of ZeRO) at which workers share parameters too, and so gather them in every phase. [1]"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """One exchange of a device with others in a step.

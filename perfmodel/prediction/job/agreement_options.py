@@ -24,9 +24,6 @@ LIBRARY: Final = "all_reduce"
 WAITING: Final = (LIBRARY, *ALL_REDUCES)
 """Strategies in which all workers wait for each other in every step."""
 
-ALL_SHARED: Final = 3
-"""Stage of sharing at which workers share parameters too, and so gather them in every phase. [1]"""
-
 WITH_SERVER: Final = (PARAMETER_SERVER, *SCHEMES)
 """Strategies that exchange even with one worker, because a server holds its parameters."""
 

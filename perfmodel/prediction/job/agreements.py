@@ -11,7 +11,7 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.library import CollectiveLibrary, load_collective_library
 from perfmodel.numeric import maximum
-from perfmodel.parallelism.base import Layout, Placement
+from perfmodel.parallelism.base import ALL_SHARED, Layout, Placement
 from perfmodel.prediction.arguments.checks import NO_SYNC
 from perfmodel.prediction.job.agreement import (
     Agreement,
@@ -22,7 +22,6 @@ from perfmodel.prediction.job.agreement import (
     ThroughServer,
 )
 from perfmodel.prediction.job.agreement_options import (
-    ALL_SHARED,
     LIBRARY,
     PARAMETER_SERVER,
     WITH_SERVER,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, short_repr
+from perfmodel.graph import LayerGraph
 from perfmodel.hardware.catalogue import load_system
 from perfmodel.hardware.cluster import several
 from perfmodel.hardware.wiring import Wired
@@ -27,7 +28,6 @@ from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.framework.profile import FrameworkProfile
-    from perfmodel.graph import LayerGraph
     from perfmodel.hardware.fit_file import FitFile
     from perfmodel.parallelism.base import Placement
     from perfmodel.prediction.device.target import Target
@@ -75,6 +75,9 @@ class Job(JobAttributes):
     """Checked arguments that differ from their defaults. [-]"""
 
     def __init__(self, graph: LayerGraph | Run, **arguments: Unpack[JobArguments]) -> None:
+        if not isinstance(graph, LayerGraph | Run):
+            allowed = "a LayerGraph (see pm.zoo) or a Run of a measurement table; job.replace(...) changes a job"
+            raise ArgumentError("graph", graph, allowed)
         asked = asked_of(arguments)
         attributes = self.__dict__
         attributes["graph"] = graph

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from perfmodel.graph.storage import is_parameter, mask_tensors, saved_bytes, ten
 from perfmodel.layers.optimizers import NoUpdate
 from perfmodel.layers.passes import MASK_BYTES
 from perfmodel.numeric import maximum
+from perfmodel.parallelism.base import ALL_SHARED
 from perfmodel.records import ELEMENT_BYTES, Phase
 
 if TYPE_CHECKING:
@@ -292,7 +293,7 @@ class UnitBytes:
 
     def alive(self, stage: int, *, ahead: int) -> tuple[float, float]:
         """Parameters, with those of blocks gathered ahead [1], and gradients beside a device's own shares. [B]"""
-        gathered = self.root_bytes + (1 + ahead) * self.block_bytes if stage == DEEPEST else 0.0
+        gathered = self.root_bytes + (1 + ahead) * self.block_bytes if stage == ALL_SHARED else 0.0
         # gradients outside blocks are complete last; those of a block are cast before they are exchanged
         reduced = self.root_bytes + (1 + self.reduced_ratio) * self.block_bytes if stage > 1 else 0.0
         return gathered, reduced
@@ -316,10 +317,6 @@ def unit_bytes(prepared: Prepared, stages: Sequence[Stage]) -> UnitBytes:
         reduced_ratio=(prepared.gradient_bytes != element_bytes) * prepared.gradient_bytes / element_bytes,
         copied_bytes=float(overhead * copied),
     )
-
-
-DEEPEST: Final = 3
-"""``shard_stage`` at which parameters are shared too. [1]"""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -348,7 +345,7 @@ class DeviceMemory:
 
         def of(footprint: MemoryFootprint) -> MemoryFootprint:
             weights, gradients, optimizer = model_state_bytes(
-                weights_bytes=footprint.weights_bytes - (units.copied_bytes if stage == DEEPEST else 0.0),
+                weights_bytes=footprint.weights_bytes - (units.copied_bytes if stage == ALL_SHARED else 0.0),
                 gradients_bytes=footprint.gradients_bytes,
                 optimizer_bytes=footprint.optimizer_bytes,
                 shard_stage=stage,
