@@ -30,7 +30,7 @@ from perfmodel.measurements.table import MeasuredRow, MeasurementTable
 from perfmodel.validation.protocols import baselines
 from perfmodel.validation.protocols.cells import PredictedCell
 from perfmodel.validation.scores import metrics
-from perfmodel.validation.scores.report import ValidationReport
+from perfmodel.validation.scores.validation_report import ValidationReport
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "generalisation.md"

@@ -17,7 +17,7 @@ MOST_SHOWN = 200
 
 
 def short_repr(value: object) -> str:
-    """Return a value as a message shows it: an object loaded from a file by the file's name, a long text cut short.
+    """Return a value as a message shows it: a loaded object by the name of its file, a long text cut short.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def nearest_hint(name: str, known: Iterable[str], *, what: str = "nearest") -> s
     known : iterable of str
         What there is. [-]
     what : str
-        What the near one is said to be. [-]
+        Word before the nearest name. [-]
     """
     nearest = nearest_match(name, known)
     return f" ({what}: {nearest})" if nearest else ""
@@ -79,7 +79,7 @@ class SpecError(PerfmodelError, ValueError):
 
 
 class FreeSizeError(SpecError):
-    """A file has free sizes that must be given; says where they occur and how to give them.
+    """A file has free sizes that the caller must set; says where they occur and how to set them.
 
     Parameters
     ----------
@@ -204,7 +204,7 @@ class TaskError(PerfmodelError, ValueError):
 
 
 class CalibrationError(PerfmodelError, ValueError):
-    """A fit or a calibration cannot be done with what it was given; says which rows and why."""
+    """A fit or a calibration is impossible with its data; says which rows are at fault and why."""
 
 
 class TableError(PerfmodelError, ValueError):
@@ -264,7 +264,7 @@ class MissingPackageError(PerfmodelError, ImportError):
 
 
 class PerfmodelWarning(UserWarning):
-    """Base of every warning that perfmodel gives: something is not counted as one might expect."""
+    """Base of every warning of perfmodel: something is counted otherwise than expected."""
 
 
 class OpaqueLayerWarning(PerfmodelWarning):

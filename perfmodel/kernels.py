@@ -86,7 +86,7 @@ Kernel = Matmul | Stream
 
 
 def in_one_call(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-    """Return kernels that a library issues one after the other when it is called once.
+    """Return the kernels that one call of a library issues one after the other.
 
     Parameters
     ----------

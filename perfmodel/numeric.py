@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def expanded(value: Quantity) -> Quantity:
-    """Return a symbolic count as a sum of products, in which like terms have met; anything else as it is.
+    """Expand a symbolic count to a sum of products and collect like terms; return anything else unchanged.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def minimum(first: Quantity, second: Quantity) -> Quantity:
 
 
 def largest(values: Iterable[Quantity]) -> Quantity:
-    """Return the largest of some numbers, or an expression for it: what is certain not to be is left out.
+    """Return the largest of some quantities; of symbols, the maximum of those that may be the largest.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def largest(values: Iterable[Quantity]) -> Quantity:
 
 
 def undominated(rows: Iterable[tuple[Quantity, ...]]) -> list[tuple[Quantity, ...]]:
-    """Return the rows of numbers or expressions of which none is certain to be at most another, number for number.
+    """Return the rows that no other row is certain to equal or exceed in every column.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def undominated(rows: Iterable[tuple[Quantity, ...]]) -> list[tuple[Quantity, ..
 
 
 def never_exceeds(first: Quantity, second: Quantity) -> bool:
-    """Tell whether one number is at most another, or an expression certain to be, maximum for maximum.
+    """Tell whether a quantity is certainly at most another; a maximum is compared operand by operand.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def never_exceeds(first: Quantity, second: Quantity) -> bool:
 
 
 def _of_max(value: Any) -> list[Any]:
-    """Return the operands of a maximum, those of nested ones among them."""
+    """Return the operands of a maximum, including those of nested maxima."""
     import sympy
 
     value = sympy.sympify(value)
@@ -165,7 +165,7 @@ def ceil(value: Quantity) -> Quantity:
 
 
 def ceil_ratio(numerator: Quantity, denominator: Quantity) -> Quantity:
-    """Divide and round up, element by element; of symbols the ratio is kept exact, so that no whole one is exceeded.
+    """Divide and round up, element by element; ratios of symbols stay exact, so that a whole one is not rounded up.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def _by_name(name: str, value: Quantity) -> Quantity:
 
 
 def exponential_less_one(value: Quantity) -> Quantity:
-    """Return e to a power less one, element by element, with all digits where the power is small.
+    """Return e to a power minus one, element by element; small powers keep all their digits.
 
     Examples
     --------
@@ -234,7 +234,7 @@ def exponential_less_one(value: Quantity) -> Quantity:
 
 
 def share_of(total: Quantity, parts: Quantity) -> Quantity:
-    """Return one of equal parts of a count that they divide, e.g. the channels of a group; exact for symbols too.
+    """Divide a count into equal parts without a remainder, e.g. channels into groups; exact for symbols too.
 
     Examples
     --------
@@ -282,7 +282,7 @@ def where(condition: Quantity, if_true: Quantity, if_false: Quantity) -> Quantit
 
 
 def geometric_sum(ratio: Quantity, count: Quantity) -> Quantity:
-    r"""Return the sum of so many powers of a ratio from 0 to 1, which need not be a whole number of them.
+    r"""Return the sum of ``count`` powers of a ratio between 0 and 1; ``count`` need not be whole.
 
     .. math:: G(q, k) = \frac{1 - q^k}{1 - q}, \qquad G(1, k) = k
 
@@ -295,15 +295,15 @@ def geometric_sum(ratio: Quantity, count: Quantity) -> Quantity:
         return where(exceeds(1, ratio), (1 - ratio**count) / (1 - ratio), count)
     inside = np.greater(ratio, 0) & np.less(ratio, 1)
     logarithm = np.log(np.where(inside, ratio, 0.5))
-    # expm1, as both differences lose their digits where the ratio is close to 1
+    # expm1, because both differences lose their digits if the ratio is close to 1
     total = np.expm1(count * logarithm) / np.expm1(logarithm)
     return np.where(inside, total, np.where(np.greater(ratio, 0), count, 1.0))
 
 
 def exceeds(first: Quantity, second: Quantity) -> Quantity:
-    """Tell whether the first quantity is larger than the second, element by element; of symbols, an open condition.
+    """Tell whether the first quantity is larger than the second, element by element; symbols give a condition.
 
-    numpy would ask an array of symbols for truth values, which they do not have yet.
+    A plain comparison of symbols would fail, because numpy asks each result for its truth value.
 
     Examples
     --------
@@ -338,7 +338,7 @@ def minimum_along_first_axis(values: NDArray[Any]) -> Quantity:
 
 
 def minima_of_runs(values: NDArray[Any], starts: NDArray[np.intp]) -> NDArray[Any]:
-    """Return the minimum of each run of rows, which ends where the next begins: of numbers by numpy, else unevaluated.
+    """Return the minimum of each run of rows, given where runs start; minima of symbols stay unevaluated.
 
     Examples
     --------
@@ -369,7 +369,7 @@ def total(values: Quantity) -> Quantity:
 
 
 def running_total(values: NDArray[Any]) -> Quantity:
-    """Return the sums over the first axis up to each element; of symbols each by the name of the one before.
+    """Return the running sums over the first axis; each symbolic sum refers to the previous one by name.
 
     Examples
     --------

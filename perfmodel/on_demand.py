@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -32,8 +31,8 @@ def listed(init_file: str) -> dict[str, str]:
     >>> listed(perfmodel.layers.__file__)["GELU"]
     'perfmodel.layers.activation'
     """
-    stub = Path(init_file).with_suffix(".pyi").read_text(encoding="utf-8")
-    return {name: module for module, name in _LINE.findall(stub)}
+    with open(f"{init_file}i", encoding="utf-8") as stub:  # noqa: PTH123 - pathlib is a third of the time of an import
+        return {name: module for module, name in _LINE.findall(stub.read())}
 
 
 def loaded(package: str, module_of: Mapping[str, str], name: str) -> Any:

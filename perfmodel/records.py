@@ -23,8 +23,8 @@ Quantity = Any
 ELEMENT_BYTES: dict[str, int] = {
     "fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "mxfp8": 2, "nvfp4": 2, "int8": 2
 }  # fmt: skip
-"""Bytes of one element in memory by a network's data type; tf32 is stored as fp32, and the types of eight bits or fewer
-are recipes that cast operands of linear layers of a 16-bit network. [B]"""
+"""Bytes of one element in memory by a network's data type. tf32 is stored as fp32; types of eight bits or fewer are
+recipes that cast only the operands of linear layers of a 16-bit network. [B]"""
 
 
 class Phase(StrEnum):
@@ -81,7 +81,7 @@ class Work:
         )
 
     def simplified(self) -> Work:
-        """Return the same with symbolic counts expanded to sums of products; numbers as they are."""
+        """Return the same with symbolic counts expanded to sums of products."""
         return Work(expanded(self.flop_count), expanded(self.read_bytes), expanded(self.written_bytes))
 
     @property
@@ -153,8 +153,8 @@ class MemoryPass:
     read_index_bytes, written_index_bytes : int, ndarray or sympy.Expr
         Traffic of masks (1 B an element) and indices (4 B), whose size is independent of the data type. [B]
     row_elements : int
-        Elements that depend on one another, because one result is reduced from them; zero where the pass is no
-        reduction that anyone does serially. [1]
+        Elements that are reduced to one result, and so depend on one another; zero if no framework reduces them
+        serially. [1]
     parts : int, ndarray or sympy.Expr
         Independent parts that a framework without batching handles one by one, e.g. rows with words of different
         classes. [1]
@@ -205,8 +205,8 @@ class Recurrence:
     bias_vectors : int
         Bias vectors per gate: 0, 1, or 2 as cuDNN and torch keep them. [1]
     first_state_gradient : bool
-        Whether the state before the first step wants a gradient; where it does not, the backward pass through time
-        takes one recurrent product less. [-]
+        Whether the state before the first step needs a gradient; if not, the backward pass through time has one
+        recurrent product fewer. [-]
     role : Role
         OUTPUT; INPUT_GRADIENT includes the backward pass through time; WEIGHT_GRADIENT the weights'. [-]
     """
@@ -352,7 +352,7 @@ class Convolution:
 
     @property
     def mirrored(self) -> Convolution:
-        """The plain convolution from this one's output to its input, in the role that does this one's products.
+        """The convolution from this one's output to its input, in the role that does the same products.
 
         Its input gradient is what a transposed convolution computes, and its output is the transposed one's input
         gradient. A bias is left out, because no gradient has one.
@@ -403,7 +403,7 @@ class Convolution:
 
 
 STATISTIC_BYTES = 4
-"""Size of what is kept of a row of scores in order to make it again: the logarithm of its sum, single precision [B]."""
+"""Size of what is kept of a row of scores to compute it again: the logarithm of its sum, in single precision [B]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

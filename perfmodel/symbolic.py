@@ -30,7 +30,7 @@ def is_symbolic(*operands: Quantity) -> bool:
     >>> is_symbolic(1.0, 2.0)
     False
     """
-    if "sympy" not in _LOADED:  # nobody can have made a symbol
+    if "sympy" not in _LOADED:  # without sympy there are no symbols
         return False
     for operand in operands:
         kind = type(operand)
@@ -57,7 +57,7 @@ def elementwise(function: Callable[..., Any], *operands: Quantity) -> Quantity:
 
 
 def exact(value: Quantity) -> Quantity:
-    """Return a number, or an array of them, as the very fraction that its bits are, for exact symbolic counts.
+    """Convert numbers to the exact fractions that their bits stand for, for exact symbolic counts.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def exact(value: Quantity) -> Quantity:
 
 
 Namer = Callable[..., Any]
-"""Gets an expression, what it is, its place in its array, and ``part``, what it belongs to; returns its symbol."""
+"""Function from an expression, its name, its place in an array and the ``part`` it belongs to, to its symbol."""
 
 _NAMER: ContextVar[Namer | None] = ContextVar("namer", default=None)
 _NO_NAMES = nullcontext()
@@ -82,7 +82,7 @@ _NO_NAMES = nullcontext()
 
 @contextmanager
 def naming(namer: Namer) -> Iterator[None]:
-    """Let a function name intermediate expressions, for as long as a formula is written."""
+    """Let a function name intermediate expressions inside the block."""
     token = _NAMER.set(namer)
     try:
         yield
@@ -91,7 +91,7 @@ def naming(namer: Namer) -> Iterator[None]:
 
 
 def naming_of(part: object) -> AbstractContextManager[None]:
-    """Let names that are made meanwhile belong to a part of the formula, such as a stage; else nothing.
+    """Assign the names made inside the block to a part of the formula, such as a stage.
 
     Examples
     --------
@@ -104,10 +104,10 @@ def naming_of(part: object) -> AbstractContextManager[None]:
 
 
 def named(value: Quantity, name: str) -> Quantity:
-    """Return an intermediate under a name of its own, so that what follows does not repeat it; numbers as they are.
+    """Replace an intermediate expression by a name, so that later ones do not repeat it; return numbers unchanged.
 
-    Without this the time of a kernel would be written out wherever it counts, and that of a step would grow with the
-    square of the kernels. Only inside :func:`naming` does it change anything.
+    Otherwise the time of a kernel would be written out wherever it is used, and a step's expression would grow with
+    the square of the number of kernels. It has an effect only inside :func:`naming`.
 
     Examples
     --------

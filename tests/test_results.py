@@ -11,7 +11,7 @@ import perfmodel as pm
 from perfmodel.errors import ArgumentError
 from perfmodel.framework.kernel_classes import pass_class
 from perfmodel.prediction.words.prediction_text import roofline_points, roofs_of
-from perfmodel.validation.live.report import LiveReport, LiveRow
+from perfmodel.validation.live.live_report import LiveReport, LiveRow
 
 PAGE = (Path(__file__).parent.parent / "docs" / "results.md").read_text(encoding="utf-8")
 JOB = {"batch_size": 16, "device": "gtx_1080"}

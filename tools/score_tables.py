@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from perfmodel.measurements.table import MeasurementTable, Run
     from perfmodel.prediction.prediction import Prediction
     from perfmodel.validation.scores.interval_coverage import IntervalRow
-    from perfmodel.validation.scores.report import ValidationReport
+    from perfmodel.validation.scores.validation_report import ValidationReport
 
 
 COUNT: Final = 10

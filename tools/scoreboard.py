@@ -30,11 +30,12 @@ from board_records import (
     save_scoreboard,
 )
 from perfmodel.atomic_write import replacement_of
-from perfmodel.cli.output import ProgressOption, progress_bar
+from perfmodel.cli.output import ProgressOption
 from perfmodel.errors import ArgumentError, PerfmodelError
 from perfmodel.measurements.kernel_tables import read_data_folder
 from perfmodel.prediction.arguments.checks import one_of
 from perfmodel.presentation.figures import parity_plot, save
+from perfmodel.presentation.progress import progress_bar
 from perfmodel.presentation.tables import Grid, html_page, markdown_page
 from perfmodel.validation.protocols.board import best_rule
 from perfmodel.validation.scores.table_report import PERFMODEL

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +21,7 @@ from perfmodel.calibration.journal import Journal, digest_of, journal_of, tempor
 from perfmodel.calibration.session import Session
 from perfmodel.errors import ArgumentError, CalibrationError, check_known
 from perfmodel.hardware.measured_machine import MeasuredMachine
+from perfmodel.presentation.progress import progress_bar
 from perfmodel.units import MIB
 
 if TYPE_CHECKING:
@@ -127,7 +128,12 @@ def calibrate(
     if resume is not None:
         benchmarks = {dtype: library.benchmarks(dtype) for dtype in chosen}
         journal.resume(Path(resume).expanduser(), benchmarks=benchmarks)
-    with _shown(progress, library) as report_progress:
+    shown = (
+        nullcontext(progress)
+        if callable(progress)
+        else progress_bar(f"measuring kernels of {library.name}", shown=progress)
+    )
+    with shown as report_progress:
         session = Session(
             library,
             dtypes=chosen,
@@ -219,25 +225,6 @@ def _journal_path(out: str | Path | None, resume: str | Path | None) -> Path:
     if resume is not None:
         return Path(resume).expanduser()
     return temporary_journal()
-
-
-@contextmanager
-def _shown(
-    progress: bool | Callable[[int, int], None], library: Backend
-) -> Iterator[Callable[[int, int], None] | None]:
-    if not isinstance(progress, bool):
-        yield progress
-        return
-    if not progress:
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(f"measuring kernels of {library.name}", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _save(machine: MeasuredMachine, out: str | Path, *, kept: str) -> None:

@@ -23,15 +23,15 @@ from perfmodel.cli.output import (
     check_writable,
     emit,
     number_as_typed,
-    progress_bar,
     takes_arguments,
 )
 from perfmodel.errors import ArgumentError
+from perfmodel.presentation.progress import progress_bar
 
 if TYPE_CHECKING:
     from perfmodel.hardware.measured_machine import MeasuredMachine
     from perfmodel.presentation.tables import Table
-    from perfmodel.validation.scores.report import ValidationReport
+    from perfmodel.validation.scores.validation_report import ValidationReport
 
 
 INTERRUPTED = 130
@@ -75,7 +75,7 @@ def calibrate_command(
 ) -> None:
     """Measure small kernels on this machine for about a minute, and fit the numbers that predictions need."""
     from perfmodel.calibration.calibrate import calibrate
-    from perfmodel.calibration.report import report_text
+    from perfmodel.calibration.calibration_tables import report_text
 
     with telling_interrupts():
         machine = calibrate(
@@ -106,7 +106,7 @@ def _loaded(file: str, *, argument: str) -> MeasuredMachine:
 @takes_arguments(plot="Draw the measured points: a roofline, and fitted against measured times.")
 def show_command(file: Annotated[str, typer.Argument(help="A calibration of a machine: name or TOML file.")]) -> Answer:
     """Print the kernel classes of a calibration and how accurate each is."""
-    from perfmodel.calibration.report import report_text, roofline_of
+    from perfmodel.calibration.calibration_tables import report_text, roofline_of
     from perfmodel.presentation.figures import save
 
     machine = _loaded(file, argument="file")
@@ -124,7 +124,7 @@ def diff_command(
     new: Annotated[str, typer.Argument(help="The later one.")],
 ) -> Answer:
     """List the changes between two calibrations: software, clock, constants beyond their intervals."""
-    from perfmodel.calibration.report import diff_content, diff_text
+    from perfmodel.calibration.calibration_tables import diff_content, diff_text
 
     before, after = _loaded(old, argument="old"), _loaded(new, argument="new")
     return Answer(text=lambda: diff_text(before, after), content=lambda: diff_content(before, after))
@@ -366,7 +366,7 @@ def validate_live_command(
 ) -> Any:
     """Measure torch networks on this machine, and predict them from a calibration that did not use them."""
     from perfmodel.validation.live.check import validate_live
-    from perfmodel.validation.live.report import check_table_path, save_live_table
+    from perfmodel.validation.live.live_report import check_table_path, save_live_table
 
     check_plot(plot)
     check_writable(save, argument="--save")

@@ -6,8 +6,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import Parameter, Signature, signature
@@ -61,7 +60,7 @@ class Command:
         its docstring. [-]
     takes_job : bool
         Whether arguments of ``predict`` are options. [-]
-    own : tuple of str
+    not_options : tuple of str
         Arguments of ``predict`` that the command or its verb takes in another form, or not at all. [-]
     only : tuple of str
         The only arguments of ``predict`` that are options; empty for all. [-]
@@ -78,7 +77,7 @@ class Command:
     besides: tuple[str, ...] = ()
     verb: str = ""
     takes_job: bool = True
-    own: tuple[str, ...] = ()
+    not_options: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
     several: bool = False
     plot: str | None = None
@@ -96,7 +95,7 @@ class Command:
 
         if self.only or not self.takes_job:
             return self.only
-        return tuple(name for name in (*ARGUMENTS, *self.besides) if name not in self.own)
+        return tuple(name for name in (*ARGUMENTS, *self.besides) if name not in self.not_options)
 
     @property
     def keywords(self) -> dict[str, Parameter]:
@@ -110,7 +109,7 @@ class Command:
         keywords = [parameter for parameter in parameters if parameter.kind is Parameter.KEYWORD_ONLY]
         left_out = {name for word in signature(self.function).parameters for name in (word, f"{word}s")}
         if self.names:
-            left_out |= set(ARGUMENTS) - set(self.own)
+            left_out |= set(ARGUMENTS) - set(self.not_options)
         is_typed = re.compile(r"\b(str|int|float)\b")
         return {
             keyword.name: keyword
@@ -183,7 +182,7 @@ class Command:
             for name in values.keys() & more.keys():
                 allowed = f"must not be given with --{name.replace('_', '-')} {values[name]}"
                 raise ArgumentError("--set", f"{name}={more[name]}", allowed)
-            for name in more.keys() & set(self.own):
+            for name in more.keys() & set(self.not_options):
                 raise ArgumentError(
                     "--set", f"{name}={more[name]}", "must not name an argument that has its own option"
                 )
@@ -529,18 +528,3 @@ def emit(text: Callable[[], str], content: Callable[[], Any], *, as_json: bool, 
     with replacement_of(out) as temporary:
         temporary.write_text(f"{answer}\n", encoding="utf-8", newline="\n")
     sys.stderr.write(f"perfmodel: wrote {out}\n")
-
-
-@contextmanager
-def progress_bar(description: str, *, shown: bool | None) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a progress bar on the error stream while the block runs."""
-    if not (sys.stderr.isatty() if shown is None else shown):
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(description, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -40,7 +40,7 @@ CandidateOption: TypeAlias = Annotated[list[str], typer.Option(metavar="WHAT", h
 
 @takes_arguments(
     verb="perfmodel.planning.plans.plan:plan",
-    own=("device", "system", "workers", "sync"),
+    not_options=("device", "system", "workers", "sync"),
     plot="Draw cost against time (png, pdf, svg).",
 )
 def plan_command(
@@ -147,7 +147,7 @@ def advise_command(
 
 @takes_arguments(
     verb="perfmodel.planning.scaling:scaling",
-    own=("device", "system", "workers", "sync"),
+    not_options=("device", "system", "workers", "sync"),
     plot="Draw it (png, pdf, svg).",
 )
 def scaling_command(graph: NetworkArgument, arguments: dict[str, Any], option: OptionOption = None) -> Any:
@@ -161,7 +161,9 @@ COUNTS = (1, 2, 5, 10, 20, 40, 100)
 """Numbers of workers of ``stragglers`` unless they are given; its plot goes from 1 to the most. [1]"""
 
 
-@takes_arguments(verb="perfmodel.planning.scaling:straggler_slowdown", own=("workers",), only=("backup_workers",))
+@takes_arguments(
+    verb="perfmodel.planning.scaling:straggler_slowdown", not_options=("workers",), only=("backup_workers",)
+)
 def stragglers_command(
     arguments: dict[str, Any],
     mark: Annotated[str | None, typer.Option(metavar="N", help="Number of workers to mark in the plot.")] = None,

@@ -26,7 +26,7 @@ NO_TABLE = "none"
 """Value of ``--measured`` for no comparison."""
 
 
-@takes_arguments(own=("batch_size",), plot="Draw the parts of the step (png, pdf, svg).")
+@takes_arguments(not_options=("batch_size",), plot="Draw the parts of the step (png, pdf, svg).")
 def predict_command(
     graph: NetworkArgument,
     arguments: dict[str, Any],

@@ -36,8 +36,8 @@ def visible_scores(*, queries: Quantity, keys: Quantity, causal: Quantity, tile_
     """
     whole = queries * keys
     growing = minimum(queries, keys)
-    seen = minimum(whole, growing * (growing + tile_rows) / 2 + (queries - growing) * keys)
-    return whole + causal * (seen - whole)
+    visible = minimum(whole, growing * (growing + tile_rows) / 2 + (queries - growing) * keys)
+    return whole + causal * (visible - whole)
 
 
 def keys_seen_in_all(*, queries: Quantity, visible: Quantity, causal: Quantity) -> Quantity:
@@ -152,15 +152,15 @@ def attention_time(
     .. [2] Shah et al., FlashAttention-3, arXiv:2407.08608, section 3 (exponentials beside products).
     """
     dealt, looped = queries + backward * (keys - queries), keys + backward * (queries - keys)
-    seen = visible_scores(queries=queries, keys=keys, causal=causal, tile_rows=tile_rows) / dealt
+    visible_keys = visible_scores(queries=queries, keys=keys, causal=causal, tile_rows=tile_rows) / dealt
     tiles = ceil_ratio(dealt, tile_rows)
     blocks_per_head = ceil_ratio(dealt, maximum(block_rows, tile_rows))
     rows = tile_rows * tiles / blocks_per_head
     blocks = count * blocks_per_head
-    # the block that meets most: all of the other sequence, but for the steps of its own rows up to it
-    later = causal * maximum(looped - (rows - tile_rows) / 2 - seen, 0)
+    # the longest block loops over the whole other sequence, except for part of its own rows
+    later = causal * maximum(looped - (rows - tile_rows) / 2 - visible_keys, 0)
     splits = maximum(minimum(minimum(most_splits, unit_count / blocks), looped / tile_rows), 1)
-    passes = ceil_ratio(blocks, unit_count) * (seen / splits + ramp_rows) + later / splits
+    passes = ceil_ratio(blocks, unit_count) * (visible_keys / splits + ramp_rows) + later / splits
     products_s = 2 * summed / (efficiency * peak_flop_per_s)
     softmax_s = 1 / exponentials_per_s + softmax_instructions / instructions_per_s
     return rows * passes * unit_count * (products_s**2 + softmax_s**2) ** 0.5

@@ -19,13 +19,13 @@ WAYS_TO_EXTRAPOLATE: Final = (
     "architecture",
     "oversubscription",
 )
-"""What may be new in a prediction, compared with the fitted rows; ``unfitted``: no whole step was fitted."""
+"""What may be new in a prediction compared with the fitted rows; ``unfitted`` if no whole step was fitted."""
 
 REGIMES: Final = ("unfitted", "interpolated", "new_device", "new_framework", "new_operations")
 """Nothing fitted; fitted, and nothing new; fitted, and the device, the framework, or the mix of operations is new."""
 
 NEW: Final = 0.5
-"""A prediction extrapolates from this novelty of its device, framework or mix of operations on. [1]"""
+"""Novelty of a device, framework or mix of operations at or above which a prediction extrapolates. [1]"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import log, sqrt
@@ -206,15 +206,41 @@ def exponential_order_statistic(*, rank: Quantity, count: Quantity) -> Quantity:
     return spent if spent.ndim else float(spent)
 
 
-def _variation(variation: Any, *, most: float = np.inf) -> float:
-    if not is_number(variation) or not 0 <= variation <= most or not np.isfinite(variation):
-        bound = "a finite number >= 0" if most == np.inf else f"a number from 0 to {most:g}"
-        raise ArgumentError("cv", variation, bound)
-    return float(variation)
+@dataclass(frozen=True)
+class _OfVariation(RelativeTimes):
+    """A distribution that follows from its coefficient of variation."""
+
+    most_variation: ClassVar[float] = np.inf
+
+    cv: float
+
+    def __post_init__(self) -> None:
+        most = self.most_variation
+        if not is_number(self.cv) or not 0 <= self.cv <= most or not np.isfinite(self.cv):
+            raise ArgumentError(
+                "cv", self.cv, "a finite number >= 0" if most == np.inf else f"a number from 0 to {most:g}"
+            )
+
+    @property
+    def variation(self) -> float:
+        """Coefficient of variation. [1]"""
+        return self.cv
+
+
+def _mean_of_rank(
+    times_at: Callable[[NDArray[np.float64]], NDArray[np.float64]], *, rank: Quantity, count: Quantity
+) -> Quantity:
+    """Mean of the rank-th smallest of times that have the same quantiles as standard normal points."""
+
+    def one(rank: int, count: int) -> float:
+        points, weights = _normal_density(rank, count)
+        return float(weights @ times_at(points))
+
+    return _each(one, *checked_ranks(rank, count))
 
 
 @dataclass(frozen=True)
-class Normal(RelativeTimes):
+class Normal(_OfVariation):
     """Normally distributed times, cut off at zero where they would be negative.
 
     Parameters
@@ -224,10 +250,6 @@ class Normal(RelativeTimes):
     """
 
     name = "normal"
-    cv: float
-
-    def __post_init__(self) -> None:
-        _variation(self.cv)
 
     @property
     def variation(self) -> float:
@@ -241,12 +263,7 @@ class Normal(RelativeTimes):
         """Return the mean of the rank-th smallest of ``count``; for symbols by Blom's form, not cut off."""
         if self.cv <= TRUNCATED_FROM or is_symbolic(rank, count):
             return 1 + self.cv * normal_order_statistic(rank=rank, count=count)
-
-        def one(rank: int, count: int) -> float:
-            points, weights = _normal_density(rank, count)
-            return float(weights @ self._relative(points))
-
-        return _each(one, *checked_ranks(rank, count))
+        return _mean_of_rank(self._relative, rank=rank, count=count)
 
     def draw(self, count: int, *, generator: np.random.Generator) -> NDArray[np.float64]:
         """Return ``count`` independent relative times."""
@@ -266,7 +283,7 @@ class Normal(RelativeTimes):
 
 
 @dataclass(frozen=True)
-class LogNormal(RelativeTimes):
+class LogNormal(_OfVariation):
     """Times whose logarithm is normally distributed.
 
     Parameters
@@ -276,15 +293,6 @@ class LogNormal(RelativeTimes):
     """
 
     name = "lognormal"
-    cv: float
-
-    def __post_init__(self) -> None:
-        _variation(self.cv)
-
-    @property
-    def variation(self) -> float:
-        """Coefficient of variation. [1]"""
-        return self.cv
 
     @property
     def sigma(self) -> float:
@@ -293,20 +301,19 @@ class LogNormal(RelativeTimes):
 
     def order_statistic(self, *, rank: Quantity, count: Quantity) -> Quantity:
         """Return the mean of the rank-th smallest of ``count``, by an integral."""
-
-        def one(rank: int, count: int) -> float:
-            points, weights = _normal_density(rank, count)
-            return float(weights @ np.exp(self.sigma * points - self.sigma**2 / 2))
-
-        return _each(one, *checked_ranks(rank, count))
+        return _mean_of_rank(self._relative, rank=rank, count=count)
 
     def draw(self, count: int, *, generator: np.random.Generator) -> NDArray[np.float64]:
         """Return ``count`` independent relative times."""
-        return np.exp(self.sigma * generator.standard_normal(count) - self.sigma**2 / 2)
+        return self._relative(generator.standard_normal(count))
+
+    def _relative(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the times that have the same quantiles as standard normal points."""
+        return np.exp(self.sigma * points - self.sigma**2 / 2)
 
 
 @dataclass(frozen=True)
-class ShiftedExponential(RelativeTimes):
+class ShiftedExponential(_OfVariation):
     """A minimum time plus an exponential one.
 
     Parameters
@@ -316,15 +323,7 @@ class ShiftedExponential(RelativeTimes):
     """
 
     name = "shifted_exponential"
-    cv: float
-
-    def __post_init__(self) -> None:
-        _variation(self.cv, most=1.0)
-
-    @property
-    def variation(self) -> float:
-        """Coefficient of variation. [1]"""
-        return self.cv
+    most_variation = 1.0
 
     def order_statistic(self, *, rank: Quantity, count: Quantity) -> Quantity:
         """Return the mean of the rank-th smallest of ``count``, in closed form."""

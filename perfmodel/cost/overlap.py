@@ -439,7 +439,7 @@ class _Programme:
         return float(self.cost_s(ends[:, -1:])[0]), _traced(starts, parents)
 
     def _waits(self, first: int) -> Times:
-        """Return until when each lane must be idle before any message that begins with a given gradient. [s]"""
+        """Return until when each lane is certainly idle before a message that begins with a given gradient. [s]"""
         lanes = zip(self.lanes, self.free[:, first], strict=True)
         return np.array([-np.inf if lane.after_the_one_before else free for lane, free in lanes])
 
@@ -455,7 +455,7 @@ class _Programme:
 
 
 def _least_left(taken_s: Times) -> Times:
-    """Return the least time of all gradients from each on, whatever the messages; zero after the last. [s]"""
+    """Return a lower bound on the time of all gradients from each one on, for any messages; zero after the last. [s]"""
     count = len(taken_s)
     left = np.zeros(count + 1)
     for first in reversed(range(count)):

@@ -285,7 +285,7 @@ def pipeline_ends(
     """
     work_s = (*forward_s, *backward_s)
     send_s = (*forward_send_s, *backward_send_s)
-    if any(np.ndim(each) for each in (*work_s, *send_s)) and not is_symbolic(*work_s, *send_s):
+    if any(np.ndim(time_s) for time_s in (*work_s, *send_s)) and not is_symbolic(*work_s, *send_s):
         return _ends_of_many(orders, work_s, send_s)
     later = _later([*work_s, *send_s])
     ended = named if later is maximum else _as_it_is  # numbers need no name: skip the check in this hot loop
@@ -306,9 +306,9 @@ def pipeline_ends(
 
 def _ends_of_many(orders: Orders, work_s: Sequence[Quantity], send_s: Sequence[Quantity]) -> PipelineEnds:
     """Return the ends of many configurations: turns that do not wait for each other are added up together."""
-    shape = np.broadcast_shapes(*[np.shape(each) for each in (*work_s, *send_s)])
+    shape = np.broadcast_shapes(*[np.shape(time_s) for time_s in (*work_s, *send_s)])
     chunk_count = len(work_s) // 2
-    work, send = (np.stack([np.broadcast_to(each, shape) for each in (*some, 0.0)]) for some in (work_s, send_s))
+    work, send = (np.stack([np.broadcast_to(time_s, shape) for time_s in (*some, 0.0)]) for some in (work_s, send_s))
     device_s, chunk_s = np.zeros((len(orders), *shape)), np.zeros((chunk_count, *shape))
     levels, slot_count = _levels(_ById(orders), chunk_count)
     link_s, arrived = np.zeros((len(send_s), *shape)), np.zeros((slot_count, *shape))
@@ -328,8 +328,8 @@ def _ends_of_many(orders: Orders, work_s: Sequence[Quantity], send_s: Sequence[Q
     return PipelineEnds(tuple(device_s), tuple(chunk_s))
 
 
-def _later(given: Sequence[Quantity]) -> Callable[[Quantity, Quantity], Quantity]:
-    is_plain = not any(np.ndim(each) for each in given) and not is_symbolic(*given)
+def _later(times_s: Sequence[Quantity]) -> Callable[[Quantity, Quantity], Quantity]:
+    is_plain = not any(np.ndim(time_s) for time_s in times_s) and not is_symbolic(*times_s)
     return max if is_plain else maximum  # several times as fast
 
 
@@ -421,10 +421,16 @@ def _levels(key: _ById, chunk_count: int) -> tuple[tuple[_Level, ...], int]:
     by_turn = (device_of, work_of, values[source_of], values[order])
     by_sent, by_last = (within[sent], link_of[sent]), (within[last], work_of[last] % chunk_count)
     cuts = [edges, np.searchsorted(sent, edges).tolist(), np.searchsorted(last, edges).tolist()]
-    slices = [[slice(*each) for each in pairwise(places)] for places in cuts]
+    slices = [[slice(*span) for span in pairwise(places)] for places in cuts]
     return tuple(
-        _Level(*(each[own] for columns, own in zip((by_turn, by_sent, by_last), owns, strict=True) for each in columns))
-        for owns in zip(*slices, strict=True)
+        _Level(
+            *(
+                column[span]
+                for columns, span in zip((by_turn, by_sent, by_last), spans, strict=True)
+                for column in columns
+            )
+        )
+        for spans in zip(*slices, strict=True)
     ), slot_count
 
 
@@ -503,8 +509,8 @@ def most_kept(order: Sequence[Turn], *, kept_bytes: Mapping[int, Quantity]) -> Q
     """
     counts = _kept_counts(_ById(order), tuple(kept_bytes))
     sums = [
-        reduce(add, [count * kept for count, kept in zip(each, kept_bytes.values(), strict=True) if count], 0)
-        for each in counts
+        reduce(add, [count * kept for count, kept in zip(moment, kept_bytes.values(), strict=True) if count], 0)
+        for moment in counts
     ]
     return reduce(maximum, sums, 0)
 
@@ -514,12 +520,12 @@ def _kept_counts(key: _ById, chunks: tuple[int, ...]) -> tuple[tuple[int, ...], 
     """Return a device's micro-batches in each chunk, at moments when no other moment holds more of every chunk."""
     places = {chunk: place for place, chunk in enumerate(chunks)}
     now = [0] * len(chunks)
-    found: set[tuple[int, ...]] = set()
+    moments: set[tuple[int, ...]] = set()
     for turn in key.orders:
         now[places[turn.chunk]] += 1 if turn.phase == "forward" else -1
-        found.add(tuple(now))
+        moments.add(tuple(now))
     most: list[tuple[int, ...]] = []
-    for each in sorted(found, reverse=True):  # a moment that holds no less of any chunk comes first
-        if not any(all(map(ge, other, each)) for other in most):
-            most.append(each)
+    for moment in sorted(moments, reverse=True):  # a moment that holds no less of any chunk comes first
+        if not any(all(map(ge, other, moment)) for other in most):
+            most.append(moment)
     return tuple(most)

@@ -115,7 +115,7 @@ def closed_network(
         whole = sum(spent[1:], spent[0]) * shards
         reached = workers / (think_s + whole)
         if not _is_one(service_variation):
-            # only the correction for other than exponential service can exceed the busiest station's capacity
+            # only the correction for service that is not exponential can exceed the busiest station's capacity
             reached = minimum(reached, 1 / _largest(demands))
             whole = workers / reached - think_s
         reached = named(reached, f"steps per second of {workers}")  # every later term contains it
@@ -283,7 +283,9 @@ def unequal_workers(
     shards = int(_whole("server_count", server_count))
     demands = [np.asarray(seconds, dtype=number) / shards for seconds in station_s for _ in range(shards)]
     served_s = np.array([np.broadcast_to(seconds, shape) for seconds in _crowd_times(demands, sum(counts))])
-    chances = np.zeros((len(counts), sum(counts), *shape), dtype=number)  # seen by each kind: one of its own left out
+    chances = np.zeros(
+        (len(counts), sum(counts), *shape), dtype=number
+    )  # each kind sees all others, but one fewer of its own
     chances[:, 0] = 1
     for added, count in enumerate(counts):
         for place in range(count):

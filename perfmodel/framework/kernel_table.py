@@ -183,9 +183,9 @@ ISSUERS = ("forward", "backward", "update")
 def _issuers(table: KernelTable) -> NDArray[np.intp]:
     """Return the part of the step that issues each group: a recomputed output is issued like any output."""
     issuers = np.zeros(len(table.multiplicity), dtype=np.intp)
-    for each in table.occurrences:
-        if each.role is not Role.OUTPUT:
-            issuers[each.group] = ISSUERS.index("update" if each.role is Role.UPDATE else "backward")
+    for occurrence in table.occurrences:
+        if occurrence.role is not Role.OUTPUT:
+            issuers[occurrence.group] = ISSUERS.index("update" if occurrence.role is Role.UPDATE else "backward")
     return issuers
 
 
@@ -226,7 +226,9 @@ class LayerProbes(NamedTuple):
 def probes_of(versions: Iterable[Sequence[LayerOperation]]) -> list[LayerProbes]:
     """Join the operations of each probe batch size, which are listed in the same order."""
     return [
-        LayerProbes(first.layer, first.phase, tuple([each.operation for each in (first, *others)]), first.element_bytes)
+        LayerProbes(
+            first.layer, first.phase, tuple([version.operation for version in (first, *others)]), first.element_bytes
+        )
         for first, *others in zip(*versions, strict=True)
     ]
 
@@ -341,11 +343,13 @@ class _TableBuilder:
 
     def add_group(self, operation: Operation, alternatives: Sequence[_Lowered]) -> int:
         choices = []
-        for each in alternatives:
+        for alternative in alternatives:
             choices.append(len(self.alternatives))
-            self.alternatives.append([(row.kernel_class, self.rows[row.kernel_class].add(row)) for row in each.rows])
-            self.alternative_names.append(each.name)
-            self.workspaces.append(each.workspace_bytes)
+            self.alternatives.append(
+                [(row.kernel_class, self.rows[row.kernel_class].add(row)) for row in alternative.rows]
+            )
+            self.alternative_names.append(alternative.name)
+            self.workspaces.append(alternative.workspace_bytes)
         self.group_choices.append(choices)
         self.group_roles.append(operation.role)
         self.group_kinds.append(UPDATE_KIND if operation.role is Role.UPDATE else operation.kind)

@@ -35,8 +35,8 @@ def visible_keys(operation: Attention) -> Any:
         return operation.keys
     # The first queries, as many as there are keys, see one key more each; the rest see all.
     growing = minimum(operation.queries, operation.keys)
-    seen = growing * (growing + 1) / 2 + (operation.queries - growing) * operation.keys
-    return seen / operation.queries
+    visible_pairs = growing * (growing + 1) / 2 + (operation.queries - growing) * operation.keys
+    return visible_pairs / operation.queries
 
 
 class _Products:
@@ -122,10 +122,10 @@ def _fused(op: Attention, *, arithmetic_apart: bool, element_bytes: int) -> tupl
     is_forward = op.role is Role.OUTPUT
     # The backward pass recomputes the scores besides the four products of gradients.
     summed = op.head_size + op.value_size if is_forward else 3 * op.head_size + 2 * op.value_size
-    seen = visible_keys(op)
+    visible = visible_keys(op)
     kernel = Matmul(
         m=op.queries,
-        n=seen,
+        n=visible,
         k=summed,
         count=op.batch_size * op.heads,
         read_bytes=work.read_bytes,
@@ -136,7 +136,7 @@ def _fused(op: Attention, *, arithmetic_apart: bool, element_bytes: int) -> tupl
     softmax = Stream(
         read_bytes=0,
         written_bytes=0,
-        flop_count=(work.flop_count - op.product_flop_count) * seen / op.keys,
+        flop_count=(work.flop_count - op.product_flop_count) * visible / op.keys,
         efficiency="softmax" if is_forward else "softmax_backward",
     )
     return (kernel, softmax)

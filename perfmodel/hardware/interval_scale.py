@@ -87,7 +87,7 @@ class IntervalScale(spec.SpecFile):
 
     def measured_without(self, table: str) -> Seen:
         """Return the same of all tables but one. [-]"""
-        return Seen.together(seen for name, seen in self.seen.items() if name != table)
+        return Seen.together(rows for name, rows in self.seen.items() if name != table)
 
 
 def load_interval_scale(name_or_path: str | Path | IntervalScale) -> IntervalScale:
@@ -162,9 +162,9 @@ class Seen(spec.SpecTable):
     @classmethod
     def together(cls, parts: Iterable[Seen]) -> Seen:
         """Unite several sets of rows."""
-        seen = tuple(parts)
+        known = tuple(parts)
         return cls(
-            **{name: tuple(sorted({one for part in seen for one in getattr(part, name)})) for name in cls.model_fields}
+            **{name: tuple(sorted({one for part in known for one in getattr(part, name)})) for name in cls.model_fields}
         )
 
     def distance_to(self, mix: Mapping[str, float]) -> float:

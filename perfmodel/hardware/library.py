@@ -238,17 +238,17 @@ class LibraryProfile(spec.SpecFile):
 def _inheritance_faults(profiles: dict[str, ArchitectureProfile]) -> Iterator[str]:
     """Yield a line for each ``inherits`` that names no table or closes a cycle."""
     for name, profile in profiles.items():
-        seen, ancestor = [name], profile.inherits
+        path, ancestor = [name], profile.inherits
         while ancestor is not None:
             if ancestor not in profiles:
                 nearest = nearest_match(ancestor, profiles)
                 hint = f" (nearest: {nearest})" if nearest else ""
                 yield f"{name}.inherits: value {ancestor!r}: must name an architecture of this file{hint}"
                 break
-            if ancestor in seen:
+            if ancestor in path:
                 yield f"{name}.inherits: value {profile.inherits!r}: must not close a circle"
                 break
-            seen.append(ancestor)
+            path.append(ancestor)
             ancestor = profiles[ancestor].inherits
 
 

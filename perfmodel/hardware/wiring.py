@@ -211,13 +211,13 @@ class _Wirer:
         for where, name, port, wire in stated:
             if not self.known_port(where, port):
                 continue
-            seen, at = [name], port
-            while at in above and at not in seen:
-                seen.append(at)
+            path, at = [name], port
+            while at in above and at not in path:
+                path.append(at)
                 at = above[at]
-            if at in seen:
+            if at in path:
                 ends = self.storage_names_hint()
-                self.fault(where, port, f"must lead to a socket; {' -> '.join([*seen, at])} is a circle{ends}")
+                self.fault(where, port, f"must lead to a socket; {' -> '.join([*path, at])} is a circle{ends}")
             else:
                 self.wires.append(wire)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final, Literal
 
 from perfmodel.layers.shapes import Shape, SharedShape
+from perfmodel.presentation.progress import progress_bar
 
 Origin = Literal["input", "parameter", "constant", "result"]
 
@@ -89,7 +89,7 @@ class Recording:
     keeps_some: bool = False
 
 
-Progress = Callable[[], None]
+Advance = Callable[[], None]
 """Called for each part of the work that begins."""
 
 PATIENCE_S: Final = 1.0
@@ -97,40 +97,12 @@ PATIENCE_S: Final = 1.0
 
 
 @contextmanager
-def import_progress(description: str, total: int, *, shown: bool | None) -> Iterator[Progress]:
+def import_progress(description: str, total: int, *, shown: bool | None) -> Iterator[Advance]:
     """Show the progress of a block on the error stream."""
-    if shown is False or (shown is None and not sys.stderr.isatty()):
-        yield lambda: None
-        return
-    with ExitStack() as stack:
-        yield _Display(description, total, stack, patience_s=0.0 if shown else PATIENCE_S).advance
-
-
-class _Display:
-    """A progress bar that appears after a delay."""
-
-    def __init__(self, description: str, total: int, stack: ExitStack, *, patience_s: float) -> None:
-        self.description, self.total, self.done = description, total, 0
-        self._stack = stack
-        self._due = time.monotonic() + patience_s
-        self._show: Callable[[int], None] | None = None
-
-    def advance(self) -> None:
-        self.done += 1
-        if self._show is None and time.monotonic() >= self._due:
-            self._show = self._begun()
-        if self._show is not None:
-            self._show(min(self.done, self.total))
-
-    def _begun(self) -> Callable[[int], None]:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-        console = Console(stderr=True)
-        bar = self._stack.enter_context(Progress(*columns, console=console, transient=console.is_terminal))
-        task = bar.add_task(self.description, total=self.total)
-        return lambda done: bar.update(task, completed=done)
+    begun = count(1)
+    patience_s = 0.0 if shown else PATIENCE_S
+    with progress_bar(description, shown=shown, patience_s=patience_s, vanishes=True) as show:
+        yield lambda: show(min(next(begun), total), total)
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,20 +93,14 @@ MOST_PLACED: Final = 1024
 def combined(request: Request) -> tuple[StageGraph, ...]:
     """Stages of a network whose layers are shared by groups of devices."""
     shard, cuts = _cut(request)
-    layout, element_bytes, gradient_bytes = request.layout, request.element_bytes, request.gradient_bytes
+    layout = request.layout
     # the number of workers only decides whether there are others to exchange with
-    data_size = min(layout.data_size, 2)
-    key = (
-        layout.tensor_size,
-        layout.sequence_parallel,
-        layout.stages,
-        cuts,
-        data_size,
-        layout.shard_stage,
-        element_bytes,
-        gradient_bytes,
-    )
-    sizes = {"data_size": data_size, "element_bytes": element_bytes, "gradient_bytes": gradient_bytes}
+    sizes = {
+        "data_size": min(layout.data_size, 2),
+        "element_bytes": request.element_bytes,
+        "gradient_bytes": request.gradient_bytes,
+    }
+    key = (layout.tensor_size, layout.sequence_parallel, layout.stages, layout.shard_stage, cuts, *sizes.values())
     make = partial(_placed, shard, cuts, layout=layout, sizes=sizes)
     stages: tuple[StageGraph, ...] = kept(request.graph.kept("stages"), key, make, most=MOST_PLACED)
     return stages

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Final, final
 
 from perfmodel.cost.pipeline_order import SCHEDULES, orders_of
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, check_known
 from perfmodel.graph import LayerGraph
 from perfmodel.layers import Dense
 from perfmodel.parallelism.base import (
@@ -78,9 +78,7 @@ class PipelineParallelism(Combined):
     def resolved(self, layout: Layout) -> Layout:
         """Check the schedule of a layout against its micro-batches and interleaving."""
         layout = super().resolved(layout)
-        if layout.schedule not in SCHEDULES:
-            noun = "schedule of a pipeline"
-            raise UnknownNameError(noun, str(layout.schedule), SCHEDULES)
+        check_known("schedule of a pipeline", layout.schedule, SCHEDULES)
         if layout.interleave > 1 and layout.stages == 1:
             raise ArgumentError("interleave", layout.interleave, "1 with a single stage, because it never waits")
         if layout.stages > 1:
@@ -213,9 +211,7 @@ def place(
     >>> [exchange.bytes_per_sample for stage in placed.stages for exchange in stage.exchanges[:1]]
     [6422528, 3211264, 1605632, 1605632]
     """
-    if parallelism not in PARALLELISMS:
-        noun = "parallelism"
-        raise UnknownNameError(noun, str(parallelism), PARALLELISMS)
+    check_known("parallelism", parallelism, PARALLELISMS)
     chosen = PARALLELISMS[parallelism]
     if layout is None:
         if chosen.grouped_by is not None:

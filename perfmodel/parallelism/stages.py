@@ -150,7 +150,7 @@ def _made_of_inputs(graph: LayerGraph) -> set[str]:
 
 
 def layers_between(graph: LayerGraph, start: int, end: int) -> tuple[Node, ...]:
-    """Layers from place ``start`` [1] to before ``end`` [1], behind the earlier ones that a stage has to run again."""
+    """Layers from place ``start`` to before ``end`` [1], preceded by earlier ones that the stage has to run again."""
     nodes, before = graph.layers[start:end], graph.layers[:start]
     read = {name for node in nodes for name in node.input_names}
     made = _made_of_inputs(graph) if len(read.intersection(node.name for node in before)) > 1 else set()
@@ -196,8 +196,8 @@ def balanced_cuts(
     Notes
     -----
     Exact, by dynamic programming over boundaries, O(k n^2). Each side of a cut takes the time of its transfer. Among
-    cuts with the same longest stage, those with the least sum of squares win, and of equal ones those with the latest
-    stages longest: sums that only rounding tells apart are equal.
+    cuts with the same longest stage, those with the least sum of squares win, and among equal ones those whose late
+    stages are longest. Sums that differ only by rounding count as equal.
 
     Examples
     --------

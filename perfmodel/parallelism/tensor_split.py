@@ -88,24 +88,24 @@ def roles_of(graph: LayerGraph, *, tensor_size: int) -> dict[str, Role]:
 def _chain(node: Node, readers: Mapping[str, list[Node]], order: Mapping[str, int]) -> list[Node] | None:
     """Layers from a product to the next one, inclusive; None if one mixes channels, or others read or are read."""
     chain, inside = [], {node.name}
-    waiting = {each.name: each for each in readers.get(node.name, ())}
+    waiting = {reader.name: reader for reader in readers.get(node.name, ())}
     while waiting:
-        each = waiting.pop(min(waiting, key=order.__getitem__))
-        chain.append(each)
-        if not inside.issuperset(each.input_names):
+        current = waiting.pop(min(waiting, key=order.__getitem__))
+        chain.append(current)
+        if not inside.issuperset(current.input_names):
             return None
-        if _outputs(each.layer) is not None:
+        if _outputs(current.layer) is not None:
             return None if waiting else chain
-        if not isinstance(each.layer, BY_CHANNEL):
+        if not isinstance(current.layer, BY_CHANNEL):
             return None
-        inside.add(each.name)
-        waiting |= {reader.name: reader for reader in readers.get(each.name, ())}
+        inside.add(current.name)
+        waiting |= {reader.name: reader for reader in readers.get(current.name, ())}
     return None
 
 
 def _is_cut(readers: list[Node]) -> bool:
     """Tell whether a tensor is only cut into parts, like queries, keys and values of one product."""
-    return all(isinstance(each.layer, nn.Slice) and each.layer.is_joined for each in readers)
+    return all(isinstance(reader.layer, nn.Slice) and reader.layer.is_joined for reader in readers)
 
 
 def _joined(graph: LayerGraph, node: Node, readers: Mapping[str, list[Node]], *, tensor_size: int) -> dict[str, Role]:

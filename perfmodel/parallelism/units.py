@@ -1,4 +1,4 @@
-"""Units of a network whose parameters workers gather and free together: its blocks, and all that is outside them."""
+"""Units of a network whose parameters workers gather and free together: its blocks, and all layers outside blocks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _units(graph: LayerGraph, layer_count: int) -> tuple[Unit, ...]:
         return tuple(Unit(name, (name,), counts[name]) for name in counts)
     root = [name for unit, layers in members.items() if unit not in blocks for name in layers]
     units = {name: members[name] for name in blocks} | ({ROOT: root} if root else {})
-    return tuple(Unit(name, tuple(layers), sum(counts[each] for each in layers)) for name, layers in units.items())
+    return tuple(Unit(name, tuple(layers), sum(counts[layer] for layer in layers)) for name, layers in units.items())
 
 
 def sharded_units(graph: LayerGraph) -> tuple[Unit, ...]:

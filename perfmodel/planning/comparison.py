@@ -122,13 +122,13 @@ class Comparison(Drawn):
         operations: list[dict[tuple[Any, ...], tuple[str, float]]] = []
         for p in (self.first, self.second):
             kernels: dict[tuple[Any, ...], tuple[str, float]] = {}
-            seen: dict[tuple[str, str, str], int] = defaultdict(int)
+            counts: dict[tuple[str, str, str], int] = defaultdict(int)
             for row in p.layers:
                 if row.phase == Phase.UPDATE.value and not p.breakdown["update_s"]:
                     continue  # a server's operation, counted in the server's time
                 key = (row.layer, row.phase, row.role)
-                kernels[*key, seen[key]] = (row.kernel, row.seconds / self._divisor(p))
-                seen[key] += 1
+                kernels[*key, counts[key]] = (row.kernel, row.seconds / self._divisor(p))
+                counts[key] += 1
             operations.append(kernels)
         rows = []
         for key in dict.fromkeys([*operations[0], *operations[1]]):

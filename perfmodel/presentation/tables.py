@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copyreg
 import html
 import re
 import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, final, overload
 
-from perfmodel.errors import ArgumentError, check_known
+from perfmodel.errors import ArgumentError, MissingPackageError, check_known
 from perfmodel.presentation.quantities import ABSENT, cell_text, column_texts
 
 if TYPE_CHECKING:
@@ -22,6 +24,9 @@ Row = TypeVar("Row")
 
 ROWS_SHOWN: Final = 60
 """Most rows that are printed; a line then gives the number of others."""
+
+MOST_ROW_CLASSES: Final = 256
+"""Row classes cached; the one used longest ago is dropped first. [1]"""
 
 _NUMBER: Final = re.compile(r"<?[-+]?[\d,.]+(e[-+]?\d+)?( %)?|[-+]?inf|nan")
 
@@ -227,8 +232,7 @@ class Table(Sequence[Row], Generic[Row]):
         try:
             import pandas as pd
         except ImportError as error:
-            message = "to_frame() needs pandas: pip install 'perfmodel[frames]'"
-            raise ImportError(message) from error
+            raise MissingPackageError("pandas", "to_frame()", "frames") from error
         columns = {name: list(self.column(name)) for name in self.columns}
         return pd.DataFrame(columns, columns=list(columns))
 
@@ -304,6 +308,27 @@ class Table(Sequence[Row], Generic[Row]):
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}"
 
 
+class _MadeRowType(type):
+    """Type of a row class that is made of column names, by which it is pickled."""
+
+
+class _MadeRow(metaclass=_MadeRowType):
+    """Base of row classes that are made of column names."""
+
+
+@lru_cache(maxsize=MOST_ROW_CLASSES)
+def row_class(name: str, columns: tuple[str, ...]) -> type[Any]:
+    """Return a class of rows with these columns; equal ones are the same class, also after pickling."""
+    return make_dataclass(name, columns, bases=(_MadeRow,), frozen=True)
+
+
+def _pickled_class(made: _MadeRowType) -> tuple[Callable[..., Any], tuple[str, tuple[str, ...]]]:
+    return row_class, (made.__name__, _fields_of(made))
+
+
+copyreg.pickle(_MadeRowType, _pickled_class)
+
+
 def row_table(
     records: Sequence[Mapping[str, Any]], *, title: str, headings: Mapping[str, str] | None = None
 ) -> Table[Any]:
@@ -317,7 +342,7 @@ def row_table(
     -----  -----
        63   18 %
     """
-    row_type = make_dataclass("Row", [*records[0]] if records else [], frozen=True)
+    row_type = row_class("Row", tuple(records[0]) if records else ())
     return Table([row_type(**record) for record in records], title=title, headings=headings, row_type=row_type)
 
 

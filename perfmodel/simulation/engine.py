@@ -192,7 +192,7 @@ class _Run:
         heappush(self.heap, (now_s + (task.duration_s + task.latency_s), index, _TIMED))
 
     def _circle(self) -> TaskError:
-        """Name the tasks that wait for each other in a circle."""
+        """Return the names of tasks that wait for each other in a circle."""
         left = {
             task.name: list(task.after) for task, end_s in zip(self.tasks, self.end_s, strict=True) if math.isnan(end_s)
         }
@@ -297,11 +297,11 @@ class SharedChannels:
         Among connected flows, only the first to end are announced, because their end changes the others' rates.
         """
         endings: list[tuple[float, int, int]] = []
-        seen: set[int] = set()
+        visited: set[int] = set()
         for place in self._touched:
-            if place in seen:
+            if place in visited:
                 continue
-            routes = self._connected_routes(place, seen)
+            routes = self._connected_routes(place, visited)
             first_s, first = np.inf, []
             for route, rate in zip(routes, self._rates(routes), strict=True):
                 for flow in self._flows[route].values():
@@ -322,17 +322,17 @@ class SharedChannels:
         self._touched.clear()
         return endings
 
-    def _connected_routes(self, place: int, seen: set[int]) -> list[int]:
+    def _connected_routes(self, place: int, visited: set[int]) -> list[int]:
         """Routes in use connected to a channel through shared channels, which are marked as seen."""
         routes: set[int] = set()
         to_visit = [place]
-        seen.add(place)
+        visited.add(place)
         while to_visit:
             for route in self._busy_routes[to_visit.pop()]:
                 if route not in routes:
                     routes.add(route)
-                    new = [other for other in self._routes[route] if other not in seen]
-                    seen.update(new)
+                    new = [other for other in self._routes[route] if other not in visited]
+                    visited.update(new)
                     to_visit += new
         return sorted(routes)
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from perfmodel.cost.pipeline_order import Orders, Turn
     from perfmodel.hardware.topology import Route
-    from perfmodel.sync.placed import Placed, PlacedRound
+    from perfmodel.sync.placed import Placed
+    from perfmodel.sync.placed_round import PlacedRound
     from perfmodel.sync.registry import LibraryCollective
 
 
@@ -92,11 +93,11 @@ def _one_round(
     tasks: list[Task] = []
     done: dict[int, list[str]] = defaultdict(list)
     received: dict[int, float] = defaultdict(float)
-    seen: dict[str, int] = defaultdict(int)
+    label_counts: dict[str, int] = defaultdict(int)
     for message, route in zip(round_.messages, round_.routes, strict=True):
         label = f"{name}/{message.source}>{message.sink}"
-        seen[label] += 1
-        label += f" ({seen[label]})" if seen[label] > 1 else ""  # a ring of two is the same both ways
+        label_counts[label] += 1
+        label += f" ({label_counts[label]})" if label_counts[label] > 1 else ""  # a ring of two is the same both ways
         before = tuple(dict.fromkeys((*ready[message.source], *ready[message.sink])))
         tasks.append(_message(label, route, message.share * size_bytes, after=before))
         received[message.sink] += message.share

@@ -243,17 +243,14 @@ class Timeline(Drawn):
         if Path(path).suffix.lower() in PICTURES:
             allowed = "a trace such as step.trace.json; draw pictures with plot_timeline() of a prediction"
             raise ArgumentError("path", str(path), allowed)
-        return save_trace(self.bars(), path, groups=self._groups())
+        headings = dict.fromkeys(self.resources, "resources") | dict.fromkeys(self.channels, "channels")
+        return save_trace(self.bars(), path, groups=headings)
 
     def _figure(self) -> Figure:
         """Draw a Gantt chart with a lane for each resource and channel in use."""
         from perfmodel.presentation.lanes import gantt_chart
 
         return gantt_chart(self.bars(), title=f"{len(self.spans)} tasks")
-
-    def _groups(self) -> dict[str, str]:
-        """Lane -> its heading in a trace."""
-        return dict.fromkeys(self.resources, "resources") | dict.fromkeys(self.channels, "channels")
 
 
 def _covered_s(intervals: list[tuple[float, float]]) -> float:

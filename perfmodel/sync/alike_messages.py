@@ -18,33 +18,24 @@ from numpy.typing import NDArray
 
 from perfmodel.cost.transfer import max_min_rates
 from perfmodel.sync.base import Message, Round
+from perfmodel.sync.placed_round import PlacedRound
 from perfmodel.sync.ring_order import way_between
 
 if TYPE_CHECKING:
     from perfmodel.hardware.topology import Route, Topology
 
 MANY_MESSAGES: Final = 16_384
-"""Messages of all rounds of a collective from which classes stand for them. [1]"""
+"""Fewest messages of a collective, over all rounds, that are sorted into classes. [1]"""
 
 FEW_MESSAGES: Final = 4
-"""Messages up to which a round is recognised by its messages in order. [1]"""
+"""Most messages of a round that is compared with others, message by message. [1]"""
 
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClassesOfRound:
-    """One message of each class of a round, with its route and rate, and the share of n that all messages have."""
-
-    round_: Round
-    routes: tuple[Route, ...]
-    rates_bytes_per_s: tuple[float, ...]
-    sent_share: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Ends:
-    """Machine and place of every rank and server; place -1 of a machine is a node outside machines."""
+    """Number of the machine, and of the place in a machine, of every rank and server."""
 
     topology: Topology
     through_host: bool
@@ -72,8 +63,8 @@ class _Ends:
 
 def classes_of_rounds(
     rounds: Sequence[Round], topology: Topology, names: Mapping[int, str], *, through_host: bool
-) -> tuple[ClassesOfRound, ...] | None:
-    """Return classes of the messages of every round, equal rounds once; None where all messages are to be placed.
+) -> tuple[PlacedRound, ...] | None:
+    """Return one message of each class for every round, equal rounds once; None if there are too few messages.
 
     Parameters
     ----------
@@ -88,26 +79,25 @@ def classes_of_rounds(
 
     Returns
     -------
-    tuple of ClassesOfRound or None
-        In the order of the rounds; one that was met before only adds to the ``repeat`` of the first. [-]
+    tuple of PlacedRound or None
+        In the order of the rounds; a round equal to an earlier one only adds to its ``repeat``. [-]
     """
     if not topology.alike or sum(len(round_.messages) for round_ in rounds) < MANY_MESSAGES:
         return None
     ends = _Ends.of(topology, names, through_host=through_host)
-    found: dict[object, ClassesOfRound] = {}
+    classes: dict[object, PlacedRound] = {}
     for round_ in rounds:
         key = _recognised(round_, ends)
-        if key in found:
-            known = found[key]
-            repeat = known.round_.repeat + round_.repeat
-            found[key] = replace(known, round_=replace(known.round_, repeat=repeat))
+        if key in classes:
+            known = classes[key]
+            classes[key] = replace(known, repeat=known.repeat + round_.repeat)
         else:
-            found[key] = _classes(round_, ends)
-    return tuple(found.values())
+            classes[key] = _classes(round_, ends)
+    return tuple(classes.values())
 
 
 def _recognised(round_: Round, ends: _Ends) -> object:
-    """Return what rounds with the same time have in common; a long round is like no other."""
+    """Return a key shared by rounds that take the same time; a long round has a key of its own."""
     if len(round_.messages) > FEW_MESSAGES:
         return id(round_)
     met: dict[int, int] = {}
@@ -120,7 +110,7 @@ def _recognised(round_: Round, ends: _Ends) -> object:
     return round_.reduced_share, tuple(messages)
 
 
-def _classes(round_: Round, ends: _Ends) -> ClassesOfRound:
+def _classes(round_: Round, ends: _Ends) -> PlacedRound:
     messages = round_.messages
     source = np.fromiter((message.source for message in messages), dtype=np.int64, count=len(messages)) - ends.first
     sink = np.fromiter((message.sink for message in messages), dtype=np.int64, count=len(messages)) - ends.first
@@ -148,22 +138,21 @@ def _classes(round_: Round, ends: _Ends) -> ClassesOfRound:
     for place, index in enumerate(chosen):
         if share[index] and not meets[index]:
             rates[place] = routes[place].capacity_bytes_per_s
-    return ClassesOfRound(
-        round_=replace(
-            round_,
-            messages=tuple(
-                Message(int(source[index] + ends.first), int(sink[index] + ends.first), float(share[index]))
-                for index in chosen
-            ),
+    return PlacedRound(
+        messages=tuple(
+            Message(int(source[index] + ends.first), int(sink[index] + ends.first), float(share[index]))
+            for index in chosen
         ),
         routes=routes,
         rates_bytes_per_s=tuple(rates.tolist()),
+        reduced_share=round_.reduced_share,
+        repeat=round_.repeat,
         sent_share=float(share.sum()),
     )
 
 
 def _meeting(kind: Integers, machines: Integers, routes: Sequence[Route | None]) -> NDArray[np.bool_]:
-    """Tell of each message whether another one uses any of its channels; routes are those of one of each kind."""
+    """Tell for each message whether it shares a channel with another; ``routes`` has one route per kind."""
     passed: dict[str, Integers] = {}
     over: list[tuple[Integers, Integers, str]] = []
     count = int(machines.max(initial=0)) + 1
@@ -208,8 +197,8 @@ def _colours(kind: Integers, machines: Integers, *, count: int) -> Integers:
             0, 2**63, size=(2, int(kind.max(initial=0)) + 1, int(colour.max()) + 1), dtype=np.uint64
         )
         met = np.zeros(count, dtype=np.uint64)
-        for way, (own, other) in enumerate((machines, machines[::-1])):
-            np.add.at(met, own, marks[way, kind, colour[other]])  # a sum does not depend on the order of messages
+        for way, (one, other) in enumerate((machines, machines[::-1])):
+            np.add.at(met, one, marks[way, kind, colour[other]])  # a sum does not depend on the order of messages
         _, exchanged = np.unique(met, return_inverse=True)
         refined = _numbered(colour, exchanged)
         if refined.max() == colour.max():

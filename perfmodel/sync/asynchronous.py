@@ -14,7 +14,7 @@ import numpy as np
 
 from perfmodel.cost.queueing import ClosedNetwork
 from perfmodel.cost.staleness import backup_bytes, bounded_staleness_excess, served_in_step_time
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, check_known
 from perfmodel.numeric import exceeds, maximum, minimum, where
 from perfmodel.symbolic import Quantity
 from perfmodel.sync.asynchronous_scheme import (
@@ -110,8 +110,8 @@ class BoundedStaleness(AsynchronousScheme):
         held_back_s = step_s - used.think_s - network.response_s
         times = at_the_server(used, network=network, held_back_s=held_back_s)
         cap = used.staleness_bound * (used.worker_count - 1)
-        seen = 1 - held_back_s / step_s  # a worker waits before the pull, and so misses no updates meanwhile
-        return replace(times, mean_staleness=minimum(times.mean_staleness * seen, cap))
+        exposed_share = 1 - held_back_s / step_s  # a worker waits before the pull, and so misses no updates meanwhile
+        return replace(times, mean_staleness=minimum(times.mean_staleness * exposed_share, cap))
 
 
 def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:
@@ -128,7 +128,7 @@ def _led_by_the_slowest(numbers: AsynchronousNumbers) -> AsynchronousTimes:
         slow_count = slow_count + where(exceeds(numbers.compute_s * (slowest - relative), service_s), 0, count)
     behind = numbers.visitors - where(step_by_step, 0, slow_count - 1)
     end_s = numbers.group_compute_s + service_s
-    for count, relative in numbers.kinds:  # workers that arrive no earlier are served after these
+    for count, relative in numbers.kinds:  # they are served before all that arrive later
         queued_s = maximum(behind, 1) * service_s / numbers.server_count
         end_s = maximum(end_s, numbers.compute_s * relative + queued_s)
         behind = behind - count
@@ -238,7 +238,5 @@ SCHEMES: Final[dict[str, AsynchronousScheme]] = {
 
 def scheme_of(name: str) -> AsynchronousScheme:
     """Look up a scheme; raise UnknownNameError if no scheme has that name."""
-    if name not in SCHEMES:
-        kind = "asynchronous scheme"
-        raise UnknownNameError(kind, name, SCHEMES)
+    check_known("asynchronous scheme", name, SCHEMES)
     return SCHEMES[name]

@@ -87,80 +87,6 @@ class KindTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UnequalPace:
-    """Times and staleness of visitors of several speeds.
-
-    Parameters
-    ----------
-    kinds : tuple of KindTimes
-        One for each speed, fastest first. [-]
-    step_s : float, ndarray or sympy.Expr
-        Number of visitors divided by the rate of all their steps. [s]
-    computing_s : float, ndarray or sympy.Expr
-        Mean computing time over all steps; fast visitors make more of them. [s]
-    lone_step_s : float, ndarray or sympy.Expr
-        ``step_s`` without queueing. [s]
-    """
-
-    kinds: tuple[KindTimes, ...]
-    step_s: Quantity
-    computing_s: Quantity
-    lone_step_s: Quantity
-
-
-def unequal_pace(numbers: AsynchronousNumbers) -> UnequalPace:
-    """Pace of visitors of several speeds that only wait for the server.
-
-    Raises
-    ------
-    ArgumentError
-        If service times are not exponential.
-
-    Notes
-    -----
-    Valid for: exponential service. Gradients of slow workers are staler, since others update more often meanwhile.
-    Over all updates, mean staleness is that of equal workers, W - 1 with a visit every step.
-
-    Examples
-    --------
-    >>> from perfmodel.cost.order_statistics import Unequal
-    >>> from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
-    >>> times = Unequal([2.0, 2.0, 1.0, 1.0])
-    >>> numbers = AsynchronousNumbers(compute_s=5e-3, update_s=0.5e-3, worker_count=4, times=times)
-    >>> for kind in reversed(unequal_pace(numbers).kinds):
-    ...     print(f"{1e3 * kind.step_s:.2f} ms, {kind.mean_staleness:.2f}")
-    10.63 ms, 4.79
-    5.60 ms, 2.05
-    """
-    if numbers.service_variation != 1:
-        allowed = "1 with workers of unequal speed, because their queue is only known for exponential service"
-        raise ArgumentError("service_variation", numbers.service_variation, allowed)
-    counts, relative = zip(*numbers.kinds, strict=True)
-    away_s = numbers.group_sync_s + numbers.on_the_way_s
-    think_s = [numbers.compute_s * pace + away_s for pace in relative]
-    rates = queueing.unequal_workers(
-        worker_counts=counts, think_s=think_s, station_s=numbers.station_s, server_count=numbers.server_count
-    )
-    of_all = sum(count * rate for count, rate in zip(counts, rates, strict=True))
-    service_s = sum(numbers.station_s)
-    alone = sum(count / (seconds + service_s) for count, seconds in zip(counts, think_s, strict=True))
-    periods = queueing.mean_staleness(worker_count=2, push_period=numbers.push_period, pull_period=numbers.pull_period)
-    worker_rates = [rate for count, rate in zip(counts, rates, strict=True) for _ in range(count)]
-    stale = queueing.staleness_of_rates(rates_per_s=worker_rates)
-    firsts = np.cumsum((0, *counts[:-1]))
-    computed = sum(n * rate * factor for n, rate, factor in zip(counts, rates, relative, strict=True))
-    return UnequalPace(
-        kinds=tuple(
-            KindTimes(visitor_count=count, relative_time=factor, step_s=1 / rate, mean_staleness=stale[first] * periods)
-            for count, factor, rate, first in zip(counts, relative, rates, firsts, strict=True)
-        ),
-        step_s=numbers.visitors / of_all,
-        computing_s=numbers.compute_s * computed / of_all,
-        lone_step_s=numbers.visitors / alone,
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AsynchronousNumbers:
     """Times and counts of workers that train with a parameter server without waiting for one another.
 
@@ -382,7 +308,7 @@ class AsynchronousScheme(ABC):
         """
         used = self.in_effect(numbers)
         return (
-            _unequal_times(used.in_one_queue)
+            unequal_times(used.in_one_queue)
             if len(used.kinds) > 1
             else at_the_server(used, network=server_network(used))
         )
@@ -444,17 +370,59 @@ def at_the_server(
     )
 
 
-def _unequal_times(numbers: AsynchronousNumbers) -> AsynchronousTimes:
-    """Return the times of visitors of several speeds, averaged over all their steps."""
-    pace = unequal_pace(numbers)
+def unequal_times(numbers: AsynchronousNumbers) -> AsynchronousTimes:
+    """Return the times of visitors of several speeds that only wait for the server, averaged over all their steps.
+
+    Raises
+    ------
+    ArgumentError
+        If service times are not exponential.
+
+    Notes
+    -----
+    Valid for: exponential service. Gradients of slow workers are staler, since others update more often meanwhile.
+    Over all updates, mean staleness is that of equal workers, W - 1 with a visit every step.
+
+    Examples
+    --------
+    >>> from perfmodel.cost.order_statistics import Unequal
+    >>> from perfmodel.sync.asynchronous_scheme import AsynchronousNumbers
+    >>> times = Unequal([2.0, 2.0, 1.0, 1.0])
+    >>> numbers = AsynchronousNumbers(compute_s=5e-3, update_s=0.5e-3, worker_count=4, times=times)
+    >>> for kind in reversed(unequal_times(numbers).kinds):
+    ...     print(f"{1e3 * kind.step_s:.2f} ms, {kind.mean_staleness:.2f}")
+    10.63 ms, 4.79
+    5.60 ms, 2.05
+    """
+    if numbers.service_variation != 1:
+        allowed = "1 with workers of unequal speed, because their queue is only known for exponential service"
+        raise ArgumentError("service_variation", numbers.service_variation, allowed)
+    counts, relative = zip(*numbers.kinds, strict=True)
+    away_s = numbers.group_sync_s + numbers.on_the_way_s
+    think_s = [numbers.compute_s * pace + away_s for pace in relative]
+    rates = queueing.unequal_workers(
+        worker_counts=counts, think_s=think_s, station_s=numbers.station_s, server_count=numbers.server_count
+    )
+    of_all = sum(count * rate for count, rate in zip(counts, rates, strict=True))
+    service_s = sum(numbers.station_s)
+    alone = sum(count / (seconds + service_s) for count, seconds in zip(counts, think_s, strict=True))
+    periods = queueing.mean_staleness(worker_count=2, push_period=numbers.push_period, pull_period=numbers.pull_period)
+    worker_rates = [rate for count, rate in zip(counts, rates, strict=True) for _ in range(count)]
+    stale = queueing.staleness_of_rates(rates_per_s=worker_rates)
+    firsts = np.cumsum((0, *counts[:-1]))
+    computed = sum(n * rate * factor for n, rate, factor in zip(counts, rates, relative, strict=True))
+    step_s, computing_s = numbers.visitors / of_all, numbers.compute_s * computed / of_all
     return _times(
         numbers,
-        step_s=pace.step_s,
-        computing_s=pace.computing_s,
-        wait_s=pace.step_s - pace.computing_s - numbers.group_sync_s,
-        server_utilisation=numbers.visitors / pace.step_s * reduce(maximum, numbers.station_s) / numbers.server_count,
-        think_s=pace.lone_step_s - sum(numbers.station_s),
-        kinds=pace.kinds,
+        step_s=step_s,
+        computing_s=computing_s,
+        wait_s=step_s - computing_s - numbers.group_sync_s,
+        server_utilisation=numbers.visitors / step_s * reduce(maximum, numbers.station_s) / numbers.server_count,
+        think_s=numbers.visitors / alone - service_s,
+        kinds=tuple(
+            KindTimes(visitor_count=count, relative_time=factor, step_s=1 / rate, mean_staleness=stale[first] * periods)
+            for count, factor, rate, first in zip(counts, relative, rates, firsts, strict=True)
+        ),
     )
 
 

@@ -81,7 +81,7 @@ class Hockney:
     gamma: Quantity = 0.0
 
     def times(self, *, alpha: Quantity = 0, beta: Quantity = 0, gamma: Quantity = 0) -> Quantity:
-        """Time of given numbers of latencies, and of passes of the bytes over the port and through the adder. [s]"""
+        """Time of ``alpha`` latencies, ``beta`` passes of the bytes over the port, ``gamma`` through the adder. [s]"""
         return alpha * self.alpha + beta * (self.n * self.beta) + gamma * (self.n * self.gamma)
 
 
@@ -123,7 +123,7 @@ class Collective(ABC):
         """Return the rounds for two or more workers."""
 
     def runs_on(self, topology: Topology, ranks: Sequence[str]) -> bool:
-        """Tell whether a library can run it among these devices; algorithms that need a special switch say when."""
+        """Tell whether a library can run it among these devices; False only if it needs a switch that they lack."""
         del topology, ranks
         return True
 
@@ -149,12 +149,12 @@ class Collective(ABC):
         return 0
 
     def folded(self, rounds: tuple[Round, ...], *, worker_count: int) -> tuple[Round, ...]:
-        """Return rounds among a few ranks as those among more, of which they are a part."""
+        """Turn the rounds of a few ranks into those that the same ranks have among ``worker_count``."""
         del worker_count
         return rounds
 
     def fill_latency(self, worker_count: int, *, near_s: Quantity, far_s: Quantity, **options: Any) -> Quantity:
-        """Latency before a pipeline is full, from that of its shortest and its longest message [s]. [s]"""
+        """Latency before a pipeline is full, given that of its shortest and of its longest message [s]. [s]"""
         del near_s
         return self.fill_rounds(worker_count, **options) * far_s
 

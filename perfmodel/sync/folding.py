@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from perfmodel.hardware.topology import Topology
 
 FEWEST_FOLDED: Final = 9
-"""Machines of a group from which three stand for all. [1]"""
+"""Fewest machines of a group of which three stand for all. [1]"""
 
 KEPT: Final = 3
 """Machines that stand for the others: one between two neighbours. [1]"""
@@ -21,7 +21,7 @@ Group = tuple[str, ...]
 
 
 class _Part(NamedTuple):
-    """A group, and the places that it has on each machine."""
+    """A group, and the places that it uses on each machine."""
 
     group: Group
     places: tuple[tuple[str, ...], ...]
@@ -47,8 +47,8 @@ def representatives(topology: Topology, groups: tuple[Group, ...], *, few: bool)
 
     Notes
     -----
-    Valid for: machines that are alike and joined by one switch. Ignores: nothing; where a
-    group uses machines unequally, none is left out.
+    Valid for: equal machines joined by one switch. Ignores: nothing; if a group uses machines unequally, none is left
+    out.
     """
     if not topology.alike:
         return list(groups)

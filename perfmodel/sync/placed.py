@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.cost.collective_time import pipelined_time
+from perfmodel.cost.message_protocols import pipelined_time
 from perfmodel.cost.transfer import longest_byte_time, max_min_rates
 from perfmodel.derived import derived, derived_property, kept
 from perfmodel.errors import ArgumentError
-from perfmodel.numeric import largest, maximum, undominated
-from perfmodel.symbolic import Quantity, is_symbolic, named
-from perfmodel.sync.alike_messages import ClassesOfRound, classes_of_rounds
+from perfmodel.numeric import largest
+from perfmodel.symbolic import Quantity, is_symbolic
+from perfmodel.sync.alike_messages import classes_of_rounds
 from perfmodel.sync.base import SERVER, Collective, Message, Round
 from perfmodel.sync.folding import representatives
+from perfmodel.sync.placed_round import PlacedRound
 from perfmodel.sync.ring_order import ring_order, ring_starts, way_between
 
 if TYPE_CHECKING:
@@ -41,81 +41,6 @@ def byte_times(routes: Sequence[Route]) -> list[Quantity]:
         )
         for route in routes
     ]
-
-
-Line = tuple[float, float]
-"""Latency and seconds per byte: time as a straight line over the size of a collective."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PlacedRound:
-    """A round with the route of each message.
-
-    Parameters
-    ----------
-    messages : tuple of Message
-        Messages that are sent. [-]
-    routes : tuple of Route
-        The route of each message. [-]
-    rates_bytes_per_s : tuple of float
-        Rate of each message while all are in flight. [B/s]
-    reduced_share : float
-        Largest part of the n bytes that one rank or server adds. [1]
-    repeat : int
-        Times that the round is repeated. [1]
-    sent_share : float or None
-        Part of the n bytes that all messages have, where ``messages`` are one of each class; None for their sum. [1]
-    """
-
-    messages: tuple[Message, ...]
-    routes: tuple[Route, ...]
-    rates_bytes_per_s: tuple[float, ...]
-    reduced_share: float
-    repeat: int
-    sent_share: float | None = None
-
-    @derived_property
-    def lines(self) -> tuple[Line, ...]:
-        """Latency and seconds per byte of messages that may arrive last, by rising latency. [s, s/B]."""
-        undercut: list[Line] = []
-        lines = dict.fromkeys(
-            (route.latency_s, message.share / rate)
-            for message, route, rate in zip(self.messages, self.routes, self.rates_bytes_per_s, strict=True)
-        )
-        if is_symbolic(*itertools.chain(*lines)):
-            return tuple(undominated(lines))
-        for latency_s, per_byte in sorted(lines, reverse=True):
-            if not undercut or per_byte > undercut[-1][1]:
-                undercut.append((latency_s, per_byte))
-        return tuple(reversed(undercut))
-
-    def time(self, size_bytes: Quantity) -> Quantity:
-        """Time until the last message of one round has arrived. [s]"""
-        lines = [
-            (named(latency_s, "latency"), named(per_byte, "seconds per byte")) for latency_s, per_byte in self.lines
-        ]
-        return reduce(maximum, [latency_s + size_bytes * per_byte for latency_s, per_byte in lines])
-
-    @property
-    def byte_s(self) -> Quantity:
-        """Time per byte of the slowest message that carries anything. [s/B]"""
-        rates = zip(self.rates_bytes_per_s, self.messages, strict=True)
-        return largest([1 / rate for rate, message in rates if message.share] or [0.0])
-
-    @property
-    def latency_s(self) -> Quantity:
-        """Time until the last empty message has arrived. [s]"""
-        return largest(route.latency_s for route in self.routes)
-
-    @property
-    def mean_latency_s(self) -> Quantity:
-        """Mean latency of its messages. [s]"""
-        return sum(route.latency_s for route in self.routes) / len(self.routes)
-
-    @property
-    def seconds_per_byte(self) -> Quantity:
-        """Time that a further byte of a large collective adds to a round. [s/B]"""
-        return largest(per_byte for _, per_byte in self.lines)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -238,7 +163,7 @@ class Placed:
 
     @property
     def path_latency_s(self) -> Quantity:
-        """Latency of a part that follows its way around while others follow theirs, without waiting in rounds. [s]"""
+        """Latency of one part on its way through all ranks if no rank waits for the end of a round. [s]"""
         if self.fill_rounds:
             return self.latency_s
         repeated = [round_.mean_latency_s if round_.repeat > 1 else round_.latency_s for round_ in self.rounds]
@@ -338,7 +263,7 @@ def place(
     rounds = collective.rounds(len(orders[0]), **options)
     if len(orders[0]) < len(ranks):
         rounds = collective.folded(rounds, worker_count=len(ranks))
-    if servers and len(ranks) == 1:  # it has no other worker to agree with, but its parameters are in the servers
+    if servers and len(ranks) == 1:  # a single worker only talks to the servers
         rounds = collective.schedule(1, **options)
     needed = collective.server_count_of(**options) if rounds else 0
     hosts = [tuple(servers) or _default_servers(collective, topology, order, needed) for order in orders]
@@ -358,9 +283,7 @@ def place(
         collective=collective,
         order=orders[0] if orders[0] and len(orders[0]) == len(ranks) else stated[0],
         servers=hosts[0],
-        rounds=tuple(_placed(round_, topology, names, through_host=through_host) for round_ in merged)
-        if classes is None
-        else tuple(map(_of_classes, classes)),
+        rounds=classes or tuple(_placed(round_, topology, names, through_host=through_host) for round_ in merged),
         reduce_s_per_byte=reduce_s_per_byte,
         chunk_count=options.get("chunk_count"),
         group_size=options.get("group_size"),
@@ -435,18 +358,6 @@ def _placed(round_: Round, topology: Topology, names: Mapping[int, str], *, thro
         rates_bytes_per_s=tuple(rates.tolist()),
         reduced_share=round_.reduced_share,
         repeat=round_.repeat,
-    )
-
-
-def _of_classes(classes: ClassesOfRound) -> PlacedRound:
-    round_ = classes.round_
-    return PlacedRound(
-        messages=round_.messages,
-        routes=classes.routes,
-        rates_bytes_per_s=classes.rates_bytes_per_s,
-        reduced_share=round_.reduced_share,
-        repeat=round_.repeat,
-        sent_share=classes.sent_share,
     )
 
 

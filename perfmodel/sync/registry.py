@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from perfmodel.cost.collective_time import protocol_time, units_taken_share
-from perfmodel.errors import UnknownNameError
+from perfmodel.cost.message_protocols import protocol_time, units_taken_share
+from perfmodel.errors import check_known
 from perfmodel.numeric import largest, minimum
 from perfmodel.symbolic import Quantity, is_symbolic
 from perfmodel.sync.base import Collective
@@ -62,9 +62,7 @@ def collective(name: str) -> Collective:
     >>> collective("ring_all_reduce").time(size_bytes=8e6, worker_count=4, latency_s=0.0, seconds_per_byte=1e-9)
     0.012
     """
-    if name not in COLLECTIVES:
-        kind = "collective algorithm"
-        raise UnknownNameError(kind, name, COLLECTIVES)
+    check_known("collective algorithm", name, COLLECTIVES)
     return COLLECTIVES[name]
 
 
@@ -254,7 +252,7 @@ def place_library(
     running = [algorithm for algorithm in map(collective, how.algorithms) if algorithm.runs_on(topology, ranks)]
     for algorithm in running:
         if any(isinstance(other, type(algorithm)) and other is not algorithm for other in running):
-            continue  # a form of it for these machines takes its place
+            continue  # its special form for these machines runs instead
         options: dict[str, Any] = {"at_once": True} if how.at_once and "at_once" in algorithm.option_names else {}
         placed.append(place(algorithm, topology, ranks, beside=beside, **options))
     return LibraryCollective(algorithms=tuple(placed), protocols=protocols_of(library), blocks=library.blocks)

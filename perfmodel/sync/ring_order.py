@@ -60,7 +60,7 @@ def ring_order(topology: Topology, ranks: Sequence[str], *, through_host: bool =
     machines: dict[str, list[int]] = {}
     for place, name in enumerate(ranks):
         machines.setdefault(topology.places[name].node if name in topology.places else "", []).append(place)
-    tours: dict[tuple[str, ...], list[int]] = {}  # of machines with the same ranks, which are alike
+    tours: dict[tuple[str, ...], list[int]] = {}  # machines with the same ranks share a tour
     tour: list[int] = []
     for node, members in machines.items():
         key = tuple(ranks[place].removeprefix(node) if topology.alike else ranks[place] for place in members)
@@ -87,8 +87,8 @@ def ring_starts(topology: Topology, tour: Sequence[str]) -> tuple[tuple[int, ...
 
     Notes
     -----
-    Valid for: machines in which as many adapters serve the ranks; the fewest of any machine count. Ignores: adapters
-    that no rank is nearest to.
+    Valid for: machines with equally many adapters near their ranks; else, the fewest of any machine count. Ignores:
+    adapters that no rank is nearest to.
 
     Examples
     --------
@@ -124,7 +124,7 @@ def ring_starts(topology: Topology, tour: Sequence[str]) -> tuple[tuple[int, ...
 
 
 def _left_by_adapter(topology: Topology, tour: Sequence[str], places: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a machine's ranks with one last that reaches an adapter directly, where a switch joins all of them."""
+    """Move a rank that reaches an adapter directly to the end of a machine's ranks, if a switch joins all of them."""
 
     def reaches(place: int) -> bool:
         return topology.own_nic(tour[place]) in topology.rdma_nics(tour[place])

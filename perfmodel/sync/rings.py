@@ -243,21 +243,12 @@ class Hierarchical(Collective):
     def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
         groups = group_count(worker_count, group_size)
         size: Any = group_size
-        phases = []
-        for members, share, repeat in (
-            (_next_inside(worker_count, size), 1 / size, size - 1),
-            (_next_across(worker_count, size), 1 / worker_count, groups - 1),
-        ):
-            messages = tuple(Message(rank, following, share) for rank, following in enumerate(members))
-            if repeat:
-                phases.append((messages, share, repeat))
+        inside = [rank - rank % size + (rank + 1) % size for rank in range(worker_count)]
+        across = [(rank + size) % worker_count for rank in range(worker_count)]
+        phases = [
+            (tuple(Message(rank, following, share) for rank, following in enumerate(sinks)), share, repeat)
+            for sinks, share, repeat in ((inside, 1 / size, size - 1), (across, 1 / worker_count, groups - 1))
+            if repeat
+        ]
         up = [Round(messages, reduced_share=share, repeat=repeat) for messages, share, repeat in phases]
         return (*up, *(Round(messages, repeat=repeat) for messages, _, repeat in reversed(phases)))
-
-
-def _next_inside(worker_count: int, size: int) -> list[int]:
-    return [rank - rank % size + (rank + 1) % size for rank in range(worker_count)]
-
-
-def _next_across(worker_count: int, size: int) -> list[int]:
-    return [(rank + size) % worker_count for rank in range(worker_count)]

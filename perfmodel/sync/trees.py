@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from perfmodel.cost.collective_time import pipelined_time
+from perfmodel.cost.message_protocols import pipelined_time
 from perfmodel.symbolic import Quantity
 from perfmodel.sync.base import Collective, Hockney, Message, Round, group_count, levels
 
@@ -175,20 +175,36 @@ class DoubleBinaryTree(Collective):
     def cost(  # noqa: D102
         self, link: Hockney, worker_count: Quantity, *, chunk_count: Quantity | None = None, **options: Any
     ) -> Quantity:
+        hops = self.fill_latency(worker_count, near_s=1, far_s=1, **options)
         return pipelined_time(
-            fill_s=4 * levels(worker_count) * link.alpha,
+            fill_s=hops * link.alpha,
             stream_s=2 * (link.n * link.beta),
-            fill_rounds=4 * levels(worker_count),
+            fill_rounds=hops,
             chunk_count=chunk_count,
         ) + link.times(gamma=1)
 
     def schedule(self, worker_count: int, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        both = colours(worker_count)
-        up = [Round(tuple(Message(child, parent, 0.5) for parent, child in edges), reduced_share=0.5) for edges in both]
-        return (*up, *(Round(tuple(Message(parent, child, 0.5) for parent, child in edges)) for edges in both))
+        return _rounds_of_trees(worker_count, 1)
 
     def fill_rounds(self, worker_count: int, **options: Any) -> int:  # noqa: D102
-        return 4 * int(levels(worker_count))
+        return int(self.fill_latency(worker_count, near_s=1, far_s=1, **options))
+
+    def fill_latency(  # noqa: D102
+        self, worker_count: Quantity, *, near_s: Quantity, far_s: Quantity, **options: Any
+    ) -> Quantity:
+        return 4 * levels(worker_count) * far_s
+
+
+def _rounds_of_trees(machine_count: int, group_size: int) -> tuple[Round, ...]:
+    """Return rounds up and down both trees of the machines' first ranks, with a chain of ranks inside each machine."""
+    starts = range(0, machine_count * group_size, group_size)
+    chains = [(start + rank, start + rank + 1) for start in starts for rank in range(group_size - 1)]
+    both = [
+        (*chains, *((group_size * parent, group_size * child) for parent, child in edges))
+        for edges in colours(machine_count)
+    ]
+    up = [Round(tuple(Message(child, parent, 0.5) for parent, child in edges), reduced_share=0.5) for edges in both]
+    return (*up, *(Round(tuple(Message(parent, child, 0.5) for parent, child in edges)) for edges in both))
 
 
 class MachineTrees(DoubleBinaryTree):
@@ -222,39 +238,8 @@ class MachineTrees(DoubleBinaryTree):
     folds = True
     plays = False
 
-    def cost(  # noqa: D102
-        self,
-        link: Hockney,
-        worker_count: Quantity,
-        *,
-        group_size: int | None = None,
-        chunk_count: Quantity | None = None,
-        **options: Any,
-    ) -> Quantity:
-        hops = self.fill_latency(worker_count, near_s=1.0, far_s=1.0, group_size=group_size)
-        return pipelined_time(
-            fill_s=hops * link.alpha,
-            stream_s=2 * (link.n * link.beta),
-            fill_rounds=hops,
-            chunk_count=chunk_count,
-        ) + link.times(gamma=1)
-
     def schedule(self, worker_count: int, *, group_size: int | None = None, **options: Any) -> tuple[Round, ...]:  # noqa: D102
-        machines, size = int(group_count(worker_count, group_size)), int(group_size or 1)
-        chains = [
-            (first + rank, first + rank + 1) for first in range(0, worker_count, size) for rank in range(size - 1)
-        ]
-        both = colours(machines)
-        heads = [tuple((size * parent, size * child) for parent, child in edges) for edges in both]
-        up = [
-            Round(tuple(Message(child, parent, 0.5) for parent, child in (*chains, *edges)), reduced_share=0.5)
-            for edges in heads
-        ]
-        down = [Round(tuple(Message(parent, child, 0.5) for parent, child in (*chains, *edges))) for edges in heads]
-        return (*up, *down)
-
-    def fill_rounds(self, worker_count: int, **options: Any) -> int:  # noqa: D102
-        return int(self.fill_latency(worker_count, near_s=1.0, far_s=1.0, **options))
+        return _rounds_of_trees(int(group_count(worker_count, group_size)), int(group_size or 1))
 
     def fill_latency(  # noqa: D102
         self,

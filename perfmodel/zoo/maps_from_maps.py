@@ -79,15 +79,15 @@ def deconvolutional(*, image_size: int = 224, out_channels: Any = 3) -> LayerGra
     .. [1] Zeiler, Fergus, Visualizing and understanding convolutional networks, ECCV 2014, arXiv:1311.2901, figures 1
        and 3.
     """
-    seen = [image_size]
+    sizes = [image_size]
     for filters in FILTERS:
-        made = filters.output_size(seen[-1])
-        seen.append(_pooled_size(made) if filters.is_pooled else made)
-    inputs = {"features": (LAST_CHANNELS, seen[-1], seen[-1]), "image": (out_channels, image_size, image_size)}
+        made = filters.output_size(sizes[-1])
+        sizes.append(_pooled_size(made) if filters.is_pooled else made)
+    inputs = {"features": (LAST_CHANNELS, sizes[-1], sizes[-1]), "image": (out_channels, image_size, image_size)}
     graph = LayerGraph("deconvolutional", inputs=inputs)
     x = "features"
     for index, filters in reversed(list(enumerate(FILTERS, start=1))):
-        size = seen[index - 1]
+        size = sizes[index - 1]
         if filters.is_pooled:
             made = filters.output_size(size)
             x = graph.add(f"unpool{index}", nn.Upsample(output_size=(made, made)), inputs=x)

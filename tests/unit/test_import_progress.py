@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfmodel.importers import recording
 from perfmodel.importers.recording import PATIENCE_S, import_progress
+from perfmodel.presentation import progress
 
 
 class Terminal(io.StringIO):
@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
 def clock(monkeypatch):
     """A clock that stands still until it is told."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(recording, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 

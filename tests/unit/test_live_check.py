@@ -18,6 +18,7 @@ from perfmodel.hardware.fit_file import load_calibration
 from perfmodel.records import Contraction, MemoryPass
 from perfmodel.validation.live import check as live
 from perfmodel.validation.live.check import ChildMeasurer, check_device, gathered
+from perfmodel.validation.live.live_report import LiveReport, rank_correlation, row_of, save_live_table
 from perfmodel.validation.live.prediction import (
     LIVE_NETWORKS,
     MODES,
@@ -33,7 +34,6 @@ from perfmodel.validation.live.prediction import (
     operations_of,
     roofline_s,
 )
-from perfmodel.validation.live.report import LiveReport, rank_correlation, row_of, save_live_table
 from tests.measured_machines import machine as made_up
 from tests.timed_operations import live_operations
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from perfmodel.calibration.backends.base import Backend
+from perfmodel.calibration.calibration_tables import report_text, surroundings
 from perfmodel.calibration.journal import Journal
-from perfmodel.calibration.report import report_text, surroundings
 from perfmodel.calibration.session import Session
 from perfmodel.calibration.surroundings import PROCESSES_BUDGET_S
 from perfmodel.errors import CalibrationError

@@ -13,10 +13,10 @@ import perfmodel as pm
 from perfmodel.calibration import calibrate as module
 from perfmodel.calibration.benchmark import Axis, Benchmark, Point
 from perfmodel.calibration.calibrate import CalibrationInterrupted, calibrate
+from perfmodel.calibration.calibration_tables import datasheet_gaps
 from perfmodel.calibration.classes import ClassPoints, best_rates, columns_of
 from perfmodel.calibration.families import contraction
 from perfmodel.calibration.journal import Journal, journal_of, read_journal
-from perfmodel.calibration.report import datasheet_gaps
 from perfmodel.calibration.session import MOST_BEYOND_S, Session
 from perfmodel.cli.app import run
 from perfmodel.errors import ArgumentError, CalibrationError, MissingPackageError, PerfmodelWarning, UnknownNameError
@@ -172,7 +172,7 @@ class TestLaw:
 
 
 def module_constants(machine):
-    from perfmodel.calibration.report import constants_of
+    from perfmodel.calibration.calibration_tables import constants_of
 
     return {"/".join(key): value for key, value in constants_of(machine).items()}
 
@@ -189,7 +189,7 @@ class TestFiles:
         assert pm.predict(pm.zoo.fcn5(), batch_size=16, device=str(out)).step_s > 0
 
     def test_the_figure_has_the_points_of_classes_that_follow_their_pooled_class(self, tmp_path):
-        from perfmodel.calibration.report import measured_points, roofline_of
+        from perfmodel.calibration.calibration_tables import measured_points, roofline_of
 
         out = tmp_path / "mine.toml"
         machine = _measured(FakeBackend(), out=out)
@@ -201,7 +201,7 @@ class TestFiles:
         assert roofline_of(out, none).axes  # nothing to show is no error
 
     def test_points_of_another_session_are_kept_and_taken_for_no_others(self, tmp_path):
-        from perfmodel.calibration.report import roofline_of
+        from perfmodel.calibration.calibration_tables import roofline_of
 
         out = tmp_path / "mine.toml"
         first = _measured(FakeBackend(), out=out, budget_s=5)

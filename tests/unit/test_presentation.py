@@ -1,6 +1,8 @@
 """Quantities, tables and figures: what a person reads must say the number that was computed."""
 
 import os
+import pickle
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from perfmodel.errors import ArgumentError, UnknownNameError
 from perfmodel.presentation import figures, quantities
-from perfmodel.presentation.tables import ROWS_SHOWN, Table, facts_text
+from perfmodel.presentation.tables import ROWS_SHOWN, Table, facts_text, row_table
 
 
 @dataclass(frozen=True)
@@ -259,3 +261,21 @@ def test_points_that_are_not_scored_are_hollow() -> None:
     assert "a, not scored (1)" in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
     with pytest.raises(ArgumentError, match=r"hollow must.*\(got '1 entries'"):
         figures.parity_plot([1.0, 2.0], [1.0, 2.1], groups=["a", "a"], title="t", hollow=[True])
+
+
+@pytest.mark.parametrize("records", [[{"cells": 63, "error": 0.18}, {"cells": 4, "error": None}], []])
+def test_a_table_of_records_comes_back_from_a_pickle(records):
+    table = row_table(records, title="scores", headings={"error": "mean error"})
+    copied = pickle.loads(pickle.dumps(table))
+    assert copied == table
+    assert type(copied) is Table
+    assert str(copied) == str(table)
+    assert copied.columns == table.columns
+    assert copied.to_dicts() == records
+
+
+def test_a_process_that_has_not_made_the_rows_reads_them(tmp_path):
+    (tmp_path / "table").write_bytes(pickle.dumps(row_table([{"cells": 63, "error": 0.18}], title="scores")))
+    code = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).to_dicts())"
+    run = subprocess.run([sys.executable, "-c", code, tmp_path / "table"], capture_output=True, text=True, check=True)
+    assert run.stdout == "[{'cells': 63, 'error': 0.18}]\n"

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import pickle
 import subprocess
 import sys
 
@@ -274,6 +275,11 @@ def test_a_picture_shows_the_best_at_each_point_or_the_front(money, tmp_path):
     )
     with pytest.raises(UnknownNameError):
         money.plot("batch", "step_s")
+
+
+def test_a_printed_table_comes_back_from_a_pickle(money):
+    table = money.to_table()
+    assert str(pickle.loads(pickle.dumps(table))) == str(table)
 
 
 def test_a_table_prints_its_first_rows_and_says_how_many_there_are(money):

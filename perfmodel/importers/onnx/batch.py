@@ -12,7 +12,7 @@ from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError, FreeSizeError, SpecError, check_known
 from perfmodel.importers.onnx.model import Extent, OnnxModel, node_name
 from perfmodel.importers.onnx.shapes import Setting, ShapesDoNotFollowError, ShapeTrace
-from perfmodel.importers.recording import Layout, Progress, guessed_layout, layout, whole
+from perfmodel.importers.recording import Advance, Layout, guessed_layout, layout, whole
 from perfmodel.layers.checks import check_count
 from perfmodel.layers.translation import Operand
 
@@ -91,7 +91,7 @@ class Traced:
         return batch_layout
 
 
-def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str, int], advance: Progress) -> Traced:
+def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str, int], advance: Advance) -> Traced:
     """Return a file with all shapes; its batch size stays symbolic if the network allows it."""
     _check_sizes(model, sizes)
     if batch_size is not None:
@@ -111,7 +111,7 @@ def trace_model(model: OnnxModel, *, batch_size: int | None, sizes: Mapping[str,
     return _at_one_batch_size(freedom, batch_size, problem=problem, advance=advance)
 
 
-def _at_one_batch_size(freedom: _Freedom, batch_size: int | None, *, problem: str, advance: Progress) -> Traced:
+def _at_one_batch_size(freedom: _Freedom, batch_size: int | None, *, problem: str, advance: Advance) -> Traced:
     """Return the file at the only batch size that it holds for."""
     model, written = freedom.model, freedom.written
     if written is not None and batch_size not in (None, written):

@@ -437,9 +437,9 @@ def _shapes(extents: Mapping[str, Any], batch: str) -> Any:
 
 def _seen(operand: Operand, shape: tuple[Any, ...]) -> Operand:
     """Return a tensor viewed as matrices."""
-    seen = SharedShape(shape) if operand.is_shared else shape
+    viewed = SharedShape(shape) if operand.is_shared else shape
     key = f"{operand.key} as {'x'.join(map(str, shape))}"
-    return Operand(key=key, shape=seen, axes=tuple(range(len(shape))), is_index=operand.is_index)
+    return Operand(key=key, shape=viewed, axes=tuple(range(len(shape))), is_index=operand.is_index)
 
 
 def from_onnx(

@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.errors import SpecError
 from perfmodel.importers.onnx.model import Extent, OnnxModel, is_standard, node_name, schema_of
-from perfmodel.importers.recording import Progress
+from perfmodel.importers.recording import Advance
 
 SAME_AS_FIRST_INPUT: Final = ("GroupNormalization", "MeanVarianceNormalization")
 """Standard operators without a shape rule in onnx: the result has the shape of the first input."""
@@ -43,7 +43,7 @@ class Setting:
 class ShapeTrace:
     """Values of all tensors of a file at one setting."""
 
-    def __init__(self, model: OnnxModel, setting: Setting, *, advance: Progress) -> None:
+    def __init__(self, model: OnnxModel, setting: Setting, *, advance: Advance) -> None:
         self._model = model
         self._setting = setting
         self._written: set[str] = set()  # whole numbers that the file itself states, not computed from a shape

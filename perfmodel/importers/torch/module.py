@@ -21,9 +21,9 @@ from perfmodel.errors import (
 from perfmodel.graph import LayerGraph
 from perfmodel.importers.build import Built, build, holes_by_operator, listed
 from perfmodel.importers.recording import (
+    Advance,
     Call,
     Layout,
-    Progress,
     Recording,
     Ref,
     guessed_layouts,
@@ -386,7 +386,7 @@ class _Importing:
     sizes: list[int]
     training: bool
     name: str
-    advance: Progress
+    advance: Advance
     counts: bool
     translators: dict[str, Any] = field(default_factory=lambda: translators_of("torch"))
 

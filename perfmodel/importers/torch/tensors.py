@@ -42,8 +42,8 @@ class TensorBook:
 
     def snapshot(self) -> tuple[dict[int, _Seen], dict[int, _Memory]]:
         """Return the present state, to restore later."""
-        seen = {identity: replace(entry) for identity, entry in self._seen.items()}
-        return seen, {identity: replace(memory) for identity, memory in self._memory.items()}
+        entries = {identity: replace(entry) for identity, entry in self._seen.items()}
+        return entries, {identity: replace(memory) for identity, memory in self._memory.items()}
 
     def restore(self, known: tuple[dict[int, _Seen], dict[int, _Memory]]) -> None:
         """Restore a state."""
@@ -73,16 +73,16 @@ class TensorBook:
 
     def read(self, tensor: Any, *, path: str, with_gradient: bool) -> Ref:
         """Return the key of a tensor that a call reads."""
-        seen = self._seen.get(id(tensor))
-        if seen is None:
+        entry = self._seen.get(id(tensor))
+        if entry is None:
             self.hold_unknown(tensor)
-            seen = self._seen[id(tensor)]
+            entry = self._seen[id(tensor)]
         memory = self._memory[storage_of(tensor)]
-        if seen.version != memory.version and not memory.owner:
-            self._refresh(tensor, seen, memory, path)
-        facts = self.recording.tensors[seen.key]
+        if entry.version != memory.version and not memory.owner:
+            self._refresh(tensor, entry, memory, path)
+        facts = self.recording.tensors[entry.key]
         cut = with_gradient and facts.origin == "result" and not facts.is_index and not tensor.requires_grad
-        return Ref(seen.key, is_detached=cut)
+        return Ref(entry.key, is_detached=cut)
 
     def hold_unknown(self, tensor: Any) -> None:
         """Register a tensor that came from outside the run, or bypassed it."""
@@ -96,14 +96,14 @@ class TensorBook:
             self._mark_parameter(tensor, key, memory.owner)
         self._record_view(key, memory.key, "")
 
-    def _refresh(self, tensor: Any, seen: _Seen, memory: _Memory, path: str) -> None:
+    def _refresh(self, tensor: Any, entry: _Seen, memory: _Memory, path: str) -> None:
         current = self.recording.tensors[memory.key]
         if current.shape == tuple(tensor.shape):
-            seen.key = memory.key
+            entry.key = memory.key
         else:
-            seen.key = self._new(tensor, "result")
-            self._record_view(seen.key, memory.key, path)
-        seen.version = memory.version
+            entry.key = self._new(tensor, "result")
+            self._record_view(entry.key, memory.key, path)
+        entry.version = memory.version
 
     def _record_view(self, key: int, of: int, path: str) -> None:
         self.recording.calls.append(Call(operator=VIEW, arguments={"self": Ref(of)}, outputs=(Ref(key),), path=path))

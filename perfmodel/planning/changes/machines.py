@@ -79,7 +79,7 @@ def threads(now: Situation) -> Iterator[Change]:
     assert isinstance(target, CpuTarget)
     most = (target.system or target.cpu).thread_count
     for count, what in ((target.core_count, "each physical core"), (most, "each hardware thread")):
-        if count != target.thread_count:
+        if count != target.threads:
             yield Change(what=f"{count} threads, one for {what}", changes={"threads": count})
 
 

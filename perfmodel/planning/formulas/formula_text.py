@@ -352,13 +352,13 @@ def live(point: AtPoint, expression: Any) -> Iterator[tuple[sympy.Symbol | None,
     Arguments that are not taken are not followed. Each comes with the name whose definition contains it.
     """
     point.value(expression)
-    seen: set[Any] = set()
+    visited: set[Any] = set()
     open_ends: list[tuple[sympy.Symbol | None, Any]] = [(None, sympy.sympify(expression))]
     while open_ends:
         owner, node = open_ends.pop()
-        if node in seen:
+        if node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         if node in point.definitions.expressions:
             open_ends.append((node, point.definitions.expressions[node]))
         elif node in point.taken:

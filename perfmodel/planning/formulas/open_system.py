@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import sympy
 
-from perfmodel.cost.collective_time import pipelined_time
+from perfmodel.cost.message_protocols import pipelined_time
 from perfmodel.derived import derived_property
 from perfmodel.errors import ArgumentError
 from perfmodel.hardware.catalogue import load_system

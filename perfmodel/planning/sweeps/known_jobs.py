@@ -33,16 +33,16 @@ class KnownJobs:
             self._kept[key] = make()
         return self._kept[key]
 
-    def job(self, codes: Mapping[str, int], given: Mapping[str, Any]) -> Job:
+    def job(self, codes: Mapping[str, int], arguments: Mapping[str, Any]) -> Job:
         """Return the job of some arguments, which are at these indices on their axes."""
-        job = self.unplaced(given)
+        job = self.unplaced(arguments)
         on = tuple((name, code) for name, code in codes.items() if name in PLACED_BY)
         job.__dict__["target"] = self.once(("target", on, job.device_count), lambda: job.target)
         return job
 
-    def unplaced(self, given: Mapping[str, Any]) -> Job:
+    def unplaced(self, arguments: Mapping[str, Any]) -> Job:
         """Return a job that knows its network, but not its devices."""
-        job = Job(self.space.graph, **given)
+        job = Job(self.space.graph, **arguments)
         key = ("subject", job.phase, id(job.optimizer))
         # the optimizer is kept too, so that no other object gets its id
         job.__dict__["subject"] = self.once(key, lambda: (job.optimizer, job.subject))[1]

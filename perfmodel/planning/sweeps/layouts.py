@@ -93,18 +93,18 @@ class Layouts:
         for kind, places in kinds:
             places = places[request.is_open[places]]
             if len(places):
-                for unit, own, at in self._units(request, kind, places, sizes[places], among):
-                    depths[unit.alike].append((unit, own, at))
+                for unit, unit_places, at in self._units(request, kind, places, sizes[places], among):
+                    depths[unit.alike].append((unit, unit_places, at))
         for listed in depths.values():
             stack = _Stack([unit for unit, _, _ in listed])
-            own = np.concatenate([places for _, places, _ in listed])
+            row_places = np.concatenate([places for _, places, _ in listed])
             of_unit = np.repeat(np.arange(len(listed)), [len(places) for _, places, _ in listed])
             at = stack.starts[of_unit] + np.concatenate([at for _, _, at in listed])
-            by_order = [(orders[index], some) for (index,), some in groups([turns[own]])]
+            by_order = [(orders[index], some) for (index,), some in groups([turns[row_places]])]
             for (layout, some), turned_ in zip(
                 by_order, stack.turned([(layout, at[some]) for layout, some in by_order]), strict=True
             ):
-                rows = own[some]
+                rows = row_places[some]
                 yield self._answer(stack, layout, turned_, of_unit[some], at[some], rows, passes[rows], batch[rows])
 
     def _job(self, codes: Mapping[str, int]) -> _UnplacedJob | None:
@@ -112,13 +112,15 @@ class Layouts:
         return self._known.once(("job", tuple(codes.items())), lambda: self._made(codes))  # type: ignore[no-any-return]
 
     def _made(self, codes: Mapping[str, int]) -> _UnplacedJob | None:
-        given = self.space.resolved(codes)
-        interleave = given.pop("interleave", 1)
-        job = self._known.job(codes, given)
+        arguments = self.space.resolved(codes)
+        interleave = arguments.pop("interleave", 1)
+        job = self._known.job(codes, arguments)
         if job.target.lowered_for not in FAST_TARGETS or not job.target.takes_parts:
             return None
         on = tuple((name, code) for name, code in codes.items() if name in OF_WORKER)
-        return _UnplacedJob(job, interleave, on, tuple(each for each in codes.items() if each[0] != "shard_stage"))
+        return _UnplacedJob(
+            job, interleave, on, tuple((name, code) for name, code in codes.items() if name != "shard_stage")
+        )
 
     def _kind(self, request: _UnplacedJob) -> LayoutKind:
         job = request.job
@@ -131,8 +133,8 @@ class Layouts:
 
     def _layout(self, codes: Mapping[str, int]) -> Layout:
         """Return the layout, checked against the rules of its schedule."""
-        given = {name: self.space.value(name, code) for name, code in codes.items()}
-        return self._known.unplaced(given).layout
+        arguments = {name: self.space.value(name, code) for name, code in codes.items()}
+        return self._known.unplaced(arguments).layout
 
     def _batch_sizes(self, request: _Request, kinds: Sequence[tuple[LayoutKind, Ints]]) -> Ints:
         """Return the samples per worker and step; reject batches that the workers cannot share."""
@@ -140,19 +142,19 @@ class Layouts:
         workers = np.ones(len(request.rows), dtype=np.int64)
         for kind, places in kinds:
             workers[places] = kind.job.workers
-        found = np.ones(len(request.rows), dtype=np.int64)
+        batch_sizes = np.ones(len(request.rows), dtype=np.int64)
         codes = [request.codes.get(name, np.zeros(len(request.rows), dtype=np.int64)) for name in BATCH]
         for (batch, whole, count), places in groups([*codes, workers]):
-            given = [self.space.value(name, code) for name, code in zip(BATCH, (batch, whole), strict=True)]
-            given[0] = graph.fixed_batch_size if given == [None, None] else given[0]
+            requested = [self.space.value(name, code) for name, code in zip(BATCH, (batch, whole), strict=True)]
+            requested[0] = graph.fixed_batch_size if requested == [None, None] else requested[0]
             with request.refusing(places):
-                found[places] = graph.samples(resolved_batch_size(*given, workers=count))
-        return found
+                batch_sizes[places] = graph.samples(resolved_batch_size(*requested, workers=count))
+        return batch_sizes
 
     @staticmethod
     def _refuse_uneven(request: _Request, batch: Ints, micro: Ints, passes: Ints) -> None:
         uneven = np.flatnonzero(request.is_open & (batch % (micro * passes) != 0))
-        for (samples, count, times), places in groups([each[uneven] for each in (batch, micro, passes)]):
+        for (samples, count, times), places in groups([column[uneven] for column in (batch, micro, passes)]):
             with request.refusing(uneven[places]):
                 Layout(micro_batches=count, accumulation_steps=times).micro_batch_size(samples)
 
@@ -176,8 +178,8 @@ class Layouts:
             for index, at in listed:
                 place_of[index] = at
             at_rows = place_of[of_row]
-            own = at_rows >= 0
-            yield unit, places[own], at_rows[own]
+            is_of_unit = at_rows >= 0
+            yield unit, places[is_of_unit], at_rows[is_of_unit]
 
     def _answer(
         self,
@@ -196,7 +198,7 @@ class Layouts:
         fed = None
         if units[0].prepared.data_path is not None and units[0].prepared.data_path.dataset is not None:
             fed = partial(stack.fed, of_unit=of_unit, batch=batch)
-        copies_s = tuple(parts * each for each in taken(stack.copies_s, stack.alone[at]))
+        copies_s = tuple(parts * copy_s for copy_s in taken(stack.copies_s, stack.alone[at]))
         composed = fed_with(composed, agreement=agreement, copies_s=copies_s, fed=fed)
         memory_bytes, capacity_bytes = stack.memory(layout, at, parts)
         names = [str(unit.prepared.target.processor_spec.stem) for unit in units]
@@ -204,15 +206,15 @@ class Layouts:
         outcome = Outcome(
             parts=composed.parts,
             batch_size=batch,
-            counted_workers=np.array([each.counted_workers for each in jobs])[of_unit],
-            device_count=np.array([each.layout.workers for each in jobs])[of_unit],
+            counted_workers=np.array([job.counted_workers for job in jobs])[of_unit],
+            device_count=np.array([job.layout.workers for job in jobs])[of_unit],
             memory_bytes=memory_bytes,
             capacity_bytes=capacity_bytes,
             usd_per_hour=np.array([self.prices.of(name) for name in names])[of_unit],
             dataset_size=np.array(
                 [
-                    epoch_size(self.dataset_size, None if each.data_path is None else each.data_path.dataset)
-                    for each in jobs
+                    epoch_size(self.dataset_size, None if job.data_path is None else job.data_path.dataset)
+                    for job in jobs
                 ]
             )[of_unit],
         )
@@ -275,7 +277,7 @@ class _Request:
 
     def grouped(self, names: Sequence[str], make: Callable[[dict[str, int]], Any]) -> list[tuple[Any, Ints]]:
         """Call ``make`` for each combination of some axes' values; return values and rows; reject failures."""
-        found = []
+        made = []
         fixed = dict.fromkeys(names, 0)
         varied = [name for name in names if name in self.codes]
         everything = [np.zeros(len(self.rows), dtype=np.int64)]
@@ -283,8 +285,8 @@ class _Request:
             if not self.is_open[places].any():
                 continue
             with self.refusing(places):
-                found.append((make(fixed | dict(zip(varied, key, strict=bool(varied)))), places))
-        return found
+                made.append((make(fixed | dict(zip(varied, key, strict=bool(varied)))), places))
+        return made
 
 
 class _TurnedRows(NamedTuple):
@@ -313,8 +315,8 @@ class _Stack:
         self.without_turns = replace(self.worker, **turns)
         self.devices = stacked([unit.memory for unit in units], self.counts)
         self.copies_s = stacked([alone.copies_s for alone in first.values()], counts)
-        prepared = [unit.prepared for unit in units]
-        self.shares = np.array([1 / each.layout.sharing_size if each.layout.shard_stage else 1.0 for each in prepared])
+        layouts = [unit.prepared.layout for unit in units]
+        self.shares = np.array([1 / layout.sharing_size if layout.shard_stage else 1.0 for layout in layouts])
         self.exchanged = None
         if not any(unit.waits_for_turns for unit in units):
             self.exchanged = stacked([unit.exchanged_by_itself for unit in units], self.counts)
@@ -355,7 +357,7 @@ class _Stack:
         """Return the joint steps of rows, without copies and input."""
         agreement = self.units[0].agreement
         count = layout.micro_batches * passes
-        own, between = stepped(
+        own_parts, between = stepped(
             taken(self.without_turns, self.alone[rows.used[rows.row]]).adding_up(layout.micro_batches),
             taken(rows.turns, rows.row),
             exchanged=None
@@ -369,13 +371,13 @@ class _Stack:
             update_share=self.shares[of_unit],
             served=agreement is not None and agreement.serves,
         )
-        parts = own if agreement is None else self._applied(own, between, of_unit)
-        return Composed(parts=parts, own=own, longest=0, stages=(), devices=(), orders=self.orders(layout))
+        parts = own_parts if agreement is None else self._applied(own_parts, between, of_unit)
+        return Composed(parts=parts, alone=own_parts, longest=0, stages=(), devices=(), orders=self.orders(layout))
 
     def _exchanged(self, turns: Turned, used: Ints, order: Ints) -> tuple[tuple[Any, ...], ...]:
         """Return the exchanges at the ends of turns, unit by unit for all orders of turns at once."""
         devices: dict[Hashable, Sequence[DeviceWork]] = {}
-        found: dict[Hashable, tuple[tuple[Any, ...], ...]] = {}
+        exchanges: dict[Hashable, tuple[tuple[Any, ...], ...]] = {}
         exchanged, everywhere = [], []
         for (index,), places in groups([np.searchsorted(self.starts, used, side="right") - 1]):
             unit = self.units[index]
@@ -385,18 +387,18 @@ class _Stack:
             )
             if alone not in devices:
                 devices[alone] = unit.devices(taken(turns, places), columns)
-            if like not in found:
-                found[like] = unit.exchanged(devices[alone], len(places))
-            exchanged.append(found[like])
+            if like not in exchanges:
+                exchanges[like] = unit.exchanged(devices[alone], len(places))
+            exchanged.append(exchanges[like])
             everywhere.append(places)
         back = np.argsort(np.concatenate(everywhere))
         return taken(stacked(exchanged, [len(places) for places in everywhere]), back)  # type: ignore[no-any-return]
 
-    def _applied(self, own: StepTime, exchanged: tuple[Any, Any], of_unit: Ints) -> StepTime:
+    def _applied(self, own_parts: StepTime, exchanged: tuple[Any, Any], of_unit: Ints) -> StepTime:
         agreements = [unit.agreement for unit in self.units]
-        if all(isinstance(each, Synchronous) and each.straggler is None for each in agreements):
+        if all(isinstance(agreement, Synchronous) and agreement.straggler is None for agreement in agreements):
             assert agreements[0] is not None
-            return agreements[0].applied(own, exchanged)
+            return agreements[0].applied(own_parts, exchanged)
 
         def applied(index: int, rows: slice) -> StepTime:
             agreement = agreements[index]
@@ -404,7 +406,7 @@ class _Stack:
             is_varied = isinstance(agreement, Asynchronous) and agreement.numbers.times is not None
             alone = [slice(row, row + 1) for row in range(rows.start, rows.stop)] if is_varied else [rows]
             return stacked(  # type: ignore[no-any-return]
-                [agreement.applied(taken(own, some), taken(exchanged, some)) for some in alone],
+                [agreement.applied(taken(own_parts, some), taken(exchanged, some)) for some in alone],
                 [some.stop - some.start for some in alone],
             )
 
@@ -424,9 +426,9 @@ class _Stack:
     def _by_unit(make: Callable[[int, slice], StepTime], of_unit: Ints) -> StepTime:
         """Call ``make`` for each unit and join the steps; rows are sorted by unit."""
         edges = [0, *(np.flatnonzero(np.diff(of_unit)) + 1).tolist(), len(of_unit)]
-        slices = [slice(*each) for each in pairwise(edges)]
-        found = [make(int(of_unit[each.start]), each) for each in slices]
-        return stacked(found, [each.stop - each.start for each in slices])  # type: ignore[no-any-return]
+        slices = [slice(*span) for span in pairwise(edges)]
+        steps = [make(int(of_unit[rows.start]), rows) for rows in slices]
+        return stacked(steps, [rows.stop - rows.start for rows in slices])  # type: ignore[no-any-return]
 
     def memory(self, layout: Layout, at: Ints, parts: Ints) -> tuple[Any, Any]:
         """Return the memory that the fullest device of a worker needs, and its capacity. [B]"""
@@ -437,7 +439,10 @@ class _Stack:
                     device.footprint(order, parts=count)
                     for device, order in zip(self.devices, self.orders(layout), strict=True)
                 ]
-        totals = {count: reduce(maximum, [each.total_bytes for each in found]) for count, found in footprints.items()}
+        totals = {
+            count: reduce(maximum, [footprint.total_bytes for footprint in of_devices])
+            for count, of_devices in footprints.items()
+        }
         whole = [np.broadcast_to(totals.get(count, 0.0), sum(self.counts))[at] for count in (1, 2)]
         capacity = np.broadcast_to(next(iter(footprints.values()))[0].capacity_bytes, sum(self.counts))[at]
         return np.where(parts > 1, whole[1], whole[0]), capacity

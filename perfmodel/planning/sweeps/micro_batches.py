@@ -19,8 +19,7 @@ from perfmodel.records import Phase
 
 if TYPE_CHECKING:
     from perfmodel.prediction.job.agreement import Agreement
-    from perfmodel.prediction.job.compose import DeviceWork, PhaseTimes, WorkerWork
-    from perfmodel.prediction.job.gradients import GradientSchedule
+    from perfmodel.prediction.job.compose import DeviceWork, WorkerWork
     from perfmodel.prediction.job.job import Job
     from perfmodel.prediction.job.prepare import Lowering
     from perfmodel.prediction.job.prepared import Prepared
@@ -57,16 +56,16 @@ class LayoutKind:
         else:
             prepared = self.lowering.prepared(sizes[0], pinned=job.pinned, data_path=job.data_path, job=job, cuts=cut)
             prepared = replace(prepared, batch_size=np.array(among, dtype=float))  # type: ignore[arg-type]
-        own = known.setdefault(("stages", self.shared, among), {})
+        stage_works = known.setdefault(("stages", self.shared, among), {})
         if key not in known:
             timed = prepared.timed_stages(known=known.setdefault(among, {}))
-            known[key] = Alone.of(prepared, timed, sizes, columns, known=own)
+            known[key] = Alone.of(prepared, timed, sizes, columns, known=stage_works)
         alone: Alone = known[key]
         layout = prepared.layout
         return Unit(
             prepared=prepared,
-            works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works, known=own),
-            memory=tuple(each.shared(layout) for each in alone.memory),
+            works=alone.works if prepared is alone.prepared else prepared.works_like(alone.works, known=stage_works),
+            memory=tuple(device.shared(layout) for device in alone.memory),
             alone=alone,
         )
 
@@ -127,7 +126,7 @@ class Unit:
         agreement, path = self.agreement, self.prepared.data_path
         how = None if agreement is None else (agreement.serves, agreement.hides_copies, agreement.delays_copies)
         is_fed = path is not None and path.dataset is not None
-        chunks = tuple(each.chunks for each in self.memory)
+        chunks = tuple(device.chunks for device in self.memory)
         return (self.alone.device_of_chunk, chunks, self.prepared.trains, how, is_fed)
 
     @property
@@ -144,7 +143,10 @@ class Unit:
         """Return each device's exchanges at the ends of its turns, which any stage of sharing has."""
         kept, key = self.alone.works_at, columns.tobytes()
         if key not in kept:
-            kept[key] = [replace(work, times=_Times.of(work.times, columns)) for work in self.works]  # type: ignore[arg-type]
+            taken_at: list[Any] = [
+                SimpleNamespace(gradients=work.times.gradients.taken(columns)) for work in self.works
+            ]
+            kept[key] = [replace(work, times=times) for work, times in zip(self.works, taken_at, strict=True)]
         return devices_of(kept[key], turns)
 
     def exchanged(self, devices: Sequence[DeviceWork], count: int) -> tuple[tuple[Any, ...], ...]:
@@ -211,24 +213,13 @@ def worker_of_cuts(cuts: Sequence[Alone]) -> WorkerWork:
     return worker_of(numbers, device_of_chunk=first.device_of_chunk, device_count=len(first.memory))
 
 
-@dataclass(frozen=True, eq=False)
-class _Times:
-    """Gradients of a stage at some of its timed sizes."""
-
-    gradients: GradientSchedule
-
-    @classmethod
-    def of(cls, times: PhaseTimes, columns: Any) -> _Times:
-        return cls(times.gradients.taken(columns))
-
-
 def _exchanged(agreement: Agreement, device: DeviceWork, columns: Any) -> tuple[Any, ...]:
     if getattr(agreement, "message_bytes", None) != MERGED:
         return taken((*agreement.exchanged(device), *agreement.gathered(device)), columns)  # type: ignore[no-any-return]
     # a search for the gradients that share a message runs for each size separately
     alone = [_only(device, slice(place, place + 1)) for place in columns.tolist()]
-    found = [(*agreement.exchanged(each), *agreement.gathered(each)) for each in alone]
-    return tuple(np.concatenate([np.atleast_1d(value) for value in column]) for column in zip(*found, strict=True))
+    exchanges = [(*agreement.exchanged(configuration), *agreement.gathered(configuration)) for configuration in alone]
+    return tuple(np.concatenate([np.atleast_1d(value) for value in column]) for column in zip(*exchanges, strict=True))
 
 
 def _only(device: DeviceWork, place: slice) -> DeviceWork:

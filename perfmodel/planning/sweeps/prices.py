@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, check_known
 from perfmodel.hardware import spec_files
 from perfmodel.hardware.catalogue import FOLDER, load_price
 from perfmodel.hardware.price import InstancePrice
@@ -52,12 +52,10 @@ def check_names(usd_per_hour: Any, devices: Iterable[Any]) -> None:
     known = {
         *spec_files.names("devices"),
         *spec_files.names("calibrations"),
-        *(getattr(each, "stem", "") for each in devices),
+        *(getattr(device, "stem", "") for device in devices),
     }
     for name in usd_per_hour:
-        if name not in known:
-            kind = "device in usd_per_hour"
-            raise UnknownNameError(kind, name, sorted(known))
+        check_known("device in usd_per_hour", name, known)
 
 
 def _listed() -> dict[str, float]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from perfmodel.cost.money import hire_cost
 from perfmodel.derived import derived_property
-from perfmodel.errors import UnknownNameError
+from perfmodel.errors import check_known
 from perfmodel.prediction.device.step_time import PARTS, TOTALS
 from perfmodel.presentation.quantities import bytes_text
 
@@ -74,18 +75,10 @@ class Outcome:
         return self.memory_bytes <= self.capacity_bytes
 
 
-def _part(name: str) -> Callable[[Outcome], Any]:
-    return lambda outcome: getattr(outcome.parts, name)
-
-
 RESULTS: Final[Mapping[str, Callable[[Outcome], Any]]] = {
-    "step_s": lambda outcome: outcome.step_s,
-    "samples_per_s": lambda outcome: outcome.samples_per_s,
-    "epoch_s": lambda outcome: outcome.epoch_s,
-    "usd_per_epoch": lambda outcome: outcome.usd_per_epoch,
-    "memory_bytes": lambda outcome: outcome.memory_bytes,
-    **{name: _part(name) for name in (*PARTS, *TOTALS)},
-    FITS: lambda outcome: outcome.fits,
+    **{name: attrgetter(name) for name in ("step_s", "samples_per_s", "epoch_s", "usd_per_epoch", "memory_bytes")},
+    **{name: attrgetter(f"parts.{name}") for name in (*PARTS, *TOTALS)},
+    FITS: attrgetter(FITS),
 }
 """Column -> its formula; ``reason`` is stored as codes of texts."""
 
@@ -100,9 +93,7 @@ def checked_columns(columns: Iterable[str] | None) -> tuple[str, ...]:
     """Return the requested columns, checked, with ``fits`` and ``reason`` last."""
     asked = USUAL if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     for name in asked:
-        if name not in RESULTS and name != REASON:
-            kind = "column"
-            raise UnknownNameError(kind, str(name), (*RESULTS, REASON))
+        check_known("column", name, (*RESULTS, REASON))
     return (*dict.fromkeys(name for name in asked if name not in (FITS, REASON)), FITS, REASON)
 
 
@@ -151,10 +142,7 @@ class Reasons:
 
 def check_ranked(name: object, columns: Iterable[str]) -> None:
     """Reject a column that configurations cannot be ranked by."""
-    ranked = [each for each in columns if each not in (FITS, REASON)]
-    if name not in ranked:
-        kind = "column of results"
-        raise UnknownNameError(kind, str(name), ranked)
+    check_known("column of results", name, [column for column in columns if column not in (FITS, REASON)])
 
 
 def front(ranked: NDArray[np.float64]) -> NDArray[np.intp]:

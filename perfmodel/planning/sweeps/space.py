@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from perfmodel.derived import derived_property
-from perfmodel.errors import ArgumentError, PerfmodelError, UnknownNameError
+from perfmodel.errors import ArgumentError, PerfmodelError, check_known
 from perfmodel.hardware.catalogue import load_link
 from perfmodel.hardware.cluster import system_with
 from perfmodel.hardware.link import Link
@@ -88,7 +88,7 @@ def label(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={each}" for key, each in value.items())
+        return ", ".join(f"{key}={entry}" for key, entry in value.items())
     named = getattr(value, "stem", None) or getattr(value, "name", None)
     return str(value) if named is None or isinstance(value, Path) else str(named)
 
@@ -107,7 +107,7 @@ class Axis:
     def labels(self) -> NDArray[Any]:
         """Values as a table shows them: a numeric array if all are numbers, else objects."""
         shown = [label(value) for value in self.values]
-        if all(isinstance(each, int | float) and not isinstance(each, bool) for each in shown):
+        if all(isinstance(number, int | float) and not isinstance(number, bool) for number in shown):
             return np.array(shown)
         labels = np.empty(len(shown), dtype=object)
         labels[:] = shown
@@ -122,20 +122,20 @@ class Axis:
         return tuple(value if value is None and default is None else check(self.name, value) for value in self.values)
 
 
-def axis_of(name: str, given: Any) -> Axis:
+def axis_of(name: str, requested: Any) -> Axis:
     """Return the axis of an argument: the members of a collection or iterator, or the single value."""
-    if name not in DEFAULTS:
-        kind = "argument of a sweep"
-        raise UnknownNameError(kind, name, DEFAULTS)
-    if hasattr(given, "tolist") and np.ndim(given):  # an array, or a column of pandas
-        given = np.ravel(given).tolist()
-    if isinstance(given, range) and len(given) > MOST_VALUES:
-        raise ArgumentError(name, given, f"at most {MOST_VALUES:,} values")
-    if isinstance(given, set | frozenset):  # sets are unordered, but the table needs an order
-        given = sorted(given, key=lambda value: (str(type(value)), value if isinstance(value, Number) else str(value)))
-    values = tuple(given) if isinstance(given, list | tuple | range | Iterator) else (given,)
+    check_known("argument of a sweep", name, DEFAULTS)
+    if hasattr(requested, "tolist") and np.ndim(requested):  # an array, or a column of pandas
+        requested = np.ravel(requested).tolist()
+    if isinstance(requested, range) and len(requested) > MOST_VALUES:
+        raise ArgumentError(name, requested, f"at most {MOST_VALUES:,} values")
+    if isinstance(requested, set | frozenset):  # sets are unordered, but the table needs an order
+        requested = sorted(
+            requested, key=lambda value: (str(type(value)), value if isinstance(value, Number) else str(value))
+        )
+    values = tuple(requested) if isinstance(requested, list | tuple | range | Iterator) else (requested,)
     if not values:
-        raise ArgumentError(name, given, "must have at least one value")
+        raise ArgumentError(name, requested, "must have at least one value")
     return Axis(name, values)
 
 
@@ -157,9 +157,6 @@ class Space:
     def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("graph", "axes", "size", "numbers", "listed")} | {"_kept": {}}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
     @derived_property
     def by_name(self) -> dict[str, Axis]:
         """Axes by argument."""
@@ -168,11 +165,11 @@ class Space:
     @derived_property
     def strides(self) -> dict[str, int]:
         """Rows of the product until each axis changes."""
-        found, stride = {}, 1
+        strides, stride = {}, 1
         for axis in reversed(self.axes):
-            found[axis.name] = stride
+            strides[axis.name] = stride
             stride *= len(axis)
-        return found
+        return strides
 
     @property
     def is_product(self) -> bool:
@@ -209,28 +206,28 @@ class Space:
 
     def resolved(self, codes: Mapping[str, int]) -> dict[str, Any]:
         """Return the arguments of predict for indices of values on their axes."""
-        given = {name: self.value(name, code) for name, code in codes.items()}
-        devices = given.pop(DEVICES, None)
+        arguments = {name: self.value(name, code) for name, code in codes.items()}
+        devices = arguments.pop(DEVICES, None)
         if devices is not None:
-            given["workers"] = _workers_on(devices, given)
+            arguments["workers"] = _workers_on(devices, arguments)
         place = tuple((name, codes[name]) for name in ("system", "device", MACHINES, LINK) if name in codes)
-        link, machines = given.pop(LINK, None), given.pop(MACHINES, None)
-        if link is machines is None and (given.get("system") is None or given.get("device") is None):
-            return given
+        link, machines = arguments.pop(LINK, None), arguments.pop(MACHINES, None)
+        if link is machines is None and (arguments.get("system") is None or arguments.get("device") is None):
+            return arguments
         if place not in self._kept:
             raw = {name: self.value(name, code, loaded=False) for name, code in place}
             self._kept[place] = _placed(**raw)
-        given.pop("device", None)
-        return given | {"system": self._kept[place]}
+        arguments.pop("device", None)
+        return arguments | {"system": self._kept[place]}
 
     def predicted(self, row: int) -> Prediction:
         """Return the full prediction of a configuration."""
         return predict(self.graph, **self.arguments(row))
 
 
-def _workers_on(devices: int, given: Mapping[str, Any]) -> int:
+def _workers_on(devices: int, arguments: Mapping[str, Any]) -> int:
     """Return how many workers some devices have room for; devices left over stay idle."""
-    stages, width = (given.get(name, 1) for name in ("stages", "tensor_size"))
+    stages, width = (arguments.get(name, 1) for name in ("stages", "tensor_size"))
     if stages * width > devices:
         allowed = f"at least the {stages * width} devices of one worker, stages x tensor_size = {stages} x {width}"
         raise ArgumentError(DEVICES, devices, allowed)
@@ -251,7 +248,7 @@ def space_of(
     graph: Any, axes: Mapping[str, Any], *, configurations: Iterable[Mapping[str, Any]] | None, limit: int | None
 ) -> Space:
     """Return the requested configurations, with every value checked separately."""
-    made = tuple(axis_of(name, given) for name, given in axes.items())
+    made = tuple(axis_of(name, requested) for name, requested in axes.items())
     most = MOST_CONFIGURATIONS if limit is None else whole_number("limit", limit)
     space = _product(graph, made, most, limit) if configurations is None else _list(graph, made, configurations, most)
     workers = space.by_name.get("workers")

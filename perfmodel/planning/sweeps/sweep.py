@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from perfmodel.planning.sweeps.table import Sweep
 from perfmodel.planning.sweeps.tasks import Evaluation, check_executor, empty_columns, outcomes, tasks_of
 from perfmodel.prediction.arguments.checks import flag, resolved_batch_size, whole_number
 from perfmodel.prediction.job.subject import subject_of_graph
+from perfmodel.presentation.progress import progress_bar
 
 if TYPE_CHECKING:
     from perfmodel.graph import LayerGraph
@@ -107,15 +106,15 @@ def sweep(
     size = None if dataset_size is None else whole_number("dataset_size", dataset_size)
     evaluation = Evaluation(space, asked, prices, size)
     results, reasons = empty_columns(asked, space.size), Reasons()
-    with _shown(progress, space.size) as told:
+    with progress_bar("configurations", shown=progress) as report:
         done = 0
-        for task, found in outcomes(evaluation, tasks_of(space), executor=executor):
+        for task, part in outcomes(evaluation, tasks_of(space), executor=executor):
             rows = task.rows_in(space)
-            known = np.array([reasons.code(text) for text in found.reasons], dtype=np.int32)
-            for name, column in found.columns.items():
+            known = np.array([reasons.code(text) for text in part.reasons], dtype=np.int32)
+            for name, column in part.columns.items():
                 results[name][rows] = known[column] if name == REASON else column
             done += task.size
-            told(done)
+            report(done, space.size)
     return Sweep(space, results, tuple(reasons.texts))
 
 
@@ -131,18 +130,3 @@ def _check_batch_sizes(space: Space) -> None:
         return
     for code in _places(space, "batch_size") or (0,):
         resolved_batch_size(space.value("batch_size", code), None)
-
-
-@contextmanager
-def _shown(progress: bool, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on the error stream while the block runs, if asked."""
-    if not progress:
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    shown = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*shown, console=Console(file=sys.stderr)) as bar:
-        task = bar.add_task("configurations", total=total)
-        yield lambda done: bar.update(task, completed=done)

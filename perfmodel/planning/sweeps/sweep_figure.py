@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, check_known
 from perfmodel.planning.sweeps.results import LARGER_IS_BETTER, REASON
 from perfmodel.presentation.figures import GROUP_COLOURS, GROUP_MARKERS
 
@@ -30,8 +30,8 @@ def picture(sweep: Sweep, *, x: str, y: str, by: str | None) -> Figure:
         ("column of results", y, [name for name in known if name in sweep.results]),
         ("argument of the sweep", by, list(sweep.space.by_name)),
     ):
-        if name is not None and name not in names:
-            raise UnknownNameError(kind, str(name), names)
+        if name is not None:
+            check_known(kind, name, names)
     fitting = sweep.feasible
     fitting = fitting.taken(np.isfinite(np.asarray(fitting[y], dtype=float)))
     if not len(fitting):
@@ -65,15 +65,15 @@ def _best_lines(axes: Axes, sweep: Sweep, x: str, y: str, by: str | None) -> Non
     best = np.maximum if y in LARGER_IS_BETTER else np.minimum
     numeric = labels.dtype != object
     for index, (name, places) in enumerate(_groups(sweep, by)):
-        found = np.full(len(labels), -np.inf if y in LARGER_IS_BETTER else np.inf)
-        best.at(found, codes[places], values[places])
-        shown = np.flatnonzero(np.isfinite(found))
+        best_values = np.full(len(labels), -np.inf if y in LARGER_IS_BETTER else np.inf)
+        best.at(best_values, codes[places], values[places])
+        shown = np.flatnonzero(np.isfinite(best_values))
         at = labels[shown] if numeric else shown
         order = np.argsort(at)
         colour, marker = GROUP_COLOURS[index % len(GROUP_COLOURS)], GROUP_MARKERS[index % len(GROUP_MARKERS)]
-        axes.plot(at[order], found[shown][order], color=colour, marker=marker, label=name)
+        axes.plot(at[order], best_values[shown][order], color=colour, marker=marker, label=name)
     if not numeric:
-        axes.set_xticks(range(len(labels)), [str(each) for each in labels], rotation=30, ha="right")
+        axes.set_xticks(range(len(labels)), [str(text) for text in labels], rotation=30, ha="right")
     elif np.all(labels > 0) and labels.max() / labels.min() > MOST_LINEAR_RATIO:
         axes.set_xscale("log", base=2)
     axes.set_ylim(bottom=0)

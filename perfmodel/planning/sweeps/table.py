@@ -5,19 +5,19 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from perfmodel.atomic_write import replacement_of
-from perfmodel.errors import ArgumentError, UnknownNameError
+from perfmodel.errors import ArgumentError, MissingPackageError, UnknownNameError
 from perfmodel.layers.checks import check_path
 from perfmodel.planning.sweeps.results import FITS, LARGER_IS_BETTER, REASON, check_ranked, front, short_reason
 from perfmodel.prediction.arguments.checks import whole_number
 from perfmodel.presentation.results import Result
-from perfmodel.presentation.tables import ROWS_SHOWN, Table
+from perfmodel.presentation.tables import ROWS_SHOWN, Table, row_class
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,12 +73,7 @@ class Sweep(Result):
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """Return a column: numbers in base units, Booleans, or objects such as names."""
-        if name == REASON:
-            texts = np.empty(len(self.reasons), dtype=object)
-            texts[:] = self.reasons
-            found: NDArray[Any] = texts[self.results[REASON]]
-            return found
-        if name in self.results:
+        if name in self.results and name != REASON:
             return self.results[name]
         codes, labels = self.codes(name)
         return labels[codes]
@@ -138,10 +133,10 @@ class Sweep(Result):
     def refused(self) -> dict[str, int]:
         """Number of impossible or too large configurations, by the argument at fault or the reason. [1]"""
         codes, counts = np.unique(self.results[REASON][~self.results[FITS]], return_counts=True)
-        found: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
         for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
-            found[short_reason(self.reasons[code])] += count
-        return dict(found.most_common())
+            totals[short_reason(self.reasons[code])] += count
+        return dict(totals.most_common())
 
     def row(self, index: int) -> dict[str, Any]:
         """Return one configuration with its results.
@@ -162,11 +157,10 @@ class Sweep(Result):
             If there is none.
         """
         index = self._place(index)
-        named = {name: self._codes(name, index, index + 1) for name in self.space.by_name}
-        given = {name: self.space.by_name[name].labels[codes[0]] for name, codes in named.items()}
-        found = {name: column[index] for name, column in self.results.items()}
-        found[REASON] = self.reasons[found[REASON]]
-        return {name: each.item() if isinstance(each, np.generic) else each for name, each in (given | found).items()}
+        row = {name: axis.labels[self._codes(name, index, index + 1)[0]] for name, axis in self.space.by_name.items()}
+        row |= {name: column[index] for name, column in self.results.items()}
+        row[REASON] = self.reasons[row[REASON]]
+        return {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()}
 
     def _place(self, index: int) -> int:
         is_whole = isinstance(index, int | np.integer) and not isinstance(index, bool)
@@ -281,9 +275,15 @@ class Sweep(Result):
         ImportError
             If pandas is not installed; says how to install it.
         """
-        from perfmodel.planning.sweeps.table import frame_of
-
-        return frame_of(self)
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise MissingPackageError("pandas", "to_frame()", "frames") from error
+        columns: dict[str, Any] = {}
+        for name in self.columns:
+            is_coded = name == REASON or name not in self.results
+            columns[name] = _categories(pd, *self.codes(name)) if is_coded else self.results[name]
+        return pd.DataFrame(columns, columns=list(columns))
 
     def chunks(self, size: int = ROWS_AT_ONCE) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield all columns, some rows at a time.
@@ -300,10 +300,10 @@ class Sweep(Result):
         """
         for start in range(0, len(self), size):
             stop = min(start + size, len(self))
-            given = {name: axis.labels[self._codes(name, start, stop)] for name, axis in self.space.by_name.items()}
-            found = {name: column[start:stop] for name, column in self.results.items()}
-            found[REASON] = np.array(self.reasons, dtype=object)[found[REASON]]
-            yield given | found
+            arguments = {name: axis.labels[self._codes(name, start, stop)] for name, axis in self.space.by_name.items()}
+            results = {name: column[start:stop] for name, column in self.results.items()}
+            results[REASON] = np.array(self.reasons, dtype=object)[results[REASON]]
+            yield arguments | results
 
     def to_csv(self, path: str | Path) -> None:
         """Write all rows as comma-separated values, in chunks; the file appears complete or not at all.
@@ -318,9 +318,12 @@ class Sweep(Result):
         ArgumentError
             If it cannot be written.
         """
-        from perfmodel.planning.sweeps.table import write_csv
-
-        write_csv(self, path)
+        check_path("path", path)
+        with replacement_of(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(self.columns)
+            for chunk in self.chunks():
+                writer.writerows(zip(*(column.tolist() for column in chunk.values()), strict=True))
 
     def to_parquet(self, path: str | Path) -> None:
         """Write all rows as a Parquet file, in chunks; needs the extra ``frames``.
@@ -337,9 +340,21 @@ class Sweep(Result):
         ArgumentError
             If it cannot be written.
         """
-        from perfmodel.planning.sweeps.table import write_parquet
-
-        write_parquet(self, path)
+        check_path("path", path)
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError as error:
+            raise MissingPackageError("pyarrow", "to_parquet()", "frames") from error
+        # the axes decide a column's type, because a chunk may lack some values
+        types = {name: pa.array(_of_one_kind(axis.labels)).type for name, axis in self.space.by_name.items()}
+        types |= {name: pa.from_numpy_dtype(column.dtype) for name, column in self.results.items()}
+        schema = pa.schema(list((types | {REASON: pa.string()}).items()))
+        texts = {name for name, kind in types.items() if pa.types.is_string(kind)}
+        with replacement_of(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+            for chunk in self.chunks():
+                columns = {name: _as_text(column) if name in texts else column for name, column in chunk.items()}
+                writer.write_table(pa.table(columns, schema=schema))
 
     def plot(self, x: str, y: str = "step_s", *, by: str | None = None, path: str | Path | None = None) -> Figure:
         """Draw a column over an argument, with the best configuration at each point; or over a column, with the front.
@@ -386,7 +401,7 @@ class Sweep(Result):
         Table
             Rows. [-]
         """
-        row_type = make_dataclass("SweepRow", [(name, Any) for name in self.columns], frozen=True)
+        row_type = row_class("SweepRow", self.columns)
         rows = [row_type(**self.row(index)) for index in range(min(count, len(self)))]
         return Table(rows, title=self.title, row_type=row_type)
 
@@ -412,64 +427,20 @@ class Sweep(Result):
         return self.to_table()
 
 
-def frame_of(sweep: Sweep) -> pd.DataFrame:
-    """Return all columns as a pandas DataFrame; non-numeric arguments and reasons are categorical."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        message = "to_frame() needs pandas: pip install 'perfmodel[frames]'"
-        raise ImportError(message) from error
-    columns: dict[str, Any] = {}
-    for name in sweep.columns:
-        is_coded = name == REASON or name not in sweep.results
-        columns[name] = _categories(pd, *sweep.codes(name)) if is_coded else sweep.results[name]
-    return pd.DataFrame(columns, columns=list(columns))
-
-
 def _categories(pd: Any, codes: NDArray[np.int64], labels: NDArray[Any]) -> Any:
     """Return an argument's column for pandas: numbers as they are, anything else as categories."""
     if labels.dtype != object:
         return labels[codes]
-    place = {name: index for index, name in enumerate(dict.fromkeys(each for each in labels if each is not None))}
-    place_of_code = np.array([place.get(each, -1) for each in labels])
+    place = {name: index for index, name in enumerate(dict.fromkeys(text for text in labels if text is not None))}
+    place_of_code = np.array([place.get(text, -1) for text in labels])
     return pd.Categorical.from_codes(place_of_code[codes], categories=list(place))
-
-
-def write_csv(sweep: Sweep, path: str | Path) -> None:
-    """Write all rows as comma-separated values; the file appears complete or not at all."""
-    check_path("path", path)
-    with replacement_of(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(sweep.columns)
-        for chunk in sweep.chunks():
-            writer.writerows(zip(*(column.tolist() for column in chunk.values()), strict=True))
-
-
-def write_parquet(sweep: Sweep, path: str | Path) -> None:
-    """Write all rows as a Parquet file, which appears complete or not at all."""
-    check_path("path", path)
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        message = "to_parquet() needs pyarrow: pip install 'perfmodel[frames]'"
-        raise ImportError(message) from error
-    # the axes decide a column's type, because a chunk may lack some values
-    types = {name: pa.array(_of_one_kind(axis.labels)).type for name, axis in sweep.space.by_name.items()}
-    types |= {name: pa.from_numpy_dtype(column.dtype) for name, column in sweep.results.items()}
-    schema = pa.schema(list((types | {REASON: pa.string()}).items()))
-    texts = {name for name, kind in types.items() if pa.types.is_string(kind)}
-    with replacement_of(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
-        for chunk in sweep.chunks():
-            columns = {name: _as_text(column) if name in texts else column for name, column in chunk.items()}
-            writer.write_table(pa.table(columns, schema=schema))
 
 
 def _of_one_kind(labels: NDArray[Any]) -> list[Any]:
     """Return the values of an argument; as text if their types differ."""
-    kinds = {type(each) for each in labels.tolist() if each is not None}
+    kinds = {type(value) for value in labels.tolist() if value is not None}
     return labels.tolist() if len(kinds) <= 1 or kinds == {int, float} else _as_text(labels)
 
 
 def _as_text(column: NDArray[Any]) -> list[Any]:
-    return [None if each is None else str(each) for each in column.tolist()]
+    return [None if value is None else str(value) for value in column.tolist()]

@@ -68,25 +68,25 @@ class Side:
 
     def codes(self, numbers: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
         """Return the index of each combination's value in every axis."""
-        found, stride = {}, 1
+        codes, stride = {}, 1
         for axis in reversed(self.axes):
-            found[axis.name] = (numbers // stride) % len(axis)
+            codes[axis.name] = (numbers // stride) % len(axis)
             stride *= len(axis)
-        return found
+        return codes
 
     def numbers(self, space: Space, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of each configuration's combination."""
-        found = np.zeros(len(rows), dtype=np.int64)
+        numbers = np.zeros(len(rows), dtype=np.int64)
         for axis in self.axes:
-            found = found * len(axis) + space.codes(axis.name, rows)
-        return found
+            numbers = numbers * len(axis) + space.codes(axis.name, rows)
+        return numbers
 
     def offsets(self, space: Space, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the offset that each combination contributes to a configuration's row in the product."""
-        found = np.zeros(len(numbers), dtype=np.int64)
+        offsets = np.zeros(len(numbers), dtype=np.int64)
         for name, codes in self.codes(numbers).items():
-            found += codes * space.strides[name]
-        return found
+            offsets += codes * space.strides[name]
+        return offsets
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -109,8 +109,8 @@ class SweepTask:
             return self.rows
         of_jobs = Side.of(space, OF_JOB).offsets(space, self.jobs)
         of_workers = Side.of(space, OF_WORKER).offsets(space, self.workers)
-        found: NDArray[np.int64] = (of_jobs[:, None] + of_workers[None, :]).ravel()
-        return found
+        rows: NDArray[np.int64] = (of_jobs[:, None] + of_workers[None, :]).ravel()
+        return rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,10 +224,10 @@ class Evaluation:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Switch off cyclic garbage collection in the block, which makes millions of objects without cycles.
+    """Switch off cyclic garbage collection inside the block, which makes millions of objects without cycles.
 
-    The collector would walk all of them again and again, as each follows from the ones before and is kept: a sixth more
-    time in a sweep of layouts. Its thresholds and what it has frozen are the whole process's too, and last longer.
+    The collector would walk all of them again and again, which takes a sixth of the time of a sweep of layouts. To
+    change its thresholds or freeze objects would affect the whole process, and outlast the block.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -255,7 +255,7 @@ class _ResultRows:
         def slow(places: NDArray[np.int64]) -> None:
             codes = {name: self.space.codes(name, rows[places]) for name in self.space.by_name}
             for index, place in enumerate(places.tolist()):
-                self.predicted(place, {name: int(each[index]) for name, each in codes.items()})
+                self.predicted(place, {name: int(column[index]) for name, column in codes.items()})
 
         for answer in layouts.answers(rows, refuse=refuse, slow=slow):
             self.write(answer.places, answer.outcome, self.remarks(*answer[1:]))
@@ -330,7 +330,7 @@ class _TaskEvaluation:
         of_jobs = Side.of(self.space, OF_JOB).codes(self.task.jobs)
         start, everyone = 0, np.arange(len(self.task.workers))
         for index in range(len(self.task.jobs)):
-            codes = {name: int(each[index]) for name, each in of_jobs.items()}
+            codes = {name: int(column[index]) for name, column in of_jobs.items()}
             job = JobValues(codes, {name: self.space.value(name, codes.get(name, 0)) for name in OF_JOB})
             places = None if self.task.pairs is None else self.task.pairs[index]
             if self.is_slow:
@@ -408,11 +408,11 @@ _OPEN: dict[bytes, Evaluation] = {}
 
 def evaluate_pickled(pickled: bytes, task: AnyTask) -> TaskColumns:
     """Evaluate a task in a worker process."""
-    found = _OPEN.get(pickled)
-    if found is None:
+    evaluation = _OPEN.get(pickled)
+    if evaluation is None:
         _OPEN.clear()
-        found = _OPEN[pickled] = pickle.loads(pickled)  # pickled by this library in the parent process
-    return found.of(task)
+        evaluation = _OPEN[pickled] = pickle.loads(pickled)  # pickled by this library in the parent process
+    return evaluation.of(task)
 
 
 def outcomes(

@@ -21,7 +21,8 @@ from perfmodel.prediction.device.gpu_target import GpuTarget
 from perfmodel.prediction.device.step_time import StepTime
 from perfmodel.prediction.device.targets import resolve_target
 from perfmodel.prediction.job.agreement import Asynchronous
-from perfmodel.prediction.job.agreement_options import LIBRARY, resolve_agreement
+from perfmodel.prediction.job.agreement_options import LIBRARY
+from perfmodel.prediction.job.agreements import agreement_of
 from perfmodel.prediction.job.compose import Composed, StageWork, agreed, fed_with
 from perfmodel.prediction.job.data_path import resolve_data_path
 from perfmodel.prediction.job.gradients import MERGED, GradientSchedule
@@ -124,7 +125,7 @@ class Section:
         return self.joined([kind.prepared.batch_size for kind in self.kinds])
 
     @derived_property
-    def own(self) -> StepTime:
+    def whole(self) -> StepTime:
         """Step of each worker alone. [s]"""
         return StepTime._make(
             map(self._joined_unless_none, zip(*(kind.timed.parts for kind in self.kinds), strict=True))
@@ -140,11 +141,6 @@ class Section:
         )
 
     @property
-    def whole(self) -> StepTime:
-        """The same as ``own``, under the name that the composition uses. [s]"""
-        return self.own
-
-    @property
     def forward(self) -> StepTime:
         """Not available: workers of a sweep hold the whole network. [s]"""
         raise AssertionError
@@ -154,32 +150,33 @@ class Section:
     @derived_property
     def gradients(self) -> GradientSchedule:
         """Times at which each worker's gradients are ready. [s]"""
-        each = [kind.schedule for kind in self.kinds]
+        schedules = [kind.schedule for kind in self.kinds]
         varied: dict[str, Any] = {
-            name: self.joined([getattr(schedule, name) for schedule in each])
+            name: self.joined([getattr(schedule, name) for schedule in schedules])
             for name in ("ready_s", "wanted_s", "forward_s", "backward_s")
         }
-        assert each[0] is not None
-        return replace(each[0], **varied)
+        assert schedules[0] is not None
+        return replace(schedules[0], **varied)
 
     @derived_property
     def memory_bytes(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
         """Memory of each worker with one mini-batch on the device, size of one mini-batch, and capacity. [B]"""
         footprints = [kind.prepared.footprint(kind.timed) for kind in self.kinds]
-        one = [kind.one_input_bytes(each) for kind, each in zip(self.kinds, footprints, strict=True)]
+        one = [kind.one_input_bytes(footprint) for kind, footprint in zip(self.kinds, footprints, strict=True)]
         kept = [
-            each.total_bytes - each.input_bytes + input_bytes for each, input_bytes in zip(footprints, one, strict=True)
+            footprint.total_bytes - footprint.input_bytes + input_bytes
+            for footprint, input_bytes in zip(footprints, one, strict=True)
         ]
-        return self.joined(kept), self.joined(one), self.joined([each.capacity_bytes for each in footprints])
+        return self.joined(kept), self.joined(one), self.joined([footprint.capacity_bytes for footprint in footprints])
 
     @derived_property
     def by_framework(self) -> list[tuple[WorkerKind, NDArray[np.int64]]]:
         """One kind per framework, and the workers that share its copies."""
-        found: dict[Hashable, tuple[WorkerKind, list[bool]]] = {}
+        by_profile: dict[Hashable, tuple[WorkerKind, list[bool]]] = {}
         for index, kind in enumerate(self.kinds):
             key = (id(kind.prepared.profile), kind.prepared.pinned)
-            found.setdefault(key, (kind, [False] * len(self.kinds)))[1][index] = True
-        return [(kind, np.flatnonzero(self.joined(alike))) for kind, alike in found.values()]
+            by_profile.setdefault(key, (kind, [False] * len(self.kinds)))[1][index] = True
+        return [(kind, np.flatnonzero(self.joined(alike))) for kind, alike in by_profile.values()]
 
     @derived_property
     def numbered_devices(self) -> tuple[list[str], NDArray[np.intp]]:
@@ -258,9 +255,9 @@ class Workers:
         timed: dict[Hashable, TimedStep],
     ) -> WorkerKind | None:
         """Return workers that differ only in batch size; None where predict must evaluate each."""
-        given = self.space.resolved(codes)
-        asked: dict[str, Any] = {name: given.get(name) for name in ("device", "system", "threads")}
-        job = self._known.job(codes, given)
+        arguments = self.space.resolved(codes)
+        asked: dict[str, Any] = {name: arguments.get(name) for name in ("device", "system", "threads")}
+        job = self._known.job(codes, arguments)
         if job.target.lowered_for not in FAST_TARGETS:
             return None
         sizes = [self._batch_size(code) for code in batches.tolist()]
@@ -283,9 +280,9 @@ class Workers:
         return WorkerKind(prepared=prepared, timed=timed[key], places=places, asked=asked)
 
     def _batch_size(self, code: int) -> int:
-        given = self.space.value("batch_size", code)
+        batch_size = self.space.value("batch_size", code)
         graph = self.space.graph
-        return int(graph.samples(graph.fixed_batch_size if given is None else given))
+        return int(graph.samples(graph.fixed_batch_size if batch_size is None else batch_size))
 
     def _processor(self, target: Target, codes: Mapping[str, int]) -> Hashable:
         """Return a key that processors with the same times share."""
@@ -450,10 +447,10 @@ class JointSteps:
                 self._kept[key] = make()
             except PerfmodelError as error:
                 self._kept[key] = Refusal(str(error), section.first.system)
-        found = self._kept[key]
-        if isinstance(found, Refusal):  # a new exception: a cached one would keep the frames in its traceback alive
-            raise Refusal(found.reason, found.system)
-        return found
+        kept = self._kept[key]
+        if isinstance(kept, Refusal):  # a new exception: a cached one would keep the frames in its traceback alive
+            raise Refusal(kept.reason, kept.system)
+        return kept
 
     def _usd_per_hour(self, section: Section) -> Any:
         if "usd_per_hour" not in section.kept:
@@ -481,7 +478,7 @@ class JointSteps:
         return self._once(  # type: ignore[no-any-return]
             section,
             ("agreement", alike.wiring, alike.exchanged, alike.unit_count, job.agreed),
-            lambda: resolve_agreement(
+            lambda: agreement_of(
                 self._asked(section, job, job.agreed, AGREED_BY),
                 system_part=target.system_part,
                 subject=prepared.subject,
@@ -530,13 +527,15 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
     varied = isinstance(agreement, Asynchronous) and agreement.numbers.times is not None
     if not (merged or varied):
         return _composed(section, agreement)
-    # a searched value, or one that follows from a search, is found for each worker alone
-    found = [_composed(section.some(np.array([index])), agreement) for index in range(len(section.batch_size))]
+    # a search, or what follows from one, runs for each worker separately
+    composed = [_composed(section.some(np.array([index])), agreement) for index in range(len(section.batch_size))]
 
     def joined(steps: list[StepTime]) -> StepTime:
         return StepTime._make(np.array([[float(np.ravel(part)[0]) for part in step] for step in steps]).T)
 
-    return replace(found[0], parts=joined([each.parts for each in found]), own=joined([each.own for each in found]))
+    return replace(
+        composed[0], parts=joined([step.parts for step in composed]), alone=joined([step.alone for step in composed])
+    )
 
 
 def _composed(section: Section, agreement: Agreement | None) -> Composed:

@@ -21,7 +21,7 @@ from perfmodel.prediction.arguments.typed import JobArguments, JobAttributes
 from perfmodel.prediction.certainty.basis import timed_prediction
 from perfmodel.prediction.device.targets import resolve_by_name, resolve_target
 from perfmodel.prediction.job.data_path import resolve_data_path
-from perfmodel.prediction.job.prepare import prepare
+from perfmodel.prediction.job.prepare import prepare_job
 from perfmodel.prediction.job.subject import Subject, subject_of_graph, subject_of_run
 from perfmodel.records import Phase
 
@@ -163,20 +163,7 @@ class Job(JobAttributes):
 
     def prepared_on(self, placement: Placement | None) -> Prepared:
         """Prepare the job on a placement [-] made before, or on a new one for None."""
-        return prepare(
-            self.subject,
-            target=self.target,
-            profile=self.profile,
-            batch_size=self.samples,
-            dtype=self.element_type,
-            library=self.library,
-            pinned=self.pinned,
-            recompute=self.recompute,
-            image_layout=self.image_layout,
-            data_path=self.data_path,
-            job=self,
-            placement=placement,
-        )
+        return prepare_job(self, placement)
 
     @property
     def device_count(self) -> int:

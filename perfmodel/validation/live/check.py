@@ -28,6 +28,7 @@ from perfmodel.errors import (
 from perfmodel.hardware.fit_file import load_calibration
 from perfmodel.hardware.measured_machine import MeasuredMachine
 from perfmodel.prediction.arguments.checks import whole_number
+from perfmodel.validation.live.live_report import LiveReport
 from perfmodel.validation.live.prediction import (
     LIVE_DTYPES,
     LiveMeasurement,
@@ -40,7 +41,6 @@ from perfmodel.validation.live.prediction import (
     processor_of,
     require_torch,
 )
-from perfmodel.validation.live.report import LiveReport
 
 if TYPE_CHECKING:
     from perfmodel.hardware.fit_file import FitFile

@@ -144,10 +144,12 @@ def filled_in_table(trained: Cells, tested: Cells, *, ridge: float = RIDGE) -> F
     labels = [*zip(*map(labels_of, (*trained, *tested)), strict=True)]
     known = len(trained)
     design = np.hstack([_one_hot(term) for term in labels])
-    seen, log_s = design[:known], np.log(column(trained, "measured_s"))
+    known_rows, log_s = design[:known], np.log(column(trained, "measured_s"))
     mean = log_s.mean() if known else np.nan
-    numbers = np.linalg.solve(seen.T @ seen + ridge * np.eye(design.shape[1]), seen.T @ (log_s - mean))
-    is_known = design[known:] @ (seen.sum(axis=0) > 0) == len(labels)
+    numbers = np.linalg.solve(
+        known_rows.T @ known_rows + ridge * np.eye(design.shape[1]), known_rows.T @ (log_s - mean)
+    )
+    is_known = design[known:] @ (known_rows.sum(axis=0) > 0) == len(labels)
     return np.where(is_known, np.exp(mean + design[known:] @ numbers), np.nan)
 
 
@@ -246,9 +248,9 @@ def amdahl_log(trained: Cells, tested: Cells) -> Floats:
 
     predicted_s = np.full(len(tested), np.nan)
     for place, one in enumerate(tested):
-        seen = [cell for cell in trained if cell.row_key == one.row_key and _threads(cell) != _threads(one)]
-        if seen:
-            constants, _ = nnls(terms(seen) / column(seen, "measured_s")[:, None], np.ones(len(seen)))
+        same_row = [cell for cell in trained if cell.row_key == one.row_key and _threads(cell) != _threads(one)]
+        if same_row:
+            constants, _ = nnls(terms(same_row) / column(same_row, "measured_s")[:, None], np.ones(len(same_row)))
             predicted_s[place] = terms([one])[0] @ constants
     predicted_s[predicted_s <= 0] = np.nan
     return predicted_s

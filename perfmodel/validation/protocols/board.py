@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from perfmodel.measurements.table import MeasurementTable
-    from perfmodel.validation.scores.report import ValidationReport
+    from perfmodel.validation.scores.validation_report import ValidationReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -211,7 +211,7 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
     foreign, measured = scale.measured_without(cells[0].row.table), scale.measured
     exposures_of_folds = []
     for fold, fit in ((outcome.fold, outcome.fit) for outcome in held.outcomes):
-        seen = foreign if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)
+        covered = foreign if fit is None else Seen.of(seen_of_cell[index] for index in fold.trained)
         of_fold = []
         for index in fold.scored:
             prepared = cells[index].prepared
@@ -229,7 +229,7 @@ def exposures(held: HeldOut, *, scale: IntervalScale) -> list[list[Exposure]]:
                     prepared,
                     timed,
                     uncertainty=uncertainty,
-                    seen=seen,
+                    seen=covered,
                     measured_architectures=foreign.architectures if fit is None else measured.architectures,
                     residual_ratio=ratio,
                 )

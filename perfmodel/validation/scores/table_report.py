@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from perfmodel.validation.protocols.cells import PredictedCell
     from perfmodel.validation.protocols.protocols import FoldOutcome
     from perfmodel.validation.scores.interval_coverage import IntervalRow
-    from perfmodel.validation.scores.report import SubsetCells, ValidationReport
+    from perfmodel.validation.scores.validation_report import SubsetCells, ValidationReport
 
 
 PERFMODEL: Final = "perfmodel"
