@@ -147,7 +147,11 @@ class DeviceWork:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class WorkerWork:
-    """Work of a worker's devices for one micro-batch."""
+    """Work of a worker's devices for one micro-batch.
+
+    ``compared_s`` are the works of which the longest is sought, if they are symbols; none of numbers, of which
+    ``longest`` is the place. They stay when ``works_s`` grow by the adding of gradients, as ``longest`` does. [s]
+    """
 
     device_of_chunk: tuple[int, ...]
     forward_s: tuple[Quantity, ...]
@@ -160,6 +164,7 @@ class WorkerWork:
     adding_s: tuple[Quantity, ...]
     longest: int
     longest_places: Quantity
+    compared_s: tuple[Quantity, ...]
     once: StepTime
     update: StepTime
     adding: StepTime
@@ -375,6 +380,7 @@ def worker_of(numbers: Sequence[StageNumbers], *, device_of_chunk: Sequence[int]
         adding_s=tuple(stage.adding_s for stage in numbers),
         longest=longest.first,
         longest_places=longest.places,
+        compared_s=tuple(works_s) if longest.is_open else (),
         once=longest.step(once),
         update=longest.step(updates),
         adding=longest.step(adding),
@@ -493,9 +499,8 @@ class Longest:
     @classmethod
     def again(cls, worker: WorkerWork) -> Longest:
         """Return the device that was already found to work longest."""
-        known = cls(worker.works_s[:1], worker.longest_places)
-        known.works_s, known.first = worker.works_s, worker.longest
-        known.is_open = len(worker.works_s) > 1 and is_symbolic(*worker.works_s)
+        known = cls(worker.compared_s, worker.longest_places)
+        known.first = worker.longest
         return known
 
     def of(self, values: Sequence[Quantity]) -> Quantity:
