@@ -117,6 +117,7 @@ class LoweringTable(spec.SpecTable):
     bias: Literal["fused", "separate"]
     batched_contraction: Literal["batched", "loop"]
     gradient_accumulation: bool | Literal["apart"]
+    message_copies: Annotated[int, Field(ge=0, le=2, strict=True)] = 0
     input_gradient_accumulation: bool = False
     convolution_transposes: bool
     padding_copies: bool = False

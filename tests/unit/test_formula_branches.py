@@ -80,5 +80,5 @@ def test_the_quantity_itself_is_printed_with_its_value(quantity):
     value = getattr(f.prediction, quantity) if quantity != "device_s" else f()
     unit = "samples/s" if quantity == "samples_per_s" else "s"
     lines = str(f).splitlines()
-    assert any(line.startswith(f"  {quantity}: ") and f" {value:.6g} {unit} where" in line for line in lines)
+    assert any(line.startswith(f"  {quantity}: ") and f" {value:.6g} {unit} at" in line for line in lines)
     assert sum(line.startswith(f"  {quantity}: ") for line in lines) == 1

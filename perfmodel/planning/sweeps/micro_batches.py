@@ -156,15 +156,19 @@ class Unit:
             return (NO_EXCHANGE,) * len(self.memory)
         every = np.arange(count)
         return tuple(
-            _exchanged(agreement, replace(device, gathered_s=gathered_s), every)
-            for device, gathered_s in zip(devices, self._gathered_s, strict=True)
+            _exchanged(agreement, replace(device, **beside), every)
+            for device, beside in zip(devices, self._beside_sums, strict=True)
         )
 
     @derived_property
-    def _gathered_s(self) -> list[Any]:
-        """Time that each device takes to gather parameters after the update. [s]"""
+    def _beside_sums(self) -> list[dict[str, Any]]:
+        """Time that each device takes to gather parameters after the update, and to copy gradients. [s]"""
         return [
-            sum(work.gathered_s for work in self.works if work.device == place) for place in range(len(self.memory))
+            {
+                name: sum(getattr(work, name) for work in self.works if work.device == place)
+                for name in ("gathered_s", "copied_s")
+            }
+            for place in range(len(self.memory))
         ]
 
     @derived_property

@@ -126,18 +126,25 @@ class Section:
     @derived_property
     def whole(self) -> StepTime:
         """Step of each worker alone. [s]"""
+        return StepTime._make(
+            map(self._joined_unless_none, zip(*(kind.timed.parts for kind in self.kinds), strict=True))
+        )
 
-        def joined(values: tuple[Any, ...]) -> Any:
-            return 0.0 if all(np.ndim(value) == 0 and value == 0 for value in values) else self.joined(values)
+    def _joined_unless_none(self, values: Sequence[Any]) -> Any:
+        return 0.0 if all(np.ndim(value) == 0 and value == 0 for value in values) else self.joined(values)
 
-        return StepTime._make(map(joined, zip(*(kind.timed.parts for kind in self.kinds), strict=True)))
+    def copied_s(self, agreement: Agreement) -> Any:
+        """Time to copy gradients into the messages of an exchange and back. [s]"""
+        return self._joined_unless_none(
+            [kind.prepared.copied_s(kind.timed.stages[0], agreement) for kind in self.kinds]
+        )
 
     @property
     def forward(self) -> StepTime:
         """Not available: workers of a sweep hold the whole network. [s]"""
         raise AssertionError
 
-    backward = update = adding = forward
+    backward = update = adding = copying_s = forward
 
     @derived_property
     def gradients(self) -> GradientSchedule:
@@ -531,6 +538,7 @@ def _applied(section: Section, agreement: Agreement | None) -> Composed:
 
 
 def _composed(section: Section, agreement: Agreement | None) -> Composed:
-    work = StageWork(times=section, exchanges_gradients=agreement is not None)
+    copied_s = 0.0 if agreement is None else section.copied_s(agreement)
+    work = StageWork(times=section, exchanges_gradients=agreement is not None, copied_s=copied_s)
     composed = agreed([work], orders=section.first.prepared.orders, agreement=agreement)
     return replace(composed, stages=())  # a section caches its composed step, whose stages would refer back to it

@@ -353,7 +353,7 @@ def _fastest(
     place = fitting.argmin(axis=0)
     if place.ndim == 1:
         chosen = table.choices[place, table.weights.every_group]
-        return GroupTimes(chosen, *of_alternatives.take(chosen, axis=1))
+        return GroupTimes(chosen, *np.asarray(of_alternatives).take(chosen, axis=1))
     chosen = np.take_along_axis(
         np.broadcast_to(table.choices.reshape(table.choices.shape + (1,) * (place.ndim - 1)), fitting.shape),
         place[None],

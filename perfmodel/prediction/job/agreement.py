@@ -149,6 +149,8 @@ class Reduction(ABC):
 
     waits_for_all: bool = False
     """Whether the forward phase waits for all parameters, in whatever order they arrive."""
+    is_all_reduce: bool = False
+    """Whether every worker ends with all sums."""
 
     @abstractmethod
     def cheapest(self, stretches: Stretches, *, overlap: bool) -> list[slice]:
@@ -171,6 +173,7 @@ class Reduction(ABC):
 class AllReduced(Reduction):
     """Every worker gets the sum of all gradients, or its part of it, from the others."""
 
+    is_all_reduce = True
     placed: Placed | LibraryCollective | OnLink
     slowdown: Quantity = 0.0
 
@@ -278,6 +281,11 @@ class Synchronous(Agreement):
         return self.overlap and self.reduction.waits_for_all
 
     @property
+    def all_reduces(self) -> bool:
+        """Whether every worker ends with the sums of all gradients."""
+        return self.reduction.is_all_reduce
+
+    @property
     def slowdown(self) -> Quantity:
         """Share of a device that messages occupy. [1]"""
         return getattr(self.reduction, "slowdown", 0.0)
@@ -291,7 +299,8 @@ class Synchronous(Agreement):
 
     def exchanged(self, device: DeviceWork) -> tuple[Quantity, Quantity]:  # noqa: D102
         total_s, exposed_s = (0.0, 0.0) if self.reduces_each else self._reduced(device)
-        return device.gathered_s + total_s, device.gathered_s + exposed_s
+        beside_s = device.gathered_s + device.copied_s
+        return beside_s + total_s, beside_s + exposed_s
 
     def _reduced(self, device: DeviceWork) -> tuple[Quantity, Quantity]:
         """Time to add up a device's gradients once, total and exposed. [s]"""

@@ -55,6 +55,10 @@ class PhaseTimes(Protocol):
         """Adding the gradients of one micro-batch to those of the micro-batches before. [s]"""
 
     @property
+    def copying_s(self) -> Quantity:
+        """One copy of all gradients into the messages that exchange them, or back. [s]"""
+
+    @property
     def gradients(self) -> GradientSchedule:
         """Times at which the gradients of its layers are ready. [s]"""
 
@@ -87,6 +91,7 @@ class StageWork:
     gather_s: tuple[Quantity, Quantity] = (0.0, 0.0)
     tied_s: Quantity = 0.0
     gathered_s: Quantity = 0.0
+    copied_s: Quantity = 0.0
 
     @derived_property
     def forward_s(self) -> Quantity:
@@ -137,6 +142,7 @@ class DeviceWork:
     schedule: GradientSchedule | None
     gathers: tuple[Gather, ...] = ()
     gathered_s: Quantity = 0.0
+    copied_s: Quantity = 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -440,6 +446,7 @@ def devices_of(stages: Sequence[StageWork], turns: Turned) -> tuple[DeviceWork, 
                     for seconds, phase in zip(stage.gather_s, (stage.times.forward, stage.times.backward), strict=True)
                 ),
                 gathered_s=sum(stage.gathered_s for _, stage in chunks),
+                copied_s=sum(stage.copied_s for _, stage in chunks),
             )
         )
     return tuple(devices)

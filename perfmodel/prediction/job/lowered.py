@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -53,15 +53,19 @@ class LoweredGraph:
         The lowered graph. [-]
     memory_rules : mapping of str to object
         Further arguments of ``graph_memory``. [-]
-    adding_rules : mapping of str to object or None
-        Further arguments of ``probed_table`` for adding gradients; None where back-propagation adds them. [-]
+    gradient_rules : mapping of str to object
+        Further arguments of ``probed_table`` for passes over gradients. [-]
+    gradient_passes : mapping of str to MemoryPass
+        Passes over the gradient of each parameter tensor, by what they are for: ``adding`` and ``messages``; none where
+        back-propagation adds gradients, or where messages are sent from them. [-]
     """
 
     table: KernelTable
     memory_rules: Mapping[str, Any]
-    adding_rules: Mapping[str, Any] | None = None
+    gradient_rules: Mapping[str, Any] = field(default_factory=dict)
+    gradient_passes: Mapping[str, Callable[[int], MemoryPass]] = field(default_factory=dict)
     _memory: list[GraphMemory] = field(default_factory=list)
-    _adding: list[KernelTable | None] = field(default_factory=list)
+    _of_gradients: dict[str, KernelTable | None] = field(default_factory=dict)
 
     def memory(self, graph: LayerGraph) -> GraphMemory:
         """Memory of the step, computed on first use.
@@ -80,22 +84,28 @@ class LoweredGraph:
             self._memory.append(graph_memory(graph, self.table, **self.memory_rules))
         return self._memory[0]
 
-    def adding(self, graph: LayerGraph) -> KernelTable | None:
-        """Kernels that add one micro-batch's gradients to those before; None if there are none."""
-        if not self._adding:
+    def over_gradients(self, purpose: str, graph: LayerGraph) -> KernelTable | None:
+        """Kernels that pass over all gradients for a purpose, see ``gradient_passes``; None if there are none."""
+        if purpose not in self._of_gradients:
+            one = self.gradient_passes.get(purpose)
             passes = [
-                _at_any_size(node.name, _gradient_sum(size))
+                _at_any_size(node.name, one(size))
                 for node in graph.layers
                 for size in map(math.prod, node.trained_shapes.values())
+                if one is not None
             ]
-            is_apart = passes and self.adding_rules is not None
-            self._adding.append(probed_table(passes, **self.adding_rules) if is_apart else None)  # type: ignore[arg-type]
-        return self._adding[0]
+            self._of_gradients[purpose] = probed_table(passes, **self.gradient_rules) if passes else None
+        return self._of_gradients[purpose]
 
 
 @lru_cache(maxsize=1024)
 def _gradient_sum(size: int) -> MemoryPass:
     return one_pass("gradient_sum", read=2 * size, written=size, flop=size, role=Role.WEIGHT_GRADIENT)
+
+
+@lru_cache(maxsize=1024)
+def _gradient_copy(size: int) -> MemoryPass:
+    return one_pass("gradient_copy", read=size, written=size, role=Role.WEIGHT_GRADIENT)
 
 
 def _at_any_size(layer: str, operation: MemoryPass) -> LayerProbes:
@@ -275,7 +285,7 @@ def lowered_graph(
             operations = _with_casts(graph, operations, types, fuses=lowering.fuses, **how_mixed)
         how = {"rules": lowering.rules(support), "processor": lowered_for or processor}
         table = probed_table(operations, element_bytes=element_bytes, **how)
-        adding_rules = how | {"element_bytes": element_bytes if types is None else SINGLE_BYTES}
+        gradient_rules = how | {"element_bytes": element_bytes if types is None else SINGLE_BYTES}
         memory_rules = {
             "phase": phase,
             "optimizer": optimizer,
@@ -285,8 +295,11 @@ def lowered_graph(
             "recompute": recompute,
             "types": None if types is None else _tensor_types(graph, types, dtype=dtype),
         }
-        adds_apart = Phase.BACKWARD in phase.parts and not lowering.gradient_accumulation
-        return (lowering, profile.memory), LoweredGraph(table, memory_rules, adding_rules if adds_apart else None)
+        passes: dict[str, Callable[[int], MemoryPass]] = {}
+        if Phase.BACKWARD in phase.parts:
+            passes |= {} if lowering.gradient_accumulation else {"adding": _gradient_sum}
+            passes |= {"messages": _gradient_copy} if lowering.message_copies else {}
+        return (lowering, profile.memory), LoweredGraph(table, memory_rules, gradient_rules, passes)
 
     lowered: LoweredGraph = kept(graph.kept("lowered"), key, make, most=MOST_LOWERED)[1]
     return lowered

@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.cost.pipeline_order import Orders, orders_of
 from perfmodel.derived import derived, derived_property
 from perfmodel.hardware.dataset import DatasetFile
-from perfmodel.numeric import maximum
+from perfmodel.numeric import exceeds, maximum, where
 from perfmodel.prediction.device.factors import NO_FACTORS, AskedNames, Factors, framework_constants
 from perfmodel.prediction.device.step_time import GroupTimes, ProcessorNumbers, StepTime, group_times
 from perfmodel.prediction.device.target import NO_COPY, Copy
@@ -20,7 +20,7 @@ from perfmodel.prediction.job.lowered import gradient_dtype
 from perfmodel.prediction.job.stage import SlowedTimes, Stage, TimedStage
 from perfmodel.prediction.memory.footprint import device_memory
 from perfmodel.records import ELEMENT_BYTES, Phase
-from perfmodel.symbolic import naming_of
+from perfmodel.symbolic import is_symbolic, naming_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -360,7 +360,7 @@ class Prepared:
 
     def _work(self, stage: Stage, times: PhaseTimes) -> StageWork:
         placed = stage.placed
-        work = StageWork(times=times, device=placed.device, exchanges_gradients=self._adds_up(stage))
+        work = StageWork(times=times, device=placed.device, **self._adding_up(stage, times))
         if self.exchanges is None or not _alike_exchanges(placed):
             return work
         found = self._exchange_times(stage)
@@ -386,8 +386,18 @@ class Prepared:
             **self._gathering(found),
         )
 
-    def _adds_up(self, stage: Stage) -> bool:
-        return self.agreement is not None and stage.exchanges_gradients
+    def _adding_up(self, stage: Stage, times: PhaseTimes) -> dict[str, Any]:
+        if self.agreement is None or not stage.exchanges_gradients:
+            return {"exchanges_gradients": False, "copied_s": 0.0}
+        return {"exchanges_gradients": True, "copied_s": self.copied_s(times, self.agreement)}
+
+    def copied_s(self, times: PhaseTimes, agreement: Agreement) -> Any:
+        """Time to copy gradients into the messages of an all-reduce and back, if the framework does. [s]"""
+        copies = getattr(self.profile, self.target.processor).lowering.message_copies
+        if not copies or self.layout.shard_stage or not getattr(agreement, "all_reduces", False):
+            return 0.0
+        seconds, worker_count = copies * times.copying_s, agreement.worker_count
+        return where(exceeds(worker_count, 1), seconds, 0.0) if is_symbolic(worker_count) else seconds
 
     def _exchange_times(self, stage: Stage, *, among: Group | None = None) -> _ExchangeTimes:
         """Time of each exchange of a stage, or of those among one group, with repetitions, by phase and group. [s]"""
@@ -416,7 +426,7 @@ class Prepared:
             key = (id(stage.placed), id(work))
             if key not in known:
                 gathering = self._gathering(self._exchange_times(stage, among="data"))
-                changed = replace(work, exchanges_gradients=self._adds_up(stage), **gathering)
+                changed = replace(work, **self._adding_up(stage, work.times), **gathering)
                 known[key] = (stage, work, changed)
             changed_works.append(known[key][-1])
         return changed_works

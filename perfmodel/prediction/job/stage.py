@@ -93,10 +93,21 @@ class TimedStage:
         """Adding the gradients of one micro-batch to those of the micro-batches before. [s]"""
         if self.alike is not None:
             return self.alike.adding
-        table = self.stage.lowered.adding(self.stage.placed.graph)
+        return self._over_gradients("adding", batch_size=self.how["batch_size"])
+
+    @derived_property
+    def copying_s(self) -> Any:
+        """One copy of all gradients into the messages that exchange them, or back; the host is ahead of it. [s]"""
+        if self.alike is not None:
+            return self.alike.copying_s
+        copies = self._over_gradients("messages", batch_size=1)  # gradients are as large for any mini-batch
+        return copies.compute_s + copies.memory_bound_s + copies.launch_s
+
+    def _over_gradients(self, purpose: str, *, batch_size: Any) -> StepTime:
+        table = self.stage.lowered.over_gradients(purpose, self.stage.placed.graph)
         if table is None:
             return NO_TIME
-        how = {"batch_size": self.how["batch_size"], "workspace_limit_bytes": self.how["workspace_limit_bytes"]}
+        how = {"batch_size": batch_size, "workspace_limit_bytes": self.how["workspace_limit_bytes"]}
         with naming_of(table):
             groups = group_times(table, self.numbers, **how)
             return step_time(table, self.numbers, groups=groups, phase=Phase.BACKWARD, **how)
@@ -127,6 +138,11 @@ class SlowedTimes:
     def __getattr__(self, name: str) -> Any:
         """Look up a phase by name."""
         return getattr(self.times, name).times(self.factor)
+
+    @property
+    def copying_s(self) -> Any:
+        """One copy of all gradients into the messages that exchange them, or back. [s]"""
+        return self.factor * self.times.copying_s
 
     @property
     def gradients(self) -> GradientSchedule:
